@@ -1,0 +1,1 @@
+"""Tasks whose answers are computed exactly: items, reference thoughts, pictures, verifiers, audits."""

@@ -1,0 +1,134 @@
+"""Symbol mapping (UniSandbox section 3.1.2): "@ means 7 . 7 means apple . ... Draw what @ means ."
+
+Two chains of one, two or three links lead from a symbol to an object each. A pair asks for both under the same rules,
+so that guessing one of the two objects never gets a pair right: question A is about the chain stated first, B about
+the second. A split holds whole sets of rules, hence whole pairs.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from data_gen import phrasing
+from data_gen.errors import DataError
+from data_gen.objects import NANO, Noun, World
+from data_gen.seeds import derive_seed, digest, rng
+from data_gen.splits import split_of
+from data_gen.task import Item, Verdict, check_request, render_sprites, verify_sprites
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SAME_CATEGORY = 0.4  # share of everyday pairs whose objects share a category, so that the prompt can ask for it
+MAX_DISTRACTORS = 6
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """The mapping task in a world.
+
+    distractors: extra rules about symbols that nobody asks for (the other chain of the pair is always there).
+    shuffle: rules in random order; otherwise each chain is stated from its symbol to its object.
+    """
+
+    world: World = NANO
+    distractors: int = 0
+    shuffle: bool = False
+    name: str = "mapping"
+    levels: tuple[int, ...] = (1, 2, 3)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.distractors <= MAX_DISTRACTORS:
+            raise DataError(f"distractors is {self.distractors}: choose 0 to {MAX_DISTRACTORS}")
+
+    def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
+        """The two questions A and B of one set of rules with `level` links a chain."""
+        check_request(self, level, split)
+        world = self.world
+        options: list[int | str] = [*(["shuffled"] if self.shuffle else []), *([self.distractors] if self.distractors else [])]
+        random_ = rng("mapping", world.name, level, split, seed, *options)
+        while True:  # each draw falls into the split with a chance of at least one in ten
+            nouns = self._draw_nouns(random_)
+            symbols = random_.sample(world.symbols, 2 * level + self.distractors)
+            chains = [symbols[:level], symbols[level : 2 * level]]
+            links: list[tuple[str, str | Noun]] = []
+            for chain, noun in zip(chains, nouns, strict=False):
+                links += zip(chain, [*chain[1:], noun], strict=True)
+            canonical = "; ".join(sorted(f"{left}>{_key(right)}" for left, right in links))
+            if split_of(self.name, canonical) == split:
+                break
+        rules = list(links)
+        for symbol, noun in zip(symbols[2 * level :], nouns[2:], strict=True):
+            rules.insert(random_.randint(0, len(rules)), (symbol, noun))
+        if self.shuffle:
+            random_.shuffle(rules)
+        verbs = [random_.choice(phrasing.LINKS) for _ in rules] if level > 1 else ["represents"] * len(rules)
+        stated = {left: phrasing.state_rule(world, left, right, verb)
+                  for (left, right), verb in zip(rules, verbs, strict=True)}  # fmt: skip
+        same = nouns[0].category == nouns[1].category
+        category = nouns[0].category if same else "object"
+        pair = f"mapping{level}/{split}/{digest(*stated.values())}"
+        return tuple(
+            Item(
+                id=f"{pair}/{which}",
+                task=self.name,
+                level=level,
+                split=split,
+                prompt=phrasing.ask_meaning(world, list(stated.values()), chain[0], category),
+                answer=noun.singular if world.terse else noun.plural.capitalize(),
+                facts={
+                    "world": world.name,
+                    "object": noun.singular,
+                    "plural": noun.plural,
+                    "count": 1,
+                    "symbol": chain[0],
+                    "chain": [*chain, noun.singular],
+                    "rules": [[left, _key(right)] for left, right in rules],
+                    "other": other.singular,
+                    "canonical": canonical,
+                },
+                thought=phrasing.conclude_meaning(world, [stated[symbol] for symbol in chain], noun),
+                pair=pair,
+            )
+            for which, chain, noun, other in zip("AB", chains, nouns, (nouns[1], nouns[0]), strict=False)
+        )
+
+    def _draw_nouns(self, random_: random.Random) -> list[Noun]:
+        """The objects of the two chains, then those of the distractors, all different."""
+        nouns = self.world.nouns
+        if not self.world.terse and random_.random() < SAME_CATEGORY:
+            first = random_.choice(nouns)
+            second = random_.choice([n for n in nouns if n.category == first.category and n != first])
+            rest = [n for n in nouns if n not in (first, second)]
+            return [first, second, *random_.sample(rest, self.distractors)]
+        return random_.sample(nouns, 2 + self.distractors)
+
+    def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
+        """`n` different pairs, A then B: 2n items; DataError when this split has too few."""
+        check_request(self, level, split)
+        found: dict[str, tuple[Item, ...]] = {}
+        for index in range(20 * n + 2000):
+            if len(found) >= n:
+                break
+            items = self.sample(derive_seed(seed, index), level, split)
+            found.setdefault(items[0].pair or items[0].id, items)
+        if len(found) < n:
+            raise DataError(
+                f"found only {len(found)} different mapping{level} pairs for the {split} split of the "
+                f"{self.world.name} world, {n} were asked for: ask for fewer, or use the everyday world"
+            )
+        return [item for items in found.values() for item in items]
+
+    def render(self, item: Item, seed: int) -> np.ndarray:
+        """The target picture of an item of the nano world: the object once, uint8 [H, W, 3]."""
+        return render_sprites(item, seed)
+
+    def verify(self, item: Item, image: np.ndarray) -> Verdict:
+        """The asked-for object, once and alone; uint8 [H, W, 3]."""
+        return verify_sprites(image, item.facts["object"], item.facts["count"])
+
+
+def _key(right: str | Noun) -> str:
+    return right.singular if isinstance(right, Noun) else right

@@ -1,0 +1,17 @@
+"""Train, validation and test, disjoint by construction: a hash of the canonical form decides, 80 / 10 / 10.
+
+What must not leak is in the canonical form (the expression; the rules), what may vary is not (the object that is
+counted; the phrasing; who asks), so nothing learnt by heart in train answers a test prompt.
+"""
+
+from __future__ import annotations
+
+from data_gen.seeds import derive_seed
+
+
+def split_of(task: str, canonical: str) -> str:
+    """ "train", "validation" or "test" for a canonical form of `task`."""
+    bucket = derive_seed("split", task, canonical) % 10
+    if bucket == 8:
+        return "validation"
+    return "test" if bucket == 9 else "train"

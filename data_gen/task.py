@@ -1,0 +1,171 @@
+"""The nouns of data: a Task draws Items, renders their target pictures and gives a Verdict on any picture."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+
+from data_gen.errors import DataError
+from data_gen.objects import NANO, World, get_world
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Status = Literal["pass", "fail", "unreadable"]
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One question about a picture ("object", "count") and its answer; `reason` says why it did not pass."""
+
+    name: str
+    status: Status
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All checks of one picture. Unreadable (nobody can tell) is neither a pass nor a fail and is counted apart."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def status(self) -> Status:
+        """unreadable if any check is, else fail if any fails, else pass. No checks at all is unreadable."""
+        found = {check.status for check in self.checks}
+        if "unreadable" in found or not found:
+            return "unreadable"
+        return "fail" if "fail" in found else "pass"
+
+    @property
+    def passed(self) -> bool:
+        return self.status == "pass"
+
+    @property
+    def reason(self) -> str:
+        """The reasons of the checks that did not pass, joined; empty for a pass."""
+        return "; ".join(check.reason or check.name for check in self.checks if check.status != "pass")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"status": self.status, "checks": [asdict(check) for check in self.checks]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Verdict:
+        return cls(tuple(Check(c["name"], c["status"], c.get("reason", "")) for c in data["checks"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One prompt with everything that is known about it.
+
+    id: stable and made from the content, "maths2/train/0f3a9c..." or ".../A" for a question of a pair.
+    prompt: what the model is asked; answer: the published form ("4 chairs", "Apples").
+    facts: JSON-able, always with "world", "object" (singular), "plural", "count" (1 to 6) and "canonical", the text
+        whose hash decides the split; maths adds "expression", mapping "rules", "chain" and "symbol".
+    thought: an exact reference chain of thought that ends in the conclusion ("3 + 2 = 5. So draw 5 apples.").
+    pair: the id that the two questions of a mapping share, else None.
+    """
+
+    id: str
+    task: str
+    level: int
+    split: str
+    prompt: str
+    answer: str
+    facts: Mapping[str, Any]
+    thought: str
+    pair: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id, "task": self.task, "level": self.level, "split": self.split, "prompt": self.prompt,
+            "answer": self.answer, "facts": dict(self.facts), "thought": self.thought, "pair": self.pair,
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Item:
+        return cls(
+            str(data["id"]), str(data["task"]), int(data["level"]), str(data["split"]), str(data["prompt"]),
+            str(data["answer"]), dict(data["facts"]), str(data["thought"]), data.get("pair"),
+        )  # fmt: skip
+
+
+class Task(Protocol):
+    """What every task offers. All methods are pure: the same arguments give the same result in every process."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def levels(self) -> tuple[int, ...]: ...
+
+    def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
+        """One draw: a single item, or the two of a pair."""
+        ...
+
+    def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
+        """`n` distinct draws (2n items for pairs); DataError when the world has too few of them in this split."""
+        ...
+
+    def render(self, item: Item, seed: int) -> np.ndarray:
+        """The target picture, uint8 [H, W, 3]; DataError for a world without sprites."""
+        ...
+
+    def verify(self, item: Item, image: np.ndarray) -> Verdict:
+        """Checks of object and count on uint8 [H, W, 3]."""
+        ...
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A sentence for an error about an unknown `name`: the closest known one, or all of them."""
+    options = [str(k) for k in known]
+    close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
+    return f'did you mean "{close[0]}"?' if close else "known: " + ", ".join(options)
+
+
+def check_request(task: Task, level: int, split: str) -> None:
+    """DataError unless `level` is one of the task's and `split` one of SPLITS."""
+    if level not in task.levels:
+        raise DataError(f"{task.name} has no level {level}: choose one of {', '.join(map(str, task.levels))}")
+    if split not in SPLITS:
+        raise DataError(f'there is no split "{split}": {nearest(split, SPLITS)}')
+
+
+def verify_sprites(image: np.ndarray, singular: str, count: int) -> Verdict:
+    """The nano verifier: `image` must show exactly `count` of the sprite `singular` and nothing else."""
+    from data_gen import sprites
+
+    reading = sprites.read(image)
+    if not reading.readable:
+        return Verdict((Check("readable", "unreadable", reading.reason),))
+    right = reading.name == singular
+    exact = reading.count == count
+    return Verdict((
+        Check("object", "pass" if right else "fail", "" if right else f"{reading.name}, not {singular}"),
+        Check("count", "pass" if exact else "fail", "" if exact else f"{reading.count}, not {count}"),
+    ))  # fmt: skip
+
+
+def render_sprites(item: Item, seed: int) -> np.ndarray:
+    """The nano renderer: `count` sprites of the item's object."""
+    if item.facts.get("world") != "nano":
+        raise DataError(f'{item.id} is from the {item.facts.get("world")} world: only the nano world has sprites to draw')
+    from data_gen import sprites
+
+    return cast("np.ndarray", sprites.render(item.facts["object"], item.facts["count"], seed))
+
+
+def get_task(name: str, world: World | str = NANO) -> Task:
+    """The task called `name` ("maths" or "mapping") in `world` (a World or its name); the error names the nearest."""
+    from data_gen.mapping import Mapping as MappingTask
+    from data_gen.maths import Maths
+
+    where = get_world(world) if isinstance(world, str) else world
+    if name == "maths":
+        return Maths(where)
+    if name == "mapping":
+        return MappingTask(where)
+    raise DataError(f'there is no task "{name}": {nearest(name, ("maths", "mapping"))}')
