@@ -1,0 +1,199 @@
+"""The instructions of UniSandbox (paper 004), word for word, and strict readers of the answers to them.
+
+Tables 9 and 10: an image is captioned, then the caption is compared with the expected answer. Table 13: the model filters its
+own images for STARS (maths). Nobody has published the filter for symbolic mapping; FILTER_MAPPING is ours, in the structure of
+Table 13 with the steps that a mapping needs. Markdown emphasis is part of the published text and kept.
+
+The readers accept the answer only where the prompt asks for it, at the end, and give None for anything else: a "yes" inside
+a sentence is not an answer, and an unreadable answer is a status of its own, not a NO.
+"""
+
+# ruff: noqa: E501
+from __future__ import annotations
+
+import re
+
+# Table 9, prompt 1.
+CAPTION_MATHS = """\
+You are an extremely rigorous and neutral image captioning expert. Your task is to carefully examine a given image and generate a precise, concise caption (under 20 characters) that strictly and unambiguously describes the count and type of all clearly, fully, and normally visible objects in the image.
+
+Instructions:
+
+1. **Only count a single object type:** The image must contain only one clearly identifiable type of object. If multiple distinct object types are present, the task is considered an error.
+2. **Only include objects that are:**
+ - Fully visible
+ - Clearly identifiable
+ - Normal in shape, scale, and orientation
+ - Not distorted, occluded, cropped, or ambiguous
+3. **Strict Error Handling:** If the image contains more than one type of object, or if any visible object is distorted or has its geometry compromised, the task is considered an error.
+4. **Your caption must be in the format:**
+ - [Number] [object_type_plural] e.g., "3 apples", "2 chairs"
+5. **Condition Check:** If the conditions in rules 1-3 are not met, you must output 'Error'. Do not provide any other explanations.
+
+Output Format: Caption: [your output here]"""
+
+# Table 10, prompt 1.
+CAPTION_MAPPING = """\
+You are an extremely rigorous and neutral image captioning expert. Your task is to carefully examine a given image and generate a precise, concise caption (under 20 characters) that strictly and unambiguously describes the count and type of all clearly, fully, and normally visible objects in the image.
+
+Instructions:
+
+1. **Only count a single object type:** The image must contain only one clearly identifiable type of object. If multiple distinct object types are present, the task is considered an error.
+2. **Only include objects that are:**
+ - Fully visible
+ - Clearly identifiable
+ - Normal in shape, scale, and orientation
+ - Not distorted, occluded, cropped, or ambiguous
+3. **Strict Error Handling:** The task is considered an error if any of the following conditions are met:
+ - The image contains more than one type of object.
+ - Any visible object is distorted or has its geometry compromised.
+ - **The image contains any letters (e.g., A, B, C), symbols (e.g., punctuation marks, mathematical operators like +, -, #, $), or numbers (e.g., 1, 2, 3).**
+4. **Your caption must be in the format:**
+ - [Number] [object_type_plural] e.g., "3 apples", "2 chairs"
+5. **Condition Check:** If the conditions in rules 1-3 are not met, you must output 'Error'. Do not provide any other explanations.
+
+Output Format: Caption: [your output here]"""
+
+# Tables 9 and 10, prompt 2 (the same text in both). Placeholders: {caption}, {expected_answer}.
+COMPARE = """\
+You are a rigorous and fair caption evaluator. Your task is to compare a generated image caption with an expected answer, and determine whether they match **perfectly and exclusively in count and object meaning**.
+
+Evaluation Rules:
+
+1. The caption must match the expected answer in:
+ - **Count:** The number of each object type must be exactly the same.
+ - **Object Type:** The object types in both descriptions must be exactly the same.
+2. If any object type in the caption does not match the expected answer, or if the count is wrong, or if there are extra object types, return: **Score: NO**
+3. If and only if the object types and counts in the caption exactly match the expected answer, return: **Score: YES**
+
+Input:
+
+- **Generated Caption:** {caption}
+- **Expected Answer:** {expected_answer}
+
+Output Format: Score: [YES or NO]"""
+
+# Table 13. Placeholder: {question}.
+FILTER_MATHS = """\
+You are an expert image quality assessor. Your task is to evaluate an image based on a specific question. You must be extremely strict and analytical in your evaluation.
+
+Question: {question}
+
+Please follow these steps exactly:
+
+1. Analyze the Question:
+
+- First, identify the **type of object(s)** mentioned in the question (e.g., desks, chairs, cats, etc.).
+- Next, determine the **correct number** of objects required by the question. If the question contains a mathematical expression (e.g., '8 / 4', '5 - 3'), you **MUST** perform the calculation first to get the correct number.
+
+2. Examine the Image and Count Objects:
+
+- Carefully examine the image and count the number of objects of the identified type.
+- Describe the objects you see and state the actual count.
+
+3. Perform a Strict Criteria Check:
+
+- Based on your analysis and count, check if the image meets **ALL** of the following criteria. **Be very strict.**
+- **Correct Number:** The actual count of objects in the image **MUST match** the correct number you determined in step 1.
+- **Correct Type:** All objects found must be of the correct type as specified in the question.
+- **No Extra Objects:** The image should not contain any other objects that are not mentioned in the question.
+- **Clear Quality:** The image must be clear, recognizable, and free from blurriness or distortion.
+- **Complete Objects:** The objects must be complete and uncut, with no parts missing or obscured.
+
+4. Final Judgment:
+
+- After completing the checks in step 3, provide your final judgment using **ONLY** one of the two formats below. Do not add any extra text or explanation.
+- If all criteria are met: **Final Answer: YES**
+- If even ONE criterion is NOT met: **Final Answer: NO**
+
+Think step by step and be very strict in your evaluation."""
+
+# Ours, the twin of Table 13 for symbolic mapping. Placeholder: {question}.
+FILTER_MAPPING = """\
+You are an expert image quality assessor. Your task is to evaluate an image based on a question that defines symbols by rules. You must be extremely strict and analytical in your evaluation.
+
+Question: {question}
+
+Please follow these steps exactly:
+
+1. Analyze the Question:
+
+- First, identify the **symbol** that the question asks about. Rules about other symbols are distractors.
+- Next, find out **which object** this symbol stands for. Start from the asked symbol and follow the rules one step at a time (e.g., 'A' stands for '1', '1' stands for a cat), writing down each step. You **MUST** follow the chain to its end: only the last step names an object.
+- Finally, determine the **correct number** of objects. It is one unless the question states another number.
+
+2. Examine the Image and Count Objects:
+
+- Carefully examine the image before comparing it with anything.
+- Describe the objects you see, name their type and state the actual count.
+
+3. Perform a Strict Criteria Check:
+
+- Based on your analysis and count, check if the image meets **ALL** of the following criteria. **Be very strict.**
+- **Correct Type:** All objects found must be of the type you determined in step 1. An object that belongs to another symbol of the question is wrong, however well it is drawn.
+- **Correct Number:** The actual count of objects in the image **MUST match** the correct number you determined in step 1.
+- **No Extra Objects:** The image should not contain any other objects, nor a mixture of two objects.
+- **No Written Characters:** The image should not contain any letters, symbols or numbers, such as those used in the rules.
+- **Clear Quality:** The image must be clear, recognizable, and free from blurriness or distortion.
+- **Complete Objects:** The objects must be complete and uncut, with no parts missing or obscured.
+
+4. Final Judgment:
+
+- After completing the checks in step 3, provide your final judgment using **ONLY** one of the two formats below. Do not add any extra text or explanation.
+- If all criteria are met: **Final Answer: YES**
+- If even ONE criterion is NOT met: **Final Answer: NO**
+
+Think step by step and be very strict in your evaluation."""
+
+FILTERS = {"maths": FILTER_MATHS, "mapping": FILTER_MAPPING}
+CAPTIONS = {"maths": CAPTION_MATHS, "mapping": CAPTION_MAPPING}
+
+_VERDICT_LINE = {
+    tag: re.compile(rf"^[ \t]*(?:\*\*)?{tag}:[ \t]*(?:\*\*)?[ \t]*(YES|NO)(?:\*\*)?\.?[ \t]*$", re.MULTILINE)
+    for tag in ("Final Answer", "Score")
+}
+_CAPTION_LINE = re.compile(r"^[ \t]*(?:\*\*)?Caption:[ \t]*(?:\*\*)?[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
+
+
+def filter_prompt(task: str, question: str) -> str:
+    """The filter's instruction for one prompt of "maths" (Table 13) or "mapping" (ours). Raises KeyError for other tasks."""
+    # Not str.format: mapping questions may contain braces.
+    return FILTERS[task].replace("{question}", question)
+
+
+def compare_prompt(caption: str, expected_answer: str) -> str:
+    """The second prompt of Tables 9 and 10."""
+    before, between, after = re.split(r"\{caption\}|\{expected_answer\}", COMPARE)
+    return before + caption + between + expected_answer + after
+
+
+def parse_final_answer(text: str) -> bool | None:
+    """`Final Answer: YES` -> True, `Final Answer: NO` -> False, everything else None (unreadable).
+
+    The tag must be the last line and stand alone on it; bold markup and a full stop are allowed. An answer that contradicts an earlier
+    tag is unreadable.
+    """
+    return _read_tag(text, "Final Answer")
+
+
+def parse_score(text: str) -> bool | None:
+    """`Score: YES` -> True, `Score: NO` -> False (Tables 9 and 10), everything else None, as strictly as above."""
+    return _read_tag(text, "Score")
+
+
+def parse_caption(text: str) -> str | None:
+    """The text after `Caption:` on the last line (Tables 9 and 10, "Error" included); None when there is no such line."""
+    found = _CAPTION_LINE.search(_last_line(text))
+    return found[1].removesuffix("**").strip() or None if found else None
+
+
+def _read_tag(text: str, tag: str) -> bool | None:
+    pattern = _VERDICT_LINE[tag]
+    final = pattern.search(_last_line(text))
+    if final is None or len(set(pattern.findall(text))) > 1:
+        return None
+    return final[1] == "YES"
+
+
+def _last_line(text: str) -> str:
+    return (text.rstrip().splitlines() or [""])[-1]

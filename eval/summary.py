@@ -1,0 +1,273 @@
+"""`summary.json`, a run in numbers, and the paper's tables on the console.
+
+The first seven keys are a contract, and nothing else is inside `scores` and its estimates:
+
+    recipe, model, seed, wall_seconds, peak_rss_bytes,
+    scores: {before, after: {normal, cot: {math1 .. mapping3: {value, n, low, high}}}},
+    rounds: [{task, level, sampled, kept, precision, recall, updates, seconds, ...}],
+
+and then, for the report: after_round {round1: {normal: {...}}}, average, per_image, one_of_two, statuses, changes,
+chance. `build` computes and `write` writes; the tables only format what is in the summary.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from data_gen.task import Item
+from eval.benchmarks import unisandbox
+from eval.benchmarks.unisandbox import Reliability
+from eval.sample import ScoredSample
+from eval.statistics import Estimate
+from uni_train.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_ROUND_LABEL = re.compile(r"round([1-9]\d*)")
+TABLES = {
+    "mapping": ("Symbolic mapping (paper, Table 3)", ("M1", "M2", "M3")),
+    "maths": ("Mathematical operations (paper, Table 2)", ("Math1", "Math2", "Math3")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of STARS: what was sampled, what the filter kept and how reliably, and how long training took.
+
+    task: "maths", "mapping" or, where a round mixes them, "maths+mapping". level: the one level, or e.g. "1+2+3".
+    sampled, kept: images. reliability: of the filter against the verifier, None where no verifier can read the images.
+    """
+
+    task: str
+    level: int | str
+    sampled: int
+    kept: int
+    updates: int
+    seconds: float
+    reliability: Reliability | None = None
+    filter: str = "self"
+
+    def to_dict(self) -> dict[str, Any]:
+        precision = self.reliability.precision if self.reliability else None
+        recall = self.reliability.recall if self.reliability else None
+        return {
+            "task": self.task,
+            "level": self.level,
+            "sampled": self.sampled,
+            "kept": self.kept,
+            "precision": precision.value if precision else None,
+            "recall": recall.value if recall else None,
+            "updates": self.updates,
+            "seconds": self.seconds,
+            "filter": self.filter,
+            "precision_estimate": precision.to_dict() if precision else None,
+            "recall_estimate": recall.to_dict() if recall else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of Table 2 or 3: six accuracies, their average, and how far it lies above the base."""
+
+    name: str
+    normal: tuple[Estimate | None, ...]
+    cot: tuple[Estimate | None, ...]
+    average: Estimate | None
+    delta: float | None
+
+
+def build(
+    *,
+    recipe: str,
+    model: str,
+    seed: int,
+    wall_seconds: float,
+    peak_rss_bytes: int,
+    evaluations: Mapping[str, Iterable[ScoredSample]],
+    rounds: Sequence[Round] = (),
+    sets: Mapping[str, Sequence[Item]] | None = None,
+) -> dict[str, Any]:
+    """The summary of a run.
+
+    evaluations: label -> its samples, labels "before", "round1", "round2", ..., "after". "after" may be left out:
+    then the last round is taken for it. A run without training has "before" only; its `after` is empty. sets: as in
+    `unisandbox.score`. Raises ValueError for other labels or when "before" is missing.
+    """
+    results = {label: list(samples) for label, samples in evaluations.items()}
+    unknown = [label for label in results if label not in ("before", "after") and not _ROUND_LABEL.fullmatch(label)]
+    if unknown or "before" not in results:
+        raise ValueError(f"evaluations must be before, round1, round2, ..., after; got {', '.join(results) or 'none'}")
+    round_labels = sorted((label for label in results if label.startswith("round")), key=_round_number)
+    if "after" not in results:
+        results["after"] = results[round_labels[-1]] if round_labels else []
+
+    ends = ("before", "after")
+    asked = sets if sets else None
+    summary: dict[str, Any] = {
+        "recipe": recipe,
+        "model": model,
+        "seed": seed,
+        "wall_seconds": round(wall_seconds, 3),
+        "peak_rss_bytes": int(peak_rss_bytes),
+        "scores": {label: _plain(unisandbox.score(results[label], asked)) for label in ends},
+        "rounds": [entry.to_dict() for entry in rounds],
+        "after_round": {label: _plain(unisandbox.score(results[label], asked)) for label in round_labels},
+        "average": {
+            label: {task: unisandbox.average(results[label], task, asked).to_dict() for task in unisandbox.TASKS}
+            for label in ("before", *round_labels, "after")
+            if results[label]
+        },
+        "per_image": {label: _plain(unisandbox.per_image(results[label], asked)) for label in ends},
+        "one_of_two": {label: _plain(unisandbox.one_of_two(results[label], asked)) for label in ends},
+        "statuses": {label: _plain(unisandbox.statuses(results[label], asked)) for label in ends},
+        "changes": _plain(unisandbox.compare(results["before"], results["after"])) if results["after"] else {},
+        "chance": dict(unisandbox.CHANCE),
+    }
+    return summary
+
+
+def write(run_dir: Path, summary: Mapping[str, Any]) -> Path:
+    """Write run_dir/summary.json, atomically. Raises UserError when the file cannot be written."""
+    path = Path(run_dir) / "summary.json"
+    temporary = path.with_name("summary.json.tmp")
+    try:
+        temporary.write_text(
+            json.dumps(summary, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror or error})", "Check the folder and the disk."
+        ) from error
+    return path
+
+
+def read(run_dir: Path) -> dict[str, Any]:
+    """The summary of a finished run. Raises UserError when it is missing, damaged or lacks a key of the contract."""
+    path = Path(run_dir) / "summary.json"
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{path}: there is no summary yet", "It is written when the run ends: run its command again."
+        ) from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error})", "Delete it and run the same command again.") from error
+    contract = ("recipe", "model", "seed", "wall_seconds", "peak_rss_bytes", "scores", "rounds")
+    absent = [key for key in contract if not isinstance(summary, dict) or key not in summary]
+    if absent:
+        raise UserError(f"{path}: lacks {', '.join(absent)}", "Delete it and run the same command again.")
+    return summary
+
+
+def rows(summary: Mapping[str, Any], task: str) -> list[Row]:
+    """The table of one task: the base, then the model after each round; empty when the task was not evaluated."""
+    labelled = [("before", str(summary["model"]), summary["scores"].get("before") or {})]
+    later = dict(summary.get("after_round") or {})
+    names = {label: f"after round {_round_number(label)}" for label in sorted(later, key=_round_number)}
+    after = summary["scores"].get("after") or {}
+    if after and after not in later.values():
+        # The last round is evaluated under the label "after" only; without its own number it is simply the end.
+        number = len(summary["rounds"])
+        later["after"] = after
+        names["after"] = f"after round {number}" if number == len(names) + 1 else "after"
+    labelled += [(label, name, later[label]) for label, name in names.items()]
+
+    table: list[Row] = []
+    sets = [unisandbox.set_name(task, level) for level in unisandbox.LEVELS]
+    for label, name, scores in labelled:
+        cells = {
+            setting: tuple(_estimate(scores.get(setting, {}).get(set_name)) for set_name in sets)
+            for setting in unisandbox.SETTINGS
+        }
+        mean = _estimate((summary.get("average") or {}).get(label, {}).get(task))
+        delta = None
+        if table and mean and mean.value is not None and table[0].average and table[0].average.value is not None:
+            delta = mean.value - table[0].average.value
+        table.append(Row(name, cells["normal"], cells["cot"], mean, delta))
+    return table if any(cell for row in table for cell in row.normal + row.cot) else []
+
+
+def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
+    """rich tables in the paper's layout (mapping: Table 3, maths: Table 2) for what was evaluated, and the rounds."""
+    from rich.table import Table
+
+    for task, (title, columns) in TABLES.items():
+        body = rows(summary, task)
+        if not body:
+            continue
+        chance = unisandbox.CHANCE[task]
+        counted = "pairs, both right" if task == "mapping" else "prompts"
+        n = next(cell.n for row in body for cell in row.normal + row.cot if cell)
+        table = Table(
+            title=title, caption=f"95 % intervals below each value; n = {n} {counted}; guessing gives {chance:.2f}"
+        )
+        table.add_column("Model", no_wrap=True)
+        for setting in ("Normal", "CoT"):
+            for column in columns:
+                table.add_column(f"{setting}\n{column}", justify="center")
+        table.add_column("Average\n(change)", justify="center")
+        for row in body:
+            average = _cell(row.average) if row.delta is None else f"{_cell(row.average, f' ({row.delta:+.2f})')}"
+            table.add_row(row.name, *map(_cell, row.normal + row.cot), average)
+        yield table
+    if summary["rounds"]:
+        yield _rounds_table(summary["rounds"])
+
+
+def _rounds_table(entries: Sequence[Mapping[str, Any]]) -> Table:
+    from rich.table import Table
+
+    table = Table(title="Rounds: what the filter kept, against the exact verifier")
+    for column in ("Round", "Task", "Level", "Sampled", "Kept", "Precision", "Recall", "Updates", "Seconds"):
+        table.add_column(column, justify="left" if column in ("Round", "Task", "Level") else "right")
+    for number, entry in enumerate(entries, 1):
+        share = f" ({entry['kept'] / entry['sampled']:.0%})" if entry["sampled"] else ""
+        table.add_row(
+            str(number),
+            str(entry["task"]),
+            str(entry["level"]),
+            str(entry["sampled"]),
+            f"{entry['kept']}{share}",
+            _reliability_cell(entry, "precision"),
+            _reliability_cell(entry, "recall"),
+            str(entry["updates"]),
+            f"{entry['seconds']:.0f}",
+        )
+    return table
+
+
+def _reliability_cell(entry: Mapping[str, Any], name: str) -> str:
+    estimate = _estimate(entry.get(f"{name}_estimate"))
+    if estimate is not None:
+        return _cell(estimate).replace("\n", " ")
+    return "-" if entry[name] is None else f"{entry[name]:.2f}"
+
+
+def _cell(estimate: Estimate | None, suffix: str = "") -> str:
+    if estimate is None or estimate.value is None:
+        return "-"
+    # Without brackets, which rich would read as markup.
+    return f"{estimate.value:.2f}{suffix}\n{estimate.low:.2f}-{estimate.high:.2f}"
+
+
+def _estimate(raw: Mapping[str, Any] | None) -> Estimate | None:
+    return None if raw is None else Estimate.from_dict(raw)
+
+
+def _round_number(label: str) -> int:
+    found = _ROUND_LABEL.fullmatch(label)
+    if found is None:
+        raise ValueError(f"{label} is no label of a round (round1, round2, ...)")
+    return int(found[1])
+
+
+def _plain(nested: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _plain(value) if isinstance(value, Mapping) else value.to_dict() for key, value in nested.items()}
