@@ -1,0 +1,296 @@
+"""From plain YAML values to the dataclasses of schema.py, with errors that name the key, its place and a remedy.
+
+All checking of configuration is here: types and unknown keys while building, ranges and rules between keys in
+`validate`. The rest of the code trusts what it gets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Union
+
+from uni_train.config.schema import ALL_SETS, KINDS, Config, RunConfig, StarsConfig
+from uni_train.errors import UsageError, did_you_mean, nearest
+
+Where = Callable[[str], str]
+"""Tells where a dotted key was given: "override lr=2", "recipes/x.yaml"."""
+
+
+def build(values: Mapping[str, Any], where: Where = lambda key: "") -> Config:
+    """The checked configuration. `values` is plain data (as YAML gives it), complete and without interpolations.
+
+    Raises UsageError naming the first offending key.
+    """
+    kind = values.get("kind")
+    if kind not in KINDS:
+        raise _error(f"kind must be one of {', '.join(KINDS)}, not {kind!r}", "kind", where)
+    config = _build_dataclass(KINDS[kind], values, "", where, KINDS[kind])
+    validate(config, where)
+    return config
+
+
+def to_plain(config: Any) -> Any:
+    """The configuration as dicts, lists and scalars: `build(to_plain(c)) == c`."""
+    if dataclasses.is_dataclass(config):
+        return {field.name: to_plain(getattr(config, field.name)) for field in dataclasses.fields(config)}
+    if isinstance(config, Mapping):
+        return {key: to_plain(value) for key, value in config.items()}
+    if isinstance(config, list | tuple):
+        return [to_plain(value) for value in config]
+    return config
+
+
+def _error(message: str, key: str, where: Where, hint: str | None = None) -> UsageError:
+    place = where(key)
+    return UsageError(f"{message} ({place})" if place else message, hint)
+
+
+# --- unknown keys and wrong types -----------------------------------------------------------------------------------
+
+
+def _build_dataclass(cls: type, values: Any, key: str, where: Where, root: type) -> Any:
+    if not isinstance(values, Mapping):
+        raise _error(f"{key} must be a section with keys ({_names(cls)}), not {_shown(values)}", key, where)
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    for name in values:
+        if name not in fields:
+            raise _unknown_key(_join(key, str(name)), cls, where, root)
+    annotations = typing.get_type_hints(cls)
+    arguments: dict[str, Any] = {}
+    for name, field in fields.items():
+        path = _join(key, name)
+        if name in values:
+            arguments[name] = _build_value(annotations[name], values[name], path, where, root)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise _error(f"missing key {path}: it has no default", path, where)
+    return cls(**arguments)
+
+
+def _build_value(kind: Any, value: Any, key: str, where: Where, root: type) -> Any:
+    """`value` as the annotated type, or a UsageError. Nothing is converted but int to float and list to tuple."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        others = [argument for argument in arguments if argument is not type(None)]
+        for argument in others[:-1]:
+            try:
+                return _build_value(argument, value, key, where, root)
+            except UsageError:
+                continue
+        try:
+            return _build_value(others[-1], value, key, where, root)
+        except UsageError:
+            if len(others) == 1:
+                raise
+            raise _wrong_type(kind, value, key, where) from None
+    if dataclasses.is_dataclass(kind):
+        return _build_dataclass(typing.cast(type, kind), value, key, where, root)
+    if origin is Literal:
+        # "1" == 1 is False but True == 1 is not what is meant
+        if not any(type(value) is type(option) and value == option for option in arguments):
+            hint = None
+            if isinstance(value, str) and all(isinstance(option, str) for option in arguments):
+                close = nearest(value, arguments)
+                hint = f"Did you mean {close}?" if close else None
+            raise _error(
+                f"{key} must be one of {', '.join(map(str, arguments))}, not {_shown(value)}", key, where, hint
+            )
+        return value
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise _wrong_type(kind, value, key, where)
+        if arguments[-1] is Ellipsis:
+            return tuple(_build_value(arguments[0], v, _join(key, str(i)), where, root) for i, v in enumerate(value))
+        if len(value) != len(arguments):
+            raise _error(f"{key} must be a list of {len(arguments)} values, not of {len(value)}", key, where)
+        return tuple(
+            _build_value(argument, v, _join(key, str(i)), where, root)
+            for i, (argument, v) in enumerate(zip(arguments, value, strict=True))
+        )
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise _wrong_type(kind, value, key, where)
+        return {str(k): _build_value(arguments[1], v, _join(key, str(k)), where, root) for k, v in value.items()}
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind in (int, float, str, bool) and type(value) is kind:
+        return value
+    raise _wrong_type(kind, value, key, where)
+
+
+def _unknown_key(key: str, cls: type, where: Where, root: type) -> UsageError:
+    parent, _, name = key.rpartition(".")
+    siblings = [field.name for field in dataclasses.fields(cls)]
+    known = _all_keys(root)
+    same_leaf = [other for other in known if other.rpartition(".")[2] == name]
+    close = nearest(name, siblings)
+    meant = _join(parent, close) if close else None
+    if meant is None or (same_leaf and not parent):
+        meant = same_leaf[0] if same_leaf else nearest(key, known)
+    hint = f"Known keys{f' of {parent}' if parent else ''}: {', '.join(siblings)}."
+    return _error(f"unknown key {key}", key, where, f"Did you mean {meant}? {hint}" if meant else hint)
+
+
+def _all_keys(cls: type, key: str = "") -> list[str]:
+    keys: list[str] = []
+    for name, kind in typing.get_type_hints(cls).items():
+        path = _join(key, name)
+        keys.append(path)
+        if dataclasses.is_dataclass(kind):
+            keys.extend(_all_keys(typing.cast(type, kind), path))
+    return keys
+
+
+def _wrong_type(kind: Any, value: Any, key: str, where: Where) -> UsageError:
+    return _error(f"{key} must be {_described(kind)}, not {_shown(value)}", key, where)
+
+
+def _described(kind: Any) -> str:
+    """A type in words that a person who writes YAML knows."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (Union, types.UnionType):
+        return " or ".join("null" if argument is type(None) else _described(argument) for argument in arguments)
+    if origin is Literal:
+        names = ", ".join(map(str, arguments))
+        return names if len(arguments) == 1 else f"one of {names}"
+    if origin is tuple:
+        if arguments[-1] is Ellipsis:
+            item = arguments[0]
+            return "a list" + ("" if dataclasses.is_dataclass(item) else f", each {_described(item)}")
+        return f"a list of {len(arguments)} values"
+    if origin is dict:
+        return "a section of key: value"
+    if dataclasses.is_dataclass(kind):
+        return "a section with keys"
+    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}[kind]
+
+
+def _shown(value: Any) -> str:
+    text = "null" if value is None else repr(value) if not isinstance(value, bool) else str(value).lower()
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _names(cls: type) -> str:
+    return ", ".join(field.name for field in dataclasses.fields(cls))
+
+
+def _join(parent: str, name: str) -> str:
+    return f"{parent}.{name}" if parent else name
+
+
+# --- ranges and rules -----------------------------------------------------------------------------------------------
+
+
+def validate(config: Config, where: Where = lambda key: "") -> None:
+    """Ranges of every field (as schema.py states them), then the rules between keys. Raises UsageError."""
+    _check_ranges(config, "", where)
+    _check_common(config, where)
+    if isinstance(config, StarsConfig):
+        _check_stars(config, where)
+
+
+def _check_ranges(config: Any, key: str, where: Where) -> None:
+    for field in dataclasses.fields(config):
+        value, path = getattr(config, field.name), _join(key, field.name)
+        _check_value(value, path, field.metadata, where)
+
+
+def _check_value(value: Any, key: str, limits: Mapping[str, Any], where: Where) -> None:
+    if dataclasses.is_dataclass(value):
+        _check_ranges(value, key, where)
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            _check_value(item, _join(key, name), limits, where)
+    elif isinstance(value, tuple):
+        for i, item in enumerate(value):
+            _check_value(item, _join(key, str(i)), limits, where)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        low, high, above = limits.get("low"), limits.get("high"), limits.get("above")
+        if (
+            not math.isfinite(value)
+            or (low is not None and value < low)
+            or (high is not None and value > high)
+            or (above is not None and value <= above)
+        ):
+            raise _error(f"{key} must be {_limits(low, high, above)}, not {value}", key, where)
+
+
+def _limits(low: float | None, high: float | None, above: float | None) -> str:
+    if low is not None and high is not None:
+        if isinstance(low, int) and isinstance(high, int):
+            return f"one of {', '.join(str(n) for n in range(low, high + 1))}"
+        return f"between {low:g} and {high:g}"
+    if low is not None:
+        return f"at least {low:g}"
+    return f"greater than {above:g}" if above is not None else "a finite number"
+
+
+def _check_common(config: RunConfig, where: Where) -> None:
+    if config.name is not None:
+        _check_name(config.name, where)
+    low, high = config.model.sampling.cfg_interval
+    if low > high:
+        raise _error(f"model.sampling.cfg_interval starts at {low} after its end {high}", "model.sampling", where)
+    architecture = config.model.architecture
+    if architecture.hidden_size % architecture.heads:
+        raise _error(
+            f"model.architecture.hidden_size {architecture.hidden_size} is no multiple of heads {architecture.heads}",
+            "model.architecture.hidden_size",
+            where,
+        )
+    if architecture.heads % architecture.kv_heads:
+        raise _error(
+            f"model.architecture.heads {architecture.heads} is no multiple of kv_heads {architecture.kv_heads}",
+            "model.architecture.kv_heads",
+            where,
+        )
+    token = architecture.latent_downsample * architecture.latent_patch
+    if architecture.image_size % token:
+        raise _error(
+            f"model.architecture.image_size {architecture.image_size} is no multiple of a token's {token} pixels",
+            "model.architecture.image_size",
+            where,
+        )
+    for key in ("sets", "modes"):
+        if not getattr(config.evaluation, key):
+            raise _error(f"evaluation.{key} is empty: nothing would be measured", f"evaluation.{key}", where)
+    if config.ema is not None and config.ema >= 1:
+        raise _error("ema must be below 1: at 1 the average never moves", "ema", where)
+
+
+def _check_name(name: str, where: Where) -> None:
+    if not name or name.startswith(".") or "/" in name or "\\" in name or "\0" in name:
+        raise _error(f"name must be usable as a folder name, not {name!r}", "name", where)
+
+
+def _check_stars(config: StarsConfig, where: Where) -> None:
+    if not config.rounds:
+        raise _error("rounds is empty: there is nothing to train", "rounds", where)
+    known = (*ALL_SETS, "pretrain")
+    for i, one in enumerate(config.rounds):
+        key = f"rounds.{i}.replay"
+        for name, part in one.replay.items():
+            if name not in known:
+                raise _error(f"unknown set {name} in {key}", key, where, did_you_mean(name, known, "sets"))
+            if not 0 <= part <= 1:
+                raise _error(f"{key}.{name} must be between 0 and 1, not {part:g}", f"{key}.{name}", where)
+            if name == one.set_name:
+                raise _error(f"{key} names {name}, the round's own set: it gets what replay leaves", key, where)
+            if name != "pretrain" and name not in {earlier.set_name for earlier in config.rounds[:i]}:
+                raise _error(f"{key} names {name}, but no earlier round samples it", key, where)
+        if sum(one.replay.values()) >= 1:
+            raise _error(f"the shares in {key} add up to 1 or more: nothing is left for {one.set_name}", key, where)
+    for name in config.budget:
+        if name not in ALL_SETS:
+            raise _error(f"unknown set {name} in budget", "budget", where, did_you_mean(name, ALL_SETS, "sets"))
+    if config.teacher == "current" and config.schedule.kind != "sequential":
+        raise _error(
+            f"teacher=current needs schedule.kind=sequential: {config.schedule.kind} samples all rounds before training",
+            "teacher",
+            where,
+        )

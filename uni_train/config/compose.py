@@ -1,0 +1,197 @@
+"""recipes/NAME.yaml + configs/GROUP/OPTION.yaml + key=value overrides -> the dataclasses of schema.py.
+
+hydra does the composing (defaults lists, groups, interpolations); build.py does the checking, because its errors can
+name the override or the file that gave a wrong key, and the key that was meant.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uni_train.config.build import build
+from uni_train.config.places import configs_dir, find_recipe, groups, options
+from uni_train.config.schema import Config, set_name
+from uni_train.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+
+
+def compose(recipe: str, overrides: Sequence[str] = ()) -> Config:
+    """Compose a recipe (a name, or the path of a YAML file) with overrides such as "seed=1" or "model=bagel_7b".
+
+    Raises UsageError for an unknown recipe, group option or key, a wrong type, or a value out of range.
+    """
+    path = find_recipe(recipe)
+    recipe_values = _load_yaml(path)
+    choices, values = _parse(overrides, recipe_values, path)
+    plain = _compose_with_hydra(path, choices, values)
+    plain["recipe"] = path.stem
+    sources = _Sources(path, recipe_values, plain.pop("_choices"), {v.key: v.typed for v in (*choices, *values)})
+    _fill_rounds(plain, sources)
+    return build(plain, sources)
+
+
+@dataclass(frozen=True, slots=True)
+class _Override:
+    """One key=value as typed, without a leading + (every key of the schema may be set, written in the YAML or not)."""
+
+    key: str
+    value: str
+    typed: str
+
+
+def _parse(
+    overrides: Sequence[str], recipe_values: Mapping[str, Any], path: Path
+) -> tuple[list[_Override], list[_Override]]:
+    """Split overrides into choices of a group's option (model=nano) and values (optimizer.lr=1e-4)."""
+    choices: list[_Override] = []
+    values: list[_Override] = []
+    known_groups = groups()
+    for typed in overrides:
+        parsed = _parse_one(typed)
+        key = parsed.key_or_group
+        override = _Override(key, typed.split("=", 1)[1], typed)
+        if key in known_groups:
+            names = [option.name for option in options(key)]
+            value = parsed.value()
+            if not isinstance(value, str) or value not in names:
+                raise UsageError(f"unknown {key} {value} (override {typed})", did_you_mean(str(value), names, f"{key}s"))
+            choices.append(override)
+        else:
+            if key == "level" and "level" not in recipe_values:
+                raise UsageError(
+                    f"recipe {path.stem} takes no level (override {typed})",
+                    "Its levels are in rounds; stars_math and stars_mapping take level=1, 2 or 3.",
+                )
+            if key.split(".")[0] == "hydra":
+                raise UsageError(f"unknown key {key} (override {typed})")
+            if key in ("recipe", "kind"):
+                raise UsageError(f"{key} belongs to the recipe file and cannot be overridden (override {typed})")
+            values.append(override)
+    return choices, values
+
+
+def _parse_one(typed: str) -> Override:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    hint = "Overrides look like key=value, for example seed=1 or optimizer.lr=1e-4."
+    if "=" not in typed or typed.startswith("~"):
+        raise UsageError(f"cannot read the override {typed}", hint)
+    try:
+        parsed = OverridesParser.create().parse_override(typed)
+    except HydraException as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"cannot read the override {typed}: {reason}", hint) from None
+    if parsed.is_sweep_override():
+        raise UsageError(f"one run takes one value for {parsed.key_or_group} (override {typed})", "For a list: key=[a,b].")
+    return parsed
+
+
+def _compose_with_hydra(path: Path, choices: Sequence[_Override], values: Sequence[_Override]) -> dict[str, Any]:
+    import hydra
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    in_recipe = set(_default_groups(_load_yaml(path)))
+    arguments = [f"hydra.searchpath=[{json.dumps('file://' + str(configs_dir()))}]"]
+    arguments += [f"{'' if c.key in in_recipe else '+'}{c.key}={c.value}" for c in choices]
+    arguments += [f"++{v.key}={v.value}" for v in values]
+    GlobalHydra.instance().clear()
+    try:
+        with hydra.initialize_config_dir(str(path.parent), version_base="1.3"):
+            composed = hydra.compose(path.stem, arguments, return_hydra_config=True)
+        chosen = dict(composed.hydra.runtime.choices)
+        OmegaConf.set_struct(composed, False)
+        del composed["hydra"]
+        plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        reason = " ".join(line.strip() for line in str(error).splitlines()[:3])
+        merging = "Error merging override ++"
+        if reason.startswith(merging):
+            typed = reason.removeprefix(merging)
+            raise UsageError(f"cannot apply the override {typed}", f"Is there such a place in {path}?") from None
+        raise UsageError(f"cannot compose {path.stem}: {reason}", f"The recipe is {path}.") from None
+    assert isinstance(plain, dict)
+    result = {str(key): value for key, value in plain.items()}
+    result["_choices"] = {group: option for group, option in chosen.items() if not group.startswith("hydra/")}
+    return result
+
+
+def _default_groups(recipe_values: Mapping[str, Any]) -> list[str]:
+    entries = recipe_values.get("defaults") or []
+    return [key for entry in entries if isinstance(entry, Mapping) for key in entry]
+
+
+def _load_yaml(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UsageError(f"{path}{line} is not valid YAML: {error.problem}") from None
+    if not isinstance(loaded, dict):
+        raise UsageError(f"{path} is no recipe: it must be a list of key: value", "See recipes/stars_curriculum.yaml.")
+    return loaded
+
+
+def _fill_rounds(plain: dict[str, Any], where: _Sources) -> None:
+    """A round that names no prompts or updates does as much as `budget` has for its task and level."""
+    budget = plain.get("budget")
+    rounds = plain.get("rounds")
+    if not isinstance(budget, dict) or not isinstance(rounds, list):
+        return
+    for i, one in enumerate(rounds):
+        if not isinstance(one, dict):
+            continue
+        try:
+            own = budget.get(set_name(one.get("task"), one.get("level")), {})
+        except ValueError:
+            own = {"prompts": 1, "updates": 1}  # an unknown task or level is the error to report, and build() does
+        if isinstance(own, dict):
+            rounds[i] = {**{key: own[key] for key in ("prompts", "updates") if key in own}, **one}
+
+
+class _Sources:
+    """Where a dotted key was given, for error messages."""
+
+    def __init__(self, path: Path, recipe_values: Mapping[str, Any], chosen: Mapping[str, str], typed: Mapping[str, str]):
+        self.path, self.recipe_values, self.chosen, self.typed = path, recipe_values, chosen, typed
+
+    def __call__(self, key: str) -> str:
+        parts = key.split(".")
+        for n in range(len(parts), 0, -1):
+            prefix = ".".join(parts[:n])
+            if prefix in self.typed:
+                return f"override {self.typed[prefix]}"
+        below = [typed for other, typed in self.typed.items() if other.startswith(key + ".")]
+        if below:
+            return f"override {below[0]}"
+        if not _holds(self.recipe_values, parts):
+            for group, option in self.chosen.items():
+                file = configs_dir() / group / f"{option}.yaml"
+                if not file.is_file():
+                    continue
+                values = _load_yaml(file)
+                if _holds(values, parts) or (parts[0] == group and _holds(values, parts[1:])):
+                    return str(file)
+        return str(self.path)
+
+
+def _holds(values: Any, parts: Sequence[str]) -> bool:
+    for part in parts:
+        if isinstance(values, list) and part.isdigit() and int(part) < len(values):
+            values = values[int(part)]
+        elif isinstance(values, Mapping) and part in values:
+            values = values[part]
+        else:
+            return False
+    return True

@@ -1,0 +1,300 @@
+"""Every key that a recipe may hold, with its type and its range. A new key is one new line here.
+
+A recipe names its `kind`; that picks the class below (`KINDS`). Values are checked once, when a recipe is composed
+(`uni_train.config.build`), and nowhere else. Shares and probabilities are in [0, 1]; sizes and counts are positive.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+# --- ranges, written beside the field that they bound ---------------------------------------------------------------
+
+
+def ranged(
+    default: Any = dataclasses.MISSING,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+) -> Any:
+    """A number (or each number of a list or mapping) with low <= value <= high and value > above."""
+    return dataclasses.field(default=default, metadata={"low": low, "high": high, "above": above})
+
+
+def count(default: Any = dataclasses.MISSING) -> Any:
+    """At least one."""
+    return ranged(default, low=1)
+
+
+def share(default: Any = dataclasses.MISSING) -> Any:
+    """A probability or a part of a whole."""
+    return ranged(default, low=0.0, high=1.0)
+
+
+def positive(default: Any = dataclasses.MISSING) -> Any:
+    """Greater than zero."""
+    return ranged(default, above=0.0)
+
+
+def empty_dict() -> Any:
+    return dataclasses.field(default_factory=dict)
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+TaskName = Literal["maths", "mapping"]
+Mode = Literal["normal", "cot"]
+SetName = Literal["math1", "math2", "math3", "mapping1", "mapping2", "mapping3"]
+ALL_SETS: tuple[SetName, ...] = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")
+LEVELS = (1, 2, 3)
+
+
+def set_name(task: str, level: int) -> SetName:
+    """The benchmark set of a task and level, as the paper names it: ("maths", 1) -> "math1"."""
+    name = f"{'math' if task == 'maths' else task}{level}"
+    if name not in ALL_SETS:
+        raise ValueError(f"no set {name}")
+    return name  # type: ignore[return-value]
+
+
+# --- model (configs/model/*.yaml) -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingConfig:
+    """How a model thinks and draws."""
+
+    steps: int = count(10)  # Euler steps from noise to image
+    timestep_shift: float = positive(1.0)
+    cfg_text_scale: float = ranged(1.0, low=0.0)  # 1 = no guidance by text
+    cfg_img_scale: float = ranged(1.0, low=0.0)  # 1 = no guidance by input images
+    cfg_interval: tuple[float, float] = share((0.4, 1.0))  # guidance acts between these times
+    cfg_renorm: Literal["global", "channel", "text_channel"] = "global"
+    cfg_renorm_min: float = share(0.0)
+    max_think_tokens: int = count(64)
+    temperature: float = ranged(0.0, low=0.0)  # of thoughts and answers; 0 = greedy
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchitectureConfig:
+    """Sizes of a BAGEL: a decoder with twin weights, a vision encoder, and the latents of a VAE."""
+
+    hidden_size: int = count()
+    intermediate_size: int = count()
+    layers: int = count()
+    heads: int = count()
+    kv_heads: int = count()
+    image_size: int = count()  # pixels a side of the pictures it draws
+    latent_downsample: int = count(8)  # pixels a side of one VAE latent
+    latent_channels: int = count(16)
+    latent_patch: int = count(1)  # latents a side of one token
+    vit_patch: int = count(14)
+    vit_hidden_size: int = count(1152)
+    vit_intermediate_size: int = count(4304)
+    vit_layers: int = count(26)
+    vit_heads: int = count(16)
+    max_text_tokens: int = count(64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """One option of configs/model/."""
+
+    name: str
+    family: Literal["bagel"] = "bagel"
+    checkpoint: str | None = None  # 'shipped' = the one inside the package; a folder; null = random weights
+    architecture: ArchitectureConfig
+    sampling: SamplingConfig = SamplingConfig()
+    think_batch: int = count(128)  # requests a batch while thinking or answering
+    draw_batch: int = count(256)  # requests a batch while drawing
+    threads: int | Literal["auto"] = ranged("auto", low=1)  # CPU threads; auto = measured at the start
+
+
+# --- what all recipes have ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    world: Literal["nano", "everyday"] = "nano"  # which objects, and in which words
+    distractors: int = ranged(0, low=0)  # mapping: extra rules about symbols that nobody asks for
+    rule_order: Literal["chain", "random"] = "chain"  # mapping: rules as in the paper's examples, or shuffled
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """AdamW, a linear warm-up, then `schedule` from `decay_from` (a part of all updates) on."""
+
+    lr: float = positive()
+    betas: tuple[float, float] = share((0.9, 0.95))
+    eps: float = positive(1e-8)
+    weight_decay: float = ranged(0.0, low=0.0)
+    warmup_updates: int = ranged(0, low=0)
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    decay_from: float = share(0.5)
+    clip: float = positive(1.0)  # of the gradient's global norm
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """Normal and CoT accuracy, as in Table 3. `n` counts prompts of maths and pairs of mapping."""
+
+    n: int = count(256)
+    sets: tuple[SetName, ...] = ALL_SETS
+    modes: tuple[Mode, ...] = ("normal", "cot")
+    every_round: bool = False  # also after each round, not only before and after all
+    seed: int = ranged(0, low=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggerConfig:
+    """One option of configs/logger/. metrics.jsonl is written whatever is chosen."""
+
+    kind: Literal["none", "csv", "wandb"] = "none"
+    project: str = "uni_train"
+    group: str | None = None
+    offline: bool | None = None  # wandb: null = online exactly if a key is configured
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrategyConfig:
+    """One option of configs/strategy/."""
+
+    kind: Literal["single"] = "single"
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    precision: Literal["32-true", "bf16-true", "bf16-mixed"] = "32-true"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """The keys of every recipe."""
+
+    recipe: str
+    kind: str
+    seed: int = ranged(0, low=0)
+    name: str | None = None  # of the run folder; null = seed<seed>
+    out: str = "runs"
+    model: ModelConfig
+    data: DataConfig = DataConfig()
+    optimizer: OptimizerConfig
+    ema: float | None = share(None)  # decay of averaged weights; null = none
+    text_dropout: float = share(0.0)  # of training prompts, for classifier-free guidance
+    checkpoint_every: int = count(100)  # updates
+    evaluation: EvaluationConfig = EvaluationConfig()
+    logger: LoggerConfig = LoggerConfig()
+    strategy: StrategyConfig = StrategyConfig()
+
+    @property
+    def run_name(self) -> str:
+        return self.name if self.name is not None else f"seed{self.seed}"
+
+
+# --- kind: stars ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetConfig:
+    """How much one round samples and trains, where the round does not say so itself."""
+
+    prompts: int = count()
+    updates: int = count()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundConfig:
+    """Sample, filter, finetune once. `replay`: set names or 'pretrain' -> share of each batch."""
+
+    task: TaskName
+    level: int = ranged(low=1, high=3)
+    prompts: int = count()  # sampled; a mapping pair counts as two
+    updates: int = count()
+    replay: dict[str, float] = empty_dict()
+
+    @property
+    def set_name(self) -> SetName:
+        return set_name(self.task, self.level)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleConfig:
+    """How rounds follow one another.
+
+    sequential: one after the other (the paper's curriculum). The others sample all rounds first, train once:
+    mixed: all levels from the first update; ramp: the mixture moves linearly from the first level to the last;
+    threshold: the next level joins when Normal accuracy on the current one reaches `threshold`.
+    """
+
+    kind: Literal["sequential", "mixed", "ramp", "threshold"] = "sequential"
+    threshold: float = share(0.6)
+    check_every: int = count(50)  # updates between two looks at the accuracy
+    check_prompts: int = count(64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchConfig:
+    prompts: int = count()  # an update
+    noise_draws: int = count(1)  # noise levels drawn for each prompt's image
+
+
+@dataclass(frozen=True, kw_only=True)
+class StarsConfig(RunConfig):
+    """Self-training with rejection sampling (UniSandbox 3.4)."""
+
+    kind: Literal["stars"] = "stars"
+    level: int | None = ranged(None, low=1, high=3)  # for recipes of one level: level=2
+    rounds: tuple[RoundConfig, ...]
+    budget: dict[str, BudgetConfig] = empty_dict()  # set name -> what a round of it does by default
+    schedule: ScheduleConfig = ScheduleConfig()
+    candidates: int = count(1)  # pictures drawn a prompt, before the filter
+    temperature: float | None = ranged(None, low=0.0)  # of thoughts while sampling; null = model.sampling.temperature
+    filter: Literal["self", "judge", "verifier", "none"] = "self"
+    teacher: Literal["base", "current"] = "base"  # who samples the later rounds
+    trained: Literal["all", "moe_gen"] = "all"
+    timestep_shift: float = positive(1.0)  # of the noise levels in training
+    batch: BatchConfig
+
+
+# --- kind: pretrain -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureConfig:
+    """Rows of each kind in one update. There is no kind (reasoning prompt -> image without a thought): that is
+    what STARS is to teach."""
+
+    text_to_image: int = count()
+    cot_image: int = count()
+    cot_text: int = count()
+    caption: int = count()
+    verify: int = count()
+    direct_answer: float = share(0.3)  # of the maths rows in cot_text: answered without a thought
+    noise_draws: int = count(1)  # for each row with a target image
+
+
+@dataclass(frozen=True, kw_only=True)
+class VaeConfig:
+    """The tiny VAE, trained first."""
+
+    updates: int = count()
+    batch: int = count()
+    lr: float = positive()
+    kl_weight: float = ranged(1e-6, low=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig(RunConfig):
+    """The shipped nano checkpoint, from data_gen alone."""
+
+    kind: Literal["pretrain"] = "pretrain"
+    updates: int = count()
+    mixture: MixtureConfig
+    vae: VaeConfig
+    ce_weight: float = ranged(1.0, low=0.0)
+    mse_weight: float = ranged(1.0, low=0.0)
+    timestep_shift: float = positive(1.0)
+
+
+Config = StarsConfig | PretrainConfig
+KINDS: dict[str, type[StarsConfig] | type[PretrainConfig]] = {"stars": StarsConfig, "pretrain": PretrainConfig}
