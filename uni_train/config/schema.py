@@ -125,16 +125,17 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """AdamW, a linear warm-up, then `schedule` from `decay_from` (a part of all updates) on."""
+    """AdamW: a linear warm-up, a constant rate, and a decay over the last part of the updates."""
 
     lr: float = positive()
     betas: tuple[float, float] = share((0.9, 0.95))
     eps: float = positive(1e-8)
     weight_decay: float = ranged(0.0, low=0.0)
     warmup_updates: int = ranged(0, low=0)
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    decay_from: float = share(0.5)
-    clip: float = positive(1.0)  # of the gradient's global norm
+    decay: Literal["constant", "linear", "cosine"] = "constant"
+    decay_share: float = share(0.5)  # of the updates, at their end
+    final_lr: float = share(0.0)  # of lr, reached at the end of the decay
+    clip: float = ranged(1.0, low=0.0)  # of the gradient's norm; 0 = no clipping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +180,8 @@ class RunConfig:
     model: ModelConfig
     data: DataConfig = DataConfig()
     optimizer: OptimizerConfig
+    ce_weight: float = ranged(1.0, low=0.0)  # of the loss on text
+    mse_weight: float = ranged(1.0, low=0.0)  # of the loss on images
     ema: float | None = share(None)  # decay of averaged weights; null = none
     text_dropout: float = share(0.0)  # of training prompts, for classifier-free guidance
     checkpoint_every: int = count(100)  # updates
@@ -291,8 +294,6 @@ class PretrainConfig(RunConfig):
     updates: int = count()
     mixture: MixtureConfig
     vae: VaeConfig
-    ce_weight: float = ranged(1.0, low=0.0)
-    mse_weight: float = ranged(1.0, low=0.0)
     timestep_shift: float = positive(1.0)
 
 

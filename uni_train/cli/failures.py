@@ -1,0 +1,54 @@
+"""What a person sees when a command fails: one short block on stderr and an exit code, never a traceback.
+
+1 = something outside the program is wrong, 2 = what was typed cannot be meant, 130 = interrupted.
+UNI_TRAIN_DEBUG=1 shows tracebacks.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+from uni_train.errors import UserError
+
+_DISK = {
+    errno.ENOSPC: ("no space left on the disk", "Make room there; what was finished is kept, so run the command again."),
+    errno.EDQUOT: ("the disk quota is used up", "Make room there; what was finished is kept, so run the command again."),
+    errno.EFBIG: ("the file would be larger than allowed here", "See `ulimit -f`; then run the command again."),
+    errno.EACCES: ("no permission", "Change the permissions, or choose another place."),
+    errno.EPERM: ("no permission", "Change the permissions, or choose another place."),
+    errno.EROFS: ("the file system is read-only", "Choose another place."),
+    errno.ENOENT: ("no such file or folder", None),
+    errno.ENOTDIR: ("a part of this path is no folder", None),
+    errno.EISDIR: ("this is a folder, not a file", None),
+    errno.EEXIST: ("it exists already", None),
+}
+
+
+def as_user_error(error: BaseException) -> UserError | None:
+    """The error in a person's terms, or None if it is a defect of ours and should show its traceback."""
+    if isinstance(error, UserError):
+        return error
+    if isinstance(error, OSError) and error.errno in _DISK and error.filename is not None:
+        message, hint = _DISK[error.errno]
+        return UserError(f"{error.filename}: {message}", hint)
+    data_errors = sys.modules.get("data_gen.errors")  # only a command that imported it can have raised it
+    if data_errors is not None and isinstance(error, data_errors.DataError):
+        return UserError(str(error))
+    return None
+
+
+def debugging() -> bool:
+    return os.environ.get("UNI_TRAIN_DEBUG", "") not in ("", "0")
+
+
+def show(error: UserError) -> None:
+    """Print the error, red where stderr is a terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True)
+    console.print(Text(f"error: {error.message}", style="bold red"), soft_wrap=True)
+    if error.hint:
+        console.print(Text(f"  {error.hint}", style="red"), soft_wrap=True)

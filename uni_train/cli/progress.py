@@ -1,0 +1,104 @@
+"""How a run shows itself: a heading a stage, a bar with rate and time left, a short table after it.
+
+On a terminal the bars are live. Elsewhere (a log file, CI) a bar becomes one line at most every `EVERY` seconds and
+one at its end, so that logs stay readable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+EVERY = 15.0
+
+
+class Bar:
+    """One piece of work of known length; `advance` it, with figures to show (loss=0.12)."""
+
+    def __init__(self, console: Console, title: str, total: int, done: int) -> None:
+        self._console, self._title, self._total = console, title, total
+        self._at_start = self._done = done
+        self._started = self._shown = time.monotonic()
+        self._figures = ""
+        self._live: Progress | None = None
+        self._task: TaskID | None = None
+        if console.is_terminal:
+            self._live = Progress(
+                TextColumn("  {task.description}"),
+                BarColumn(bar_width=30),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeRemainingColumn(compact=True),
+                TextColumn("{task.fields[figures]}"),
+                console=console,
+                transient=True,
+            )
+            self._task = self._live.add_task(title, total=total, completed=done, rate="", figures="")
+            self._live.start()
+
+    def advance(self, by: int = 1, **figures: float) -> None:
+        """`by` more units are done."""
+        self._done += by
+        if figures:
+            self._figures = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        if self._live is not None and self._task is not None:
+            self._live.update(self._task, completed=self._done, rate=self._rate(), figures=self._figures)
+        elif time.monotonic() - self._shown >= EVERY:
+            self._shown = time.monotonic()
+            self._line()
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        self._line()
+
+    def _rate(self) -> str:
+        elapsed, fresh = time.monotonic() - self._started, self._done - self._at_start
+        return f"{fresh / elapsed:.1f}/s" if fresh and elapsed > 0 else ""
+
+    def _line(self) -> None:
+        elapsed, fresh = time.monotonic() - self._started, self._done - self._at_start
+        left = ""
+        if 0 < fresh and self._done < self._total:
+            left = f"{elapsed / fresh * (self._total - self._done):.0f} s left"
+        parts = (f"  {self._title}: {self._done}/{self._total}", f"{elapsed:.0f} s", self._rate(), left, self._figures)
+        self._console.print("  ".join(part for part in parts if part), highlight=False)
+
+
+class ConsoleProgress:
+    """What stages are given to report with."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console if console is not None else Console()
+
+    def say(self, text: str) -> None:
+        """One line."""
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def stage(self, number: int, total: int, title: str, *, finished: bool = False) -> None:
+        """The heading of stage `number` (from 1) of `total`; `finished` if an earlier start has done it."""
+        self.console.print(f"[bold]\\[{number}/{total}][/bold] {title}{' (already done)' if finished else ''}")
+
+    @contextlib.contextmanager
+    def bar(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:
+        """`with progress.bar("drawing", 2048, done=512) as bar: bar.advance(256)`."""
+        bar = Bar(self.console, title, total, done)
+        try:
+            yield bar
+        finally:
+            bar.close()
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """A short table: the first column left-aligned, numbers right-aligned."""
+        table = Table(title=title, title_justify="left", title_style="bold")
+        for i, column in enumerate(columns):
+            table.add_column(column, justify="left" if i == 0 else "right")
+        for row in rows:
+            table.add_row(*(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row))
+        self.console.print(table)

@@ -1,0 +1,68 @@
+"""The stages that a recipe stands for, in order: what `fit --dry-run` shows and what names the stages' folders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from uni_train.config.schema import Config, PretrainConfig, RoundConfig
+
+StageKind = Literal["vae", "pretrain", "evaluate", "sample", "filter", "finetune"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStage:
+    """One stage. Its folder is stages/<index>-<name>; `rounds` are the indices of the rounds that it serves."""
+
+    index: int
+    kind: StageKind
+    name: str
+    summary: str
+    rounds: tuple[int, ...] = ()
+
+
+def stage_list(config: Config) -> tuple[PlannedStage, ...]:
+    """All stages of a run, from index 0 on."""
+    stages: list[PlannedStage] = []
+
+    def add(kind: StageKind, suffix: str, summary: str, rounds: tuple[int, ...] = ()) -> None:
+        stages.append(PlannedStage(len(stages), kind, f"{kind}-{suffix}" if suffix else kind, summary, rounds))
+
+    evaluated = f"{' and '.join(config.evaluation.modes)} accuracy on {', '.join(config.evaluation.sets)}"
+    if isinstance(config, PretrainConfig):
+        add("vae", "", f"{config.vae.updates} updates of the VAE")
+        add("pretrain", "", f"{config.updates} updates on the mixture")
+        add("evaluate", "after", evaluated)
+        return tuple(stages)
+
+    def sample_and_filter(i: int, one: RoundConfig) -> None:
+        pictures = f", {config.candidates} pictures each" if config.candidates > 1 else ""
+        add("sample", one.set_name, f"{one.prompts} prompts{pictures}: think, then draw", (i,))
+        add("filter", one.set_name, f"keep what {_FILTERS[config.filter]}", (i,))
+
+    add("evaluate", "before", evaluated)
+    if config.schedule.kind == "sequential":
+        for i, one in enumerate(config.rounds):
+            sample_and_filter(i, one)
+            replay = ", ".join(f"{part:g} {name}" for name, part in one.replay.items())
+            summary = f"{one.updates} updates on prompt -> image{f', replay {replay}' if replay else ''}"
+            add("finetune", one.set_name, summary, (i,))
+            if config.evaluation.every_round and i + 1 < len(config.rounds):
+                add("evaluate", f"round{i + 1}", evaluated, (i,))
+    else:
+        for i, one in enumerate(config.rounds):
+            sample_and_filter(i, one)
+        updates = sum(one.updates for one in config.rounds)
+        sets = ", ".join(one.set_name for one in config.rounds)
+        summary = f"{updates} updates on prompt -> image, {config.schedule.kind} schedule over {sets}"
+        add("finetune", config.schedule.kind, summary, tuple(range(len(config.rounds))))
+    add("evaluate", "after", evaluated)
+    return tuple(stages)
+
+
+_FILTERS = {
+    "self": "the model's own understanding accepts",
+    "judge": "the judge accepts",
+    "verifier": "the exact verifier accepts",
+    "none": "there is: everything",
+}

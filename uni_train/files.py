@@ -1,0 +1,83 @@
+"""Writing files so that a reader never sees half of one, whatever happens to the writer (kill -9, a full disk).
+
+A file is written beside its place under a name of its own, flushed to the disk, and renamed. Errors of the disk carry
+the path that they were about, which plain write() does not give.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """For writers that want a path: `with atomic_path(p) as temporary: save_file(tensors, temporary)`.
+
+    On leaving, the temporary file is flushed and renamed to `path`; on an exception it is removed and `path` stays as
+    it was. The suffix is kept, for libraries that look at it. Raises OSError with `filename` set to `path`.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.stem}.{uuid.uuid4().hex[:8]}.partial{path.suffix}")
+    try:
+        with _named(path):
+            yield temporary
+            _flush(temporary)
+            os.replace(temporary, path)
+            _flush(path.parent)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def atomic_write_bytes(path: Path, data: bytes) -> None:
+    """Replace the file at `path` by `data`, completely or not at all."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def atomic_write_text(path: Path, text: str) -> None:
+    """Replace the file at `path` by `text` in UTF-8, completely or not at all."""
+    atomic_write_bytes(path, text.encode("utf-8"))
+
+
+def atomic_write_json(path: Path, value: Any) -> None:
+    """Replace the file at `path` by `value` as JSON. Raises ValueError for NaN and infinities, which JSON lacks."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    atomic_write_text(path, text + "\n")
+
+
+def sha256_of(path: Path) -> str:
+    """The hex digest of a file's content."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems cannot flush a folder; the rename itself has happened.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Give an OSError without a file name (or with that of the temporary file) the name people know."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error

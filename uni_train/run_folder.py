@@ -1,0 +1,325 @@
+"""runs/<recipe>/<name>/: what one run was asked, what it has finished, and the lock that keeps a second process out.
+
+    config.yaml    the composed recipe, written once; the same command continues, another one is refused
+    run.json       every start: time, command, git state, versions
+    stages/<NN>-<stage>/manifest.json
+                   written last, so a stage with a manifest is finished; names its output files and their hashes
+
+A killed process leaves no lock behind: the operating system drops it with the process.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from uni_train.config.build import to_plain
+from uni_train.config.schema import Config
+from uni_train.errors import UserError
+from uni_train.files import atomic_write_json, atomic_write_text, sha256_of
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+# Where a run is written, what it is called and who watches it: they change no number, so they may differ between starts.
+FREE_KEYS = ("name", "out", "logger")
+
+_VERSIONS_OF = ("uni-train", "torch", "lightning", "numpy", "safetensors", "pyarrow", "hydra-core", "wandb")
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A file that a stage has written, relative to the stage's folder."""
+
+    path: str
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A finished stage. `key` is the hash of what went into it (`stage_key`), `result` its numbers."""
+
+    stage: str
+    key: str
+    seconds: float
+    outputs: tuple[Output, ...]
+    result: Mapping[str, Any]
+
+
+def stage_key(**inputs: Any) -> str:
+    """A hash of a stage's inputs (JSON-able: settings, hashes of files, names), the same in every process."""
+    text = json.dumps(inputs, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+class RunFolder:
+    """One run's folder, locked for this process while open.
+
+    >>> with RunFolder("runs", "stars_curriculum", "seed0") as run:
+    ...     run.begin(config, argv=sys.argv)
+    ...     if run.read_manifest(0, "evaluate") is None:
+    ...         ...  # write files into run.stage_dir(0, "evaluate")
+    ...         run.write_manifest(0, "evaluate", key=key, seconds=s, outputs=["shards/00000.parquet"], result={})
+    """
+
+    def __init__(self, root: str | Path, recipe: str, name: str) -> None:
+        self.root = Path(root)
+        self.recipe = recipe
+        self.name = name
+        self.path = self.root / recipe / name
+        self._lock: BaseFileLock | None = None
+
+    @classmethod
+    def fresh(cls, root: str | Path, recipe: str, name: str) -> RunFolder:
+        """A folder that does not exist yet: `name`, or name-2, name-3, ..."""
+        candidate, number = cls(root, recipe, name), 1
+        while candidate.path.exists():
+            number += 1
+            candidate = cls(root, recipe, f"{name}-{number}")
+        return candidate
+
+    # --- opening ------------------------------------------------------------------------------------------------
+
+    def open(self) -> RunFolder:
+        """Create the folder and lock it. Raises UserError if it cannot be written or another process has it."""
+        from filelock import FileLock, Timeout
+
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / ".lock")
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise UserError(f"run folder {self.path} is in use {self._owner()}", "Wait, or use another name=...") from None
+        except OSError as error:
+            raise UserError(
+                f"cannot write to the run folder {self.path}: {error.strerror or error}",
+                "Choose another place with out=FOLDER.",
+            ) from error
+        self._lock = lock
+        try:
+            atomic_write_json(self.path / ".owner.json", {"pid": os.getpid(), "since": _now()})
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Let others have the folder."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> RunFolder:
+        return self.open()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _owner(self) -> str:
+        try:
+            owner = json.loads((self.path / ".owner.json").read_text(encoding="utf-8"))
+            return f"by pid {owner['pid']} since {owner['since']}"
+        except (OSError, ValueError, KeyError, TypeError):
+            return "by another process"
+
+    # --- what was asked -----------------------------------------------------------------------------------------
+
+    def begin(self, config: Config, argv: Sequence[str] = ()) -> bool:
+        """Write config.yaml, or compare with the one there; note this start in run.json. True if the run continues.
+
+        Raises UserError if the folder holds another configuration, or a damaged one.
+        """
+        import yaml
+
+        plain = to_plain(config)
+        file = self.path / "config.yaml"
+        continues = file.exists()
+        if continues:
+            self._compare(file, plain)
+        else:
+            atomic_write_text(file, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100))
+        self._note_start(argv)
+        return continues
+
+    def _compare(self, file: Path, plain: Mapping[str, Any]) -> None:
+        import yaml
+
+        try:
+            stored = yaml.safe_load(file.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError):
+            stored = None
+        if not isinstance(stored, dict):
+            raise UserError(f"{file} is damaged", "Restore it, or start over with --fresh.")
+        before, now = _flat(stored), _flat(plain)
+        changed = [
+            key
+            for key in dict.fromkeys([*now, *before])
+            if key.split(".")[0] not in FREE_KEYS and before.get(key, _ABSENT) != now.get(key, _ABSENT)
+        ]
+        if changed:
+            shown = "; ".join(f"{key} was {before.get(key, _ABSENT)}, now {now.get(key, _ABSENT)}" for key in changed[:3])
+            more = f"; and {len(changed) - 3} more" if len(changed) > 3 else ""
+            raise UserError(
+                f"run folder {self.path} holds a run with another configuration: {shown}{more}",
+                "Give the same overrides to continue it, a new name=... to keep both, or --fresh to start over beside it.",
+            )
+
+    def _note_start(self, argv: Sequence[str]) -> None:
+        file = self.path / "run.json"
+        starts: list[Any] = []
+        if file.exists():
+            starts = _read_json(file, "Delete it: the run itself does not need it.").get("starts", [])
+        starts.append(
+            {
+                "time": _now(),
+                "command": list(argv),
+                "host": platform.node(),
+                "pid": os.getpid(),
+                "git": git_state(),
+                "versions": versions(),
+            }
+        )
+        atomic_write_json(file, {"recipe": self.recipe, "name": self.name, "starts": starts})
+
+    # --- stages -------------------------------------------------------------------------------------------------
+
+    def stage_dir(self, index: int, name: str) -> Path:
+        """stages/<NN>-<name>/, created if missing."""
+        path = self._stage_path(index, name)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _stage_path(self, index: int, name: str) -> Path:
+        return self.path / "stages" / f"{index:02d}-{name}"
+
+    def read_manifest(self, index: int, name: str, key: str | None = None) -> Manifest | None:
+        """The manifest of a finished stage, its output files checked, or None if the stage is not finished.
+
+        Raises UserError naming the file if the manifest is damaged, an output is missing or was changed, or if the
+        stage was made from other inputs than `key` stands for.
+        """
+        folder = self._stage_path(index, name)
+        file = folder / "manifest.json"
+        if not file.exists():
+            return None
+        remedy = f"Delete the folder {folder} to redo this stage, or start over with --fresh."
+        manifest = _parse_manifest(file, _read_json(file, remedy), remedy)
+        for output in manifest.outputs:
+            path = folder / output.path
+            if not path.is_file():
+                raise UserError(f"{path} is missing, though {file} names it", remedy)
+            if path.stat().st_size != output.bytes or sha256_of(path) != output.sha256:
+                raise UserError(f"{path} is damaged: its content is not what {file} recorded", remedy)
+        if key is not None and manifest.key != key:
+            raise UserError(f"{folder} was made from other inputs than this run has now", remedy)
+        return manifest
+
+    def write_manifest(
+        self,
+        index: int,
+        name: str,
+        *,
+        key: str,
+        seconds: float,
+        outputs: Iterable[str | Path] = (),
+        result: Mapping[str, Any] | None = None,
+    ) -> Manifest:
+        """Declare a stage finished. `outputs` are paths of files below the stage's folder, relative to it or not."""
+        folder = self.stage_dir(index, name)
+        listed = []
+        for given in outputs:
+            path = folder / given
+            relative = path.relative_to(folder).as_posix()
+            listed.append(Output(relative, sha256_of(path), path.stat().st_size))
+        manifest = Manifest(name, key, seconds, tuple(listed), dict(result or {}))
+        atomic_write_json(folder / "manifest.json", {"status": "done", **asdict(manifest)})
+        return manifest
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "(absent)"
+
+
+_ABSENT = _Absent()
+
+
+def _flat(value: Any, key: str = "") -> dict[str, Any]:
+    """{"a": {"b": [1]}} -> {"a.b.0": 1}; empty sections and lists keep their place."""
+    if isinstance(value, Mapping) and value:
+        items: Iterable[tuple[Any, Any]] = value.items()
+    elif isinstance(value, list) and value:
+        items = enumerate(value)
+    else:
+        return {key: value}
+    flat: dict[str, Any] = {}
+    for name, item in items:
+        flat.update(_flat(item, f"{key}.{name}" if key else str(name)))
+    return flat
+
+
+def _read_json(file: Path, remedy: str) -> dict[str, Any]:
+    try:
+        loaded = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, UnicodeDecodeError):
+        loaded = None
+    if not isinstance(loaded, dict):
+        raise UserError(f"{file} is damaged: it is not a JSON object", remedy)
+    return loaded
+
+
+def _parse_manifest(file: Path, loaded: Mapping[str, Any], remedy: str) -> Manifest:
+    try:
+        if loaded["status"] != "done":
+            raise ValueError
+        outputs = tuple(Output(str(o["path"]), str(o["sha256"]), int(o["bytes"])) for o in loaded["outputs"])
+        return Manifest(
+            str(loaded["stage"]), str(loaded["key"]), float(loaded["seconds"]), outputs, dict(loaded["result"])
+        )
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{file} is damaged: it lacks what a stage's manifest holds", remedy) from None
+
+
+def _now() -> str:
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def git_state() -> dict[str, Any] | None:
+    """Commit and number of changed files of the checkout that this code runs from; None outside of one."""
+    here = Path(__file__).resolve().parent
+    try:
+        _git(here, "ls-files", "--error-unmatch", Path(__file__).name)  # a .venv inside someone else's checkout is none
+        commit = _git(here, "rev-parse", "HEAD")
+        changed = _git(here, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {"commit": commit, "changed_files": len(changed.splitlines())}
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+
+def versions() -> dict[str, str]:
+    """Python's version and those of the packages that numbers depend on."""
+    from importlib import metadata
+
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for name in _VERSIONS_OF:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
