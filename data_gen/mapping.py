@@ -47,8 +47,7 @@ class Mapping:
         """The two questions A and B of one set of rules with `level` links a chain."""
         check_request(self, level, split)
         world = self.world
-        options: list[int | str] = [*(["shuffled"] if self.shuffle else []), *([self.distractors] if self.distractors else [])]
-        random_ = rng("mapping", world.name, level, split, seed, *options)
+        random_ = rng("mapping", world.name, level, split, seed, self.distractors, int(self.shuffle))
         while True:  # each draw falls into the split with a chance of at least one in ten
             nouns = self._draw_nouns(random_)
             symbols = random_.sample(world.symbols, 2 * level + self.distractors)

@@ -107,3 +107,75 @@ def get_world(name: str) -> World:
     close = difflib.get_close_matches(name, list(WORLDS), n=1, cutoff=0.5)
     hint = f'did you mean "{close[0]}"?' if close else "known: " + ", ".join(WORLDS)
     raise DataError(f'there is no world "{name}": {hint}')
+
+# What things are, for judging other people's requests ("the animal represented by ..."). A thing may be several kinds;
+# a word that is not listed is never judged.
+KINDS: dict[str, str] = {
+    "fruit": "apple banana orange lemon pear strawberry cherry peach mango grape blueberry kiwi pineapple melon plum "
+    "fruit",
+    "vegetable": "carrot tomato potato onion cucumber cabbage",
+    "food": "pizza burger hamburger sandwich cookie candy cake bread chocolate egg cheese cupcake muffin",
+    "drink": "coffee tea juice water milk",
+    "animal": "dog cat rabbit mouse sheep goose fish horse duck frog butterfly deer puppy kitten bird turtle squirrel "
+    "tiger elephant lamb cow lion bear",
+    "flower": "rose tulip daisy flower sunflower lily",
+    "plant": "tree leaf cactus bush plant grass",
+    "stationery": "pencil notebook eraser ruler pen marker envelope paintbrush calculator journal diary calendar "
+    "crayon",
+    "furniture": "chair table lamp sofa desk bench bookshelf bed cabinet armchair hammock wardrobe stool mirror",
+    "kitchen": "cup plate spoon fork knife bowl bottle teapot pan pot mug tray",
+    "container": "box basket bucket bottle bag cup vase backpack",
+    "toy": "ball kite doll balloon yo-yo puzzle",
+    "clothing": "hat shirt sock scarf glove dress belt shoe coat jacket pants boot sneaker sweater raincoat",
+    "jewellery": "ring necklace bracelet",
+    "accessory": "umbrella suitcase wallet watch glasses",
+    "vehicle": "car bicycle bike bus boat truck train scooter airplane plane skateboard motorcycle ship",
+    "instrument": "guitar drum piano violin trumpet flute drums",
+    "device": "phone laptop camera clock radio tablet computer television monitor keyboard mouse smartphone telephone "
+    "headphones microphone speaker printer refrigerator microwave oven mixer blender fan heater lamp calculator",
+    "timepiece": "clock watch",
+    "tool": "hammer nail saw screwdriver shovel",
+    "reading": "book magazine newspaper",
+    "sky": "sun moon star planet cloud rainbow",
+    "place": "garden park house castle lighthouse mountain",
+}  # fmt: skip
+
+_EATEN = frozenset({"fruit", "vegetable", "food", "drink"})
+_GROWING = frozenset({"flower", "plant", "fruit", "vegetable"})
+_WORN = frozenset({"clothing", "jewellery", "accessory"})
+_MADE = frozenset({"device", "tool", "kitchen", "stationery", "instrument", "timepiece", "vehicle"})
+CATEGORY_KINDS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("fruit",), frozenset({"fruit"})),
+    **dict.fromkeys(("vegetable",), frozenset({"vegetable", "fruit"})),
+    **dict.fromkeys(("food", "snack", "food item", "snack item"), _EATEN),
+    **dict.fromkeys(("drink", "beverage"), frozenset({"drink"})),
+    **dict.fromkeys(("animal", "pet"), frozenset({"animal"})),
+    **dict.fromkeys(("flower",), frozenset({"flower"})),
+    **dict.fromkeys(("plant",), _GROWING),
+    **dict.fromkeys(("furniture", "piece of furniture", "furniture item"), frozenset({"furniture"})),
+    **dict.fromkeys(("kitchen item", "utensil"), frozenset({"kitchen", "container"})),
+    **dict.fromkeys(("toy",), frozenset({"toy", "animal", "vehicle", "instrument"})),
+    **dict.fromkeys(("clothing item", "clothing", "apparel", "footwear", "accessory"), _WORN),
+    **dict.fromkeys(("vehicle",), frozenset({"vehicle"})),
+    **dict.fromkeys(("instrument", "musical instrument"), frozenset({"instrument"})),
+    **dict.fromkeys(("device", "electronic device", "gadget", "appliance"), _MADE),
+    **dict.fromkeys(("stationery", "stationery item"), frozenset({"stationery", "reading"})),
+    **dict.fromkeys(("tool",), _MADE),
+    **dict.fromkeys(("timepiece",), frozenset({"timepiece"})),
+    **dict.fromkeys(("container",), frozenset({"container", "kitchen"})),
+    **dict.fromkeys(("reading material", "reading item"), frozenset({"reading", "stationery"})),
+    **dict.fromkeys(("area", "place"), frozenset({"place"})),
+}
+
+
+def kinds_of(noun: str) -> frozenset[str]:
+    """The kinds of a thing, singular or plural, ("apples" -> {"fruit"}); empty for a word that is not known."""
+    word = noun.strip().lower()
+    forms = {word, *(n.singular for n in EVERYDAY.nouns if n.plural == word)}
+    if word.endswith("ies"):
+        forms.add(word[:-3] + "y")
+    if word.endswith("es"):
+        forms.add(word[:-2])
+    if word.endswith("s"):
+        forms.add(word[:-1])
+    return frozenset(kind for kind, words in KINDS.items() if forms & set(words.split()))

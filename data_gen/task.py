@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from data_gen.errors import DataError
 from data_gen.objects import NANO, World, get_world
@@ -152,10 +152,11 @@ def verify_sprites(image: np.ndarray, singular: str, count: int) -> Verdict:
 def render_sprites(item: Item, seed: int) -> np.ndarray:
     """The nano renderer: `count` sprites of the item's object."""
     if item.facts.get("world") != "nano":
-        raise DataError(f'{item.id} is from the {item.facts.get("world")} world: only the nano world has sprites to draw')
+        world = item.facts.get("world")
+        raise DataError(f"{item.id} is from the {world} world: only the nano world has sprites to draw")
     from data_gen import sprites
 
-    return cast("np.ndarray", sprites.render(item.facts["object"], item.facts["count"], seed))
+    return sprites.render(item.facts["object"], item.facts["count"], seed)
 
 
 def get_task(name: str, world: World | str = NANO) -> Task:

@@ -1,0 +1,181 @@
+"""JSON lines in the published UniSandbox schema, and our own items with all their facts.
+
+Published: maths rows are {"Question", "Answer", "id"}; a mapping pair is two lines that share "ID", one with
+Question_A, the other with Question_B, each with its "Answer". Every reading error names the file, the line and what was expected.
+Writing is atomic: a temporary file beside the target, renamed when complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_gen.errors import DataError
+from data_gen.task import Item
+
+MATHS_SHAPE = '{"Question": "...", "Answer": "4 chairs", "id": "1"}'
+MAPPING_SHAPE = '{"ID": "1", "Question_A" or "Question_B": "...", "Answer": "Apples"}'
+
+
+@dataclass(frozen=True, slots=True)
+class MathsRow:
+    """One published maths question; `line` counts from 1."""
+
+    id: str
+    question: str
+    answer: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class MappingRow:
+    """One question of a published mapping pair. which: "A" or "B"; both: the line carries the two questions at once."""
+
+    id: str
+    which: str
+    question: str
+    answer: str
+    line: int
+    both: bool = False
+
+
+def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of every line that is not blank."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise DataError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    for number, content in enumerate(text.split("\n"), 1):
+        if not content.strip():
+            continue
+        try:
+            value = json.loads(content)
+        except json.JSONDecodeError as error:
+            raise DataError(
+                f"{path}, line {number}: not JSON ({error.msg}, column {error.colno}); "
+                "expected one complete JSON object a line"
+            ) from error
+        except RecursionError as error:
+            raise DataError(f"{path}, line {number}: nested too deeply; expected one flat object a line") from error
+        if not isinstance(value, dict):
+            raise DataError(f"{path}, line {number}: a {type(value).__name__}; expected a JSON object in braces")
+        yield number, value
+
+
+def _text(path: Path, number: int, row: Mapping[str, Any], key: str, shape: str) -> str:
+    if key not in row:
+        raise DataError(f'{path}, line {number}: no "{key}"; expected {shape}')
+    value = row[key]
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise DataError(f'{path}, line {number}: "{key}" is {json.dumps(value)[:40]}; expected text')
+    return str(value)
+
+
+def read_published(path: Path) -> list[MathsRow] | list[MappingRow]:
+    """All rows of a published maths or mapping file; which of the two is known by the keys of the first row.
+
+    Checked here: the keys and their types, ids that occur twice (a mapping ID may once for A and once for B).
+    """
+    path = Path(path)
+    maths: list[MathsRow] = []
+    mapping: list[MappingRow] = []
+    kind = ""
+    seen: dict[str, int] = {}
+    for number, row in read_objects(path):
+        if not kind:
+            kind = _kind(path, number, row)
+        if kind == "maths":
+            key = _text(path, number, row, "id", MATHS_SHAPE)
+            question = _text(path, number, row, "Question", MATHS_SHAPE)
+            maths.append(MathsRow(key, question, _text(path, number, row, "Answer", MATHS_SHAPE), number))
+        else:
+            key = _text(path, number, row, "ID", MAPPING_SHAPE)
+            asked = [which for which in "AB" if f"Question_{which}" in row]
+            if not asked:
+                raise DataError(f"{path}, line {number}: neither Question_A nor Question_B; expected {MAPPING_SHAPE}")
+            which = asked[0]
+            question = _text(path, number, row, f"Question_{which}", MAPPING_SHAPE)
+            answer = _text(path, number, row, "Answer", MAPPING_SHAPE)
+            mapping.append(MappingRow(key, which, question, answer, number, both=len(asked) == 2))
+            key = f"{key}/{which}"
+        if key in seen:
+            raise DataError(
+                f"{path}, line {number}: the id {key} was used before, in line {seen[key]}; give every row its own"
+            )
+        seen[key] = number
+    if not kind:
+        raise DataError(f"{path} has no rows; expected lines such as {MATHS_SHAPE}")
+    return maths if kind == "maths" else mapping
+
+
+def _kind(path: Path, number: int, row: Mapping[str, Any]) -> str:
+    if "Question_A" in row or "Question_B" in row:
+        return "mapping"
+    if "Question" in row and "id" in row:
+        return "maths"
+    keys = ", ".join(sorted(map(str, row))) or "no keys"
+    raise DataError(
+        f"{path}, line {number}: the keys are {keys}; expected a maths row {MATHS_SHAPE} "
+        f"or a mapping row {MAPPING_SHAPE}"
+    )
+
+
+def read_items(path: Path) -> list[Item]:
+    """Items written by `write_items`."""
+    items = []
+    for number, row in read_objects(Path(path)):
+        try:
+            items.append(Item.from_dict(row))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{path}, line {number}: not an item ({type(error).__name__}: {error}); expected the keys id, task, "
+                "level, split, prompt, answer, facts, thought, as `data make` writes them to items.jsonl"
+            ) from error
+    return items
+
+
+def published_rows(items: Iterable[Item]) -> list[dict[str, str]]:
+    """Items as rows of the published schema; the ids are ours, so that a row can be traced to its item."""
+    rows = []
+    for item in items:
+        if item.pair is None:
+            rows.append({"Question": item.prompt, "Answer": item.answer, "id": item.id})
+        else:
+            rows.append({"ID": item.pair, f"Question_{item.id[-1]}": item.prompt, "Answer": item.answer})
+    return rows
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """One JSON object a line, atomically: either the whole file is there or what was there before."""
+    path = Path(path)
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            temporary = file.name
+            for row in rows:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        if temporary is not None and os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def write_items(path: Path, items: Iterable[Item]) -> None:
+    """Items with all their facts, one a line."""
+    write_rows(path, (item.to_dict() for item in items))
