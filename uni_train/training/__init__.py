@@ -1,0 +1,1 @@
+"""Training: the Lightning module, step-indexed data, checkpoints without pickle, curricula, `fit.fit_supervised`."""

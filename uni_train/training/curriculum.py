@@ -1,0 +1,240 @@
+"""Curricula: which sources a batch is drawn from, update by update, and what they remember.
+
+A mixture maps source names to shares: a share of 1.0 is `rows` examples of the batch (SupervisedSettings.rows).
+Shares need not sum to 1: replay of base rows comes on top of them.
+
+Left out on purpose: weighting single examples by difficulty (no paper that we follow does it).
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from uni_train.errors import UsageError
+
+Mixture = dict[str, float]
+
+
+@runtime_checkable
+class Curriculum(Protocol):
+    """What `fit_supervised` asks of a schedule.
+
+    check_every: updates between two calls of `observe`, or None for a schedule whose mixtures are fixed from the
+        start. Where it is a number, the batch of an update can only be made once all earlier updates are observed, so
+        batches are not made ahead of time (`num_workers` must be 0).
+    """
+
+    check_every: int | None
+
+    def mixture(self, step: int) -> Mixture:
+        """The shares of update `step` (from 0); the same answer every time it is asked, once `step` is reached."""
+
+    def observe(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Take note of validation metrics after `step` updates."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class _Fixed:
+    """The part that all schedules without memory have in common."""
+
+    check_every: int | None = None
+
+    def observe(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Nothing to learn from metrics."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing to restore."""
+
+
+class Constant(_Fixed):
+    """The same mixture at every update."""
+
+    def __init__(self, shares: Mapping[str, float]) -> None:
+        self.shares = _checked(shares)
+
+    def mixture(self, step: int) -> Mixture:
+        return dict(self.shares)
+
+
+@dataclass(frozen=True)
+class Part:
+    """`updates` updates with one mixture."""
+
+    mixture: Mapping[str, float]
+    updates: int
+
+
+class Sequential(_Fixed):
+    """Parts one after the other (UniSandbox 3.4: M1, then M2, then M3); the last one lasts as long as asked."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        if not parts:
+            raise UsageError("a sequential curriculum needs at least one part")
+        for part in parts:
+            _checked(part.mixture)
+            if part.updates < 1:
+                raise UsageError(f"updates={part.updates}: a part of a curriculum needs at least 1")
+        self.parts = list(parts)
+        self._starts = [sum(part.updates for part in parts[:index]) for index in range(len(parts))]
+
+    def mixture(self, step: int) -> Mixture:
+        return dict(self.parts[bisect.bisect_right(self._starts, step) - 1].mixture)
+
+
+def parts_with_replay(levels: Sequence[str], updates: int | Sequence[int], earlier: float = 0.5) -> list[Part]:
+    """One part per level, in which the levels before it share `earlier` of the batch evenly.
+
+    >>> [dict(part.mixture) for part in parts_with_replay(["m1", "m2", "m3"], 100)]
+    [{'m1': 1.0}, {'m2': 0.5, 'm1': 0.5}, {'m3': 0.5, 'm1': 0.25, 'm2': 0.25}]
+    """
+    counts = [updates] * len(levels) if isinstance(updates, int) else list(updates)
+    if len(counts) != len(levels):
+        raise UsageError(f"{len(levels)} levels but {len(counts)} numbers of updates")
+    if not 0 <= earlier < 1:
+        raise UsageError(f"earlier={earlier}: must lie in 0..1 (1 excluded)")
+    parts = []
+    for index, level in enumerate(levels):
+        mixture = {level: 1.0 - earlier if index else 1.0}
+        mixture |= dict.fromkeys(levels[:index], earlier / index if index else 0.0)
+        parts.append(Part(mixture, counts[index]))
+    return parts
+
+
+class Ramp(_Fixed):
+    """A mixture that moves linearly, over `updates` updates, through `points` at equal distances.
+
+    With two points p and q, update s of n has the shares (1 - s/(n-1)) p + s/(n-1) q. With one point per level
+    ({m1: 1}, {m2: 1}, {m3: 1}) the batch moves from the easiest level to the hardest.
+    """
+
+    def __init__(self, points: Sequence[Mapping[str, float]], updates: int) -> None:
+        if len(points) < 2:
+            raise UsageError("a ramp needs at least two mixtures, a first and a last one")
+        if updates < 1:
+            raise UsageError(f"updates={updates}: must be at least 1")
+        self.points = [_checked(point) for point in points]
+        self.updates = updates
+
+    def mixture(self, step: int) -> Mixture:
+        last = len(self.points) - 1
+        position = last * min(max(step / max(self.updates - 1, 1), 0.0), 1.0)
+        index = min(math.floor(position), last - 1)
+        weight = position - index
+        low, high = self.points[index], self.points[index + 1]
+        return {name: (1 - weight) * low.get(name, 0.0) + weight * high.get(name, 0.0) for name in {**low, **high}}
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of a `Threshold` curriculum, left when `metric` reaches `threshold` or after `max_updates`.
+
+    The last level of a curriculum is never left.
+    """
+
+    mixture: Mapping[str, float]
+    metric: str
+    threshold: float
+    max_updates: int
+
+
+class Threshold:
+    """Levels that are left when the model has learnt them.
+
+    Every `check_every` updates the trainer evaluates and calls `observe`. The updates at which levels began are the
+    state, so mixtures of past updates stay answerable after a resume.
+    """
+
+    def __init__(self, levels: Sequence[Level], check_every: int) -> None:
+        if not levels:
+            raise UsageError("a threshold curriculum needs at least one level")
+        if check_every < 1:
+            raise UsageError(f"check_every={check_every}: must be at least 1")
+        for level in levels:
+            _checked(level.mixture)
+            if level.max_updates < 1:
+                raise UsageError(f"max_updates={level.max_updates}: must be at least 1")
+        self.levels = list(levels)
+        self.check_every: int | None = check_every
+        self._starts = [0]
+
+    def level(self, step: int) -> int:
+        """The index of the level that update `step` belongs to."""
+        return bisect.bisect_right(self._starts_until(step), step) - 1
+
+    def mixture(self, step: int) -> Mixture:
+        return dict(self.levels[self.level(step)].mixture)
+
+    def observe(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._starts = self._starts_until(step)
+        current = self.level(step)
+        level = self.levels[current]
+        if level.metric not in metrics:
+            known = ", ".join(sorted(metrics)) or "none"
+            raise UsageError(f"the curriculum waits for the metric {level.metric}; the evaluation gave: {known}")
+        if metrics[level.metric] >= level.threshold and current < len(self.levels) - 1 and step > self._starts[-1]:
+            self._starts.append(step)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"starts": list(self._starts)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        starts = [int(start) for start in state["starts"]]
+        if len(starts) > len(self.levels):
+            raise UsageError(f"the checkpoint is at level {len(starts)}, the curriculum has {len(self.levels)}")
+        self._starts = starts
+
+    def _starts_until(self, step: int) -> list[int]:
+        """The known starts, and those that follow by `step` because a level's updates are spent."""
+        starts = list(self._starts)
+        while len(starts) < len(self.levels) and starts[-1] + self.levels[len(starts) - 1].max_updates <= step:
+            starts.append(starts[-1] + self.levels[len(starts) - 1].max_updates)
+        return starts
+
+
+class WithReplay:
+    """Another curriculum plus rows of the base mixture on top, in the part `of_steps` of all updates.
+
+    Rare full-sized replays (`of_steps` below 1) cost less than a few odd rows in each batch where batches of one kind
+    are computed together.
+    """
+
+    def __init__(self, inner: Curriculum, replay: Mapping[str, float], of_steps: float = 1.0) -> None:
+        if not 0 <= of_steps <= 1:
+            raise UsageError(f"of_steps={of_steps}: must lie in 0..1")
+        self.inner = inner
+        self.replay = _checked(replay)
+        self.of_steps = of_steps
+        self.check_every = inner.check_every
+
+    def mixture(self, step: int) -> Mixture:
+        shares = dict(self.inner.mixture(step))
+        # Evenly spread: update s replays when (s+1) * of_steps passes a whole number.
+        if math.floor((step + 1) * self.of_steps) > math.floor(step * self.of_steps):
+            for name, share in self.replay.items():
+                shares[name] = shares.get(name, 0.0) + share
+        return shares
+
+    def observe(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.inner.observe(step, metrics)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.inner.load_state_dict(state)
+
+
+def _checked(shares: Mapping[str, float]) -> Mixture:
+    if not shares or any(not share >= 0 or math.isinf(share) for share in shares.values()) or not sum(shares.values()):
+        raise UsageError(f"mixture {dict(shares)}: needs shares of at least 0, one of them above 0")
+    return dict(shares)

@@ -1,0 +1,253 @@
+"""`fit_supervised`: one resumable supervised fit, from wherever its folder says it stopped.
+
+    directory/checkpoints/step=00000100/    see checkpoint_io
+    directory/metrics.jsonl                 see metric_log
+
+The final weights are left in the model; saving them is the caller's business, as is the lock on the folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
+from rich.progress import Progress
+from torch import nn
+
+from uni_train.errors import UsageError, UserError
+from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint
+from uni_train.training.checkpoint_io import (
+    FolderCheckpointIO,
+    checkpoint_step,
+    latest_checkpoint,
+    load_folder,
+    remove_leftovers,
+)
+from uni_train.training.curriculum import Curriculum
+from uni_train.training.ema import Ema
+from uni_train.training.metric_log import JsonlLogger, MetricLog, read_metrics, truncate_metrics
+from uni_train.training.progress import StepProgress
+from uni_train.training.settings import SupervisedSettings
+from uni_train.training.steps import Source, StepDataset, StepLoader
+from uni_train.training.supervised import SupervisedModule
+
+CHECKPOINTS = "checkpoints"
+METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a finished fit has to tell. `seconds` and `losses` (one per update) cover interrupted parts as well."""
+
+    updates: int
+    seconds: float
+    losses: list[float]
+    resumed_from: int
+    """The update that this call began at: 0 for a fresh fit, `updates` when there was nothing left to do."""
+
+
+def fit_supervised(
+    model: nn.Module,
+    sources: Mapping[str, Source],
+    schedule: Curriculum,
+    settings: SupervisedSettings,
+    directory: Path,
+    *,
+    evaluate: Evaluate | None = None,
+    logger: Logger | None = None,
+    progress: bool | Progress = True,
+    callbacks: Sequence[Callback] = (),
+    description: str | None = None,
+) -> FitResult:
+    """Train `model` (a UnifiedModel) in place; afterwards it has the final weights, averaged ones if `settings.ema`.
+
+    Running it again with the same arguments continues from the newest intact checkpoint in `directory`, and ends with
+    the same weights and the same metrics.jsonl, bit for bit, as if it had never stopped.
+
+    Args:
+        sources: what `schedule` mixes, by name (see steps.Source).
+        evaluate: needed by schedules that watch a metric: updates done -> metrics.
+        logger: a further Lightning logger, for example `wandb_logger(...)`.
+        progress: True for a display of its own, a rich Progress to join, False for silence.
+        callbacks: further Lightning callbacks; their state is in the checkpoints.
+
+    Raises:
+        UsageError: settings, sources and schedule do not fit together.
+        UserError: a damaged or foreign checkpoint, a full disk, a diverged loss.
+    """
+    settings.check()
+    if schedule.check_every is not None:
+        if evaluate is None:
+            raise UsageError("this curriculum watches a validation metric, but no evaluation was given")
+        if settings.num_workers:
+            raise UsageError(
+                f"num_workers={settings.num_workers}: this curriculum decides the next batch by what was learnt so "
+                "far, so batches cannot be made ahead of time",
+                "Use num_workers=0.",
+            )
+    directory = Path(directory)
+    metrics = directory / METRICS
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write in {directory}: {error.strerror}") from error
+    resume = latest_checkpoint(directory / CHECKPOINTS)
+    done = checkpoint_step(resume) if resume else 0
+    if done > settings.updates:
+        raise UserError(
+            f"{resume} was written after {done} updates, but only {settings.updates} are asked for",
+            "Ask for at least as many, or start over under a new name.",
+        )
+    _tidy(directory, done)
+    if resume is not None and done == settings.updates:
+        return _finished(model, schedule, resume, metrics)
+
+    trainable = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
+    modes = {module: module.training for module in model.modules()}
+    log = MetricLog(settings.log_every)
+    ema = Ema(settings.ema) if settings.ema is not None else None
+    parts: list[Callback] = [log]
+    if ema is not None:
+        parts.append(ema)
+    parts.append(CurriculumCallback(schedule, evaluate, log, ema))
+    if progress:
+        joined = progress if isinstance(progress, Progress) else None
+        parts.append(StepProgress(description or settings.stage, log, joined))
+    parts += [*callbacks, PeriodicCheckpoint(directory / CHECKPOINTS, settings.checkpoint_every, settings.keep, log)]
+    began = time.perf_counter()
+    try:
+        with quiet_lightning():
+            module = SupervisedModule(model, settings)
+            model.train()
+            trainer = pl.Trainer(
+                accelerator=settings.accelerator,
+                devices=settings.devices,
+                num_nodes=settings.num_nodes,
+                strategy=_strategy(settings),
+                precision=settings.precision,  # type: ignore[arg-type]
+                plugins=[FolderCheckpointIO()],
+                max_steps=settings.updates,
+                max_epochs=-1,
+                accumulate_grad_batches=settings.accumulate,
+                gradient_clip_val=settings.clip or None,
+                logger=[JsonlLogger(metrics), *([logger] if logger is not None else [])],
+                callbacks=parts,
+                num_sanity_val_steps=0,
+                limit_val_batches=0,
+                use_distributed_sampler=False,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+                default_root_dir=str(directory),
+            )
+            data = StepData(model, sources, schedule, settings)
+            trainer.fit(module, datamodule=data, ckpt_path=str(resume) if resume else None)
+    finally:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(trainable[name])
+        for part, mode in modes.items():
+            part.training = mode
+    seconds = log.seconds or time.perf_counter() - began
+    return FitResult(settings.updates, seconds, _losses(metrics), done)
+
+
+class StepData(pl.LightningDataModule):
+    """Makes each rank's loader once Lightning knows the ranks and has restored its checkpoint."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        sources: Mapping[str, Source],
+        schedule: Curriculum,
+        settings: SupervisedSettings,
+    ) -> None:
+        super().__init__()
+        self.model, self.sources, self.schedule, self.settings = model, sources, schedule, settings
+
+    def train_dataloader(self) -> StepLoader:
+        trainer, settings = self.trainer, self.settings
+        assert trainer is not None
+        dataset = StepDataset(
+            self.model.collate,  # type: ignore[arg-type]
+            self.sources,
+            self.schedule.mixture,
+            rows=settings.rows,
+            updates=settings.updates,
+            seed=settings.seed,
+            stage=settings.stage,
+            rank=trainer.global_rank,
+            ranks=trainer.world_size,
+            micros=settings.accumulate,
+            token_counts=getattr(self.model, "token_counts", None),
+        )
+        return StepLoader(dataset, lambda: trainer.global_step, settings.num_workers)
+
+
+@rank_zero_only
+def _tidy(directory: Path, done: int) -> None:
+    """Remove what an interrupted fit left half done."""
+    remove_leftovers(directory / CHECKPOINTS)
+    truncate_metrics(directory / METRICS, done)
+
+
+def _finished(model: nn.Module, schedule: Curriculum, checkpoint: Path, metrics: Path) -> FitResult:
+    """Nothing is left to train: take the weights of the last checkpoint (the averaged ones, if there are such)."""
+    state = load_folder(checkpoint)
+    model.load_state_dict({name.removeprefix("model."): value for name, value in state["state_dict"].items()})
+    callbacks = state["callbacks"]
+    if CurriculumCallback.__qualname__ in callbacks:
+        schedule.load_state_dict(callbacks[CurriculumCallback.__qualname__])
+    done = checkpoint_step(checkpoint)
+    return FitResult(done, float(callbacks[MetricLog.__qualname__]["seconds"]), _losses(metrics), done)
+
+
+def _losses(metrics: Path) -> list[float]:
+    return [line["loss"] for line in read_metrics(metrics) if "loss" in line]
+
+
+def _strategy(settings: SupervisedSettings) -> str:
+    """Plain DDP takes weights without gradient for an error, but a rank may get no image rows, or no text."""
+    if settings.strategy == "auto" and settings.devices * settings.num_nodes > 1:
+        return "ddp_find_unused_parameters_true"
+    return settings.strategy
+
+
+_NOISE = (
+    r".*does not have many workers.*",
+    r".*is smaller than the logging interval.*",
+    r".*resuming from a checkpoint that ended before the epoch ended.*",
+    r".*Checkpoint directory .* exists and is not empty.*",
+    r".*module\(s\) in eval mode at the start of training.*",
+    r".*You defined a `validation_step`.*",
+    r".*GPU available but not used.*",
+    r".*number of training batches.*",
+    r".*find_unused_parameters=True was specified in DDP constructor.*",
+    r".*treespec, LeafSpec.*",
+    r".*Found .* in the checkpoint.*",
+    r".*You have overridden `transfer_batch_to_device`.*",
+)
+
+
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Without Lightning's banners, tips and the warnings that do not apply here; its errors still come through."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        for pattern in _NOISE:
+            warnings.filterwarnings("ignore", message=pattern)
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

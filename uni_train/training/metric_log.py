@@ -1,0 +1,167 @@
+"""The metric log of a run: every update one JSON line, the same lines whether the run was interrupted or not.
+
+    {"step": 17, "loss": 0.81, "ce": 0.31, "mse": 0.5, "grad_norm": 0.93, "lr": 0.001, "tokens": 4096.0}
+
+`step` counts updates done. Times are not in it, because they differ from run to run; loggers other than `JsonlLogger`
+get them too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
+from torch import Tensor
+
+from uni_train.errors import UserError
+from uni_train.training.steps import StepBatch
+from uni_train.training.supervised import SupervisedModule
+
+
+class JsonlLogger(Logger):
+    """A Lightning logger that appends to one file. Each line is handed to the system at once, so that a killed process
+    loses none that a later checkpoint counts on."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = Path(path)
+
+    @property
+    def name(self) -> str:
+        return "jsonl"
+
+    @property
+    def version(self) -> str:
+        return ""
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        self.append([{"step": step, **metrics}])
+
+    @rank_zero_only
+    def append(self, lines: list[dict[str, Any]]) -> None:
+        """Write whole lines. Raises UserError when the file cannot be written."""
+        try:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write("".join(json.dumps(line) + "\n" for line in lines))
+        except OSError as error:
+            raise UserError(f"cannot write {self.path}: {error.strerror}", "Make room or fix the folder.") from error
+
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
+        """The run folder has the settings already."""
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metric log; a last line that was cut short is left out.
+
+    Raises:
+        UserError: a line before the last one does not parse; names the file and the line.
+    """
+    path = Path(path)
+    if not path.exists():
+        return []
+    texts = path.read_text(encoding="utf-8").split("\n")
+    lines = []
+    for number, text in enumerate(texts[:-1], start=1):
+        try:
+            lines.append(json.loads(text))
+        except ValueError as error:
+            raise UserError(f"{path}:{number}: not JSON ({error})", "Delete the line, or the file.") from error
+    # What follows the last newline is empty, or was being written when the process ended.
+    return lines
+
+
+def truncate_metrics(path: Path, step: int) -> None:
+    """Drop the lines after update `step`, which a resumed run is going to write again."""
+    path = Path(path)
+    if not path.exists():
+        return
+    kept = [line for line in read_metrics(path) if line["step"] <= step]
+    text = "".join(json.dumps(line) + "\n" for line in kept)
+    if text != path.read_text(encoding="utf-8"):
+        temporary = path.with_name(f".{path.name}.new")
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+
+
+class MetricLog(Callback):
+    """Collects the module's metrics of every update and hands them to the loggers every `every` updates.
+
+    They stay on the device until then: one read from it per `every` updates, not one per update. A checkpoint flushes
+    first, so it never counts updates that the log lacks.
+    """
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.latest: dict[str, float] = {}
+        self.seconds = 0.0
+        self._pending: list[tuple[int, float, dict[str, Tensor]]] = []
+        self._resumed_at = self._flushed_at = time.perf_counter()
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._resumed_at = self._flushed_at = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
+    ) -> None:
+        if not batch.last:
+            return
+        assert isinstance(pl_module, SupervisedModule)
+        self._pending.append((batch.step + 1, pl_module.used_lr, dict(pl_module.metrics)))
+        if (batch.step + 1) % self.every == 0 or batch.step + 1 == trainer.max_steps:
+            self.flush(trainer)
+
+    def flush(self, trainer: pl.Trainer) -> None:
+        """Read what is pending from the device and log it.
+
+        Raises:
+            UserError: the loss is not finite any more.
+        """
+        if not self._pending:
+            return
+        names = list(self._pending[0][2])
+        values = torch.stack([torch.stack([m[n].float() for n in names]) for _, _, m in self._pending]).tolist()
+        lines: list[dict[str, Any]] = [
+            {"step": step, **dict(zip(names, row, strict=True)), "lr": lr}
+            for (step, lr, _), row in zip(self._pending, values, strict=True)
+        ]
+        self._pending.clear()
+        now = time.perf_counter()
+        passed, self._flushed_at = now - self._flushed_at, now
+        speed = {
+            "updates_per_second": len(lines) / passed,
+            "tokens_per_second": sum(line["tokens"] for line in lines) / passed,
+        }
+        for logger in trainer.loggers:
+            if isinstance(logger, JsonlLogger):
+                logger.append(lines)
+            else:
+                for line in lines:
+                    rates = speed if line is lines[-1] else {}
+                    logger.log_metrics({k: v for k, v in line.items() if k != "step"} | rates, step=line["step"])
+        self.latest = {**lines[-1], **speed}
+        for line in lines:
+            if line["loss"] != line["loss"] or abs(line["loss"]) == float("inf"):
+                raise UserError(
+                    f"training diverged: the loss of update {line['step']} is {line['loss']}",
+                    "Lower lr or clip, or raise warmup_updates; the checkpoints before it are intact.",
+                )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seconds": self.seconds + time.perf_counter() - self._resumed_at}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.seconds = state_dict["seconds"]
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.seconds += time.perf_counter() - self._resumed_at
+        self._resumed_at = time.perf_counter()

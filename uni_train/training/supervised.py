@@ -1,0 +1,162 @@
+"""Supervised training: rectified-flow MSE on image tokens plus cross-entropy on text, each averaged over all tokens.
+
+    loss = ce_weight * sum(ce) / tokens(ce) + mse_weight * sum(mse) / tokens(mse)
+
+Sums and counts run over the *global* batch of an update: all ranks, all micro-batches. Averaging each rank's own mean
+instead would weight a token by how few others its rank happened to get.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import lightning.pytorch as pl
+import torch
+from lightning.fabric.utilities.apply_func import move_data_to_device
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from torch import Tensor, nn
+
+from data_gen.seeds import derive_seed
+from uni_train.errors import UsageError
+from uni_train.training.settings import SupervisedSettings
+from uni_train.training.steps import StepBatch
+
+if TYPE_CHECKING:
+    from uni_train.models.base import SupervisedLoss
+
+GENERATION_NAMES = ("_moe_gen", "vae2llm", "llm2vae", "time_embedder")
+"""What the names of BAGEL's generation weights contain."""
+
+
+class Trainable(Protocol):
+    """The part of UnifiedModel that supervised training uses; it must be an nn.Module too.
+
+    For `accumulate` above 1 it also has `token_counts(batch) -> (ce, mse)`: how many tokens of each kind count.
+    """
+
+    def collate(self, examples: Any, seed: int) -> Any: ...
+
+    def supervised_loss(self, batch: Any) -> SupervisedLoss: ...
+
+
+def select_parameters(model: nn.Module, trained: str | Callable[[str], bool]) -> list[str]:
+    """Names of the parameters that are to be trained, of those that the model itself leaves trainable.
+
+    trained: all | moe_gen | re:PATTERN (searched in the name) | a function of the name.
+    """
+    chosen: Callable[[str], bool]
+    if callable(trained):
+        chosen = trained
+    elif trained == "all":
+        chosen = bool
+    elif trained == "moe_gen":
+        chosen = lambda name: any(part in name for part in GENERATION_NAMES)  # noqa: E731
+    else:
+        pattern = re.compile(trained.removeprefix("re:"))
+        chosen = lambda name: pattern.search(name) is not None  # noqa: E731
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad and chosen(name)]
+    if not names:
+        raise UsageError(f"trained={trained}: no parameter of {type(model).__name__} is left to train")
+    return names
+
+
+def learning_rate_factor(step: int, settings: SupervisedSettings) -> float:
+    """The share of `lr` used by update `step` (from 0): linear warm-up, constant, then the chosen fall."""
+    if step < settings.warmup_updates:
+        return (step + 1) / settings.warmup_updates
+    if settings.schedule == "constant":
+        return 1.0
+    begin = max(settings.warmup_updates, math.floor(settings.decay_from * settings.updates))
+    if step < begin:
+        return 1.0
+    # The last update still learns a little: the end of the fall is one update past it.
+    position = (step - begin + 1) / (settings.updates - begin + 1)
+    fall = 0.5 * (1 + math.cos(math.pi * position)) if settings.schedule == "cosine" else 1 - position
+    return settings.final_lr + (1 - settings.final_lr) * max(fall, 0.0)
+
+
+class SupervisedModule(pl.LightningModule):
+    """Lightning's view of a model in supervised training; automatic optimization does the rest.
+
+    After the last micro-batch of an update `metrics` holds detached scalars of it, on the model's device: loss, ce,
+    mse, grad_norm (before clipping), tokens; `used_lr` is its learning rate. Nothing is read from the device here.
+    """
+
+    def __init__(self, model: nn.Module, settings: SupervisedSettings, trained: Callable[[str], bool] | None = None):
+        super().__init__()
+        self.model = model
+        self.settings = settings
+        self.trained_names = set(select_parameters(model, trained or settings.trained))
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name in self.trained_names)
+        self.metrics: dict[str, Tensor] = {}
+        self.used_lr = 0.0
+        self._sums: Tensor | None = None
+
+    def on_train_batch_start(self, batch: StepBatch, batch_idx: int) -> None:
+        # Dropout and whatever else draws from torch's global generator then depends on the update, not on the past.
+        torch.manual_seed(
+            derive_seed(self.settings.seed, self.settings.stage, "torch", batch.step, self.global_rank, batch.micro)
+        )
+        # Noted before the update, because the scheduler moves on with it.
+        self.used_lr = self.trainer.optimizers[0].param_groups[0]["lr"]
+
+    def training_step(self, batch: StepBatch, batch_idx: int) -> Tensor:
+        if batch.step != self.global_step:
+            raise RuntimeError(f"the loader gave the batch of update {batch.step} to update {self.global_step}")
+        loss: SupervisedLoss = self.model.supervised_loss(batch.content)  # type: ignore[operator]
+        sums = torch.stack([loss.ce_sum.detach().float(), loss.mse_sum.detach().float()])
+        if batch.tokens is None:
+            counts = torch.stack([loss.ce_tokens, loss.mse_tokens]).to(sums)
+        else:
+            counts = torch.tensor(batch.tokens).to(sums)
+        ranks = self.trainer.world_size
+        if ranks > 1:
+            sums, counts = self.trainer.strategy.reduce(torch.stack([sums, counts]), reduce_op="sum")
+        counts = counts.clamp(min=1)
+        weights = sums.new_tensor([self.settings.ce_weight, self.settings.mse_weight])
+        scale = weights / counts
+        self._sums = sums / counts if batch.micro == 0 or self._sums is None else self._sums + sums / counts
+        if batch.last:
+            self.metrics["loss"] = (self._sums * weights).sum()
+            self.metrics["ce"], self.metrics["mse"] = self._sums
+            self.metrics["tokens"] = counts.sum()
+        # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
+        return (ranks * batch.micros) * (scale[0] * loss.ce_sum + scale[1] * loss.mse_sum)
+
+    def configure_gradient_clipping(
+        self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+    ) -> None:
+        # Lightning's own clipping throws the norm away.
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        self.metrics["grad_norm"] = nn.utils.clip_grad_norm_(parameters, gradient_clip_val or math.inf, foreach=True)
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        settings = self.settings
+        named = [(name, p) for name, p in self.model.named_parameters() if name in self.trained_names]
+        decayed = [p for name, p in named if p.ndim >= 2 and "norm" not in name]
+        others = [p for name, p in named if not (p.ndim >= 2 and "norm" not in name)]
+        groups: Iterable[dict[str, Any]] = (
+            {"params": decayed, "weight_decay": settings.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        )
+        optimizer = torch.optim.AdamW(
+            [group for group in groups if group["params"]],
+            lr=settings.lr,
+            betas=settings.betas,
+            eps=settings.eps,
+            # The gradient scaler of fp16 and fused AdamW both want to unscale.
+            fused=settings.precision != "16-mixed",
+        )
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, settings))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def transfer_batch_to_device(self, batch: StepBatch, device: torch.device, dataloader_idx: int) -> StepBatch:
+        if device.type == "cpu":
+            return batch
+        content = batch.content
+        moved = content.to(device) if hasattr(content, "to") else move_data_to_device(content, device)
+        return StepBatch(batch.step, batch.micro, batch.micros, moved, batch.tokens)
