@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_gen.task import Item, Verdict
 from eval.sample import ScoredSample
 from uni_train.errors import UserError
+from uni_train.files import atomic_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,17 +58,11 @@ def write_shard(path: Path, samples: Sequence[ScoredSample]) -> Path:
     if path.exists():
         raise FileExistsError(f"{path} is already complete")
     table = pa.Table.from_pylist([_to_row(sample) for sample in samples], schema=_schema())
-    temporary = path.with_name(path.name + ".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
+        with atomic_path(path) as temporary, open(temporary, "wb") as file:
             pq.write_table(table, file, compression="zstd", write_page_checksum=True)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         problem = "the disk is full" if full else f"cannot be written ({error.strerror or error})"
         hint = "Free some space" if full else "Make the folder writable"
@@ -79,24 +72,32 @@ def write_shard(path: Path, samples: Sequence[ScoredSample]) -> Path:
     return path
 
 
-def read_shard(path: Path) -> list[ScoredSample]:
-    """All samples of one shard, in the order in which they were written. Raises DamagedShard."""
+def read_shard(path: Path, images: bool = True) -> list[ScoredSample]:
+    """All samples of one shard, in the order in which they were written. Raises DamagedShard.
+
+    images=False leaves the pixels on disk (b"" stands for an image that is there): enough for scoring, and the memory
+    of a million samples stays small.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = Path(path)
     _check_footer(path)
     try:
-        rows = pq.read_table(path, page_checksum_verification=True, partitioning=None).to_pylist()
-        return [_from_row(row) for row in rows]
+        columns = [name for name in _schema().names if images or name != "image"]
+        table = pq.read_table(path, columns=columns, page_checksum_verification=True, partitioning=None)
+        return [_from_row(row) for row in table.to_pylist()]
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedShard(path, f"damaged shard ({_first_line(error)})") from error
 
 
-def read_shards(folder: Path) -> Iterator[ScoredSample]:
-    """The samples of all shards of a folder, in shard order. A folder that is missing or empty yields nothing."""
+def read_shards(folder: Path, images: bool = True) -> Iterator[ScoredSample]:
+    """The samples of all shards of a folder, in shard order, one shard in memory at a time.
+
+    A folder that is missing or empty yields nothing. images: as in `read_shard`.
+    """
     for index in sorted(_shards(folder)):
-        yield from read_shard(shard_path(folder, index))
+        yield from read_shard(shard_path(folder, index), images)
 
 
 def completed(folder: Path) -> set[int]:
@@ -153,6 +154,7 @@ def _schema() -> pa.Schema:
         pa.field("seed", whole, nullable=False),
         pa.field("thought", text),
         pa.field("image", pa.binary()),
+        pa.field("has_image", pa.bool_(), nullable=False),
         pa.field("verdict", text),
         pa.field("self_verdict", text),
     ]
@@ -176,6 +178,7 @@ def _to_row(sample: ScoredSample) -> dict[str, Any]:
         "seed": sample.seed,
         "thought": sample.thought,
         "image": sample.image,
+        "has_image": sample.image is not None,
         "verdict": _verdict_json(sample.verdict),
         "self_verdict": _verdict_json(sample.self_verdict),
     }
@@ -199,7 +202,7 @@ def _from_row(row: Mapping[str, Any]) -> ScoredSample:
         seed=row["seed"],
         k=row["k"],
         thought=row["thought"],
-        image=row["image"],
+        image=row.get("image", b"" if row["has_image"] else None),
         verdict=_verdict(row["verdict"]),
         self_verdict=_verdict(row["self_verdict"]),
     )

@@ -13,7 +13,6 @@ chance. `build` computes and `write` writes; the tables only format what is in t
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from eval.benchmarks.unisandbox import Reliability
 from eval.sample import ScoredSample
 from eval.statistics import Estimate
 from uni_train.errors import UserError
+from uni_train.files import atomic_write_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -136,12 +136,8 @@ def build(
 def write(run_dir: Path, summary: Mapping[str, Any]) -> Path:
     """Write run_dir/summary.json, atomically. Raises UserError when the file cannot be written."""
     path = Path(run_dir) / "summary.json"
-    temporary = path.with_name("summary.json.tmp")
     try:
-        temporary.write_text(
-            json.dumps(summary, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-        os.replace(temporary, path)
+        atomic_write_json(path, summary)
     except OSError as error:
         raise UserError(
             f"{path}: cannot be written ({error.strerror or error})", "Check the folder and the disk."

@@ -1,0 +1,152 @@
+"""Line charts as geometry: data in, positions in a small viewBox out; `chart.html` turns them into inline SVG.
+
+Why not plotly: its script alone is 4.5 MB in every report and takes longer to start than the rest of the page to
+load. A few hundred points need no library in the reader's browser, follow dark mode through CSS and print sharply.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WIDTH, HEIGHT = 520, 250
+LEFT, RIGHT, TOP, BOTTOM = 46, 12, 18, 38
+_MAX_POINTS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line. colour: 1 to 6, a CSS class; faint: the raw data behind a smoothed line; intervals: (low, high) a point."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    colour: int = 1
+    faint: bool = False
+    markers: bool = False
+    intervals: Sequence[tuple[float, float]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """low and high in data units; ticks as (value, label); log: a logarithmic scale (low > 0)."""
+
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]]
+    label: str = ""
+    log: bool = False
+
+    def share(self, value: float) -> float:
+        """Where `value` lies between low (0) and high (1)."""
+        if self.log:
+            value, low, high = math.log(max(value, 1e-12)), math.log(self.low), math.log(self.high)
+        else:
+            low, high = self.low, self.high
+        return (value - low) / ((high - low) or 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    name: str
+    path: str
+    colour: int
+    faint: bool
+    dots: Sequence[tuple[float, float, str]]  # x, y, tooltip
+    whiskers: Sequence[tuple[float, float, float]]  # x, y of low, y of high
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    title: str
+    description: str
+    lines: Sequence[Line]
+    x_ticks: Sequence[tuple[float, str]]
+    y_ticks: Sequence[tuple[float, str]]
+    x_label: str
+    dividers: Sequence[tuple[float, str]]
+    reference: tuple[float, str] | None
+
+    @property
+    def legend(self) -> list[Line]:
+        return [line for line in self.lines if not line.faint and line.name]
+
+
+def chart(
+    title: str,
+    description: str,
+    series: Sequence[Series],
+    x: Axis,
+    y: Axis,
+    dividers: Sequence[tuple[float, str]] = (),
+    reference: tuple[float, str] | None = None,
+) -> Chart:
+    """Place `series` in the viewBox. description: what a reader who cannot see the chart is told. dividers: vertical lines at
+    x values; reference: one dashed horizontal line at a y value."""
+
+    def at_x(value: float) -> float:
+        return round(LEFT + x.share(value) * (WIDTH - LEFT - RIGHT), 1)
+
+    def at_y(value: float) -> float:
+        return round(HEIGHT - BOTTOM - min(max(y.share(value), 0.0), 1.0) * (HEIGHT - TOP - BOTTOM), 1)
+
+    lines = []
+    for one in series:
+        points = thin(one.points)
+        path = " ".join(f"{'M' if i == 0 else 'L'}{at_x(a)} {at_y(b)}" for i, (a, b) in enumerate(points))
+        dots = [(at_x(a), at_y(b), f"{one.name}: {b:.2f}") for a, b in points] if one.markers else []
+        whiskers = [
+            (at_x(a), at_y(low), at_y(high)) for (a, _), (low, high) in zip(points, one.intervals, strict=False)
+        ]
+        lines.append(Line(one.name, path, one.colour, one.faint, dots, whiskers))
+    return Chart(
+        title,
+        description,
+        lines,
+        [(at_x(value), label) for value, label in x.ticks],
+        [(at_y(value), label) for value, label in y.ticks],
+        x.label,
+        [(at_x(value), label) for value, label in dividers],
+        None if reference is None else (at_y(reference[0]), reference[1]),
+    )
+
+
+def thin(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    """At most _MAX_POINTS of them, evenly spaced, the last one included."""
+    if len(points) <= _MAX_POINTS:
+        return points
+    step = (len(points) - 1) / (_MAX_POINTS - 1)
+    return [points[round(i * step)] for i in range(_MAX_POINTS)]
+
+
+def smooth(values: Sequence[float], span: float) -> list[float]:
+    """Exponential moving average over about `span` values, corrected for its start."""
+    decay, total, weight, out = 1 - 1 / max(span, 1.0), 0.0, 0.0, []
+    for value in values:
+        total, weight = decay * total + value, decay * weight + 1
+        out.append(total / weight)
+    return out
+
+
+def linear_axis(low: float, high: float, label: str = "", n: int = 5) -> Axis:
+    """From a round number at or below `low` to one at or above `high`, with about n ticks at multiples of 1, 2 or 5."""
+    step = _round_up((high - low) / n or 1.0)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    ticks = [(i * step, f"{i * step:g}") for i in range(first, max(last, first + 1) + 1)]
+    return Axis(ticks[0][0], ticks[-1][0], ticks, label)
+
+
+def log_axis(low: float, high: float, label: str = "") -> Axis:
+    """A logarithmic axis around positive data, with ticks at 1, 2 and 5 times powers of ten (only powers where wide)."""
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    wide = math.log10(high / low) > 2.5
+    marks = [m * 10.0**d for d in decades for m in ((1,) if wide else (1, 2, 5))]
+    below = max((m for m in marks if m <= low), default=low)
+    above = min((m for m in marks if m >= high), default=high)
+    ticks = [(m, f"{m:g}") for m in marks if below <= m <= above]
+    return Axis(below, above if above > below else below * 10, ticks, label, log=True)
+
+
+def _round_up(step: float) -> float:
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(m * power for m in (1, 2, 5, 10) if m * power >= step * (1 - 1e-9))

@@ -1,0 +1,119 @@
+"use strict";
+// The gallery: filters and pages over the cards in #cards. Text goes in through textContent only, never as markup.
+(() => {
+  const source = document.getElementById("cards");
+  if (!source) return;
+  const PAGE = 24;
+  const WORDS = { pass: "✓ right", fail: "✗ wrong", unreadable: "? unreadable", generation_failed: "– no image", missing: "– no record", unscored: "– not scored" };
+  const SETTINGS = { normal: "Normal", cot: "CoT" };
+  const CHANGES = { won: "became right", lost: "no longer right", kept: "right both times", never: "never right" };
+  const cards = JSON.parse(source.textContent);
+  const form = document.getElementById("filters");
+  const list = document.getElementById("list");
+  const count = document.getElementById("count");
+  const bars = [...document.querySelectorAll(".pages")];
+  let page = 0;
+  let shown = cards;
+
+  const passed = (answer) => answer !== undefined && answer.status === "pass";
+  const last = (card) => card.after || card.before;
+  const change = (card) => {
+    if (!card.before || !card.after) return "";
+    if (passed(card.before)) return passed(card.after) ? "kept" : "lost";
+    return passed(card.after) ? "won" : "never";
+  };
+  for (const card of cards) {
+    card.change = change(card);
+    card.text = [card.prompt, card.answer, card.id, card.before?.thought, card.after?.thought].join("\n").toLowerCase();
+  }
+
+  const element = (tag, className, text) => {
+    const node = document.createElement(tag);
+    if (className) node.className = className;
+    if (text !== undefined) node.textContent = text;
+    return node;
+  };
+
+  const picture = (answer, when, card) => {
+    const figure = element("figure", "shot");
+    figure.append(element("figcaption", "", when));
+    if (answer.image) {
+      const image = element("img");
+      image.src = answer.image;
+      image.alt = `Image ${when}, asked for ${card.answer}: ${WORDS[answer.status].slice(2)}${answer.reason ? ` (${answer.reason})` : ""}`;
+      image.addEventListener("load", () => image.classList.toggle("pixels", image.naturalWidth <= 96));
+      figure.append(image);
+    } else {
+      figure.append(element("div", "empty", "no image"));
+    }
+    const verdict = element("p", `verdict ${answer.status}`, WORDS[answer.status]);
+    if (answer.reason) verdict.append(element("span", "", ` ${answer.reason}`));
+    figure.append(verdict);
+    if (answer.thought !== undefined) {
+      const long = answer.thought.length > 220;
+      const thought = element(long ? "details" : "p", "thought mono");
+      if (long) thought.append(element("summary", "", "thought"));
+      thought.append(answer.thought || "(empty thought)");
+      figure.append(thought);
+    }
+    return figure;
+  };
+
+  const draw = (card) => {
+    const item = element("li", "card");
+    const head = element("header");
+    const side = card.pair ? `pair ${card.id.slice(-1)}` : "";
+    head.append(element("b", "", card.set), element("span", "", SETTINGS[card.setting] || card.setting));
+    if (side) head.append(element("span", "", side));
+    if (card.k) head.append(element("span", "", `draw ${card.k + 1}`));
+    if (card.change === "won" || card.change === "lost") head.append(element("span", `flip ${card.change === "won" ? "pass" : "fail"}`, CHANGES[card.change]));
+    const answer = element("p", "answer", "expected: ");
+    answer.append(element("b", "", card.answer));
+    const both = element("div", "both");
+    if (card.before) both.append(picture(card.before, "before", card));
+    if (card.after) both.append(picture(card.after, "after", card));
+    item.append(head, element("p", "prompt mono", card.prompt), answer, both);
+    item.title = card.id;
+    return item;
+  };
+
+  const show = () => {
+    const pages = Math.max(1, Math.ceil(shown.length / PAGE));
+    page = Math.min(Math.max(page, 0), pages - 1);
+    list.replaceChildren(...shown.slice(page * PAGE, (page + 1) * PAGE).map(draw));
+    count.textContent = shown.length === cards.length ? `${cards.length.toLocaleString("en")} answers` : `${shown.length.toLocaleString("en")} of ${cards.length.toLocaleString("en")} answers`;
+    if (!shown.length) list.append(element("li", "card soft", "Nothing matches these filters."));
+    for (const bar of bars) {
+      bar.querySelector("span").textContent = `page ${page + 1} of ${pages}`;
+      bar.querySelector("[data-step='-1']").disabled = page === 0;
+      bar.querySelector("[data-step='1']").disabled = page === pages - 1;
+    }
+  };
+
+  const filter = () => {
+    const want = Object.fromEntries(new FormData(form));
+    const words = want.search.trim().toLowerCase();
+    shown = cards.filter((card) =>
+      (!want.set || card.set === want.set) &&
+      (!want.setting || card.setting === want.setting) &&
+      (!want.verdict || last(card).status === want.verdict) &&
+      (!want.change || card.change === want.change) &&
+      (!words || card.text.includes(words)));
+    page = 0;
+    show();
+  };
+
+  form.addEventListener("input", filter);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("reset", () => setTimeout(filter));
+  for (const bar of bars) {
+    bar.addEventListener("click", (event) => {
+      const step = Number(event.target.dataset.step || 0);
+      if (!step) return;
+      page += step;
+      show();
+      form.scrollIntoView();
+    });
+  }
+  filter();
+})();

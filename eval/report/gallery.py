@@ -1,0 +1,131 @@
+"""The gallery's data: for each prompt, asked one way, what came back before and after training.
+
+Read in two passes over the shards, so that memory holds what is shown and not what was generated: first what there
+is, without pixels, then the images of the cards that fit into the page.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_gen.seeds import derive_seed
+from eval import store
+from eval.benchmarks import unisandbox
+from eval.sample import ScoredSample
+
+IMAGE_BUDGET = 7_000_000  # bytes of images in the page, as base64
+_LARGEST_EDGE = 192  # larger images are shown as thumbnails
+Key = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gallery:
+    """cards: JSON-able, for gallery.js; total: how many there were before the page was full."""
+
+    cards: list[dict[str, Any]]
+    total: int
+
+
+def build(shards: Mapping[str, Path], budget: int = IMAGE_BUDGET) -> Gallery:
+    """A card for every (item, setting, k). shards: "before" and, where the run trained, "after" -> the folder of shards.
+
+    Where the images would exceed `budget`, whole prompts or pairs are left out, the same number from every set and
+    setting, chosen by a hash and not by how they turned out. Raises DamagedShard.
+    """
+    slots: dict[Key, dict[str, ScoredSample]] = defaultdict(dict)
+    for when, folder in shards.items():
+        for sample in store.read_shards(folder, images=False):
+            slots[sample.key][when] = sample
+    size = _typical_size(shards.values())
+    kept = _fitting(slots, max(1, budget // (len(shards) * size)) if size else len(slots))
+
+    cards = {key: _card(next(iter(slots[key].values()))) for key in kept}
+    for when, folder in shards.items():
+        for sample in store.read_shards(folder):
+            if sample.key in cards:
+                cards[sample.key][when] = _shown(sample)
+    return Gallery([cards[key] for key in kept], len(slots))
+
+
+def _card(sample: ScoredSample) -> dict[str, Any]:
+    item = sample.item
+    return {
+        "id": item.id,
+        "set": unisandbox.set_name(item.task, item.level),
+        "setting": sample.setting,
+        "k": sample.k,
+        "pair": item.pair,
+        "prompt": item.prompt,
+        "answer": item.answer,
+    }
+
+
+def _shown(sample: ScoredSample) -> dict[str, Any]:
+    shown: dict[str, Any] = {"status": sample.status}
+    if sample.verdict is not None and sample.verdict.reason:
+        shown["reason"] = sample.verdict.reason
+    if sample.thought is not None:
+        shown["thought"] = sample.thought
+    if sample.image is not None:
+        kind, data = _embeddable(sample.image)
+        shown["image"] = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+    return shown
+
+
+def _embeddable(png: bytes) -> tuple[str, bytes]:
+    """Pixel images as they are; what a large model draws as a thumbnail."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(png)) as image:
+        if max(image.size) <= _LARGEST_EDGE:
+            return "png", png
+        image = image.convert("RGB")
+        image.thumbnail((_LARGEST_EDGE, _LARGEST_EDGE))
+        buffer = io.BytesIO()
+        image.save(buffer, format="JPEG", quality=82)
+        return "jpeg", buffer.getvalue()
+
+
+def _typical_size(folders: Iterable[Path]) -> int:
+    """Bytes of one embedded image as base64, from the first shard that has one; 0 when there is none."""
+    for folder in folders:
+        sizes = []
+        for sample in store.read_shards(folder):
+            if sample.image is not None:
+                sizes.append(len(_embeddable(sample.image)[1]))
+            if len(sizes) == 16:
+                break
+        if sizes:
+            return max(1, sum(sizes) * 4 // (3 * len(sizes)))
+    return 0
+
+
+def _fitting(slots: Mapping[Key, Mapping[str, ScoredSample]], limit: int) -> list[Key]:
+    """At most about `limit` keys, in reading order: settings and sets as published, the two of a pair side by side."""
+    strata: dict[tuple[str, str], dict[str, list[Key]]] = defaultdict(lambda: defaultdict(list))
+    for key, by_time in slots.items():
+        sample = next(iter(by_time.values()))
+        name = unisandbox.set_name(sample.item.task, sample.item.level)
+        strata[name, sample.setting][sample.item.pair or sample.item.id].append(key)
+    share = min(1.0, limit / max(1, len(slots)))
+    kept: list[Key] = []
+    for (name, setting), units in sorted(strata.items(), key=lambda entry: _rank(*entry[0])):
+        chosen = set(sorted(units, key=lambda unit: derive_seed("gallery", unit))[: max(1, round(share * len(units)))])
+        # The hash of the set alone decides, so that both settings show the same prompts.
+        kept += [
+            key for unit in units if unit in chosen for key in sorted(units[unit], key=lambda key: (key[2], key[0]))
+        ]
+    return kept
+
+
+def _rank(name: str, setting: str) -> tuple[int, int, str, str]:
+    # Mapping first: it is the paper's main table.
+    order = ("mapping1", "mapping2", "mapping3", "math1", "math2", "math3")
+    known = unisandbox.SETTINGS
+    return (order.index(name), known.index(setting) if setting in known else len(known), name, setting)

@@ -1,0 +1,398 @@
+"""Builds report.html: reads what the run wrote, computes nothing but positions, fills the template.
+
+All numbers come from summary.json; shards give the gallery, metrics.jsonl the curves. The page asks nothing of the
+network: style and script are inside, images are data URLs, and its own content security policy forbids everything
+else, so that a thought or a prompt that contains markup stays text (autoescaping) and would not run even if it did
+not.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eval import summary as run_summary
+from eval.benchmarks import unisandbox
+from eval.report import charts, gallery
+from eval.statistics import Estimate, proportion
+from uni_train.errors import UserError
+from uni_train.files import atomic_write_text
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_FOLDER = Path(__file__).parent
+_STATUS_NAMES = {
+    "pass": "right",
+    "fail": "wrong",
+    "unreadable": "unreadable",
+    "generation_failed": "no image",
+    "missing": "no record",
+}
+_SETTING_NAMES = {"normal": "Normal", "cot": "CoT"}
+_CURVES = (("loss", "Loss"), ("mse", "Image part (MSE)"), ("ce", "Text part (cross-entropy)"), ("lr", "Learning rate"))
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What one training stage logged: metric -> (step, value)."""
+
+    stage: str
+    values: dict[str, list[tuple[float, float]]]
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write run_dir/report.html from a finished run and return its path.
+
+    Reads, below run_dir:
+
+    - `summary.json` (required), as `eval.summary.build` makes it. Only the seven keys of its contract must be there;
+    what else is
+      missing is left out of the page.
+    - `stages/<NN>-<name>/manifest.json` with `stage == "evaluate"` and `result.label` in "before", "round1",
+    "round2", ...,
+      "after", and that stage's `shards/<NNNNN>.parquet` (`eval.store`). The gallery shows "before" beside "after", or
+      beside the highest round where no stage is labelled "after". Without such stages there is no gallery.
+    - `stages/<NN>-<name>/metrics.jsonl` (any stage): one JSON object a logged step, with `step` and any of `loss`,
+    `mse`, `ce`,
+      `lr`. Steps may repeat after a resume (the last counts), values may be null, and a last line cut short is ignored.
+    - `run.json` (optional), as `uni_train.run_folder` writes it: its last start gives command, time, git state and
+      versions; `config.yaml` (optional) is shown as it is.
+
+    Raises UserError (DamagedShard among them) naming the file that cannot be read or written.
+    """
+    run_dir = Path(run_dir)
+    summary = run_summary.read(run_dir)
+    shards = _evaluations(run_dir)
+    cards = gallery.build(shards) if shards else gallery.Gallery([], 0)
+    script = (_FOLDER / "gallery.js").read_text(encoding="utf-8")
+    context = {
+        "summary": summary,
+        "about": _about(run_dir),
+        "config": _text(run_dir / "config.yaml"),
+        "tiles": _tiles(summary),
+        "tables": _tables(summary),
+        "rounds": _rounds(summary),
+        "outcomes": _outcomes(summary),
+        "accuracy_charts": list(_accuracy_charts(summary)),
+        "loss_charts": list(_loss_charts(_curves(run_dir), len(summary["rounds"]))),
+        "gallery": cards,
+        "sets": [name for name in ("mapping1", "mapping2", "mapping3", "math1", "math2", "math3")],
+        "setting_names": _SETTING_NAMES,
+        "status_names": _STATUS_NAMES,
+        "chance": unisandbox.CHANCE,
+        "style": (_FOLDER / "style.css").read_text(encoding="utf-8"),
+        "script": script,
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    }
+    page = _environment().get_template("report.html").render(context)
+    path = run_dir / "report.html"
+    try:
+        atomic_write_text(path, page)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})", "Check the folder and the disk.") from error
+    return path
+
+
+def _environment() -> Environment:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.undefined = jinja2.StrictUndefined
+    environment.filters |= {
+        "score": _score,
+        "interval": _interval,
+        "duration": _duration,
+        "p_value": _p_value,
+        "signed": _signed,
+    }
+    return environment
+
+
+# --- what the run left behind ---------------------------------------------------------------------------------------
+
+
+def _evaluations(run_dir: Path) -> dict[str, Path]:
+    """ "before" and "after" -> folder of shards, for the gallery."""
+    found: dict[str, Path] = {}
+    for manifest in sorted((run_dir / "stages").glob("*/manifest.json")):
+        raw = _json(manifest)
+        label = (raw.get("result") or {}).get("label")
+        if raw.get("stage") == "evaluate" and isinstance(label, str):
+            found[label] = manifest.parent / "shards"
+    rounds = sorted((label for label in found if label.startswith("round")), key=lambda label: int(label[5:]))
+    if "after" not in found and rounds:
+        found["after"] = found[rounds[-1]]
+    return {label: found[label] for label in ("before", "after") if label in found}
+
+
+def _about(run_dir: Path) -> dict[str, Any]:
+    path = run_dir / "run.json"
+    starts = _json(path).get("starts") if path.exists() else None
+    first, last = (starts[0], starts[-1]) if starts else ({}, {})
+    git = last.get("git") or {}
+    return {
+        "command": " ".join(last.get("command") or []),
+        "started": first.get("time") or "",
+        "starts": len(starts or []),
+        "commit": git.get("commit") or "",
+        "changed_files": git.get("changed_files") or 0,
+        "versions": last.get("versions") or {},
+    }
+
+
+def _curves(run_dir: Path) -> list[Curve]:
+    curves = []
+    for path in sorted((run_dir / "stages").glob("*/metrics.jsonl")):
+        rows: dict[float, Mapping[str, Any]] = {}
+        lines = path.read_text(encoding="utf-8").split("\n")
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+                rows[float(row["step"])] = row
+            except (ValueError, KeyError, TypeError) as error:
+                if number == len(lines):
+                    break  # a line without its end: the process was killed while it wrote
+                raise UserError(f"{path}, line {number}: not a logged step ({error})", "Delete the line.") from error
+        values = {
+            name: [(step, float(rows[step][name])) for step in sorted(rows) if _is_number(rows[step].get(name))]
+            for name, _ in _CURVES
+        }
+        curves.append(Curve(path.parent.name.partition("-")[2] or path.parent.name, values))
+    return curves
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error})", "Delete it and run the same command again.") from error
+    return raw if isinstance(raw, dict) else {}
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def _tiles(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Normal accuracy per set, before and after: what the run was for."""
+    before, after = (summary["scores"].get(when, {}).get("normal", {}) for when in ("before", "after"))
+    curriculum = dict(zip(("mapping1", "mapping2", "mapping3"), unisandbox.PAPER_TABLE_3[3].normal, strict=True))
+    return [
+        {
+            "name": name,
+            "before": before.get(name),
+            "now": after.get(name) or before[name],
+            "paper": curriculum.get(name),
+        }
+        for name in ("mapping1", "mapping2", "mapping3", "math1", "math2", "math3")
+        if name in before
+    ]
+
+
+def _tables(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Table 3 and Table 2: our rows, then the paper's."""
+    tables = []
+    published = {"mapping": unisandbox.PAPER_TABLE_3, "maths": unisandbox.PAPER_TABLE_2}
+    for task, (title, columns) in run_summary.TABLES.items():
+        ours = run_summary.rows(summary, task)
+        if not ours:
+            continue
+        cells = [cell for row in ours for cell in row.normal + row.cot if cell]
+        theirs = [
+            {
+                "name": row.name,
+                # The paper prints no intervals. Its scores are shares of 100, so theirs follow from the same formula.
+                "cells": [
+                    proportion(round(value * unisandbox.PAPER_PAIRS), unisandbox.PAPER_PAIRS)
+                    for value in row.normal + row.cot
+                ],
+                "average": row.average,
+                "delta": row.average - published[task][0].average,
+            }
+            for row in published[task]
+        ]
+        tables.append(
+            {
+                "task": task,
+                "title": title,
+                "columns": columns,
+                "ours": [
+                    {"name": row.name, "cells": row.normal + row.cot, "average": row.average, "delta": row.delta}
+                    for row in ours
+                ],
+                "theirs": theirs,
+                "n": sorted({cell.n for cell in cells}),
+                "guess": "Picking one of the two objects" if task == "mapping" else "Guessing a count from 1 to 6",
+                "unit": "pairs" if task == "mapping" else "prompts",
+                "chance": unisandbox.CHANCE[task],
+            }
+        )
+    return tables
+
+
+def _rounds(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rounds = []
+    for entry in summary["rounds"]:
+        estimates = {name: entry.get(f"{name}_estimate") for name in ("precision", "recall")}
+        rounds.append(
+            dict(entry)
+            | {name: Estimate.from_dict(raw) if raw else entry[name] for name, raw in estimates.items()}
+            | {"acceptance": proportion(entry["kept"], entry["sampled"]), "filter": entry.get("filter", "self")}
+        )
+    return rounds
+
+
+def _outcomes(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row per set and setting: the headline, single images, pairs half right, and how the images were read."""
+    rows = []
+    for setting in unisandbox.SETTINGS:
+        for name in ("mapping1", "mapping2", "mapping3", "math1", "math2", "math3"):
+            moments = []
+            for when in ("before", "after"):
+                shares = _dig(summary, "statuses", when, setting, name)
+                if shares:
+                    moments.append(
+                        {
+                            "when": when,
+                            "score": _dig(summary, "scores", when, setting, name),
+                            "per_image": _dig(summary, "per_image", when, setting, name),
+                            "one_of_two": _dig(summary, "one_of_two", when, setting, name),
+                            "shares": [
+                                (status, shares[status]["value"]) for status in _STATUS_NAMES if status in shares
+                            ],
+                            "n": shares["pass"]["n"],
+                        }
+                    )
+            if moments:
+                change = _dig(summary, "changes", setting, name)
+                rows.append({"set": name, "setting": setting, "moments": moments, "change": change})
+    return rows
+
+
+def _dig(tree: Mapping[str, Any], *keys: str) -> Any:
+    node: Any = tree
+    for key in keys:
+        node = (node or {}).get(key)
+    return node
+
+
+# --- charts ---------------------------------------------------------------------------------------------------------
+
+
+def _accuracy_charts(summary: Mapping[str, Any]) -> Iterator[charts.Chart]:
+    """Accuracy after each round, one chart per task and setting, with the chance line."""
+    for task, (_, columns) in run_summary.TABLES.items():
+        rows = run_summary.rows(summary, task)
+        if len(rows) < 2:
+            continue
+        names = ["base", *(row.name.removeprefix("after ") for row in rows[1:])]
+        x = charts.Axis(-0.25, len(rows) - 0.75, [(i, name) for i, name in enumerate(names)])
+        y = charts.Axis(0, 1, [(value / 4, f"{value / 4:.2f}") for value in range(5)])
+        for setting in unisandbox.SETTINGS:
+            series = []
+            for level, column in enumerate(columns):
+                cells = [getattr(row, setting)[level] for row in rows]
+                # Levels are set a little apart, so that whiskers do not hide each other.
+                placed = [
+                    (i + 0.06 * (level - 1), cell) for i, cell in enumerate(cells) if cell and cell.value is not None
+                ]
+                if placed:
+                    points, whiskers = [(at, cell.value) for at, cell in placed], [(c.low, c.high) for _, c in placed]
+                    series.append(charts.Series(column, points, level + 1, markers=True, intervals=whiskers))
+            if series:
+                told = "; ".join(f"{one.name} from {one.points[0][1]:.2f} to {one.points[-1][1]:.2f}" for one in series)
+                title = f"{'Symbolic mapping' if task == 'mapping' else 'Maths'}, {_SETTING_NAMES[setting]}"
+                guess = (unisandbox.CHANCE[task], "one of two, at random" if task == "mapping" else "guessed count")
+                yield charts.chart(title, f"Accuracy by round: {told}.", series, x, y, reference=guess)
+
+
+def _loss_charts(curves: Sequence[Curve], rounds: int) -> Iterator[charts.Chart]:
+    """One chart a metric, the stages one after the other on one axis of updates."""
+    trained = [curve for curve in curves if any(curve.values.values())]
+    finetunes = sum(curve.stage == "finetune" for curve in trained)
+    for name, title in _CURVES:
+        dividers: list[tuple[float, str]] = []
+        raw: list[list[tuple[float, float]]] = []
+        offset, number = 0.0, 0
+        for curve in trained:
+            number += curve.stage == "finetune"
+            values = curve.values[name]
+            label = f"round {number}" if curve.stage == "finetune" and finetunes == rounds else curve.stage
+            dividers.append((offset, label))
+            if values:
+                raw.append([(offset + step, value) for step, value in values])
+            offset += max(step for series in curve.values.values() for step, _ in series[-1:]) + 1
+        points = [point for part in raw for point in part]
+        if not points:
+            continue
+        positive = all(value > 0 for _, value in points)
+        low, high = min(value for _, value in points), max(value for _, value in points)
+        log = name != "lr" and positive and high > low
+        y = charts.log_axis(low, high) if log else charts.linear_axis(min(low, 0.0), high)
+        step_axis = charts.linear_axis(0, offset)
+        x = charts.Axis(0, offset, [tick for tick in step_axis.ticks if tick[0] <= offset], "updates")
+        series = []
+        for part in raw:
+            values = [value for _, value in part]
+            smooth = charts.smooth(values, len(values) / 25) if name != "lr" else values
+            if name != "lr":
+                series.append(charts.Series("", part, 1, faint=True))
+            series.append(charts.Series("", [(step, v) for (step, _), v in zip(part, smooth, strict=True)], 1))
+        told = f"From {points[0][1]:.3g} to {points[-1][1]:.3g} over {offset:.0f} updates."
+        yield charts.chart(title, told, series, x, y, dividers if len(dividers) > 1 else ())
+
+
+# --- how numbers are written ----------------------------------------------------------------------------------------
+
+
+def _as_estimate(raw: Any) -> Estimate | None:
+    return Estimate.from_dict(raw) if isinstance(raw, Mapping) else raw
+
+
+def _score(raw: Any, digits: int = 2) -> str:
+    value = raw if isinstance(raw, int | float) else getattr(_as_estimate(raw), "value", None)
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _interval(raw: Any, digits: int = 2) -> str:
+    estimate = _as_estimate(raw)
+    if not isinstance(estimate, Estimate) or estimate.value is None:
+        return ""
+    if estimate.low < 0:
+        return f"{_signed(estimate.low, digits)} to {_signed(estimate.high, digits)}"
+    return f"{estimate.low:.{digits}f}–{estimate.high:.{digits}f}"
+
+
+def _signed(value: float, digits: int = 2) -> str:
+    rounded = round(value, digits)
+    return f"{rounded:+.{digits}f}".replace("-", "−") if rounded else f"{0:.{digits}f}"
+
+
+def _p_value(value: float) -> str:
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}" if value < 0.1 else f"p = {value:.2f}"
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s"
+    hours, minutes = whole // 3600, whole % 3600 // 60
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {whole % 60:02d} s"
