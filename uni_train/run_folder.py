@@ -16,7 +16,6 @@ import json
 import os
 import platform
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ from uni_train.files import atomic_write_json, atomic_write_text, sha256_of
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-# Where a run is written, what it is called and who watches it: they change no number, so they may differ between starts.
+# Where a run is written, its name and who watches it change no number, so they may differ between starts.
 FREE_KEYS = ("name", "out", "logger")
 
 _VERSIONS_OF = ("uni-train", "torch", "lightning", "numpy", "safetensors", "pyarrow", "hydra-core", "wandb")
@@ -100,7 +99,8 @@ class RunFolder:
             lock = FileLock(self.path / ".lock")
             lock.acquire(timeout=0)
         except Timeout:
-            raise UserError(f"run folder {self.path} is in use {self._owner()}", "Wait, or use another name=...") from None
+            message = f"run folder {self.path} is in use {self._owner()}"
+            raise UserError(message, "Wait for it, or give this run another name=...") from None
         except OSError as error:
             raise UserError(
                 f"cannot write to the run folder {self.path}: {error.strerror or error}",
@@ -121,7 +121,7 @@ class RunFolder:
             self._lock = None
 
     def __enter__(self) -> RunFolder:
-        return self.open()
+        return self if self._lock is not None else self.open()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
@@ -168,11 +168,12 @@ class RunFolder:
             if key.split(".")[0] not in FREE_KEYS and before.get(key, _ABSENT) != now.get(key, _ABSENT)
         ]
         if changed:
-            shown = "; ".join(f"{key} was {before.get(key, _ABSENT)}, now {now.get(key, _ABSENT)}" for key in changed[:3])
+            pairs = [(key, before.get(key, _ABSENT), now.get(key, _ABSENT)) for key in changed[:3]]
+            shown = "; ".join(f"{key} was {was}, now {value}" for key, was, value in pairs)
             more = f"; and {len(changed) - 3} more" if len(changed) > 3 else ""
             raise UserError(
                 f"run folder {self.path} holds a run with another configuration: {shown}{more}",
-                "Give the same overrides to continue it, a new name=... to keep both, or --fresh to start over beside it.",
+                "Give the same overrides to continue it; name=... or --fresh to start another run beside it.",
             )
 
     def _note_start(self, argv: Sequence[str]) -> None:

@@ -12,9 +12,10 @@ import sys
 
 from uni_train.errors import UserError
 
+_MAKE_ROOM = "Make room there; what was finished is kept, so run the command again."
 _DISK = {
-    errno.ENOSPC: ("no space left on the disk", "Make room there; what was finished is kept, so run the command again."),
-    errno.EDQUOT: ("the disk quota is used up", "Make room there; what was finished is kept, so run the command again."),
+    errno.ENOSPC: ("no space left on the disk", _MAKE_ROOM),
+    errno.EDQUOT: ("the disk quota is used up", _MAKE_ROOM),
     errno.EFBIG: ("the file would be larger than allowed here", "See `ulimit -f`; then run the command again."),
     errno.EACCES: ("no permission", "Change the permissions, or choose another place."),
     errno.EPERM: ("no permission", "Change the permissions, or choose another place."),

@@ -1,25 +1,27 @@
 """`uni_train`: the commands and their help.
 
-Only typer is imported here, so that `--help` and `recipes` answer at once; each body imports what it needs.
+Only click is imported here, so that `--help` and `recipes` answer at once; each body imports what it needs. (typer
+reads nicer, but it loads pydantic to parse a flag, which triples the time to the first line.)
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from typer.core import TyperGroup
+import click
 
-from uni_train.cli import data
+from uni_train import __version__
+from uni_train.cli.data import data
 from uni_train.cli.failures import as_user_error, debugging, show
+from uni_train.errors import nearest
 
 
-class Commands(TyperGroup):
+class Commands(click.Group):
     """The one place where errors of a command become a message and an exit code."""
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -34,30 +36,41 @@ class Commands(TyperGroup):
             show(user_error)
             raise SystemExit(user_error.exit_code) from None
 
-
-app = typer.Typer(
-    cls=Commands,
-    name="uni_train",
-    help="Train unified multimodal models to internalise their own reasoning, and measure what got better.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,  # rich's help costs a fifth of a second
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(data.app, name="data")
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = nearest(args[0], self.list_commands(ctx))
+            hint = f" Did you mean {close}?" if close else ""
+            raise click.UsageError(f"No such command '{args[0]}'.{hint}") from error
 
 
-@app.command()
-def fit(
-    recipe: Annotated[str, typer.Option("--recipe", "-r", help="A recipe's name, or the path of a YAML file.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Values that replace the recipe's.")
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over in a new folder beside the old one.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the configuration and the stages, and stop.")] = False,
-) -> None:
-    """Run a recipe; running the same command again continues it.
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(version)s")
+def uni_train() -> None:
+    """Train unified multimodal models to internalise their own reasoning, and measure what got better.
+
+    \b
+    Start with:
+      uni_train recipes
+      uni_train fit --recipe stars_curriculum
+    """
+
+
+uni_train.add_command(data)
+
+
+@uni_train.command()
+@click.option("--recipe", "-r", required=True, metavar="NAME", help="A recipe's name, or the path of a YAML file.")
+@click.option("--fresh", is_flag=True, help="Start over in a new folder beside the old one.")
+@click.option("--dry-run", is_flag=True, help="Print the configuration and the stages, and stop.")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+def fit(recipe: str, fresh: bool, dry_run: bool, overrides: tuple[str, ...]) -> None:
+    """Run a recipe; the same command again continues it.
+
+    KEY=VALUE replaces a value of the recipe; --dry-run shows all keys.
 
     \b
     Examples:
@@ -67,12 +80,12 @@ def fit(
     """
     from uni_train.cli.fit import run_recipe
 
-    run_recipe(recipe, overrides or [], fresh=fresh, dry_run=dry_run)
+    run_recipe(recipe, overrides, fresh=fresh, dry_run=dry_run)
 
 
-@app.command()
+@uni_train.command()
 def recipes() -> None:
-    """List the recipes, each with what it does and costs.
+    """List the recipes: what each does and costs.
 
     \b
     Example:
@@ -81,12 +94,12 @@ def recipes() -> None:
     from uni_train.cli.listings import print_described
     from uni_train.config import places
 
-    print_described("recipe", places.recipes(), footer="Run one with: uni_train fit --recipe NAME")
+    print_described(places.recipes(), footer="Run one with: uni_train fit --recipe NAME")
 
 
-@app.command()
+@uni_train.command()
 def models() -> None:
-    """List the models that recipes can be run with.
+    """List the models that a recipe can be run with.
 
     \b
     Example:
@@ -95,14 +108,15 @@ def models() -> None:
     from uni_train.cli.listings import print_described
     from uni_train.config import places
 
-    print_described("model", places.options("model"), footer="Choose one with: uni_train fit --recipe NAME model=MODEL")
+    print_described(places.options("model"), footer="Choose one with: uni_train fit --recipe NAME model=MODEL")
 
 
-@app.command()
-def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.", show_default=False)],
-) -> None:
-    """Write a run's report.html again from what the run has stored.
+@uni_train.command()
+@click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
+def report(run: Path) -> None:
+    """Write a run's report.html again.
+
+    RUN is the run's folder; the report is made from what the run has stored there.
 
     \b
     Example:
@@ -114,9 +128,9 @@ def report(
         raise UserError(f"{run} is no run folder: it has no config.yaml", "Run folders are runs/<recipe>/<name>.")
     from eval.report import write_report
 
-    typer.echo(f"report: {write_report(run)}")
+    click.echo(f"report: {write_report(run)}")
 
 
 def main() -> None:
     """Entry point of `uni_train` and `python -m uni_train`."""
-    app(prog_name="uni_train")
+    uni_train(prog_name="uni_train")

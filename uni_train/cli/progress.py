@@ -65,7 +65,7 @@ class Bar:
     def _line(self) -> None:
         elapsed, fresh = time.monotonic() - self._started, self._done - self._at_start
         left = ""
-        if 0 < fresh and self._done < self._total:
+        if fresh > 0 and self._done < self._total:
             left = f"{elapsed / fresh * (self._total - self._done):.0f} s left"
         parts = (f"  {self._title}: {self._done}/{self._total}", f"{elapsed:.0f} s", self._rate(), left, self._figures)
         self._console.print("  ".join(part for part in parts if part), highlight=False)

@@ -66,7 +66,7 @@ def _build_dataclass(cls: type, values: Any, key: str, where: Where, root: type)
         if name in values:
             arguments[name] = _build_value(annotations[name], values[name], path, where, root)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise _error(f"missing key {path}: it has no default", path, where)
+            raise _error(f"missing key {path}: it has no default", key, where)
     return cls(**arguments)
 
 
@@ -290,7 +290,7 @@ def _check_stars(config: StarsConfig, where: Where) -> None:
             raise _error(f"unknown set {name} in budget", "budget", where, did_you_mean(name, ALL_SETS, "sets"))
     if config.teacher == "current" and config.schedule.kind != "sequential":
         raise _error(
-            f"teacher=current needs schedule.kind=sequential: {config.schedule.kind} samples all rounds before training",
+            "teacher=current needs schedule.kind=sequential: the other kinds sample all rounds before training",
             "teacher",
             where,
         )

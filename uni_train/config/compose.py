@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.config.build import build
-from uni_train.config.places import configs_dir, find_recipe, groups, options
+from uni_train.config.places import configs_dir, find_recipe, groups, options, recipes_dir
 from uni_train.config.schema import Config, set_name
 from uni_train.errors import UsageError, did_you_mean
 
@@ -27,11 +27,11 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> Config:
     Raises UsageError for an unknown recipe, group option or key, a wrong type, or a value out of range.
     """
     path = find_recipe(recipe)
-    recipe_values = _load_yaml(path)
-    choices, values = _parse(overrides, recipe_values, path)
-    plain = _compose_with_hydra(path, choices, values)
+    files = _with_bases(path)
+    choices, values = _parse(overrides, files, path)
+    plain, chosen = _compose_with_hydra(path, files, choices, values)
     plain["recipe"] = path.stem
-    sources = _Sources(path, recipe_values, plain.pop("_choices"), {v.key: v.typed for v in (*choices, *values)})
+    sources = _Sources(files, chosen, {v.key: v.typed for v in (*choices, *values)})
     _fill_rounds(plain, sources)
     return build(plain, sources)
 
@@ -46,7 +46,7 @@ class _Override:
 
 
 def _parse(
-    overrides: Sequence[str], recipe_values: Mapping[str, Any], path: Path
+    overrides: Sequence[str], files: Mapping[Path, Mapping[str, Any]], path: Path
 ) -> tuple[list[_Override], list[_Override]]:
     """Split overrides into choices of a group's option (model=nano) and values (optimizer.lr=1e-4)."""
     choices: list[_Override] = []
@@ -60,10 +60,11 @@ def _parse(
             names = [option.name for option in options(key)]
             value = parsed.value()
             if not isinstance(value, str) or value not in names:
-                raise UsageError(f"unknown {key} {value} (override {typed})", did_you_mean(str(value), names, f"{key}s"))
+                hint = did_you_mean(str(value), names, f"{key}s")
+                raise UsageError(f"unknown {key} {value} (override {typed})", hint)
             choices.append(override)
         else:
-            if key == "level" and "level" not in recipe_values:
+            if key == "level" and not any("level" in recipe_values for recipe_values in files.values()):
                 raise UsageError(
                     f"recipe {path.stem} takes no level (override {typed})",
                     "Its levels are in rounds; stars_math and stars_mapping take level=1, 2 or 3.",
@@ -89,19 +90,24 @@ def _parse_one(typed: str) -> Override:
         reason = str(error).splitlines()[0]
         raise UsageError(f"cannot read the override {typed}: {reason}", hint) from None
     if parsed.is_sweep_override():
-        raise UsageError(f"one run takes one value for {parsed.key_or_group} (override {typed})", "For a list: key=[a,b].")
+        message = f"one run takes one value for {parsed.key_or_group} (override {typed})"
+        raise UsageError(message, "For a list: key=[a,b].")
     return parsed
 
 
-def _compose_with_hydra(path: Path, choices: Sequence[_Override], values: Sequence[_Override]) -> dict[str, Any]:
+def _compose_with_hydra(
+    path: Path, files: Mapping[Path, Mapping[str, Any]], choices: Sequence[_Override], values: Sequence[_Override]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The composed recipe as plain data, and the option chosen of each group."""
     import hydra
     from hydra.core.global_hydra import GlobalHydra
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    in_recipe = set(_default_groups(_load_yaml(path)))
-    arguments = [f"hydra.searchpath=[{json.dumps('file://' + str(configs_dir()))}]"]
+    in_recipe = {group for recipe_values in files.values() for group in _default_groups(recipe_values)}
+    places = [json.dumps(f"file://{place}") for place in (recipes_dir(), configs_dir())]
+    arguments = [f"hydra.searchpath=[{','.join(places)}]"]
     arguments += [f"{'' if c.key in in_recipe else '+'}{c.key}={c.value}" for c in choices]
     arguments += [f"++{v.key}={v.value}" for v in values]
     GlobalHydra.instance().clear()
@@ -120,9 +126,19 @@ def _compose_with_hydra(path: Path, choices: Sequence[_Override], values: Sequen
             raise UsageError(f"cannot apply the override {typed}", f"Is there such a place in {path}?") from None
         raise UsageError(f"cannot compose {path.stem}: {reason}", f"The recipe is {path}.") from None
     assert isinstance(plain, dict)
-    result = {str(key): value for key, value in plain.items()}
-    result["_choices"] = {group: option for group, option in chosen.items() if not group.startswith("hydra/")}
-    return result
+    return {str(k): v for k, v in plain.items()}, {k: v for k, v in chosen.items() if not k.startswith("hydra/")}
+
+
+def _with_bases(path: Path) -> dict[Path, dict[str, Any]]:
+    """The recipe's file and those of the recipes in its defaults list, nearest first, each with its own values."""
+    files = {path: _load_yaml(path)}
+    for entry in files[path].get("defaults") or []:
+        if isinstance(entry, str) and entry != "_self_":
+            for base in (path.parent / f"{entry}.yaml", recipes_dir() / f"{entry}.yaml"):
+                if base.is_file() and base not in files:
+                    files.update(_with_bases(base))
+                    break
+    return files
 
 
 def _default_groups(recipe_values: Mapping[str, Any]) -> list[str]:
@@ -153,7 +169,7 @@ def _fill_rounds(plain: dict[str, Any], where: _Sources) -> None:
         if not isinstance(one, dict):
             continue
         try:
-            own = budget.get(set_name(one.get("task"), one.get("level")), {})
+            own = budget.get(set_name(str(one.get("task")), one.get("level", 0)), {})
         except ValueError:
             own = {"prompts": 1, "updates": 1}  # an unknown task or level is the error to report, and build() does
         if isinstance(own, dict):
@@ -163,8 +179,10 @@ def _fill_rounds(plain: dict[str, Any], where: _Sources) -> None:
 class _Sources:
     """Where a dotted key was given, for error messages."""
 
-    def __init__(self, path: Path, recipe_values: Mapping[str, Any], chosen: Mapping[str, str], typed: Mapping[str, str]):
-        self.path, self.recipe_values, self.chosen, self.typed = path, recipe_values, chosen, typed
+    def __init__(
+        self, files: Mapping[Path, Mapping[str, Any]], chosen: Mapping[str, str], typed: Mapping[str, str]
+    ) -> None:
+        self.files, self.chosen, self.typed = files, chosen, typed
 
     def __call__(self, key: str) -> str:
         parts = key.split(".")
@@ -175,15 +193,23 @@ class _Sources:
         below = [typed for other, typed in self.typed.items() if other.startswith(key + ".")]
         if below:
             return f"override {below[0]}"
-        if not _holds(self.recipe_values, parts):
-            for group, option in self.chosen.items():
-                file = configs_dir() / group / f"{option}.yaml"
-                if not file.is_file():
-                    continue
+        for n in range(len(parts), 0, -1):
+            file = self._file_with(parts[:n])
+            if file is not None:
+                return str(file)
+        return str(next(iter(self.files)))
+
+    def _file_with(self, parts: Sequence[str]) -> Path | None:
+        for file, values in self.files.items():
+            if _holds(values, parts):
+                return file
+        for group, option in self.chosen.items():
+            file = configs_dir() / group / f"{option}.yaml"
+            if file.is_file():
                 values = _load_yaml(file)
                 if _holds(values, parts) or (parts[0] == group and _holds(values, parts[1:])):
-                    return str(file)
-        return str(self.path)
+                    return file
+        return None
 
 
 def _holds(values: Any, parts: Sequence[str]) -> bool:

@@ -39,10 +39,6 @@ def positive(default: Any = dataclasses.MISSING) -> Any:
     return ranged(default, above=0.0)
 
 
-def empty_dict() -> Any:
-    return dataclasses.field(default_factory=dict)
-
-
 # --- names ----------------------------------------------------------------------------------------------------------
 
 TaskName = Literal["maths", "mapping"]
@@ -213,7 +209,7 @@ class RoundConfig:
     level: int = ranged(low=1, high=3)
     prompts: int = count()  # sampled; a mapping pair counts as two
     updates: int = count()
-    replay: dict[str, float] = empty_dict()
+    replay: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def set_name(self) -> SetName:
@@ -248,7 +244,8 @@ class StarsConfig(RunConfig):
     kind: Literal["stars"] = "stars"
     level: int | None = ranged(None, low=1, high=3)  # for recipes of one level: level=2
     rounds: tuple[RoundConfig, ...]
-    budget: dict[str, BudgetConfig] = empty_dict()  # set name -> what a round of it does by default
+    # set name -> what a round of it does by default
+    budget: dict[str, BudgetConfig] = dataclasses.field(default_factory=dict)
     schedule: ScheduleConfig = ScheduleConfig()
     candidates: int = count(1)  # pictures drawn a prompt, before the filter
     temperature: float | None = ranged(None, low=0.0)  # of thoughts while sampling; null = model.sampling.temperature

@@ -1,0 +1,48 @@
+# make demo   the main job on the embedded model; make test   everything that CI checks but lint.
+# Both set up a fresh machine first: a virtual environment in .venv, installed once (again when pyproject.toml changes).
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Without a GPU: the tested versions, and with them torch's CPU build. With one: whatever fits it.
+CONSTRAINTS := $(shell nvidia-smi -L 2>/dev/null | grep -q GPU || echo -c constraints-cpu.txt)
+
+.PHONY: help demo test test-fast lint bench-nano wheel wheel-check
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints-cpu.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet $(CONSTRAINTS) -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints-cpu.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet $(CONSTRAINTS) -e '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+demo: $(VENV)/.installed ## train nano with the STARS curriculum: about ten minutes, prints a table and a report's path
+	$(BIN)/python -m uni_train fit --recipe stars_curriculum
+
+test: $(VENV)/.installed-dev ## all tests
+	$(BIN)/python -m pytest
+
+test-fast: $(VENV)/.installed-dev ## all tests but the slow ones
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: $(VENV)/.installed-dev ## ruff and mypy
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy
+
+bench-nano: $(VENV)/.installed ## the figures in docs/, measured on this machine
+	$(BIN)/python bench/nano.py
+
+wheel: $(VENV)/.installed-dev ## build dist/*.whl
+	rm -rf dist
+	$(BIN)/python -m build --wheel --outdir dist .
+
+wheel-check: wheel ## install the wheel in an empty environment and run a small main job there
+	.ci/wheel-check dist/*.whl "$(CONSTRAINTS)"

@@ -1,0 +1,132 @@
+"""What a person types and sees: help, listings, and one-screen errors with their exit codes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from data_gen.errors import DataError
+from uni_train.cli.failures import as_user_error
+from uni_train.cli.main import uni_train
+from uni_train.errors import UsageError, UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(uni_train, arguments, catch_exceptions=False, terminal_width=100)
+
+
+def assert_one_screen(result: Result, exit_code: int, *parts: str) -> None:
+    assert result.exit_code == exit_code, result.output
+    assert "Traceback" not in result.output
+    assert len(result.output.splitlines()) <= 6, result.output
+    for part in parts:
+        assert part in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["fit", "--recipe", "stars_curiculum"], ["unknown recipe", "Did you mean stars_curriculum?"]),
+        (["fit", "--recipe", "stars_curriculum", "model=bagel7b"], ["unknown model", "Did you mean bagel_7b?"]),
+        (["fit", "--recipe", "stars_curriculum", "optimizer.lrr=1"], ["unknown key", "Did you mean optimizer.lr?"]),
+        (["fit", "--recipe", "stars_curriculum", "seed=one"], ["seed must be a whole number", "override seed=one"]),
+        (["fit", "--recipe", "stars_math", "level=4"], ["level must be one of 1, 2, 3"]),
+        (["fit"], ["--recipe"]),
+        (["fit", "--recip", "x"], ["--recip"]),
+        (["fitt"], ["Did you mean fit?"]),
+    ],
+)
+def test_usage_errors_exit_with_2(arguments: Sequence[str], parts: Sequence[str]) -> None:
+    assert_one_screen(run(*arguments), 2, *parts)
+
+
+def test_an_unwritable_run_folder_exits_with_1(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = run("fit", "--recipe", "stars_curriculum", f"out={tmp_path / 'file'}")
+    assert_one_screen(result, 1, "cannot write to the run folder", "out=")
+
+
+def test_a_real_process_prints_the_error_on_stderr_and_nothing_else() -> None:
+    command = [sys.executable, "-m", "uni_train", "fit", "--recipe", "stars_maths"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: unknown recipe stars_maths\n")
+    environment = {**os.environ, "UNI_TRAIN_DEBUG": "1"}
+    debug = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert "Traceback" in debug.stderr
+
+
+def commands() -> list[list[str]]:
+    def below(group: click.Group, path: list[str]) -> list[list[str]]:
+        found = []
+        for name, command in group.commands.items():
+            found.append([*path, name])
+            if isinstance(command, click.Group):
+                found += below(command, [*path, name])
+        return found
+
+    return below(uni_train, [])
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_each_command_has_help_with_an_example(command: list[str]) -> None:
+    result = run(*command, "--help")
+    assert result.exit_code == 0
+    assert f"uni_train {' '.join(command)}" in result.output.split("Usage:")[1].split("\n", 1)[1]
+
+
+def test_dry_run_shows_configuration_and_stages_and_writes_nothing(tmp_path: Path) -> None:
+    result = run("fit", "--recipe", "stars_curriculum", "seed=7", f"out={tmp_path}", "--dry-run")
+    assert result.exit_code == 0
+    assert "seed: 7" in result.output and "09-finetune-mapping3" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["recipes"], ["models"], ["fit", "--help"], ["data", "--help"]])
+def test_answers_at_once_because_nothing_heavy_is_imported(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom uni_train.cli.main import uni_train\n"
+        f"uni_train({arguments!r}, standalone_mode=False)\n"
+        "heavy = {'torch', 'lightning', 'hydra', 'omegaconf', 'numpy', 'yaml', 'rich', 'pyarrow', 'PIL', 'pydantic'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "/runs/a/00012.parquet"), "no space left"),
+        (PermissionError(errno.EACCES, "Permission denied", "/runs/a/00012.parquet"), "no permission"),
+        (OSError(errno.EROFS, "Read-only file system", "/runs/a/00012.parquet"), "read-only"),
+        (DataError("/runs/a/00012.parquet: line 3 does not parse"), "line 3"),
+        (UserError("/runs/a/00012.parquet is damaged"), "damaged"),
+    ],
+)
+def test_what_a_person_can_put_right_names_the_file(error: Exception, message: str) -> None:
+    shown = as_user_error(error)
+    assert shown is not None and shown.exit_code == 1
+    assert "/runs/a/00012.parquet" in shown.message and message in shown.message
+
+
+def test_defects_keep_their_traceback() -> None:
+    assert as_user_error(KeyError("x")) is None
+    assert as_user_error(OSError("no path, no number")) is None
+
+
+def test_errors_cross_process_boundaries_whole() -> None:
+    import pickle
+
+    error = pickle.loads(pickle.dumps(UsageError("what", "remedy")))
+    assert (type(error), error.message, error.hint) == (UsageError, "what", "remedy")

@@ -1,0 +1,129 @@
+"""Overrides, and what is said about wrong ones: the key, where it was given, and what was probably meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from uni_train.config.compose import compose
+from uni_train.config.schema import StarsConfig
+from uni_train.errors import UsageError
+
+
+def test_overrides_reach_nested_keys_lists_and_keys_the_recipe_leaves_out() -> None:
+    config = compose(
+        "stars_curriculum",
+        ["optimizer.lr=1e-4", "rounds.1.updates=7", "ema=0.99", "model.threads=2", "evaluation.modes=[cot]"]
+        + ["++seed=3"],
+    )
+    assert isinstance(config, StarsConfig)
+    assert config.optimizer.lr == 1e-4
+    assert [one.updates for one in config.rounds][1] == 7
+    assert (config.ema, config.model.threads, config.evaluation.modes, config.seed) == (0.99, 2, ("cot",), 3)
+
+
+def test_an_integer_is_a_number_but_not_the_other_way_round() -> None:
+    assert compose("stars_curriculum", ["optimizer.lr=1"]).optimizer.lr == 1.0
+    with pytest.raises(UsageError, match=r"checkpoint_every must be a whole number, not 2\.5"):
+        compose("stars_curriculum", ["checkpoint_every=2.5"])
+
+
+WRONG = [
+    # override, what the message must say, what the hint must say
+    ("model=nan0", "unknown model nan0", "Did you mean nano?"),
+    ("logger=wandbb", "unknown logger wandbb", "Did you mean wandb?"),
+    ("optimizer.lrr=1", "unknown key optimizer.lrr", "Did you mean optimizer.lr?"),
+    ("model.sampling.step=1", "unknown key model.sampling.step", "Did you mean model.sampling.steps?"),
+    ("lr=1e-4", "unknown key lr", "Did you mean optimizer.lr?"),
+    ("rounds.0.taks=maths", "unknown key rounds.0.taks", "Did you mean rounds.0.task?"),
+    ("hydra.run.dir=x", "unknown key hydra.run.dir", ""),
+    ("optimizer.lr=fast", "optimizer.lr must be a number, not 'fast'", ""),
+    ("seed=true", "seed must be a whole number, not true", ""),
+    ("model.threads=many", "model.threads must be a whole number or auto", ""),
+    ("optimizer=3", "optimizer must be a section", ""),
+    ("evaluation.sets=math1", "evaluation.sets must be a list", ""),
+    ("filter=slef", "filter must be one of self, judge, verifier, none", "Did you mean self?"),
+    ("optimizer.betas=[0.9]", "optimizer.betas must be a list of 2 values", ""),
+    ("optimizer.lr=0", "optimizer.lr must be greater than 0", ""),
+    ("optimizer.lr=.inf", "optimizer.lr must be", ""),
+    ("text_dropout=1.5", "text_dropout must be between 0 and 1", ""),
+    ("candidates=0", "candidates must be at least 1", ""),
+    ("rounds.0.level=4", "rounds.0.level must be one of 1, 2, 3, not 4", ""),
+    ("rounds.7.updates=1", "rounds.7.updates=1", ""),
+    ("rounds.0.replay.mapping3=0.1", "no earlier round samples it", ""),
+    ("rounds.1.replay.mapping1=1.0", "nothing is left for mapping2", ""),
+    ("rounds.1.replay.maping1=0.1", "unknown set maping1", "Did you mean mapping1?"),
+    ("rounds=[]", "rounds is empty", ""),
+    ("name=../elsewhere", "name must be usable as a folder name", ""),
+    ("level=2", "takes no level", "level=1, 2 or 3"),
+    ("kind=pretrain", "cannot be overridden", ""),
+    ("seed", "cannot read the override seed", "key=value"),
+    ("seed=1,2", "one run takes one value", "[a,b]"),
+    ("seed={", "cannot read the override", "key=value"),
+    ("out=${nowhere}", "nowhere", ""),
+]
+
+
+@pytest.mark.parametrize(("override", "message", "hint"), WRONG, ids=[w[0] for w in WRONG])
+def test_a_wrong_override_is_named_with_what_was_meant(override: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compose("stars_curriculum", [override])
+    assert message in caught.value.message
+    assert hint in (caught.value.hint or "")
+    assert override in caught.value.message or "${" in override
+
+
+def test_teacher_current_needs_rounds_one_after_the_other() -> None:
+    assert isinstance(compose("stars_curriculum", ["teacher=current"]), StarsConfig)
+    with pytest.raises(UsageError, match=r"teacher=current needs schedule\.kind=sequential"):
+        compose("stars_mixed", ["teacher=current"])
+
+
+@pytest.mark.parametrize("recipe", ["stars_math", "stars_mapping"])
+def test_level_out_of_range_names_the_levels(recipe: str) -> None:
+    with pytest.raises(UsageError, match="level must be one of 1, 2, 3, not 4"):
+        compose(recipe, ["level=4"])
+
+
+def test_an_unknown_recipe_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match="unknown recipe stars_curiculum") as caught:
+        compose("stars_curiculum")
+    assert "Did you mean stars_curriculum?" in (caught.value.hint or "")
+
+
+MINE = """# My own control.
+defaults:
+  - stars_curriculum
+  - _self_
+
+seed: 5
+"""
+
+
+def test_a_recipe_of_ones_own_builds_on_ours(tmp_path: Path) -> None:
+    file = tmp_path / "mine, with spaces.yaml"
+    file.write_text(MINE)
+    config = compose(str(file), ["seed=6"])
+    assert (config.recipe, config.seed) == ("mine, with spaces", 6)
+    assert isinstance(config, StarsConfig) and len(config.rounds) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (MINE + "sead: 1\n", "unknown key sead ({file})"),
+        (MINE + "optimizer: {lr: quick}\n", "optimizer.lr must be a number, not 'quick' ({file})"),
+        (MINE + "rounds: [{task: maths}]\n", "missing key rounds.0.level"),
+        (MINE + "x: [1\n", "is not valid YAML"),
+        ("- 1\n", "is no recipe"),
+        ("seed: 1\n", "kind must be one of stars, pretrain, not None ({file})"),
+    ],
+)
+def test_mistakes_in_a_file_name_the_file(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        compose(str(file))
+    assert message.format(file=file) in caught.value.message
+    assert str(file) in str(caught.value)

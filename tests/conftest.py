@@ -1,0 +1,13 @@
+"""Settings of all tests: no time limits inside hypothesis, no debug mode, no logger online."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("uni_train", deadline=None, derandomize=True)
+settings.load_profile("uni_train")
+
+os.environ.pop("UNI_TRAIN_DEBUG", None)
+os.environ.setdefault("WANDB_MODE", "offline")

@@ -1,0 +1,54 @@
+"""A file is replaced completely or not at all, also when the disk really refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from uni_train.files import atomic_path, atomic_write_bytes, atomic_write_json, sha256_of
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+from uni_train.files import atomic_write_bytes
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then write() fails with EFBIG, as it would with ENOSPC
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+try:
+    atomic_write_bytes(Path(sys.argv[1]), b"x" * (1 << 17))
+except OSError as error:
+    print(error.filename)
+"""
+
+
+def test_a_write_that_the_system_refuses_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    file.write_bytes(b"old")
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(file)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(file), "the error names the file, not the temporary one"
+    assert file.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_an_exception_of_the_writer_leaves_the_old_file(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"old")
+    with pytest.raises(RuntimeError), atomic_path(file) as temporary:
+        assert temporary.suffix == ".safetensors" and temporary.parent == tmp_path
+        temporary.write_bytes(b"half")
+        raise RuntimeError
+    assert file.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    atomic_write_json(tmp_path / "a.json", {"√9": [1, 2.5, None]})
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == {"√9": [1, 2.5, None]}
+    atomic_write_bytes(tmp_path / "b", b"abc")
+    assert sha256_of(tmp_path / "b") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    with pytest.raises(ValueError):
+        atomic_write_json(tmp_path / "a.json", {"loss": float("nan")})
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == {"√9": [1, 2.5, None]}

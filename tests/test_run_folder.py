@@ -1,0 +1,142 @@
+"""The run folder keeps what is finished, lets one process in, and refuses what it cannot trust."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from uni_train.config.compose import compose
+from uni_train.errors import UserError
+from uni_train.run_folder import Manifest, RunFolder, stage_key
+
+HOLD = """
+import sys, time
+from uni_train.run_folder import RunFolder
+with RunFolder(sys.argv[1], "stars", "seed0"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path, "stars", "seed0")
+
+
+def test_a_second_process_is_told_who_has_the_folder_and_a_killed_one_leaves_no_lock(tmp_path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None and holder.stdout.readline().strip() == "held"
+        with pytest.raises(UserError, match=rf"run folder .*stars/seed0 is in use by pid {holder.pid} since 20"):
+            folder(tmp_path).open()
+    finally:
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+    with folder(tmp_path) as run:
+        assert json.loads((run.path / ".owner.json").read_text())["pid"] == os.getpid()
+
+
+def test_a_forked_worker_does_not_keep_the_lock_of_a_dead_run(tmp_path: Path) -> None:
+    child = "import os; p = os.fork()\n    if p == 0: time.sleep(30); os._exit(0)\n    print(p, flush=True)"
+    code = HOLD.replace('print("held", flush=True)', child).replace("time.sleep(60)", "os.kill(os.getpid(), 9)")
+    holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    worker = int(holder.stdout.readline())
+    holder.wait()
+    try:
+        time.sleep(0.05)
+        with folder(tmp_path):
+            os.kill(worker, 0)  # still there, and no obstacle
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
+def test_the_same_configuration_continues_and_another_is_refused(tmp_path: Path) -> None:
+    config = compose("stars_curriculum")
+    with folder(tmp_path) as run:
+        assert run.begin(config, ["uni_train", "fit"]) is False
+        written = (run.path / "config.yaml").read_bytes()
+    with folder(tmp_path) as run:
+        assert run.begin(compose("stars_curriculum", ["logger=csv"])) is True, "who watches changes no number"
+        with pytest.raises(UserError) as caught:
+            run.begin(compose("stars_curriculum", ["optimizer.lr=0.5", "rounds.1.updates=7"]))
+        assert "optimizer.lr was 0.001, now 0.5" in caught.value.message
+        assert "rounds.1.updates was 300, now 7" in caught.value.message
+        assert "--fresh" in (caught.value.hint or "") and "name=" in (caught.value.hint or "")
+        assert (run.path / "config.yaml").read_bytes() == written
+        starts = json.loads((run.path / "run.json").read_text())["starts"]
+    assert [start["command"] for start in starts] == [["uni_train", "fit"], []]
+    assert starts[0]["versions"]["python"] == sys.version.split()[0]
+
+
+def test_fresh_takes_the_next_free_name(tmp_path: Path) -> None:
+    for expected in ("seed0", "seed0-2", "seed0-3"):
+        run = RunFolder.fresh(tmp_path, "stars", "seed0")
+        assert run.name == expected
+        with run:
+            run.begin(compose("stars_curriculum"))
+
+
+def test_an_unwritable_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "stars").write_text("a file where a folder should be")
+    with pytest.raises(UserError, match=r"cannot write to the run folder .*stars/seed0") as caught:
+        folder(tmp_path).open()
+    assert "out=" in (caught.value.hint or "")
+
+
+def finished(tmp_path: Path) -> tuple[RunFolder, Path]:
+    run = folder(tmp_path).open()
+    stage = run.stage_dir(1, "sample-mapping1")
+    (stage / "shards").mkdir()
+    (stage / "shards" / "00000.parquet").write_bytes(b"pictures")
+    run.write_manifest(1, "sample-mapping1", key="k", seconds=1.5, outputs=["shards/00000.parquet"], result={"n": 3})
+    return run, stage
+
+
+def test_a_manifest_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    run, _ = finished(tmp_path)
+    with run:
+        manifest = run.read_manifest(1, "sample-mapping1", key="k")
+        assert isinstance(manifest, Manifest)
+        assert (manifest.stage, manifest.seconds, manifest.result) == ("sample-mapping1", 1.5, {"n": 3})
+        assert manifest.outputs[0].bytes == 8
+        assert run.read_manifest(2, "filter-mapping1") is None
+        with pytest.raises(UserError, match="other inputs"):
+            run.read_manifest(1, "sample-mapping1", key="another")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda stage: (stage / "manifest.json").write_text('{"stage": "sam'), "manifest.json is damaged"),
+        (lambda stage: (stage / "manifest.json").write_bytes(b"\xff\xfe\x00"), "manifest.json is damaged"),
+        (lambda stage: (stage / "manifest.json").write_text("[]"), "manifest.json is damaged"),
+        (lambda stage: (stage / "manifest.json").write_text('{"stage": "x"}'), "manifest.json is damaged"),
+        (lambda stage: (stage / "shards" / "00000.parquet").unlink(), "00000.parquet is missing"),
+        (lambda stage: (stage / "shards" / "00000.parquet").write_bytes(b"pictureZ"), "00000.parquet is damaged"),
+        (lambda stage: (stage / "shards" / "00000.parquet").write_bytes(b"pict"), "00000.parquet is damaged"),
+    ],
+)
+def test_damage_is_named_with_the_remedy_and_nothing_is_removed(
+    tmp_path: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    run, stage = finished(tmp_path)
+    with run:
+        damage(stage)
+        before = sorted(stage.rglob("*"))
+        with pytest.raises(UserError, match=message) as caught:
+            run.read_manifest(1, "sample-mapping1")
+        assert str(stage) in caught.value.message
+        assert f"Delete the folder {stage}" in (caught.value.hint or "")
+        assert sorted(stage.rglob("*")) == before
+
+
+def test_stage_key_depends_on_content_not_on_order() -> None:
+    assert stage_key(a=1, b=[2]) == stage_key(b=[2], a=1) != stage_key(a=1, b=[3])
