@@ -14,8 +14,7 @@ from uni_train.errors import UsageError
 def test_overrides_reach_nested_keys_lists_and_keys_the_recipe_leaves_out() -> None:
     config = compose(
         "stars_curriculum",
-        ["optimizer.lr=1e-4", "rounds.1.updates=7", "ema=0.99", "model.threads=2", "evaluation.modes=[cot]"]
-        + ["++seed=3"],
+        ["optimizer.lr=1e-4", "rounds.1.updates=7", "ema=0.99", "model.threads=2", "evaluation.modes=[cot]", "+seed=3"],
     )
     assert isinstance(config, StarsConfig)
     assert config.optimizer.lr == 1e-4
