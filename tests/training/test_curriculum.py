@@ -1,0 +1,107 @@
+"""Curricula: shares per update, and state that survives a resume."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uni_train.errors import UsageError
+from uni_train.training.curriculum import (
+    Constant,
+    Curriculum,
+    Level,
+    Part,
+    Ramp,
+    Sequential,
+    Threshold,
+    WithReplay,
+    parts_with_replay,
+)
+
+
+def test_sequential_takes_its_parts_in_turn_and_stays_with_the_last():
+    curriculum = Sequential(parts_with_replay(["m1", "m2", "m3"], [2, 3, 1]))
+    seen = [curriculum.mixture(step) for step in range(8)]
+    assert seen[:2] == [{"m1": 1.0}] * 2
+    assert seen[2:5] == [{"m2": 0.5, "m1": 0.5}] * 3
+    assert seen[5:] == [{"m3": 0.5, "m1": 0.25, "m2": 0.25}] * 3
+
+
+@given(st.integers(1, 50), st.integers(-5, 80))
+def test_ramp_is_linear_and_keeps_the_total(updates, step):
+    curriculum = Ramp([{"m1": 1}, {"m2": 1}, {"m3": 1}], updates)
+    shares = curriculum.mixture(step)
+    assert math.isclose(sum(shares.values()), 1) and all(share >= 0 for share in shares.values())
+    mean_level = sum(int(name[1]) * share for name, share in shares.items())
+    position = min(max(step / max(updates - 1, 1), 0), 1)
+    assert math.isclose(mean_level, 1 + 2 * position)
+
+
+def test_ramp_ends():
+    curriculum = Ramp([{"easy": 0.9, "hard": 0.1}, {"hard": 1.0}], 11)
+    assert curriculum.mixture(0) == {"easy": 0.9, "hard": 0.1}
+    assert curriculum.mixture(10) == {"easy": 0.0, "hard": 1.0}
+    assert curriculum.mixture(5) == pytest.approx({"easy": 0.45, "hard": 0.55})
+
+
+def threshold() -> Threshold:
+    return Threshold([Level({name: 1}, name, 0.8, 30) for name in ("m1", "m2", "m3")], check_every=10)
+
+
+def test_threshold_advances_on_the_metric_or_when_its_updates_are_spent():
+    curriculum = threshold()
+    curriculum.observe(10, {"m1": 0.7})
+    assert curriculum.mixture(10) == {"m1": 1}
+    curriculum.observe(20, {"m1": 0.9})
+    assert [curriculum.level(step) for step in (0, 19, 20, 49, 50)] == [0, 0, 1, 1, 2]
+    curriculum.observe(30, {"m2": 0.1})
+    curriculum.observe(50, {"m3": 1.0})
+    assert curriculum.level(500) == 2, "the last level stays"
+    # What past updates were drawn from does not change afterwards.
+    assert [curriculum.level(step) for step in (0, 19, 20, 49, 50)] == [0, 0, 1, 1, 2]
+
+
+def test_threshold_state_round_trip_and_missing_metric():
+    curriculum, resumed = threshold(), threshold()
+    curriculum.observe(20, {"m1": 0.9})
+    resumed.load_state_dict(curriculum.state_dict())
+    assert [resumed.mixture(s) for s in range(60)] == [curriculum.mixture(s) for s in range(60)]
+    with pytest.raises(UsageError, match="m2; the evaluation gave: accuracy"):
+        resumed.observe(30, {"accuracy": 1.0})
+
+
+def test_replay_comes_on_top_in_evenly_spread_updates():
+    curriculum = WithReplay(Constant({"m1": 1}), {"base": 0.25}, of_steps=0.3)
+    replayed = [step for step in range(1000) if "base" in curriculum.mixture(step)]
+    assert len(replayed) == 300
+    assert {later - earlier for earlier, later in itertools.pairwise(replayed)} == {3, 4}
+    assert curriculum.mixture(replayed[0]) == {"m1": 1, "base": 0.25}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Constant({}),
+        lambda: Constant({"a": -1}),
+        lambda: Constant({"a": float("nan")}),
+        lambda: Sequential([]),
+        lambda: Sequential([Part({"a": 1}, 0)]),
+        lambda: Ramp([{"a": 1}], 10),
+        lambda: Threshold([], 10),
+        lambda: WithReplay(Constant({"a": 1}), {"b": 1}, of_steps=2),
+        lambda: parts_with_replay(["a", "b"], [1]),
+    ],
+)
+def test_nonsense_is_refused(make):
+    with pytest.raises(UsageError):
+        make()
+
+
+def test_all_are_curricula():
+    for curriculum in (Constant({"a": 1}), Ramp([{"a": 1}, {"b": 1}], 3), threshold()):
+        assert isinstance(curriculum, Curriculum)
+        assert isinstance(WithReplay(curriculum, {"b": 1}), Curriculum)

@@ -1,0 +1,99 @@
+"""Step-indexed data: a batch is a function of (seed, stage, update), however it is split and wherever one starts."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.training.toy_model import ToyExample, ToyModel, toy_examples
+from uni_train.errors import UsageError
+from uni_train.training.steps import StepDataset, StepLoader, row_counts
+
+
+def dataset(**changes) -> StepDataset:
+    model = ToyModel()
+    options = {"rows": 12, "updates": 20, "seed": 3, "stage": "s", "token_counts": model.token_counts} | changes
+    sources = {
+        "listed": toy_examples(9, 0),
+        "made": lambda random: ToyExample(tuple(random.random() for _ in range(8)), random.randrange(5), True),
+    }
+    mixture = options.pop("mixture", lambda step: {"listed": 0.75, "made": 0.5})
+    return StepDataset(model.collate, sources, mixture, **options)
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 3), min_size=1), st.integers(1, 300), st.integers(0, 99))
+def test_row_counts_round_up_or_down(mixture, rows, seed):
+    counts = row_counts(mixture, rows, seed)
+    assert counts.keys() == mixture.keys()
+    for name, share in mixture.items():
+        assert abs(counts[name] - share * rows) < 1 + 1e-6
+    assert abs(sum(counts.values()) - sum(mixture.values()) * rows) < 1 + 1e-6
+
+
+def test_row_counts_are_right_on_average_and_exact_where_they_can_be():
+    mixture = {"a": 0.03, "b": 0.72, "c": 0.25}
+    totals: Counter[str] = Counter()
+    for seed in range(2000):
+        counts = row_counts(mixture, 10, seed)
+        assert sum(counts.values()) == 10
+        totals.update(counts)
+    assert totals["a"] / 2000 == pytest.approx(0.3, abs=0.05)
+    assert totals["c"] / 2000 == pytest.approx(2.5, abs=0.05)
+    assert row_counts({"m3": 0.5, "m2": 0.25, "m1": 0.25}, 256, 7) == {"m3": 128, "m2": 64, "m1": 64}
+    assert row_counts({"a": 0.1, "b": 0.2, "c": 0.7}, 10, 5) == {"a": 1, "b": 2, "c": 7}
+
+
+def test_a_batch_depends_on_seed_stage_and_update_only():
+    data = dataset()
+    late_first = [data.examples(step) for step in (7, 2)]
+    assert late_first == [dataset().examples(7), dataset().examples(2)]
+    seeds = [example.seed for step in range(20) for example in data.examples(step)]
+    assert len(set(seeds)) == len(seeds)
+    assert data.examples(7) != dataset(seed=4).examples(7) != dataset(stage="t").examples(7)
+
+
+def test_rows_are_drawn_without_replacement_inside_an_update():
+    listed = [example.x for example in dataset(mixture=lambda step: {"listed": 18 / 12}).examples(0)]
+    assert set(Counter(listed).values()) == {2}, "9 examples fill 18 rows twice each"
+
+
+@pytest.mark.parametrize(("ranks", "micros"), [(1, 1), (3, 1), (1, 3), (2, 2)])
+def test_ranks_and_micro_batches_split_the_same_global_batch(ranks, micros):
+    whole = dataset()[5][0].content
+    parts = [batch for rank in range(ranks) for batch in dataset(rank=rank, ranks=ranks, micros=micros)[5]]
+    assert len(parts) == ranks * micros
+    for field in ("x", "noise"):
+        joined = torch.cat([getattr(part.content, field) for part in parts])
+        assert torch.equal(joined.sort(0).values, getattr(whole, field).sort(0).values)
+    if micros > 1:
+        tokens = [part.tokens for part in parts[::micros]]
+        assert sum(ce for ce, _ in tokens) == whole.text.sum()
+        assert sum(mse for _, mse in tokens) == whole.image.sum() * whole.x.shape[1]
+    assert [part.last for part in parts] == ([False] * (micros - 1) + [True]) * ranks
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_loader_starts_anywhere(workers):
+    torch.manual_seed(0)
+    before = torch.random.get_rng_state()
+    loader = StepLoader(dataset(micros=2), lambda: 17, num_workers=workers)
+    batches = list(loader)
+    assert [(batch.step, batch.micro) for batch in batches] == [(s, m) for s in (17, 18, 19) for m in (0, 1)]
+    assert torch.equal(batches[2].content.noise, dataset(micros=2)[18][0].content.noise)
+    assert len(loader) == 40, "of the whole run"
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_errors_name_what_is_wrong():
+    with pytest.raises(UsageError, match="asks for nothing; there are sources for: listed, made"):
+        dataset(mixture=lambda step: {"nothing": 1})[0]
+    with pytest.raises(UsageError, match="has 1 rows for 2 ranks"):
+        dataset(rows=1, ranks=2, mixture=lambda step: {"made": 1})[0]
+    with pytest.raises(UsageError, match="accumulate=2"):
+        dataset(micros=2, token_counts=None)
+    with pytest.raises(UsageError, match="empty has no examples"):
+        StepDataset(ToyModel().collate, {"empty": []}, lambda step: {}, rows=1, updates=1, seed=0)
