@@ -1,0 +1,109 @@
+"""Attention with a mask that is prepared once a forward pass and used in every layer.
+
+Implementations: *eager* (batched matrix products and a softmax in the compute dtype), *sdpa* (PyTorch's fused kernels
+with a boolean mask), *flex* (flex_attention with a block mask; GPU only, as it has no backward on CPU). *auto* takes
+flex for long packed rows on GPU, eager for small problems on CPU, else sdpa. Eager wins there: fwd + bwd of 256 rows,
+45 tokens, 4 heads of 24, one thread: fp32 38 ms against 69, bf16 34 ms against 380.
+
+Shapes: B rows, H query heads, K key/value heads, Q query tokens, L key tokens, d channels of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from uni_train.models.bagel.config import AttentionImpl
+from uni_train.models.bagel.masks import TokenMask
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(q_BHQd, k_BKLd, v_BKLd) -> o_BHQd"""
+
+_FLEX_FROM = 512
+"""Tokens in a row from which a block mask pays for its construction."""
+_EAGER_UP_TO = 512
+"""Keys in a row up to which materialised scores are cheaper than the fused CPU kernel."""
+
+
+def prepare(mask: TokenMask, impl: AttentionImpl, dtype: torch.dtype) -> Attend:
+    """Attention of all tokens of packed rows among themselves."""
+    device = mask.order.device
+    if impl == "auto":
+        impl = "flex" if device.type == "cuda" and mask.order.shape[1] >= _FLEX_FROM else _small(mask.order)
+    if impl == "flex":
+        if device.type != "cuda":
+            raise ValueError("flex attention needs a GPU: it has no backward on CPU")
+        return _flex(mask.block_mask())
+    return prepare_bool(mask.allowed(), impl, dtype)
+
+
+def prepare_bool(allowed_B1QL: Tensor, impl: AttentionImpl, dtype: torch.dtype) -> Attend:
+    """Attention under a boolean mask [B, 1, Q, L], True = attend."""
+    if impl in ("auto", "flex"):
+        impl = _small(allowed_B1QL)
+    if impl == "eager":
+        bias = torch.zeros(allowed_B1QL.shape, dtype=dtype, device=allowed_B1QL.device)
+        return _eager(bias.masked_fill_(~allowed_B1QL, -1e4))
+    return _sdpa(allowed_B1QL)
+
+
+def prepare_full(x_BLD: Tensor, impl: AttentionImpl) -> Attend:
+    """Attention of all tokens of a row [B, L, .] among themselves, without a mask."""
+    if impl in ("auto", "flex"):
+        impl = "eager" if x_BLD.device.type == "cpu" and x_BLD.shape[1] <= _EAGER_UP_TO else "sdpa"
+    return _eager(None) if impl == "eager" else _sdpa(None)
+
+
+def _small(like: Tensor) -> AttentionImpl:
+    return "eager" if like.device.type == "cpu" and like.shape[-1] <= _EAGER_UP_TO else "sdpa"
+
+
+def _eager(bias_B1QL: Tensor | None) -> Attend:
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        heads, groups = q.shape[1], k.shape[1]
+        scores = torch.matmul(_grouped(q * q.shape[-1] ** -0.5, groups), k.transpose(-1, -2))
+        scores = scores.view(q.shape[0], heads, q.shape[2], k.shape[2])
+        if bias_B1QL is not None:
+            scores = scores + bias_B1QL.to(scores.dtype)
+        weights = scores.softmax(-1)
+        return torch.matmul(_grouped(weights, groups), v).view(q.shape)
+
+    return attend
+
+
+def _grouped(x_BHQd: Tensor, groups: int) -> Tensor:
+    """[B, H, Q, .] -> [B, K, H/K * Q, .]: the query heads that share a key head become one longer query."""
+    b, h, q, d = x_BHQd.shape
+    return x_BHQd if h == groups else x_BHQd.reshape(b, groups, h // groups * q, d)
+
+
+def _sdpa(allowed_B1QL: Tensor | None) -> Attend:
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed_B1QL, enable_gqa=q.shape[1] != k.shape[1])
+
+    return attend
+
+
+def _flex(block_mask: Any) -> Attend:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    compiled = _compiled_flex(flex_attention)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return compiled(q, k, v, block_mask=block_mask, enable_gqa=q.shape[1] != k.shape[1])
+
+    return attend
+
+
+_flex_cache: list[Any] = []
+
+
+def _compiled_flex(function: Any) -> Any:
+    """Compiled once a process: uncompiled flex_attention would build the full score matrix."""
+    if not _flex_cache:
+        _flex_cache.append(torch.compile(function, dynamic=True))
+    return _flex_cache[0]
