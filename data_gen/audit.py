@@ -4,7 +4,7 @@ What each status means:
   ok            the label is what the question asks for
   wrong         the label is not: another number, another object, or an object where the rules lead to none
   ambiguous     the question leaves the answer open (two readings of the words, no object named, rules and request at
-                odds) and the label is one of the answers
+                odds, a pair that asks twice for the same) and the label is one of the answers
   out_of_range  the label agrees with the question, but nothing can be drawn from it: no whole number from 1 to 6, or
                 no object at the end of the rules and the label says so
   unparseable   question or answer was not understood, so nothing is claimed about the label
@@ -19,12 +19,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from data_gen.jsonl import MappingRow, MathsRow, read_published
-from data_gen.objects import CATEGORY_KINDS, kinds_of
+from data_gen.objects import CATEGORY_KINDS, kinds_of, plurals_of, singular_of
 from data_gen.reading import (
     Chain,
     MappingQuestion,
@@ -86,31 +85,18 @@ def counts(rows: Iterable[AuditRow]) -> dict[Status, int]:
 # ------------------------------------------------------------------------------------------------------------ nouns
 
 
-@cache
-def _inflector() -> Any:
-    import inflect  # half a second to import: only when nouns are compared
-
-    return inflect.engine()
-
-
 def _plain(noun: str) -> str:
     return re.sub(r"^(?:the|a|an|some)\s+", "", noun.strip().rstrip(".!").strip().lower())
 
 
 def same_noun(one: str, other: str) -> str:
-    """ "eq", "s:p", "p:s" or "p:p" when both are forms of one noun (s singular, p plural), else ""."""
+    """ "eq", "s:p" or "p:s" when both are forms of one noun (s singular, p plural), else ""."""
     one, other = _plain(one), _plain(other)
     if one == other:
         return "eq"
-    return _inflector().compare_nouns(one, other) or ""
-
-
-def in_number(noun: str, count: int) -> str:
-    """`noun`, written in the plural, in the form for `count` of it: ("knives", 1) -> "knife"."""
-    if count != 1:
-        return noun
-    singular = _inflector().singular_noun(noun)
-    return singular if singular and same_noun(singular, noun) in ("s:p", "eq") else noun
+    if other in plurals_of(one):
+        return "s:p"
+    return "p:s" if one in plurals_of(other) else ""
 
 
 # ------------------------------------------------------------------------------------------------------------ maths
@@ -131,11 +117,11 @@ def audit_maths(row: MathsRow) -> AuditRow:
     readings = question.readings
     noun = question.noun
     value = readings[0].value
-    expected = _expected(readings[0], noun)
     try:
         count, labelled = read_count(row.answer)
     except UnreadableError as error:
-        return finding("unparseable", expected, str(error))
+        return finding("unparseable", _expected(readings[0], noun), str(error))
+    expected = _expected(readings[0], noun, labelled)
     if all(reading.value != count for reading in readings):
         return finding("wrong", expected, _listed(readings), f"the label says {count}", _outside(readings))
     form = same_noun(labelled, noun) if noun is not None else "eq"
@@ -149,15 +135,20 @@ def audit_maths(row: MathsRow) -> AuditRow:
     outside = _outside(readings)
     if outside:
         return finding("out_of_range", expected, outside)
-    slip = noun is not None and value is not None and _slip(labelled, noun, int(value.a), form)
+    slip = noun is not None and value is not None and _slip(labelled, noun, value.whole == 1, form)
     return finding("ok", expected, f'the label is right but reads "{row.answer}" for "{expected}"' if slip else "")
 
 
-def _expected(reading: Reading, noun: str | None) -> str | None:
+def _expected(reading: Reading, noun: str | None, labelled: str = "") -> str | None:
     if reading.value is None:
         return None
-    whole = reading.value.whole
-    thing = "" if noun is None else in_number(noun, whole if whole is not None else 2)
+    single = reading.value.whole == 1
+    if noun is None:
+        thing = ""
+    elif single and same_noun(labelled, noun) == "s:p":
+        thing = _plain(labelled)
+    else:
+        thing = singular_of(_plain(noun)) if single else noun
     return f"{reading.value} {thing}".strip()
 
 
@@ -173,11 +164,11 @@ def _outside(readings: list[Reading]) -> str:
     return f"{value} is not a whole number from {LEAST} to {MOST}"
 
 
-def _slip(labelled: str, noun: str, count: int, form: str) -> bool:
+def _slip(labelled: str, noun: str, single: bool, form: str) -> bool:
     """Whether the label's noun is in the wrong number: singular for several, plural for one."""
     if form == "eq":
-        return count == 1 and in_number(noun, 1) != _plain(noun) and same_noun(in_number(noun, 1), noun) == "s:p"
-    return form == "s:p" and count != 1
+        return single and singular_of(_plain(noun)) != _plain(labelled)
+    return form == "s:p" and not single
 
 
 # ---------------------------------------------------------------------------------------------------------- mapping
@@ -192,12 +183,13 @@ def audit_pairs(rows: Iterable[MappingRow]) -> list[AuditRow]:
         pairs[row.id].append(index)
     for members in pairs.values():
         remark = _pair_remark([listed[i] for i in members], [found[i] for i in members])
+        # Where both rules and both labels agree on one object, no row is wrong, but the pair does not tell reasoning
+        # from always drawing the same thing, which is what it is for.
+        pointless = "same object" in remark and all(found[i].status == "ok" for i in members)
         for i in members if remark else ():
             old = found[i]
             reason = "; ".join(part for part in (old.reason, remark) if part)
-            # Two equal answers cannot both be told apart from a guess: as a pair it asks for nothing
-            status: Status = "ambiguous" if old.status == "ok" and "same object" in remark else old.status
-            found[i] = AuditRow(old.id, status, old.expected, old.answer, reason)
+            found[i] = AuditRow(old.id, "ambiguous" if pointless else old.status, old.expected, old.answer, reason)
     return found
 
 
@@ -252,7 +244,6 @@ def _category_doubt(question: MappingQuestion, noun: str) -> str:
     kinds = kinds_of(noun)
     if not allowed or not kinds or allowed & kinds:
         return ""
-    article = "an" if question.category[0] in "aeiou" else "a"
     others = [right for _, right, linked in question.rules if not linked and kinds_of(right) & allowed]
     meant = f"; {' or '.join(others)} would be one" if others else ""
-    return f"the rules lead to {noun}, but the request is for {article} {question.category}{meant}"
+    return f'the rules lead to {noun}, but the request is for "{question.category}"{meant}'

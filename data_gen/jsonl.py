@@ -1,8 +1,8 @@
 """JSON lines in the published UniSandbox schema, and our own items with all their facts.
 
 Published: maths rows are {"Question", "Answer", "id"}; a mapping pair is two lines that share "ID", one with
-Question_A, the other with Question_B, each with its "Answer". Every reading error names the file, the line and what was expected.
-Writing is atomic: a temporary file beside the target, renamed when complete.
+Question_A, the other with Question_B, each with its "Answer". Every reading error names the file, the line and what
+was expected. Writing is atomic: a temporary file beside the target, renamed when complete.
 """
 
 from __future__ import annotations

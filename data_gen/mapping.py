@@ -16,7 +16,7 @@ from data_gen.errors import DataError
 from data_gen.objects import NANO, Noun, World
 from data_gen.seeds import derive_seed, digest, rng
 from data_gen.splits import split_of
-from data_gen.task import Item, Verdict, check_request, render_sprites, verify_sprites
+from data_gen.task import Item, Verdict, check_request, collect, render_sprites, verify_sprites
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,18 +107,13 @@ class Mapping:
     def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
         """`n` different pairs, A then B: 2n items; DataError when this split has too few."""
         check_request(self, level, split)
-        found: dict[str, tuple[Item, ...]] = {}
-        for index in range(20 * n + 2000):
-            if len(found) >= n:
-                break
-            items = self.sample(derive_seed(seed, index), level, split)
-            found.setdefault(items[0].pair or items[0].id, items)
-        if len(found) < n:
+        draws = collect(lambda index: self.sample(derive_seed(seed, index), level, split), n)
+        if len(draws) < n:
             raise DataError(
-                f"found only {len(found)} different mapping{level} pairs for the {split} split of the "
+                f"found only {len(draws)} different mapping{level} pairs for the {split} split of the "
                 f"{self.world.name} world, {n} were asked for: ask for fewer, or use the everyday world"
             )
-        return [item for items in found.values() for item in items]
+        return [item for items in draws for item in items]
 
     def render(self, item: Item, seed: int) -> np.ndarray:
         """The target picture of an item of the nano world: the object once, uint8 [H, W, 3]."""

@@ -83,7 +83,7 @@ EVERYDAY = World(
                 "butterfly/butterflies, deer/deer, puppy/puppies"),
         *_nouns("stationery item", "pencil, notebook, eraser, ruler, pen, marker, envelope, paintbrush/paintbrushes"),
         *_nouns("piece of furniture", "chair, table, lamp, sofa, desk, bench/benches, bookshelf/bookshelves, bed"),
-        *_nouns("kitchen item", "cup, plate, spoon, fork, knife/knives, bowl, bottle, teapot, pan, glass/glasses"),
+        *_nouns("kitchen item", "cup, plate, spoon, fork, knife/knives, bowl, bottle, teapot, pan, dish/dishes"),
         *_nouns("toy", "ball, kite, doll, balloon, yo-yo, toy car, teddy bear"),
         *_nouns("clothing item", "hat, shirt, sock, scarf/scarves, glove, dress/dresses, watch/watches, belt"),
         *_nouns("vehicle", "car, bicycle, bus/buses, boat, truck, train"),
@@ -123,7 +123,7 @@ KINDS: dict[str, str] = {
     "stationery": "pencil notebook eraser ruler pen marker envelope paintbrush calculator journal diary calendar "
     "crayon",
     "furniture": "chair table lamp sofa desk bench bookshelf bed cabinet armchair hammock wardrobe stool mirror",
-    "kitchen": "cup plate spoon fork knife bowl bottle teapot pan pot mug tray",
+    "kitchen": "cup plate spoon fork knife bowl bottle teapot pan pot mug tray dish glass jug",
     "container": "box basket bucket bottle bag cup vase backpack",
     "toy": "ball kite doll balloon yo-yo puzzle",
     "clothing": "hat shirt sock scarf glove dress belt shoe coat jacket pants boot sneaker sweater raincoat",
@@ -171,11 +171,71 @@ CATEGORY_KINDS: dict[str, frozenset[str]] = {
 def kinds_of(noun: str) -> frozenset[str]:
     """The kinds of a thing, singular or plural, ("apples" -> {"fruit"}); empty for a word that is not known."""
     word = noun.strip().lower()
-    forms = {word, *(n.singular for n in EVERYDAY.nouns if n.plural == word)}
-    if word.endswith("ies"):
-        forms.add(word[:-3] + "y")
-    if word.endswith("es"):
-        forms.add(word[:-2])
-    if word.endswith("s"):
-        forms.add(word[:-1])
+    forms = {word, singular_of(word)}
     return frozenset(kind for kind, words in KINDS.items() if forms & set(words.split()))
+
+
+# Plurals that no rule gives. A word that is listed has no other plural.
+_IRREGULAR = {
+    "man": "men", "woman": "women", "child": "children", "person": "people", "foot": "feet", "tooth": "teeth",
+    "goose": "geese", "mouse": "mice", "louse": "lice", "ox": "oxen", "die": "dice", "penny": "pennies",
+    "knife": "knives", "wife": "wives", "life": "lives", "leaf": "leaves", "loaf": "loaves", "half": "halves",
+    "shelf": "shelves", "bookshelf": "bookshelves", "wolf": "wolves", "calf": "calves", "elf": "elves",
+    "thief": "thieves", "fish": "fish", "sheep": "sheep", "deer": "deer", "series": "series", "species": "species",
+    "aircraft": "aircraft", "scissors": "scissors", "trousers": "trousers", "pants": "pants", "jeans": "jeans",
+    "shorts": "shorts", "pyjamas": "pyjamas", "binoculars": "binoculars", "tongs": "tongs", "headphones": "headphones",
+}  # fmt: skip
+_SEVERAL = {
+    "scarf": ("scarves", "scarfs"), "hoof": ("hooves", "hoofs"), "cactus": ("cacti", "cactuses"),
+    "octopus": ("octopuses", "octopi"), "fungus": ("fungi", "funguses"), "crisis": ("crises",), "axis": ("axes",),
+    "potato": ("potatoes",), "tomato": ("tomatoes",), "quiz": ("quizzes",), "bus": ("buses", "busses"),
+}  # fmt: skip
+
+
+def plurals_of(singular: str) -> frozenset[str]:
+    """Every accepted plural of a noun in lower case: "scarf" -> {"scarves", "scarfs"}, "pair of socks" -> ..."""
+    head, of, rest = singular.partition(" of ")
+    front, _, word = head.rpartition(" ")
+    front = f"{front} " if front else ""
+    return frozenset(front + form + of + rest for form in _forms(word))
+
+
+def _forms(word: str) -> tuple[str, ...]:
+    if word in _IRREGULAR:
+        return (_IRREGULAR[word],)
+    if word in _SEVERAL:
+        return _SEVERAL[word]
+    if word.endswith(("s", "x", "z", "ch", "sh")):
+        return (word + "es",)
+    if word.endswith("y") and word[-2:-1] not in tuple("aeiou"):
+        return (word[:-1] + "ies",)
+    if word.endswith("man") and len(word) > 4:
+        return (word[:-3] + "men", word + "s")
+    return (word + "s", word + "es") if word.endswith("o") else (word + "s",)
+
+
+# Nouns with a silent e before the plural s, where the ending looks like that of "candies", "potatoes" or "boxes".
+_SILENT_E = (
+    "cookie", "tie", "necktie", "pie", "movie", "brownie", "zombie", "birdie", "genie", "smoothie", "shoe", "horseshoe",
+    "toe", "hoe", "canoe", "oboe", "axe", "avalanche", "headache",
+)  # fmt: skip
+
+
+def singular_of(plural: str) -> str:
+    """The noun that `plural` is a plural of: ("knives" -> "knife"); the word itself if it is none."""
+    for known in EVERYDAY.nouns + NANO.nouns:
+        if known.plural == plural:
+            return known.singular
+    head, of, rest = plural.partition(" of ")
+    front, _, word = head.rpartition(" ")
+    guesses = [*_SILENT_E, *_IRREGULAR, *_SEVERAL]
+    if word.endswith("ies"):
+        guesses.append(word[:-3] + "y")
+    if word.endswith(("xes", "ches", "shes", "sses", "zzes", "oes")):
+        guesses.append(word[:-2])
+    if word.endswith("men"):
+        guesses.append(word[:-3] + "man")
+    for guess in [*guesses, word[:-1]]:
+        if guess and word in _forms(guess):
+            return (f"{front} " if front else "") + guess + of + rest
+    return plural

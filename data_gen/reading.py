@@ -652,7 +652,7 @@ def _without_stop(text: str) -> str:
 
 
 def read_mapping(question: str) -> MappingQuestion:
-    """Rules and the asked symbol of a mapping question. UnreadableError for a rule or request that is not understood."""
+    """Rules and asked symbol of a mapping question. UnreadableError for a rule or request that is not understood."""
     text = re.sub(r"\s+", " ", question).strip()
     start = None
     for found in re.finditer(rf"(?:^|[.\s])({_REQUEST})", text, re.IGNORECASE):

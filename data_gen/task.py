@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -132,6 +132,18 @@ def check_request(task: Task, level: int, split: str) -> None:
         raise DataError(f"{task.name} has no level {level}: choose one of {', '.join(map(str, task.levels))}")
     if split not in SPLITS:
         raise DataError(f'there is no split "{split}": {nearest(split, SPLITS)}')
+
+
+def collect(draw: Callable[[int], tuple[Item, ...]], n: int) -> list[tuple[Item, ...]]:
+    """draw(0), draw(1), ... without repetitions, until there are `n`; fewer if new ones stop coming."""
+    found: dict[str, tuple[Item, ...]] = {}
+    index = misses = 0
+    while len(found) < n and misses <= 500 + len(found):
+        items = draw(index)
+        misses = misses + 1 if items[0].id in found else 0
+        found.setdefault(items[0].id, items)
+        index += 1
+    return list(found.values())
 
 
 def verify_sprites(image: np.ndarray, singular: str, count: int) -> Verdict:

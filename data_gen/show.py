@@ -1,0 +1,77 @@
+"""`data show`: items as one picture, each with its prompt, its thought and its answer, and for nano its target."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from data_gen.errors import DataError
+from data_gen.seeds import derive_seed
+from data_gen.task import Item, render_sprites
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import ImageDraw, ImageFont
+
+    Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+PICTURE = 144  # pixels on the sheet for a target picture
+TEXT = 420
+GAP = 14
+LINE = 17
+FONT_SIZE = 13
+_INK, _SOFT, _PAPER, _FRAME = (30, 30, 30), (105, 105, 105), (255, 255, 255), (222, 222, 222)
+
+
+def contact_sheet(items: Sequence[Item], columns: int = 2) -> np.ndarray:
+    """`items` in reading order on one sheet, uint8 [H, W, 3]. Items of a world without sprites show their text only."""
+    if not items:
+        raise DataError("there are no items to show: ask for at least one")
+    import numpy as np
+    from PIL import Image, ImageDraw, ImageFont
+
+    font = ImageFont.load_default(size=FONT_SIZE)
+    columns = max(1, min(columns, len(items)))
+    pictured = any(item.facts.get("world") == "nano" for item in items)
+    side = PICTURE + GAP if pictured else 0
+    width = side + TEXT + 2 * GAP
+    texts = [_lines(item) for item in items]
+    rows = [texts[start : start + columns] for start in range(0, len(items), columns)]
+    heights = [max(PICTURE if pictured else 0, *(len(text) * LINE for text in row)) + 2 * GAP for row in rows]
+    sheet = Image.new("RGB", (columns * width, sum(heights)), _PAPER)
+    draw = ImageDraw.Draw(sheet)
+    top = 0
+    for r, height in enumerate(heights):
+        for c, item in enumerate(items[r * columns : (r + 1) * columns]):
+            left = c * width
+            draw.rectangle((left, top, left + width - 1, top + height - 1), outline=_FRAME)
+            if item.facts.get("world") == "nano":
+                target = Image.fromarray(render_sprites(item, derive_seed("show", item.id)))
+                resized = target.resize((PICTURE, PICTURE), Image.Resampling.NEAREST)
+                sheet.paste(resized, (left + GAP, top + GAP))
+            for i, (text, soft) in enumerate(rows[r][c]):
+                at = (left + GAP + side, top + GAP + i * LINE)
+                _write(draw, at, text, _SOFT if soft else _INK, font)
+        top += height
+    return np.asarray(sheet).copy()
+
+
+def _lines(item: Item) -> list[tuple[str, bool]]:
+    """Wrapped lines of an item and whether each is set in soft ink."""
+    limit = TEXT // 7
+    lines = [(f"{item.task} {item.level} · {item.split} · {item.answer}", True)]
+    lines += [(line, False) for line in textwrap.wrap(item.prompt, limit)]
+    lines += [(line, True) for line in textwrap.wrap(item.thought, limit)]
+    return lines
+
+
+def _write(draw: ImageDraw.ImageDraw, at: tuple[int, int], text: str, ink: tuple[int, int, int], font: Font) -> None:
+    """Text at `at`; the root sign, which the font lacks, is drawn as a line."""
+    x, y = float(at[0]), at[1]
+    for i, part in enumerate(text.split("√")):
+        if i:
+            draw.line([(x, y + 9), (x + 2, y + 8), (x + 4, y + 13), (x + 8, y + 3), (x + 12, y + 3)], fill=ink)
+            x += 11
+        draw.text((x, y), part, fill=ink, font=font)
+        x += draw.textlength(part, font=font)

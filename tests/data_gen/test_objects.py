@@ -1,0 +1,37 @@
+"""Nouns: plurals and singulars of our own and of other people's words, and what kind of thing they are."""
+
+import pytest
+
+from data_gen.objects import EVERYDAY, NANO, kinds_of, plurals_of, singular_of
+
+PAIRS = (
+    ("box", "boxes"), ("glass", "glasses"), ("cookie", "cookies"), ("candy", "candies"), ("toy", "toys"),
+    ("tie", "ties"), ("watch", "watches"), ("axe", "axes"), ("shoe", "shoes"), ("horse", "horses"), ("bus", "buses"),
+    ("vase", "vases"), ("mouse", "mice"), ("child", "children"), ("snowman", "snowmen"), ("leaf", "leaves"),
+    ("cave", "caves"), ("teddy bear", "teddy bears"), ("pair of socks", "pairs of socks"), ("key", "keys"),
+    ("fish", "fish"), ("scissors", "scissors"), ("piano", "pianos"), ("potato", "potatoes"), ("quiz", "quizzes"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("singular", "plural"), PAIRS)
+def test_plurals_and_back(singular, plural):
+    assert plural in plurals_of(singular)
+    assert singular_of(plural) == singular
+
+
+def test_the_plurals_of_both_worlds_follow_the_same_rules():
+    for noun in EVERYDAY.nouns + NANO.nouns:
+        assert noun.plural in plurals_of(noun.singular)
+        assert singular_of(noun.plural) == noun.singular
+
+
+def test_different_nouns_are_not_forms_of_each_other():
+    assert "pants" not in plurals_of("pan")
+    assert "cats" not in plurals_of("car")
+    assert singular_of("gold") == "gold"
+
+
+def test_kinds():
+    assert kinds_of("apples") == {"fruit"} == kinds_of("apple")
+    assert "kitchen" in kinds_of("knives")
+    assert kinds_of("gizmo") == frozenset()

@@ -1,0 +1,176 @@
+"""Maths and mapping items in both worlds: right answers, disjoint splits, pairs, determinism."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_gen import phrasing, reading
+from data_gen.errors import DataError
+from data_gen.mapping import Mapping
+from data_gen.maths import Maths
+from data_gen.objects import EVERYDAY, NANO
+from data_gen.task import Check, Item, Verdict, get_task
+
+worlds = pytest.mark.parametrize("world", ["nano", "everyday"])
+levels = pytest.mark.parametrize("level", [1, 2, 3])
+seeds = st.integers(0, 2**62)
+
+
+@worlds
+@levels
+@given(seed=seeds)
+def test_a_maths_thought_concludes_what_an_independent_reader_computes(world, level, seed):
+    (item,) = get_task("maths", world).sample(seed, level)
+    question = reading.read_maths(item.prompt)
+    (value,) = {r.value.whole for r in question.readings}
+    assert 1 <= value <= 6
+    assert question.noun == item.facts["plural"]
+    noun = item.facts["object"] if value == 1 else item.facts["plural"]
+    assert item.answer == f"{value} {noun}"
+    assert item.thought.rstrip(" .").endswith(f"So draw {value} {noun}")
+    assert item.facts["count"] == value
+
+
+@worlds
+@levels
+@given(seed=seeds, distractors=st.integers(0, 3), shuffle=st.booleans())
+def test_a_mapping_thought_concludes_what_an_independent_reader_finds(world, level, seed, distractors, shuffle):
+    task = Mapping(NANO if world == "nano" else EVERYDAY, distractors=distractors, shuffle=shuffle)
+    a, b = task.sample(seed, level)
+    assert (a.pair, a.id, b.id) == (b.pair, f"{a.pair}/A", f"{a.pair}/B")
+    assert a.answer != b.answer
+    assert a.facts["rules"] == b.facts["rules"] and len(a.facts["rules"]) == 2 * level + distractors
+    for item in (a, b):
+        question = reading.read_mapping(item.prompt)
+        (chain,) = reading.follow(question)
+        assert chain.noun in (item.facts["object"], item.facts["plural"])
+        assert len(chain.steps) == level + 1
+        assert chain.noun == item.answer.lower()
+        assert item.thought.rstrip(" .").split()[-1] == chain.noun.split()[-1]
+
+
+@pytest.mark.parametrize("task", ["maths", "mapping"])
+@worlds
+@levels
+def test_splits_share_no_canonical_form_and_items_are_distinct(task, world, level):
+    drawer = get_task(task, world)
+    found = {split: drawer.generate(150, level, split, seed=7) for split in ("train", "validation", "test")}
+    canonical = {split: {item.facts["canonical"] for item in items} for split, items in found.items()}
+    assert not canonical["train"] & canonical["test"]
+    assert not canonical["train"] & canonical["validation"]
+    assert not canonical["validation"] & canonical["test"]
+    for items in found.values():
+        assert len({item.id for item in items}) == len(items) == (150 if task == "maths" else 300)
+        assert len({item.prompt for item in items}) == len(items)
+
+
+@worlds
+def test_the_six_results_are_about_equally_likely(world):
+    counts = Counter(item.facts["count"] for item in get_task("maths", world).generate(600, 2, "train", seed=3))
+    assert set(counts) == set(range(1, 7)) and min(counts.values()) > 65 and max(counts.values()) < 140
+
+
+def test_the_answer_is_as_often_in_the_first_chain_as_in_the_second():
+    items = Mapping(shuffle=True).generate(300, 2, "train", seed=0)
+    first = sum(item.facts["rules"][0][0] in item.facts["chain"] for item in items)
+    assert 250 < first < 350
+    assert len({item.facts["object"] for item in items}) == len(NANO.nouns)
+
+
+def test_nano_text_stays_in_its_vocabulary_and_within_32_tokens():
+    known = set(phrasing.nano_vocabulary())
+    for task in ("maths", "mapping"):
+        for level in (1, 2, 3):
+            for item in get_task(task, NANO).generate(200, level, "train", seed=1):
+                for text in (item.prompt, item.thought, item.answer):
+                    assert set(text.split()) <= known
+                    assert len(text.split()) <= 32
+
+
+def test_the_nano_world_has_exactly_the_nouns_that_can_be_drawn():
+    sprites = pytest.importorskip("data_gen.sprites")
+    assert sorted(noun.singular for noun in NANO.nouns) == sorted(sprites.SPRITES)
+
+
+@pytest.mark.parametrize("task", ["maths", "mapping"])
+@levels
+def test_a_rendered_target_passes_its_verifier_and_another_items_does_not(task, level):
+    drawer = get_task(task, "nano")
+    items = drawer.generate(12, level, "test", seed=5)
+    for item in items:
+        image = drawer.render(item, seed=11)
+        assert drawer.verify(item, image).passed
+        for other in items:
+            same = (other.facts["object"], other.facts["count"]) == (item.facts["object"], item.facts["count"])
+            assert drawer.verify(other, image).status == ("pass" if same else "fail")
+
+
+def test_an_everyday_item_has_no_picture():
+    (item,) = get_task("maths", "everyday").sample(0, 1)
+    with pytest.raises(DataError, match="only the nano world has sprites"):
+        get_task("maths", "everyday").render(item, 0)
+
+
+@pytest.mark.parametrize(
+    ("singular", "count", "text"),
+    [("knife", 3, "3 knives"), ("knife", 1, "1 knife"), ("sheep", 2, "2 sheep"), ("mouse", 2, "2 mice"),
+     ("strawberry", 6, "6 strawberries"), ("bench", 2, "2 benches"), ("yo-yo", 2, "2 yo-yos")],
+)  # fmt: skip
+def test_plurals(singular, count, text):
+    assert EVERYDAY.noun(singular).counted(count) == text
+
+
+def test_the_same_seed_gives_the_same_items_in_another_process():
+    code = (
+        "from data_gen.task import get_task; import json\n"
+        "print(json.dumps([i.to_dict() for t in ('maths', 'mapping') for w in ('nano', 'everyday') "
+        "for i in get_task(t, w).generate(5, 3, 'test', 42)]))"
+    )
+    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    here = [
+        item.to_dict()
+        for task in ("maths", "mapping")
+        for world in ("nano", "everyday")
+        for item in get_task(task, world).generate(5, 3, "test", 42)
+    ]
+    assert json.loads(there) == json.loads(json.dumps(here))
+
+
+def test_items_and_verdicts_survive_json():
+    (item,) = get_task("maths").sample(1, 2)
+    assert Item.from_dict(json.loads(json.dumps(item.to_dict()))) == item
+    verdict = Verdict((Check("object", "pass"), Check("count", "fail", "3, not 4")))
+    assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
+
+
+@pytest.mark.parametrize(
+    ("statuses", "whole"),
+    [
+        (("pass", "pass"), "pass"),
+        (("pass", "fail"), "fail"),
+        (("fail", "unreadable"), "unreadable"),
+        ((), "unreadable"),
+    ],
+)
+def test_a_verdict_is_unreadable_before_it_fails(statuses, whole):
+    assert Verdict(tuple(Check("x", status) for status in statuses)).status == whole
+
+
+def test_wrong_requests_name_what_to_choose():
+    with pytest.raises(DataError, match='did you mean "maths"'):
+        get_task("math")
+    with pytest.raises(DataError, match='did you mean "nano"'):
+        get_task("maths", "nanno")
+    with pytest.raises(DataError, match="no level 4: choose one of 1, 2, 3"):
+        get_task("maths").sample(0, 4)
+    with pytest.raises(DataError, match='did you mean "validation"'):
+        get_task("mapping").generate(1, 1, "valid", 0)
+    with pytest.raises(DataError, match=r"found only \d+ different .* ask for fewer"):
+        Maths(NANO, operations=("√",)).generate(300, 1, "train", 0)
+    with pytest.raises(DataError, match=r"no maths1 expression was found for the test split .* allow more operations"):
+        Maths(NANO, operations=("√",)).sample(0, 1, "test")
