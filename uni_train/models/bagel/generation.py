@@ -1,0 +1,369 @@
+"""Reading a context once, then writing text and drawing images on top of it.
+
+Everything works on many rows at once, whose contexts and outputs differ in length; a row's result does not depend on
+the rows beside it (up to rounding), and each row has its own random generator. `prefill` reads segments of any kind in
+one pass with the mask of training, so keys and values are exactly those of the official segment-by-segment cache.
+Denoising runs the two markers and the latent tokens only; the context is read from the cache.
+
+Caches are values: every function returns a new one and leaves its argument usable, so one context can be continued in
+several ways.
+
+Shapes: B rows, T cached tokens, Q new tokens, G latent tokens, C numbers per latent token, K key/value heads,
+d channels of a head, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from uni_train.flow.euler import euler_step
+from uni_train.flow.guidance import Guidance, guide
+from uni_train.flow.schedule import inference_timesteps
+from uni_train.models.bagel.attention import prepare, prepare_bool
+from uni_train.models.bagel.bagel import Bagel
+from uni_train.models.bagel.config import BagelConfig
+from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, encode, pack
+from uni_train.models.bagel.positions import grid_position_ids
+
+
+class KVCache:
+    """Keys (after norm and rope) and values of every layer, for rows of different lengths.
+
+    Attributes:
+        keys, values: per layer [B, K, capacity, d], of which the first `length` columns count.
+        valid: bool [B, length]; rows with shorter contexts have holes.
+        next_rope: int64 [B], the rope position of what comes next.
+    """
+
+    def __init__(self, keys: list[Tensor], values: list[Tensor], valid: Tensor, next_rope: Tensor) -> None:
+        self.keys, self.values, self.valid, self.next_rope = keys, values, valid, next_rope
+
+    @classmethod
+    def empty(cls, model: Bagel, rows: int) -> KVCache:
+        """A context without tokens, position 0."""
+        llm, device = model.config.llm, model.vae2llm.weight.device
+        shape = (rows, llm.num_key_value_heads, 0, llm.head_dim)
+        blank = [torch.empty(shape, dtype=model.dtype, device=device) for _ in range(2 * llm.num_hidden_layers)]
+        layers = llm.num_hidden_layers
+        valid = torch.empty((rows, 0), dtype=torch.bool, device=device)
+        return cls(blank[:layers], blank[layers:], valid, torch.zeros(rows, dtype=torch.long, device=device))
+
+    @property
+    def rows(self) -> int:
+        return self.valid.shape[0]
+
+    @property
+    def length(self) -> int:
+        return self.valid.shape[1]
+
+    @property
+    def lengths(self) -> Tensor:
+        """Tokens in the context of every row."""
+        return self.valid.sum(1)
+
+    def select(self, rows: Sequence[int] | Tensor) -> KVCache:
+        """The given rows, in that order; a row may appear several times (one context, several candidates)."""
+        index = torch.as_tensor(rows, dtype=torch.long, device=self.valid.device)
+        n = self.length
+        return KVCache(
+            [key[:, :, :n].index_select(0, index) for key in self.keys],
+            [value[:, :, :n].index_select(0, index) for value in self.values],
+            self.valid.index_select(0, index),
+            self.next_rope.index_select(0, index),
+        )
+
+    def repeat(self, times: int) -> KVCache:
+        """Every row `times` times in a row."""
+        return self.select(torch.arange(self.rows).repeat_interleave(times))
+
+    def grown(self, extra: int) -> KVCache:
+        """A copy with room for `extra` more columns."""
+        n = self.length
+
+        def copy(x: Tensor) -> Tensor:
+            out = x.new_empty((x.shape[0], x.shape[1], n + extra, x.shape[3]))
+            out[:, :, :n] = x[:, :, :n]
+            return out
+
+        return KVCache([copy(k) for k in self.keys], [copy(v) for v in self.values], self.valid, self.next_rope)
+
+    def extend(self, layer: int, k_BKLd: Tensor, v_BKLd: Tensor) -> tuple[Tensor, Tensor]:
+        """Earlier keys and values with the new ones behind them, written in place where no gradient is asked for.
+
+        The new columns do not count until `commit`; the next call writes over them.
+        """
+        n, new = self.length, k_BKLd.shape[2]
+        key, value = self.keys[layer], self.values[layer]
+        if torch.is_grad_enabled():
+            return torch.cat([key[:, :, :n], k_BKLd], 2), torch.cat([value[:, :, :n], v_BKLd], 2)
+        key[:, :, n : n + new] = k_BKLd
+        value[:, :, n : n + new] = v_BKLd
+        return key[:, :, : n + new], value[:, :, : n + new]
+
+    def commit(self, valid: Tensor, advance: Tensor) -> None:
+        """Count the columns just written: [B, Q] which of them are real, [B] how far the rope position moves."""
+        self.valid = torch.cat([self.valid, valid], 1)
+        self.next_rope = self.next_rope + advance
+
+
+@torch.no_grad()
+def prefill(
+    model: Bagel, rows: Sequence[Sequence[Segment]] | Sequence[Encoded], cache: KVCache | None = None
+) -> KVCache:
+    """Read a list of segments (or an encoded sample) per row, behind what the cache already holds.
+
+    Segments are texts, ViT images and clean VAE images; a row may be empty.
+
+    Raises:
+        ValueError: a noised image, which nobody may see, among the segments.
+    """
+    encoded = [row if isinstance(row, Encoded) else encode(row, model.config) for row in rows]
+    if any("noise" in row.split_modes for row in encoded):
+        raise ValueError("a context cannot hold a noised image: only a clean one can be seen by later tokens")
+    return prefill_packed(model, pack([[row] for row in encoded], model.config), cache)
+
+
+@torch.no_grad()
+def prefill_packed(model: Bagel, batch: PackedBatch, cache: KVCache | None = None) -> KVCache:
+    """`prefill` for a batch of `pack` with one sample in every row."""
+    batch = batch.to(model.vae2llm.weight.device)
+    fresh = cache is None or cache.length == 0
+    past = KVCache.empty(model, batch.rows) if cache is None else cache
+    new = batch.und_id.shape[1] + batch.gen_rope.shape[1]
+    out = past.grown(new)
+    if not new:
+        return out
+    x_BUD = model.embed_und(batch)
+    time = model.time_embedder(torch.zeros(1, device=x_BUD.device))
+    x_BGD = model.embed_latents(batch.clean_BGC, time, batch.gen_position)
+    if fresh:
+        attend = prepare(batch.mask, model.config.attention, x_BUD.dtype)
+    else:
+        own = batch.mask.allowed()
+        earlier = past.valid[:, None, None, :].expand(-1, 1, new, -1)
+        attend = prepare_bool(torch.cat([earlier, own], -1), model.config.attention, x_BUD.dtype)
+    start = past.next_rope[:, None]
+    model.language_model.model(x_BUD, x_BGD, start + batch.und_rope, start + batch.gen_rope, attend, out)
+    out.commit(torch.cat([batch.und_valid, batch.gen_valid], 1), batch.next_rope)
+    return out
+
+
+def guidance_contexts(
+    inputs: Sequence[Segment], system: Sequence[Segment] = (), thought: Sequence[Segment] = ()
+) -> tuple[list[Segment], list[Segment], list[Segment]]:
+    """BAGEL's three contexts of one request: everything, without the last text, without images.
+
+    The text-free one ends before the last text, or after the last image if that comes later. A system prompt goes
+    into all three, a generated thought only into the first.
+    """
+    full, no_text, no_images = list(system), list(system), list(system)
+    for segment in inputs:
+        if isinstance(segment, Text):
+            no_text = list(full)
+            no_images.append(segment)
+        full.append(segment)
+        if not isinstance(segment, Text):
+            no_text = list(full)
+    return [*full, *thought], no_text, no_images
+
+
+@torch.no_grad()
+def generate_text(
+    model: Bagel,
+    cache: KVCache,
+    max_new_tokens: int,
+    *,
+    temperature: float = 0.0,
+    generators: Sequence[torch.Generator] | None = None,
+    stop: int | None = None,
+    close: bool = True,
+) -> tuple[list[list[int]], KVCache]:
+    """Write a text behind the context: bos is fed first, then every chosen token.
+
+    Args:
+        max_new_tokens: at most so many ids a row (the official `max_length` counts bos too, so it is one more).
+        temperature: 0 is greedy; otherwise one CPU generator a row is needed.
+        stop: the id that ends a text; default eos.
+        close: also feed the final eos, so that the returned cache equals that of the finished segment bos + ids + eos.
+
+    Returns:
+        The new ids of every row, without bos and stop; and the context with the text in it.
+    """
+    if temperature > 0 and (generators is None or len(generators) != cache.rows):
+        raise ValueError(f"sampling at temperature {temperature} needs one generator for each of {cache.rows} rows")
+    marks = model.config.tokens
+    stop = marks.eos if stop is None else stop
+    device = cache.valid.device
+    cache = cache.grown(max_new_tokens + 2)
+    live = torch.ones(cache.rows, dtype=torch.bool, device=device)
+    closing = torch.zeros_like(live)
+    token = torch.full((cache.rows,), marks.bos, device=device)
+    chosen: list[Tensor] = []
+    for step in range(max_new_tokens + 2):
+        hidden = _feed(model, cache, token[:, None], (live | closing)[:, None])
+        if step < max_new_tokens and bool(live.any()):
+            picked = _pick(model.language_model.lm_head(hidden[:, -1]).float(), temperature, generators)
+        else:
+            picked = torch.full_like(token, stop)
+        ended = live & (picked == stop)
+        live = live & ~ended
+        closing = ended if close else torch.zeros_like(ended)
+        chosen.append(torch.where(live, picked, -1))
+        token = torch.where(ended, marks.eos, picked)
+        if not bool((live | closing).any()):
+            break
+    table = torch.stack(chosen, 1).tolist()
+    return [[token for token in row if token >= 0] for row in table], cache
+
+
+def _feed(model: Bagel, cache: KVCache, ids_BQ: Tensor, valid_BQ: Tensor) -> Tensor:
+    """Put one more column of text into the cache (in place); hidden states [B, Q, D] after the final norm."""
+    x_BQD = model.language_model.model.embed_tokens(ids_BQ)
+    allowed = torch.cat([cache.valid, torch.ones_like(valid_BQ)], 1)[:, None, None, :]
+    attend = prepare_bool(allowed, model.config.attention, x_BQD.dtype)
+    rope = cache.next_rope[:, None]
+    hidden, _ = model.language_model.model(x_BQD, x_BQD[:, :0], rope, rope[:, :0], attend, cache)
+    cache.commit(valid_BQ, valid_BQ.sum(1))
+    return hidden
+
+
+def _pick(logits_BV: Tensor, temperature: float, generators: Sequence[torch.Generator] | None) -> Tensor:
+    """Greedy, or the Gumbel-max trick: ``argmax(logits / T - log(-log u))`` samples from softmax(logits / T)."""
+    if temperature <= 0 or generators is None:
+        return logits_BV.argmax(-1)
+    uniform = torch.stack([torch.rand(logits_BV.shape[-1], generator=generator) for generator in generators])
+    gumbel = -torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
+    return (logits_BV / temperature + gumbel.to(logits_BV.device)).argmax(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The contexts an image is drawn under; the two others are needed only where guidance is on.
+
+    Attributes:
+        full: everything. no_text: without the last text. no_images: the texts alone.
+    """
+
+    full: KVCache
+    no_text: KVCache | None = None
+    no_images: KVCache | None = None
+
+    def select(self, rows: Sequence[int] | Tensor) -> Conditions:
+        """As `KVCache.select`, for all contexts."""
+        pick = (None if c is None else c.select(rows) for c in (self.full, self.no_text, self.no_images))
+        return Conditions(*pick)  # type: ignore[arg-type]
+
+    def repeat(self, times: int) -> Conditions:
+        """Every row `times` times in a row: several candidates of one request."""
+        return self.select(torch.arange(self.full.rows).repeat_interleave(times))
+
+
+class Branch:
+    """The velocity of images under one context: markers and latents only, against the cache.
+
+    Gradients flow where they are enabled (the cache is a constant).
+
+    Args:
+        grids: latent rows and columns of every row's image; they may differ.
+    """
+
+    def __init__(self, model: Bagel, cache: KVCache, grids: Sequence[tuple[int, int]]) -> None:
+        if len(grids) != cache.rows:
+            raise ValueError(f"{len(grids)} image sizes for {cache.rows} contexts")
+        device = cache.valid.device
+        self.model = model
+        position, valid = _latent_grid(grids, model.config)
+        self.position_BG, self.valid_BG = position.to(device), valid.to(device)
+        tokens = position.shape[1]
+        self.cache = cache.grown(2 + tokens)
+        marks = torch.tensor([model.config.tokens.start_of_image, model.config.tokens.end_of_image], device=device)
+        self.marks_B2 = marks.expand(cache.rows, 2)
+        allowed = torch.cat([cache.valid, torch.ones_like(self.marks_B2, dtype=torch.bool), self.valid_BG], 1)
+        self.attend = prepare_bool(allowed[:, None, None, :], model.config.attention, model.dtype)
+        self.rope_B1 = cache.next_rope[:, None]
+
+    def __call__(self, x_t_BGC: Tensor, t: Tensor | float) -> Tensor:
+        """float32 [B, G, C], zero in padding; `t` a number or [B]."""
+        model, gen = self.model, self.position_BG.shape[1]
+        t_B = torch.as_tensor(t, dtype=torch.float32, device=x_t_BGC.device).reshape(-1)
+        x_BUD = model.language_model.model.embed_tokens(self.marks_B2)
+        x_BGD = model.embed_latents(x_t_BGC, model.time_embedder(t_B)[:, None], self.position_BG)
+        rope_und, rope_gen = self.rope_B1.expand(-1, 2), self.rope_B1.expand(-1, gen)
+        _, hidden_BGD = model.language_model.model(x_BUD, x_BGD, rope_und, rope_gen, self.attend, self.cache)
+        velocity = model.velocity_head(hidden_BGD, x_t_BGC, t_B[:, None, None])
+        return velocity * self.valid_BG[..., None]
+
+
+class Denoiser:
+    """The guided velocity of images: up to three branches, as many as the guidance needs at a noise level.
+
+    Raises:
+        ValueError: the guidance needs a context that `conditions` lacks.
+    """
+
+    def __init__(
+        self, model: Bagel, conditions: Conditions, grids: Sequence[tuple[int, int]], guidance: Guidance
+    ) -> None:
+        self.guidance = guidance
+        self.full = Branch(model, conditions.full, grids)
+        self.no_text = self.no_images = None
+        if guidance.text_scale > 1:
+            if conditions.no_text is None:
+                raise ValueError("a text guidance scale above 1 needs the context without the text")
+            self.no_text = Branch(model, conditions.no_text, grids)
+            if guidance.img_scale > 1:
+                if conditions.no_images is None:
+                    raise ValueError("an image guidance scale above 1 needs the context without images")
+                self.no_images = Branch(model, conditions.no_images, grids)
+
+    def __call__(self, x_t_BGC: Tensor, t: float) -> Tensor:
+        """float32 [B, G, C] at one noise level for all rows."""
+        velocity = self.full(x_t_BGC, t)
+        if self.no_text is None or not self.guidance.text_on(t):
+            return velocity
+        no_images = self.no_images(x_t_BGC, t) if self.no_images is not None else None
+        return guide(velocity, self.no_text(x_t_BGC, t), no_images, self.guidance)
+
+
+@torch.no_grad()
+def sample_latents(
+    model: Bagel,
+    conditions: Conditions,
+    noise_BGC: Tensor,
+    grids: Sequence[tuple[int, int]],
+    *,
+    num_timesteps: int,
+    timestep_shift: float,
+    guidance: Guidance | None = None,
+) -> Tensor:
+    """Draw: Euler steps from noise to clean latents.
+
+    Args:
+        noise_BGC: float32, x at t = 1; rows with smaller grids are padded at the end.
+        grids: latent rows and columns of every image.
+        num_timesteps: N points, N - 1 model steps.
+
+    Returns:
+        float32 [B, G, C] latent tokens; `positions.unpatchify` makes [C, H, W] of a row.
+    """
+    denoiser = Denoiser(model, conditions, grids, guidance or Guidance())
+    times = inference_timesteps(num_timesteps, timestep_shift).tolist()
+    x = noise_BGC.float()
+    for t, t_next in zip(times[:-1], times[1:], strict=True):
+        x = euler_step(x, denoiser(x, t), t, t_next)
+    return x
+
+
+def _latent_grid(grids: Sequence[tuple[int, int]], config: BagelConfig) -> tuple[Tensor, Tensor]:
+    """Grid positions int64 [B, G] and which of them are real."""
+    longest = max(h * w for h, w in grids)
+    position = torch.zeros(len(grids), longest, dtype=torch.long)
+    valid = torch.zeros(len(grids), longest, dtype=torch.bool)
+    for row, (h, w) in enumerate(grids):
+        position[row, : h * w] = torch.from_numpy(grid_position_ids(h, w, config.max_latent_size))
+        valid[row, : h * w] = True
+    return position, valid
