@@ -76,7 +76,9 @@ def proportion(successes: int, n: int, confidence: float = CONFIDENCE) -> Estima
     from statsmodels.stats.proportion import proportion_confint
 
     low, high = proportion_confint(successes, n, alpha=1 - confidence, method="wilson")
-    return Estimate(successes / n, n, *_within(float(low), float(high), 0.0, 1.0))
+    value = successes / n
+    # At 0 of n and n of n the interval ends at the value itself, but for rounding.
+    return Estimate(value, n, *_within(min(float(low), value), max(float(high), value), 0.0, 1.0))
 
 
 def mean_over_seeds(

@@ -1,13 +1,15 @@
 """Finished batches of samples on disk: one Parquet shard a batch, written once and renamed into place.
 
-A shard that exists under its final name is complete: killing the process at any moment leaves whole shards and at
-most one `.tmp` file, which the next run overwrites. Pages carry checksums, so a damaged file is an error with its
-name, never a silently different number. Images are stored as their PNG bytes, facts and verdicts as JSON.
+A shard that exists under its final name is complete: killing the process at any moment leaves whole shards and at most
+one `.partial` file, which nobody reads. The footer holds digests of the rows and of the images (Parquet's own checksums
+leave the page headers out), so a damaged file is an error with its name, never a silently different number. Images are
+stored as their PNG bytes, facts and verdicts as JSON.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,11 +59,13 @@ def write_shard(path: Path, samples: Sequence[ScoredSample]) -> Path:
     path = Path(path)
     if path.exists():
         raise FileExistsError(f"{path} is already complete")
-    table = pa.Table.from_pylist([_to_row(sample) for sample in samples], schema=_schema())
+    rows = [_to_row(sample) for sample in samples]
+    digests = {"format": FORMAT, "rows": _digest_rows(rows), "images": _digest_images(rows)}
+    table = pa.Table.from_pylist(rows, schema=_schema().with_metadata(digests))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary, open(temporary, "wb") as file:
-            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+            pq.write_table(table, file, compression="zstd")
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         problem = "the disk is full" if full else f"cannot be written ({error.strerror or error})"
@@ -82,11 +86,16 @@ def read_shard(path: Path, images: bool = True) -> list[ScoredSample]:
     import pyarrow.parquet as pq
 
     path = Path(path)
-    _check_footer(path)
+    footer = _read_footer(path)
     try:
         columns = [name for name in _schema().names if images or name != "image"]
-        table = pq.read_table(path, columns=columns, page_checksum_verification=True, partitioning=None)
-        return [_from_row(row) for row in table.to_pylist()]
+        rows = pq.read_table(path, columns=columns, partitioning=None).to_pylist()
+        intact = _digest_rows(rows) == footer.get("rows") and (
+            not images or _digest_images(rows) == footer.get("images")
+        )
+        if not intact:
+            raise DamagedShard(path, "damaged shard (its content is not what was written)")
+        return [_from_row(row) for row in rows]
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedShard(path, f"damaged shard ({_first_line(error)})") from error
 
@@ -104,11 +113,11 @@ def completed(folder: Path) -> set[int]:
     """The indexes of the shards that are finished.
 
     Looks at the footers only (fast for thousands of shards), which a truncated file does not have; `read_shard` also
-    verifies the page checksums. Raises DamagedShard for a shard without a valid footer.
+    verifies the content. Raises DamagedShard for a shard without a valid footer.
     """
     found = _shards(folder)
     for index in found:
-        _check_footer(shard_path(folder, index))
+        _read_footer(shard_path(folder, index))
     return found
 
 
@@ -120,7 +129,7 @@ def _shards(folder: Path) -> set[int]:
     return {int(match[1]) for match in matches if match}
 
 
-def _check_footer(path: Path) -> None:
+def _read_footer(path: Path) -> dict[str, str]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -130,9 +139,12 @@ def _check_footer(path: Path) -> None:
         raise
     except (pa.ArrowException, OSError) as error:
         raise DamagedShard(path, f"truncated or damaged shard ({_first_line(error)})") from error
-    found = (schema.metadata or {}).get(b"format", b"").decode(errors="replace")
-    if found != FORMAT:
-        raise DamagedShard(path, f"not a shard of samples (format {found or 'unknown'}, expected {FORMAT})")
+    found = {
+        key.decode(errors="replace"): value.decode(errors="replace") for key, value in (schema.metadata or {}).items()
+    }
+    if found.get("format") != FORMAT:
+        raise DamagedShard(path, f"not a shard of samples (format {found.get('format', 'unknown')}, expected {FORMAT})")
+    return found
 
 
 def _schema() -> pa.Schema:
@@ -158,7 +170,21 @@ def _schema() -> pa.Schema:
         pa.field("verdict", text),
         pa.field("self_verdict", text),
     ]
-    return pa.schema(fields, metadata={"format": FORMAT})
+    return pa.schema(fields)
+
+
+def _digest_rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Of everything but the images, so that it can be checked without reading them."""
+    plain = [[value for name, value in sorted(row.items()) if name != "image"] for row in rows]
+    return hashlib.blake2b(json.dumps(plain).encode(), digest_size=16).hexdigest()
+
+
+def _digest_images(rows: Sequence[Mapping[str, Any]]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for row in rows:
+        image = row["image"]
+        digest.update(b"-" if image is None else len(image).to_bytes(8, "big") + image)
+    return digest.hexdigest()
 
 
 def _to_row(sample: ScoredSample) -> dict[str, Any]:

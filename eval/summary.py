@@ -192,46 +192,42 @@ def rows(summary: Mapping[str, Any], task: str) -> list[Row]:
 
 
 def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
-    """rich tables in the paper's layout (mapping: Table 3, maths: Table 2) for what was evaluated, and the rounds."""
-    from rich.table import Table
+    """rich tables in the paper's layout (mapping: Table 3, maths: Table 2) for what was evaluated, and the rounds.
 
+    They fit into 80 columns with their intervals.
+    """
     for task, (title, columns) in TABLES.items():
         body = rows(summary, task)
         if not body:
             continue
-        chance = unisandbox.CHANCE[task]
-        counted = "pairs, both right" if task == "mapping" else "prompts"
-        n = next(cell.n for row in body for cell in row.normal + row.cot if cell)
-        table = Table(
-            title=title, caption=f"95 % intervals below each value; n = {n} {counted}; guessing gives {chance:.2f}"
-        )
-        table.add_column("Model", no_wrap=True)
+        n = " or ".join(str(n) for n in sorted({cell.n for row in body for cell in row.normal + row.cot if cell}))
+        counted = "pairs, both right; picking one of two" if task == "mapping" else "prompts; guessing the count"
+        table = _table(title, f"Below: 95 % intervals. n = {n} {counted} gives {unisandbox.CHANCE[task]:.2f}.")
+        table.add_column("Model", overflow="ellipsis", max_width=13)
         for setting in ("Normal", "CoT"):
             for column in columns:
-                table.add_column(f"{setting}\n{column}", justify="center")
-        table.add_column("Average\n(change)", justify="center")
+                table.add_column(f"{setting}\n{column}", justify="center", no_wrap=True)
+        table.add_column("Average", justify="center", no_wrap=True)
+        table.add_column("Change", justify="right", no_wrap=True)
         for row in body:
-            average = _cell(row.average) if row.delta is None else f"{_cell(row.average, f' ({row.delta:+.2f})')}"
-            table.add_row(row.name, *map(_cell, row.normal + row.cot), average)
+            change = "" if row.delta is None else f"{round(row.delta, 2) + 0.0:+.2f}"
+            table.add_row(row.name, *map(_cell, (*row.normal, *row.cot, row.average)), change)
         yield table
     if summary["rounds"]:
         yield _rounds_table(summary["rounds"])
 
 
 def _rounds_table(entries: Sequence[Mapping[str, Any]]) -> Table:
-    from rich.table import Table
-
-    table = Table(title="Rounds: what the filter kept, against the exact verifier")
-    for column in ("Round", "Task", "Level", "Sampled", "Kept", "Precision", "Recall", "Updates", "Seconds"):
-        table.add_column(column, justify="left" if column in ("Round", "Task", "Level") else "right")
+    table = _table("Rounds: what the filter kept, against the exact verifier", "Below: 95 % intervals.")
+    for column in ("Round", "Task, level", "Sampled", "Kept", "Precision", "Recall", "Updates", "Seconds"):
+        left = column in ("Round", "Task, level")
+        table.add_column(column, justify="left" if left else "right", no_wrap=not left)
     for number, entry in enumerate(entries, 1):
-        share = f" ({entry['kept'] / entry['sampled']:.0%})" if entry["sampled"] else ""
         table.add_row(
             str(number),
-            str(entry["task"]),
-            str(entry["level"]),
+            f"{entry['task']}, {entry['level']}",
             str(entry["sampled"]),
-            f"{entry['kept']}{share}",
+            f"{entry['kept']}\n{entry['kept'] / entry['sampled']:.0%}" if entry["sampled"] else "0",
             _reliability_cell(entry, "precision"),
             _reliability_cell(entry, "recall"),
             str(entry["updates"]),
@@ -240,18 +236,26 @@ def _rounds_table(entries: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
+def _table(title: str, caption: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    return Table(title=title, caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+
+
 def _reliability_cell(entry: Mapping[str, Any], name: str) -> str:
     estimate = _estimate(entry.get(f"{name}_estimate"))
     if estimate is not None:
-        return _cell(estimate).replace("\n", " ")
-    return "-" if entry[name] is None else f"{entry[name]:.2f}"
+        return _cell(estimate, digits=3)
+    return "-" if entry[name] is None else f"{entry[name]:.3f}"
 
 
-def _cell(estimate: Estimate | None, suffix: str = "") -> str:
+def _cell(estimate: Estimate | None, digits: int = 2) -> str:
     if estimate is None or estimate.value is None:
         return "-"
     # Without brackets, which rich would read as markup.
-    return f"{estimate.value:.2f}{suffix}\n{estimate.low:.2f}-{estimate.high:.2f}"
+    low, high = (f"{end:.{digits}f}".removeprefix("0") for end in (estimate.low, estimate.high))
+    return f"{estimate.value:.{digits}f}\n{low}-{high}"
 
 
 def _estimate(raw: Mapping[str, Any] | None) -> Estimate | None:

@@ -17,7 +17,7 @@ _MAX_POINTS = 400
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line. colour: 1 to 6, a CSS class; faint: the raw data behind a smoothed line; intervals: (low, high) a point."""
+    """One line. colour: 1 to 6, a CSS class; faint: raw data behind a smoothed line; intervals: (low, high) a point."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -81,8 +81,11 @@ def chart(
     dividers: Sequence[tuple[float, str]] = (),
     reference: tuple[float, str] | None = None,
 ) -> Chart:
-    """Place `series` in the viewBox. description: what a reader who cannot see the chart is told. dividers: vertical lines at
-    x values; reference: one dashed horizontal line at a y value."""
+    """Place `series` in the viewBox.
+
+    description: what a reader who cannot see the chart is told. dividers: vertical lines at x values; reference: one
+    dashed horizontal line at a y value, with its name.
+    """
 
     def at_x(value: float) -> float:
         return round(LEFT + x.share(value) * (WIDTH - LEFT - RIGHT), 1)
@@ -137,7 +140,7 @@ def linear_axis(low: float, high: float, label: str = "", n: int = 5) -> Axis:
 
 
 def log_axis(low: float, high: float, label: str = "") -> Axis:
-    """A logarithmic axis around positive data, with ticks at 1, 2 and 5 times powers of ten (only powers where wide)."""
+    """A logarithmic axis around positive data, with ticks at 1, 2 and 5 times powers of ten, fewer where wide."""
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
     wide = math.log10(high / low) > 2.5
     marks = [m * 10.0**d for d in decades for m in ((1,) if wide else (1, 2, 5))]

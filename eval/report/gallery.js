@@ -70,7 +70,7 @@
     const answer = element("p", "answer", "expected: ");
     answer.append(element("b", "", card.answer));
     const both = element("div", "both");
-    if (card.before) both.append(picture(card.before, "before", card));
+    if (card.before) both.append(picture(card.before, card.after ? "before" : "drawn", card));
     if (card.after) both.append(picture(card.after, "after", card));
     item.append(head, element("p", "prompt mono", card.prompt), answer, both);
     item.title = card.id;

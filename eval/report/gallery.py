@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,9 +19,12 @@ from data_gen.seeds import derive_seed
 from eval import store
 from eval.benchmarks import unisandbox
 from eval.sample import ScoredSample
+from uni_train.errors import UserError
 
 IMAGE_BUDGET = 7_000_000  # bytes of images in the page, as base64
 _LARGEST_EDGE = 192  # larger images are shown as thumbnails
+# Mapping first: it is the paper's main table.
+SETS = ("mapping1", "mapping2", "mapping3", "math1", "math2", "math3")
 Key = tuple[Hashable, ...]
 
 
@@ -33,7 +37,7 @@ class Gallery:
 
 
 def build(shards: Mapping[str, Path], budget: int = IMAGE_BUDGET) -> Gallery:
-    """A card for every (item, setting, k). shards: "before" and, where the run trained, "after" -> the folder of shards.
+    """A card for every (item, setting, k) in `shards`, as `evaluations` gives them.
 
     Where the images would exceed `budget`, whole prompts or pairs are left out, the same number from every set and
     setting, chosen by a hash and not by how they turned out. Raises DamagedShard.
@@ -51,6 +55,53 @@ def build(shards: Mapping[str, Path], budget: int = IMAGE_BUDGET) -> Gallery:
             if sample.key in cards:
                 cards[sample.key][when] = _shown(sample)
     return Gallery([cards[key] for key in kept], len(slots))
+
+
+def evaluations(run_dir: Path) -> dict[str, Path]:
+    """What a run has evaluated: "before" and, where it trained, "after" -> folder of shards.
+
+    "after" is the stage so labelled, or else the highest round. Raises UserError for a manifest that cannot be read.
+    """
+    found: dict[str, Path] = {}
+    for path in sorted((Path(run_dir) / "stages").glob("*/manifest.json")):
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+            label = manifest["result"].get("label") if manifest["stage"] == "evaluate" else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path}: not a manifest ({error!r})", "Delete its folder to redo this stage.") from error
+        if isinstance(label, str):
+            found[label] = path.parent / "shards"
+    rounds = [int(label.removeprefix("round")) for label in found if label.removeprefix("round").isdigit()]
+    if "after" not in found and rounds:
+        found["after"] = found[f"round{max(rounds)}"]
+    return {label: found[label] for label in ("before", "after") if label in found}
+
+
+def excerpt(run_dir: Path, n: int) -> dict[str, list[ScoredSample]]:
+    """The same at most `n` answers under "before" and "after", images included, spread over sets and settings.
+
+    An answer without an image is left out.
+    """
+    shards = evaluations(run_dir)
+    places: dict[Key, tuple[int, int, str, str]] = {}
+    for folder in shards.values():
+        for sample in store.read_shards(folder, images=False):
+            name = unisandbox.set_name(sample.item.task, sample.item.level)
+            places[sample.key] = _rank(name, sample.setting)
+    queues: dict[tuple[int, int, str, str], list[Key]] = defaultdict(list)
+    for key in sorted(places, key=lambda key: derive_seed("gallery", *map(str, key))):
+        queues[places[key]].append(key)
+    chosen: list[Key] = []
+    while len(chosen) < n and any(queues.values()):
+        chosen += [queue.pop() for _, queue in sorted(queues.items()) if queue][: n - len(chosen)]
+    order = {key: position for position, key in enumerate(sorted(chosen, key=lambda key: places[key]))}
+    return {
+        when: sorted(
+            (sample for sample in store.read_shards(folder) if sample.key in order and sample.image is not None),
+            key=lambda sample: order[sample.key],
+        )
+        for when, folder in shards.items()
+    }
 
 
 def _card(sample: ScoredSample) -> dict[str, Any]:
@@ -85,10 +136,10 @@ def _embeddable(png: bytes) -> tuple[str, bytes]:
     with Image.open(io.BytesIO(png)) as image:
         if max(image.size) <= _LARGEST_EDGE:
             return "png", png
-        image = image.convert("RGB")
-        image.thumbnail((_LARGEST_EDGE, _LARGEST_EDGE))
+        small = image.convert("RGB")
+        small.thumbnail((_LARGEST_EDGE, _LARGEST_EDGE))
         buffer = io.BytesIO()
-        image.save(buffer, format="JPEG", quality=82)
+        small.save(buffer, format="JPEG", quality=82)
         return "jpeg", buffer.getvalue()
 
 
@@ -115,7 +166,8 @@ def _fitting(slots: Mapping[Key, Mapping[str, ScoredSample]], limit: int) -> lis
         strata[name, sample.setting][sample.item.pair or sample.item.id].append(key)
     share = min(1.0, limit / max(1, len(slots)))
     kept: list[Key] = []
-    for (name, setting), units in sorted(strata.items(), key=lambda entry: _rank(*entry[0])):
+    for place in sorted(strata, key=lambda place: _rank(*place)):
+        units = strata[place]
         chosen = set(sorted(units, key=lambda unit: derive_seed("gallery", unit))[: max(1, round(share * len(units)))])
         # The hash of the set alone decides, so that both settings show the same prompts.
         kept += [
@@ -125,7 +177,5 @@ def _fitting(slots: Mapping[Key, Mapping[str, ScoredSample]], limit: int) -> lis
 
 
 def _rank(name: str, setting: str) -> tuple[int, int, str, str]:
-    # Mapping first: it is the paper's main table.
-    order = ("mapping1", "mapping2", "mapping3", "math1", "math2", "math3")
     known = unisandbox.SETTINGS
-    return (order.index(name), known.index(setting) if setting in known else len(known), name, setting)
+    return (SETS.index(name), known.index(setting) if setting in known else len(known), name, setting)

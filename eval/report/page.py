@@ -53,23 +53,21 @@ def write_report(run_dir: Path) -> Path:
     Reads, below run_dir:
 
     - `summary.json` (required), as `eval.summary.build` makes it. Only the seven keys of its contract must be there;
-    what else is
-      missing is left out of the page.
-    - `stages/<NN>-<name>/manifest.json` with `stage == "evaluate"` and `result.label` in "before", "round1",
-    "round2", ...,
-      "after", and that stage's `shards/<NNNNN>.parquet` (`eval.store`). The gallery shows "before" beside "after", or
-      beside the highest round where no stage is labelled "after". Without such stages there is no gallery.
+      what else is missing is left out of the page.
+    - `stages/<NN>-<name>/manifest.json` with `stage == "evaluate"` and `result.label` one of "before", "round1",
+      "round2", ..., "after", and beside it `shards/<NNNNN>.parquet` (`eval.store`). The gallery shows "before" beside
+      "after", or beside the highest round where no stage is labelled "after". Without such stages there is none.
     - `stages/<NN>-<name>/metrics.jsonl` (any stage): one JSON object a logged step, with `step` and any of `loss`,
-    `mse`, `ce`,
-      `lr`. Steps may repeat after a resume (the last counts), values may be null, and a last line cut short is ignored.
-    - `run.json` (optional), as `uni_train.run_folder` writes it: its last start gives command, time, git state and
-      versions; `config.yaml` (optional) is shown as it is.
+      `mse`, `ce`, `lr`. Steps may repeat after a resume (the last counts), values may be null, and a last line that
+      was cut short is ignored. Stages named "finetune" are shown as rounds.
+    - `run.json` (optional), as `uni_train.run_folder` writes it: its last start gives command, git state and versions;
+      `config.yaml` (optional) is shown as it is.
 
     Raises UserError (DamagedShard among them) naming the file that cannot be read or written.
     """
     run_dir = Path(run_dir)
     summary = run_summary.read(run_dir)
-    shards = _evaluations(run_dir)
+    shards = gallery.evaluations(run_dir)
     cards = gallery.build(shards) if shards else gallery.Gallery([], 0)
     script = (_FOLDER / "gallery.js").read_text(encoding="utf-8")
     context = {
@@ -83,7 +81,7 @@ def write_report(run_dir: Path) -> Path:
         "accuracy_charts": list(_accuracy_charts(summary)),
         "loss_charts": list(_loss_charts(_curves(run_dir), len(summary["rounds"]))),
         "gallery": cards,
-        "sets": [name for name in ("mapping1", "mapping2", "mapping3", "math1", "math2", "math3")],
+        "sets": [name for name in gallery.SETS if any(card["set"] == name for card in cards.cards)],
         "setting_names": _SETTING_NAMES,
         "status_names": _STATUS_NAMES,
         "chance": unisandbox.CHANCE,
@@ -118,20 +116,6 @@ def _environment() -> Environment:
 
 
 # --- what the run left behind ---------------------------------------------------------------------------------------
-
-
-def _evaluations(run_dir: Path) -> dict[str, Path]:
-    """ "before" and "after" -> folder of shards, for the gallery."""
-    found: dict[str, Path] = {}
-    for manifest in sorted((run_dir / "stages").glob("*/manifest.json")):
-        raw = _json(manifest)
-        label = (raw.get("result") or {}).get("label")
-        if raw.get("stage") == "evaluate" and isinstance(label, str):
-            found[label] = manifest.parent / "shards"
-    rounds = sorted((label for label in found if label.startswith("round")), key=lambda label: int(label[5:]))
-    if "after" not in found and rounds:
-        found["after"] = found[rounds[-1]]
-    return {label: found[label] for label in ("before", "after") if label in found}
 
 
 def _about(run_dir: Path) -> dict[str, Any]:
@@ -202,7 +186,7 @@ def _tiles(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
             "now": after.get(name) or before[name],
             "paper": curriculum.get(name),
         }
-        for name in ("mapping1", "mapping2", "mapping3", "math1", "math2", "math3")
+        for name in gallery.SETS
         if name in before
     ]
 
@@ -264,7 +248,7 @@ def _outcomes(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row per set and setting: the headline, single images, pairs half right, and how the images were read."""
     rows = []
     for setting in unisandbox.SETTINGS:
-        for name in ("mapping1", "mapping2", "mapping3", "math1", "math2", "math3"):
+        for name in gallery.SETS:
             moments = []
             for when in ("before", "after"):
                 shares = _dig(summary, "statuses", when, setting, name)
@@ -351,8 +335,8 @@ def _loss_charts(curves: Sequence[Curve], rounds: int) -> Iterator[charts.Chart]
         x = charts.Axis(0, offset, [tick for tick in step_axis.ticks if tick[0] <= offset], "updates")
         series = []
         for part in raw:
-            values = [value for _, value in part]
-            smooth = charts.smooth(values, len(values) / 25) if name != "lr" else values
+            heights = [value for _, value in part]
+            smooth = charts.smooth(heights, len(heights) / 25) if name != "lr" else heights
             if name != "lr":
                 series.append(charts.Series("", part, 1, faint=True))
             series.append(charts.Series("", [(step, v) for (step, _), v in zip(part, smooth, strict=True)], 1))

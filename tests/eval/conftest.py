@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.eval.sample_run import make_run
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small finished run, for reading only."""
+    return make_run(tmp_path_factory.mktemp("run") / "seed0", n_prompts=6, n_pairs=6)
+
+
+@pytest.fixture
+def run_dir(finished_run: Path, tmp_path: Path) -> Path:
+    """A copy of it that a test may spoil."""
+    return Path(shutil.copytree(finished_run, tmp_path / "run"))

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eval import store
+from eval.report import charts, gallery, write_report
+from eval.sample import encode_png
+from uni_train.errors import UserError
+
+HOSTILE = "</script><script>document.title='gone'</script><img src=x onerror=alert(1)> {{ 7*7 }}"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def test_the_page_holds_everything_and_asks_for_nothing(run_dir: Path) -> None:
+    page = write_report(run_dir).read_text(encoding="utf-8")
+    links = _Links()
+    links.feed(page)
+    assert links.found and all(link.startswith(("data:", "#")) for link in links.found)
+    assert not re.search(r"https?://|url\(|@import", page)
+    assert "default-src 'none'" in page
+    found = json.loads((run_dir / "summary.json").read_text())
+    for when in ("before", "after"):
+        for by_set in found["scores"][when].values():
+            assert all(f"{estimate['value']:.2f}" in page for estimate in by_set.values())
+    for part in ("Table 3", "Table 2", "BAGEL + STARS with CL, round 3", "Picking one of the two", "Training curves"):
+        assert part in page
+
+
+def test_text_from_outside_stays_text(run_dir: Path) -> None:
+    _spoil_first_shard(run_dir)
+    for name, old in (("summary.json", '"nano"'), ("run.json", '"fit"')):
+        path = run_dir / name
+        path.write_text(path.read_text().replace(old, json.dumps(HOSTILE)))
+    (run_dir / "config.yaml").write_text(HOSTILE)
+    page = write_report(run_dir).read_text(encoding="utf-8")
+    assert "<script>document" not in page and "<img src=x" not in page
+    assert page.count("<script") == 2 and page.count("</script") == 2  # the data and the one script
+    assert "&lt;/script&gt;" in page and "\\u003c/script\\u003e" in page and "{{ 7*7 }}" in page
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+def test_a_browser_renders_it_without_complaint(run_dir: Path, tmp_path: Path) -> None:
+    _spoil_first_shard(run_dir)
+    page = write_report(run_dir)
+    dom, log = _browse(page, tmp_path)
+    assert "CONSOLE" not in log
+    assert dom.count('<li class="card"') == 24 and "page 1 of 5" in dom  # 108 answers
+    assert "<title>stars_curriculum" in dom and "&lt;/script&gt;" in dom
+
+    chosen = page.read_text(encoding="utf-8").replace('<option value="cot">', '<option value="cot" selected>')
+    page.write_text(chosen.replace("<option>mapping2<", "<option selected>mapping2<"), encoding="utf-8")
+    dom, log = _browse(page, tmp_path)
+    assert "CONSOLE" not in log
+    assert dom.count('<li class="card"') == 12 and "12 of 108 answers" in dom
+
+
+def test_a_run_that_left_only_its_summary(run_dir: Path) -> None:
+    raw = json.loads((run_dir / "summary.json").read_text())
+    contract = ("recipe", "model", "seed", "wall_seconds", "peak_rss_bytes", "scores", "rounds")
+    rounds = [{k: v for k, v in entry.items() if not k.endswith("_estimate")} for entry in raw["rounds"]]
+    bare = {key: raw[key] for key in contract} | {"rounds": rounds}
+    (run_dir / "summary.json").write_text(json.dumps(bare))
+    shutil.rmtree(run_dir / "stages")
+    (run_dir / "run.json").unlink()
+    page = write_report(run_dir).read_text(encoding="utf-8")
+    assert "Table 3" in page and 'id="gallery"' not in page
+
+    (run_dir / "summary.json").write_text(json.dumps(bare | {"scores": {"before": {}, "after": {}}, "rounds": []}))
+    assert "About this run" in write_report(run_dir).read_text(encoding="utf-8")
+
+
+def test_damaged_inputs_are_named(run_dir: Path) -> None:
+    metrics = run_dir / "stages" / "04-finetune" / "metrics.jsonl"
+    whole = metrics.read_text()
+    metrics.write_text(whole + '{"step": 3')  # killed while writing
+    write_report(run_dir)
+    metrics.write_text("{oops\n" + whole)
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 1"):
+        write_report(run_dir)
+    metrics.write_text(whole)
+    shard = store.shard_path(run_dir / "stages" / "13-evaluate" / "shards", 0)
+    shard.write_bytes(shard.read_bytes()[:-9])
+    with pytest.raises(store.DamagedShard, match=r"13-evaluate/shards/00000\.parquet"):
+        write_report(run_dir)
+
+
+def test_a_full_gallery_leaves_out_whole_pairs_fairly(finished_run: Path) -> None:
+    shards = gallery.evaluations(finished_run)
+    everything = gallery.build(shards)
+    assert everything.total == len(everything.cards) == 108
+    some = gallery.build(shards, budget=100_000)
+    assert 12 <= len(some.cards) < 108 and some.total == 108
+    by_set = {(card["set"], card["setting"]): 0 for card in everything.cards}
+    for card in some.cards:
+        by_set[card["set"], card["setting"]] += 1
+    assert len({count for (name, _), count in by_set.items() if name.startswith("mapping")}) == 1
+    pairs = [card["pair"] for card in some.cards if card["pair"] and card["setting"] == "cot"]
+    assert all(pairs.count(pair) == 2 for pair in pairs)
+    assert all("before" in card and "after" in card for card in some.cards)
+
+
+def test_large_images_become_thumbnails(run_dir: Path, tmp_path: Path) -> None:
+    folder = run_dir / "stages" / "01-evaluate" / "shards"
+    first = next(iter(store.read_shards(folder)))
+    noise = np.random.default_rng(0).integers(0, 256, (512, 768, 3), dtype=np.uint8)
+    store.write_shard(store.shard_path(tmp_path, 0), [replace(first, image=encode_png(noise))])
+    (card,) = gallery.build({"before": tmp_path}).cards
+    assert card["before"]["image"].startswith("data:image/jpeg;base64,") and len(card["before"]["image"]) < 60_000
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.02, 0.31), (1e-5, 40.0), (0.5, 0.5), (1.0, 1.2)])
+def test_log_axes_hold_their_data(low: float, high: float) -> None:
+    axis = charts.log_axis(low, high)
+    assert axis.low <= low and axis.high >= high and axis.low < axis.high
+    assert all(0 <= axis.share(value) <= 1 for value in (low, high))
+
+
+class _Links(HTMLParser):
+    """Everything in the markup that a browser could fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = ("src", "href", "srcset", "action", "poster", "data", "xlink:href")
+        self.found += [value or "" for name, value in attrs if name in names]
+
+
+def _spoil_first_shard(run_dir: Path) -> None:
+    path = store.shard_path(run_dir / "stages" / "13-evaluate" / "shards", 0)
+    rows = store.read_shard(path)
+    place = next(i for i, row in enumerate(rows) if row.item.task == "mapping")
+    rows[place] = replace(rows[place], item=replace(rows[place].item, prompt=HOSTILE), thought=HOSTILE)
+    # The card's prompt comes from the first evaluation, its thought from each.
+    first = store.shard_path(run_dir / "stages" / "01-evaluate" / "shards", 0)
+    others = [replace(row, item=rows[i].item) for i, row in enumerate(store.read_shard(first))]
+    for shard, content in ((path, rows), (first, others)):
+        shard.unlink()
+        store.write_shard(shard, content)
+
+
+def _browse(page: Path, tmp_path: Path) -> tuple[str, str]:
+    """The document after its script ran, and what the browser logged."""
+    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    flags += " --disable-component-update --disable-sync --enable-logging=stderr --virtual-time-budget=3000 --dump-dom"
+    command = [str(CHROMIUM), *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr

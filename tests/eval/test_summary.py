@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from eval import store, summary
+from eval.benchmarks import unisandbox
+from uni_train.errors import UserError
+
+ROUND_KEYS = ("task", "level", "sampled", "kept", "precision", "recall", "updates", "seconds")
+
+
+def test_the_contract(finished_run: Path) -> None:
+    raw = json.loads((finished_run / "summary.json").read_text())
+    assert list(raw)[:7] == ["recipe", "model", "seed", "wall_seconds", "peak_rss_bytes", "scores", "rounds"]
+    assert set(raw["scores"]) == {"before", "after"}
+    for scores in raw["scores"].values():
+        assert tuple(scores) == unisandbox.SETTINGS
+        for by_set in scores.values():
+            assert tuple(by_set) == unisandbox.SETS
+            for estimate in by_set.values():
+                assert list(estimate) == ["value", "n", "low", "high"]
+                assert 0 <= estimate["low"] <= estimate["value"] <= estimate["high"] <= 1 and estimate["n"] == 6
+    for entry in raw["rounds"]:
+        assert tuple(entry)[:8] == ROUND_KEYS
+        assert 0 <= entry["precision"] <= 1 and 0 <= entry["recall"] <= 1
+
+
+def test_scores_are_those_of_the_shards(finished_run: Path) -> None:
+    stored = store.read_shards(finished_run / "stages" / "01-evaluate" / "shards", images=False)
+    scores = unisandbox.score(stored)
+    assert summary.read(finished_run)["scores"]["before"]["cot"]["mapping2"] == scores["cot"]["mapping2"].to_dict()
+
+
+def test_the_last_round_is_after_unless_there_is_an_after(finished_run: Path) -> None:
+    stages = finished_run / "stages"
+    before = list(store.read_shards(stages / "01-evaluate" / "shards", images=False))
+    after = list(store.read_shards(stages / "13-evaluate" / "shards", images=False))
+    common = {"recipe": "r", "model": "nano", "seed": 0, "wall_seconds": 1.0, "peak_rss_bytes": 1}
+    by_round = summary.build(**common, evaluations={"before": before, "round2": after, "round1": before})
+    by_name = summary.build(**common, evaluations={"before": before, "after": after})
+    assert by_round["scores"] == by_name["scores"]
+    assert [row.name for row in summary.rows(by_round, "mapping")] == ["nano", "after round 1", "after round 2"]
+    assert [row.name for row in summary.rows(by_name, "mapping")] == ["nano", "after"]
+    alone = summary.build(**common, evaluations={"before": before})
+    assert alone["scores"]["after"] == {} and len(summary.rows(alone, "maths")) == 1
+    with pytest.raises(ValueError, match="before, round1"):
+        summary.build(**common, evaluations={"before": before, "middle": after})
+
+
+def test_console_tables_show_every_number(finished_run: Path) -> None:
+    found = summary.read(finished_run)
+    console = Console(width=80, record=True, file=io.StringIO())
+    for table in summary.console_tables(found):
+        console.print(table)
+    text = console.export_text()
+    assert "Table 3" in text and "Table 2" in text and "round 3" in text and "Precision" in text
+    best = found["scores"]["after"]["normal"]["mapping1"]
+    assert f"{best['value']:.2f}" in text and f"{best['low']:.2f}-{best['high']:.2f}".replace("0.", ".") in text
+    assert "…" not in text
+
+
+def test_a_filter_that_kept_nothing() -> None:
+    nothing = unisandbox.filter_reliability([False, False], [True, False])
+    entry = summary.Round("maths", "1+2+3", 2, 0, 0, 0.0, nothing).to_dict()
+    assert (entry["precision"], entry["recall"]) == (None, 0.0)
+    json.dumps(entry, allow_nan=False)
+
+
+def test_bad_summaries_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"summary\.json: there is no summary yet"):
+        summary.read(tmp_path)
+    (tmp_path / "summary.json").write_text('{"recipe": ')
+    with pytest.raises(UserError, match="cannot be read"):
+        summary.read(tmp_path)
+    (tmp_path / "summary.json").write_text('{"recipe": "r"}')
+    with pytest.raises(UserError, match="lacks model, seed"):
+        summary.read(tmp_path)

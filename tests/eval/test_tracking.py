@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from eval import summary, tracking
+from uni_train.errors import UserError
+
+
+@pytest.mark.slow
+def test_the_same_numbers_reach_the_logger(run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    settings = wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True)
+    with wandb.init(project="test", mode="offline", dir=tmp_path, settings=settings) as run:
+        tracking.log_run(run, run_dir, n_images=5)
+        logged = dict(run.summary)
+    found = summary.read(run_dir)
+    best = found["scores"]["after"]["normal"]["mapping1"]
+    assert [logged[f"scores/after/normal/mapping1{part}"] for part in ("", "/low", "/high", "/n")] == [
+        best["value"], best["low"], best["high"], best["n"],
+    ]  # fmt: skip
+    assert logged["wall_seconds"] == found["wall_seconds"]
+    assert logged["tables/mapping"]["nrows"] == 4 and logged["tables/rounds"]["nrows"] == 3
+    assert len(list(Path(tmp_path).glob("wandb/offline-run-*/files/media/images/gallery/*.png"))) >= 8
+
+
+def test_without_wandb_the_error_names_the_extra(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError, match=r"uni-train\[wandb\]"):
+        tracking.log_run(None, run_dir)  # type: ignore[arg-type]
