@@ -47,7 +47,7 @@ class MappingRow:
 def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, object) of every line that is not blank."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise DataError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8") from error

@@ -154,6 +154,10 @@ _PHRASES = [
     (_THEN + r"(?:multiply\s+(?:it\s+|that\s+)?by|multiplied\s+by|times)", "THEN*"),
     (_THEN + r"(?:divide\s+(?:it\s+|that\s+)?by|divided\s+by)", "THEN/"),
     (_THEN + r"(?:square\s+(?:it|that)|squared)", "THENSQUARED"),
+    (r",\s*(?:and\s+)?plus", "THEN+"),
+    (r",\s*(?:and\s+)?minus", "THEN-"),
+    (r",\s*(?:and\s+)?(?:times|multiplied\s+by)", "THEN*"),
+    (r",\s*(?:and\s+)?divided\s+by", "THEN/"),
     (r"(?:the\s+)?square\s+root\s+of", "ROOT"),
     (r"(?:the\s+)?cube\s+root\s+of", "CUBEROOT"),
     (r"(?:the\s+)?square\s+of", "SQUAREOF"),
@@ -259,6 +263,10 @@ def _tokens(text: str, variables: dict[str, Exact]) -> list[str | Exact]:
         if (phrase := _PHRASE.match(rest)) and phrase.end():
             found.append(_PHRASES[int(str(phrase.lastgroup)[1:])][1])
             position += phrase.end()
+            continue
+        if root := re.match(r"sqrt(?=\s*\()", rest):
+            found.append("√")
+            position += root.end()
             continue
         word = re.match(r"[A-Za-z]+(?:-[A-Za-z]+)?", rest)
         if word is None:
@@ -467,12 +475,16 @@ def read_expression(text: str, variables: dict[str, Exact] | None = None) -> lis
     nodes = _Reader(tokens).whole(0, len(tokens))
     if not nodes:
         raise UnreadableError(f'"{text}" is not a complete expression')
-    found = []
+    found: list[Reading] = []
     for node in nodes:
         try:
             found.append(Reading(node.text(), node.value()))
         except UndefinedError as error:
             found.append(Reading(node.text(), None, str(error)))
+        except UnreadableError as error:
+            if not found:
+                raise
+            found.append(Reading(node.text(), None, str(error)))  # a far-fetched reading must not hide the plain one
     return found
 
 
@@ -480,7 +492,7 @@ def read_expression(text: str, variables: dict[str, Exact] | None = None) -> lis
 
 _VERB = (
     r"(?:please\s+)?(?:generate|produce|show|create|provide|give|make|draw|paint|display|render|illustrate|depict|"
-    r"compute|sketch)(?:\s+(?:me|us))?(?:\s+(?:a|an|one)\s+(?:picture|image|drawing)\s+(?:of|with|showing))?"
+    r"compute|sketch)(?:\s+(?:me|us))?(?:\s+(?:a|an|one)\s+(?:picture|image|drawing|scene)\s+(?:of|with|showing))?"
 )
 _OBJECT = r"(?P<object>[a-z][a-z' -]*?)"
 _AMOUNT = r"(?:number|quantity|amount|count)"
@@ -495,6 +507,8 @@ _FRAMES = [
         rf"(?:exactly\s+|just\s+)?as\s+many\s+{_OBJECT}\s+as\s+(?P<expression>.+)",
         rf"{_VERB}\s+(?:an?\s+|the\s+)?(?:same\s+|equivalent\s+|exact\s+|equal\s+)?{_AMOUNT}\s+of\s+(?:the\s+)?{_OBJECT}\s+"
         r"(?P<expression>(?:as|equal\s+to|equals|equivalent\s+to|matching|that|which|given)\s+.+)",
+        rf"{_VERB}\s+{_OBJECT}\s*,?\s+equal\s+in\s+number\s+to\s+(?P<expression>.+)",
+        rf"{_VERB}\s+(?:exactly\s+|just\s+)?(?P<expression>(?:\d|[(√]).*[\d)²³])\s+{_OBJECT}",
         rf"{_VERB}\s+(?P<expression>the\s+(?:outcome|result|value|number)\s+(?:of|equal\s+to)\s+.+)",
     )
 ]
@@ -524,7 +538,7 @@ class MathsQuestion:
 def read_maths(question: str) -> MathsQuestion:
     """A maths question taken apart. UnreadableError when no known frame or expression fits."""
     text = re.sub(r"\s+", " ", question).strip()
-    text = re.sub(r"\s*[.!]$", "", text).strip()
+    text = re.sub(r"\s*(?:\.|(?<=[A-Za-z])!|=(?:\s*\?)?)$", "", text).strip()
     for frame in _FRAMES:
         match = frame.fullmatch(text)
         if match is None:

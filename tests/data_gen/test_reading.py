@@ -20,6 +20,7 @@ from data_gen.reading import read_maths as read
         ("the remainder of 7 divided by 4", 3), ("the remainder when 17 is divided by 6", 5), ("the sum of 2 and 3", 5),
         ("the difference between 9 and the product of 2 and 3", 3), ("the quotient of 8 and 4", 2), ("half of 8", 4),
         ("twice 3", 6), ("the cube root of 27", 3), ("3 to the power of 2", 9), ("6 over 2", 3),
+        ("the sum of 2 and 3, minus 1", 4), ("sqrt(16) - 1", 3),
     ],
 )  # fmt: skip
 def test_an_expression_with_one_meaning(text, value):
@@ -89,6 +90,7 @@ def test_a_root_squares_to_what_it_is_the_root_of(value):
         ("Create the same quantity of jugs as 11 / 4 equals then rounded down.", "jugs", 2),
         ("Work out 3 + 2 and draw that many hens.", "hens", 5),
         ("How many is 3 + 2? Draw that many hens.", "hens", 5),
+        ("Draw (2 + 1) * 2 hens.", "hens", 6),
         ("Show the outcome of 2 * 3.", None, 6),
     ],
 )
