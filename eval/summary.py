@@ -211,7 +211,7 @@ def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
         table.add_column("Change", justify="right", no_wrap=True)
         for row in body:
             change = "" if row.delta is None else f"{round(row.delta, 2) + 0.0:+.2f}"
-            table.add_row(row.name, *map(_cell, (*row.normal, *row.cot, row.average)), change)
+            table.add_row(row.name.removeprefix("after "), *map(_cell, (*row.normal, *row.cot, row.average)), change)
         yield table
     if summary["rounds"]:
         yield _rounds_table(summary["rounds"])
@@ -254,8 +254,14 @@ def _cell(estimate: Estimate | None, digits: int = 2) -> str:
     if estimate is None or estimate.value is None:
         return "-"
     # Without brackets, which rich would read as markup.
-    low, high = (f"{end:.{digits}f}".removeprefix("0") for end in (estimate.low, estimate.high))
+    low, high = (_short(end, digits) for end in (estimate.low, estimate.high))
     return f"{estimate.value:.{digits}f}\n{low}-{high}"
+
+
+def _short(value: float, digits: int) -> str:
+    """.25 and 1.0, so that eight columns of intervals fit beside each other."""
+    text = f"{value:.{digits}f}"
+    return text[1:] if text.startswith("0") else text[: digits + 1]
 
 
 def _estimate(raw: Mapping[str, Any] | None) -> Estimate | None:

@@ -58,15 +58,16 @@ def build(shards: Mapping[str, Path], budget: int = IMAGE_BUDGET) -> Gallery:
 
 
 def evaluations(run_dir: Path) -> dict[str, Path]:
-    """What a run has evaluated: "before" and, where it trained, "after" -> folder of shards.
+    """What a run has evaluated: "before" and, where it can be compared, "after" -> folder of shards.
 
-    "after" is the stage so labelled, or else the highest round. Raises UserError for a manifest that cannot be read.
+    "after" is the stage so labelled, or else the highest round; if it is all there is (pretraining), it is "before".
+    Raises UserError for a manifest that cannot be read.
     """
     found: dict[str, Path] = {}
     for path in sorted((Path(run_dir) / "stages").glob("*/manifest.json")):
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
-            label = manifest["result"].get("label") if manifest["stage"] == "evaluate" else None
+            label = manifest["result"].get("label") if manifest["stage"].startswith("evaluate") else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path}: not a manifest ({error!r})", "Delete its folder to redo this stage.") from error
         if isinstance(label, str):
@@ -74,6 +75,8 @@ def evaluations(run_dir: Path) -> dict[str, Path]:
     rounds = [int(label.removeprefix("round")) for label in found if label.removeprefix("round").isdigit()]
     if "after" not in found and rounds:
         found["after"] = found[f"round{max(rounds)}"]
+    if "before" not in found and "after" in found:
+        return {"before": found["after"]}
     return {label: found[label] for label in ("before", "after") if label in found}
 
 

@@ -54,12 +54,14 @@ def write_report(run_dir: Path) -> Path:
 
     - `summary.json` (required), as `eval.summary.build` makes it. Only the seven keys of its contract must be there;
       what else is missing is left out of the page.
-    - `stages/<NN>-<name>/manifest.json` with `stage == "evaluate"` and `result.label` one of "before", "round1",
-      "round2", ..., "after", and beside it `shards/<NNNNN>.parquet` (`eval.store`). The gallery shows "before" beside
-      "after", or beside the highest round where no stage is labelled "after". Without such stages there is none.
-    - `stages/<NN>-<name>/metrics.jsonl` (any stage): one JSON object a logged step, with `step` and any of `loss`,
+    - `stages/<NN>-<stage>/manifest.json` whose `stage` begins with "evaluate" and whose `result.label` is one of
+      "before", "round1", "round2", ..., "after"; beside it `shards/<NNNNN>.parquet` (`eval.store`). The gallery shows
+      "before" beside "after", or beside the highest round where no stage is labelled "after", or what there is of
+      them alone. Without such stages there is none.
+    - `stages/<NN>-<stage>/metrics.jsonl` (any stage): one JSON object a logged step, with `step` and any of `loss`,
       `mse`, `ce`, `lr`. Steps may repeat after a resume (the last counts), values may be null, and a last line that
-      was cut short is ignored. Stages named "finetune" are shown as rounds.
+      was cut short is ignored. The curves are labelled with the
+      stage, "finetune-" left out.
     - `run.json` (optional), as `uni_train.run_folder` writes it: its last start gives command, git state and versions;
       `config.yaml` (optional) is shown as it is.
 
@@ -79,7 +81,7 @@ def write_report(run_dir: Path) -> Path:
         "rounds": _rounds(summary),
         "outcomes": _outcomes(summary),
         "accuracy_charts": list(_accuracy_charts(summary)),
-        "loss_charts": list(_loss_charts(_curves(run_dir), len(summary["rounds"]))),
+        "loss_charts": list(_loss_charts(_curves(run_dir))),
         "gallery": cards,
         "sets": [name for name in gallery.SETS if any(card["set"] == name for card in cards.cards)],
         "setting_names": _SETTING_NAMES,
@@ -308,19 +310,16 @@ def _accuracy_charts(summary: Mapping[str, Any]) -> Iterator[charts.Chart]:
                 yield charts.chart(title, f"Accuracy by round: {told}.", series, x, y, reference=guess)
 
 
-def _loss_charts(curves: Sequence[Curve], rounds: int) -> Iterator[charts.Chart]:
+def _loss_charts(curves: Sequence[Curve]) -> Iterator[charts.Chart]:
     """One chart a metric, the stages one after the other on one axis of updates."""
     trained = [curve for curve in curves if any(curve.values.values())]
-    finetunes = sum(curve.stage == "finetune" for curve in trained)
     for name, title in _CURVES:
         dividers: list[tuple[float, str]] = []
         raw: list[list[tuple[float, float]]] = []
-        offset, number = 0.0, 0
+        offset = 0.0
         for curve in trained:
-            number += curve.stage == "finetune"
+            dividers.append((offset, curve.stage.removeprefix("finetune-")))
             values = curve.values[name]
-            label = f"round {number}" if curve.stage == "finetune" and finetunes == rounds else curve.stage
-            dividers.append((offset, label))
             if values:
                 raw.append([(offset + step, value) for step, value in values])
             offset += max(step for series in curve.values.values() for step, _ in series[-1:]) + 1

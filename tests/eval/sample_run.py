@@ -71,13 +71,19 @@ def make_run(run_dir: Path, n_prompts: int = 100, n_pairs: int = 100, seed: int 
         number += 1
         if label != "before":
             number += 3
-            _write_metrics(run_dir / "stages" / f"{number - 1:02d}-finetune", number)
-        stage = run_dir / "stages" / f"{number:02d}-evaluate"
+            _write_metrics(run_dir / "stages" / f"{number - 1:02d}-finetune-mapping{LABELS.index(label)}", number)
+        stage = run_dir / "stages" / f"{number:02d}-evaluate-{label}"
         evaluations[label] = [answer(item, label, setting, seed) for setting in unisandbox.SETTINGS for item in items]
         size = 256
         for index, start in enumerate(range(0, len(evaluations[label]), size)):
             store.write_shard(store.shard_path(stage / "shards", index), evaluations[label][start : start + size])
-        manifest = {"stage": "evaluate", "status": "done", "seconds": 12.5, "outputs": [], "result": {"label": label}}
+        manifest = {
+            "stage": f"evaluate-{label}",
+            "status": "done",
+            "seconds": 12.5,
+            "outputs": [],
+            "result": {"label": label},
+        }
         (stage / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     rounds = [_round(level, seed) for level in unisandbox.LEVELS]
     built = summary.build(

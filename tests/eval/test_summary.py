@@ -31,15 +31,15 @@ def test_the_contract(finished_run: Path) -> None:
 
 
 def test_scores_are_those_of_the_shards(finished_run: Path) -> None:
-    stored = store.read_shards(finished_run / "stages" / "01-evaluate" / "shards", images=False)
+    stored = store.read_shards(finished_run / "stages" / "01-evaluate-before" / "shards", images=False)
     scores = unisandbox.score(stored)
     assert summary.read(finished_run)["scores"]["before"]["cot"]["mapping2"] == scores["cot"]["mapping2"].to_dict()
 
 
 def test_the_last_round_is_after_unless_there_is_an_after(finished_run: Path) -> None:
     stages = finished_run / "stages"
-    before = list(store.read_shards(stages / "01-evaluate" / "shards", images=False))
-    after = list(store.read_shards(stages / "13-evaluate" / "shards", images=False))
+    before = list(store.read_shards(stages / "01-evaluate-before" / "shards", images=False))
+    after = list(store.read_shards(stages / "13-evaluate-after" / "shards", images=False))
     common = {"recipe": "r", "model": "nano", "seed": 0, "wall_seconds": 1.0, "peak_rss_bytes": 1}
     by_round = summary.build(**common, evaluations={"before": before, "round2": after, "round1": before})
     by_name = summary.build(**common, evaluations={"before": before, "after": after})
@@ -60,7 +60,8 @@ def test_console_tables_show_every_number(finished_run: Path) -> None:
     text = console.export_text()
     assert "Table 3" in text and "Table 2" in text and "round 3" in text and "Precision" in text
     best = found["scores"]["after"]["normal"]["mapping1"]
-    assert f"{best['value']:.2f}" in text and f"{best['low']:.2f}-{best['high']:.2f}".replace("0.", ".") in text
+    low, high = (f"{best[end]:.2f}".removeprefix("0").replace("1.00", "1.0") for end in ("low", "high"))
+    assert f"{best['value']:.2f}" in text and f"{low}-{high}" in text
     assert "…" not in text
 
 

@@ -80,7 +80,7 @@ def test_a_run_that_left_only_its_summary(run_dir: Path) -> None:
 
 
 def test_damaged_inputs_are_named(run_dir: Path) -> None:
-    metrics = run_dir / "stages" / "04-finetune" / "metrics.jsonl"
+    metrics = run_dir / "stages" / "04-finetune-mapping1" / "metrics.jsonl"
     whole = metrics.read_text()
     metrics.write_text(whole + '{"step": 3')  # killed while writing
     write_report(run_dir)
@@ -88,9 +88,9 @@ def test_damaged_inputs_are_named(run_dir: Path) -> None:
     with pytest.raises(UserError, match=r"metrics\.jsonl, line 1"):
         write_report(run_dir)
     metrics.write_text(whole)
-    shard = store.shard_path(run_dir / "stages" / "13-evaluate" / "shards", 0)
+    shard = store.shard_path(run_dir / "stages" / "13-evaluate-after" / "shards", 0)
     shard.write_bytes(shard.read_bytes()[:-9])
-    with pytest.raises(store.DamagedShard, match=r"13-evaluate/shards/00000\.parquet"):
+    with pytest.raises(store.DamagedShard, match=r"13-evaluate-after/shards/00000\.parquet"):
         write_report(run_dir)
 
 
@@ -109,8 +109,16 @@ def test_a_full_gallery_leaves_out_whole_pairs_fairly(finished_run: Path) -> Non
     assert all("before" in card and "after" in card for card in some.cards)
 
 
+def test_a_run_that_was_evaluated_once_shows_that(run_dir: Path) -> None:
+    for stage in ("01-evaluate-before", "05-evaluate-round1"):
+        shutil.rmtree(run_dir / "stages" / stage)
+    after = run_dir / "stages" / "13-evaluate-after"
+    assert gallery.evaluations(run_dir) == {"before": after / "shards"}
+    assert not any("after" in card for card in gallery.build(gallery.evaluations(run_dir)).cards)
+
+
 def test_large_images_become_thumbnails(run_dir: Path, tmp_path: Path) -> None:
-    folder = run_dir / "stages" / "01-evaluate" / "shards"
+    folder = run_dir / "stages" / "01-evaluate-before" / "shards"
     first = next(iter(store.read_shards(folder)))
     noise = np.random.default_rng(0).integers(0, 256, (512, 768, 3), dtype=np.uint8)
     store.write_shard(store.shard_path(tmp_path, 0), [replace(first, image=encode_png(noise))])
@@ -138,12 +146,12 @@ class _Links(HTMLParser):
 
 
 def _spoil_first_shard(run_dir: Path) -> None:
-    path = store.shard_path(run_dir / "stages" / "13-evaluate" / "shards", 0)
+    path = store.shard_path(run_dir / "stages" / "13-evaluate-after" / "shards", 0)
     rows = store.read_shard(path)
     place = next(i for i, row in enumerate(rows) if row.item.task == "mapping")
     rows[place] = replace(rows[place], item=replace(rows[place].item, prompt=HOSTILE), thought=HOSTILE)
     # The card's prompt comes from the first evaluation, its thought from each.
-    first = store.shard_path(run_dir / "stages" / "01-evaluate" / "shards", 0)
+    first = store.shard_path(run_dir / "stages" / "01-evaluate-before" / "shards", 0)
     others = [replace(row, item=rows[i].item) for i, row in enumerate(store.read_shard(first))]
     for shard, content in ((path, rows), (first, others)):
         shard.unlink()
