@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,6 +28,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from uni_train.models.base import Example
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
 from uni_train.training.settings import SupervisedSettings
@@ -36,11 +36,6 @@ from uni_train.training.steps import StepDataset
 from uni_train.training.supervised import SupervisedModule
 
 TOKENS, VOCABULARY = 40, 200
-
-
-@dataclass(frozen=True)
-class Row:
-    seed: int = 0
 
 
 class Block(nn.Module):
@@ -71,7 +66,7 @@ class Transformer(nn.Module):
         self.head, self.velocity = nn.Linear(width, VOCABULARY), nn.Linear(width, 16)
         self.register_buffer("mask", torch.full((TOKENS, TOKENS), -1e4).triu(1), persistent=False)
 
-    def collate(self, examples: Sequence[Row], seed: int) -> tuple[Tensor, Tensor]:
+    def collate(self, examples: Sequence[Example], seed: int) -> tuple[Tensor, Tensor]:
         generator = torch.Generator().manual_seed(seed)
         return (
             torch.randint(VOCABULARY, (len(examples), TOKENS + 1), generator=generator),
@@ -119,7 +114,7 @@ def lightning_steps(model: Transformer, settings: SupervisedSettings) -> list[Mo
     clock = Clock()
     with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stdout(io.StringIO()):
         fit_supervised(
-            model, {"rows": [Row()] * 512}, Constant({"rows": 1}), settings, Path(directory), callbacks=[clock]
+            model, {"rows": [Example("")] * 512}, Constant({"rows": 1}), settings, Path(directory), callbacks=[clock]
         )
     return durations(clock.moments)
 
@@ -127,7 +122,7 @@ def lightning_steps(model: Transformer, settings: SupervisedSettings) -> list[Mo
 def bare_steps(model: Transformer, settings: SupervisedSettings) -> list[Moment]:
     data = StepDataset(
         model.collate,
-        {"rows": [Row()] * 512},
+        {"rows": [Example("")] * 512},
         lambda step: {"rows": 1},
         rows=settings.rows,
         updates=settings.updates,

@@ -191,6 +191,7 @@ def test_divergence_is_an_error_and_no_checkpoint_of_it_is_kept(tmp_path):
     with pytest.raises(UserError, match=r"diverged: the loss of update 1 is nan"):
         train(tmp_path, small(), model=model)
     assert list_checkpoints(tmp_path / "checkpoints") == []
+    assert read_metrics(tmp_path / "metrics.jsonl") == []
 
 
 def test_refusals(tmp_path):

@@ -9,6 +9,7 @@ get them too.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from argparse import Namespace
@@ -124,7 +125,7 @@ class MetricLog(Callback):
         """Read what is pending from the device and log it.
 
         Raises:
-            UserError: the loss is not finite any more.
+            UserError: the loss is not finite any more; the updates before are logged.
         """
         if not self._pending:
             return
@@ -135,6 +136,9 @@ class MetricLog(Callback):
             for (step, lr, _), row in zip(self._pending, values, strict=True)
         ]
         self._pending.clear()
+        bad = next((line for line in lines if not math.isfinite(line["loss"])), None)
+        if bad is not None:
+            lines = lines[: lines.index(bad)]
         now = time.perf_counter()
         passed, self._flushed_at = now - self._flushed_at, now
         speed = {
@@ -148,13 +152,12 @@ class MetricLog(Callback):
                 for line in lines:
                     rates = speed if line is lines[-1] else {}
                     logger.log_metrics({k: v for k, v in line.items() if k != "step"} | rates, step=line["step"])
+        if bad is not None:
+            raise UserError(
+                f"training diverged: the loss of update {bad['step']} is {bad['loss']}",
+                "Lower lr or clip, or raise warmup_updates; the checkpoints before it are intact.",
+            )
         self.latest = {**lines[-1], **speed}
-        for line in lines:
-            if line["loss"] != line["loss"] or abs(line["loss"]) == float("inf"):
-                raise UserError(
-                    f"training diverged: the loss of update {line['step']} is {line['loss']}",
-                    "Lower lr or clip, or raise warmup_updates; the checkpoints before it are intact.",
-                )
 
     def state_dict(self) -> dict[str, Any]:
         return {"seconds": self.seconds + time.perf_counter() - self._resumed_at}

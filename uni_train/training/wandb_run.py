@@ -1,11 +1,16 @@
-"""A Weights & Biases logger that continues one run across resumes and works without a network or a key."""
+"""One Weights & Biases run per run folder: the same across stages and resumes, and fine without a network or a key.
+
+The run's id is kept in `wandb.json` in the folder. Updates that a killed run repeats are logged twice, under the same
+`trainer/global_step`.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +18,7 @@ from uni_train.errors import UserError
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import WandbLogger
+    from wandb.sdk.wandb_run import Run
 
 RUN_FILE = "wandb.json"
 
@@ -25,41 +31,83 @@ def wandb_logger(
     group: str | None = None,
     config: Mapping[str, Any] | None = None,
     offline: bool | None = None,
+    prefix: str = "",
 ) -> WandbLogger:
-    """The logger of the run in `directory`; the run's id is kept in `directory/wandb.json`.
+    """A Lightning logger into the run of `directory`.
 
-    offline: None means offline unless WANDB_API_KEY is set. Updates that a killed run repeats are logged twice, under
-    the same `trainer/global_step`.
+    offline: None means offline unless WANDB_API_KEY is set. prefix: put before each metric's name with a dash, so that
+    several stages of a run keep their curves apart.
 
     Raises:
         UserError: wandb is not installed, or the id file is damaged.
     """
+    run = _begin(directory, project=project, name=name, group=group, config=config, offline=offline)
+    from lightning.pytorch.loggers import WandbLogger
+
+    return WandbLogger(experiment=run, save_dir=str(directory), prefix=prefix)
+
+
+@contextmanager
+def open_run(
+    directory: Path,
+    *,
+    project: str = "uni_train",
+    name: str | None = None,
+    group: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    offline: bool | None = None,
+) -> Iterator[Run]:
+    """The run of `directory`, to log more than Lightning does; finished when the block ends. Arguments and errors as
+    `wandb_logger`."""
+    run = _begin(directory, project=project, name=name, group=group, config=config, offline=offline)
+    try:
+        yield run
+    finally:
+        run.finish()
+
+
+def run_id(directory: Path) -> str:
+    """The id of the W&B run of `directory`, made up and written down the first time.
+
+    Raises:
+        UserError: `wandb.json` is damaged or cannot be written.
+    """
+    path = Path(directory) / RUN_FILE
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["id"])
+    except FileNotFoundError:
+        pass
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} does not hold a run id ({error})", "Delete it; a new W&B run begins.") from error
+    fresh = uuid.uuid4().hex[:8]
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps({"id": fresh}) + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    return fresh
+
+
+def _begin(directory: Path, *, offline: bool | None, config: Mapping[str, Any] | None, **names: str | None) -> Run:
+    """Open the run, or take the one that this process has open already."""
     try:
         import wandb
     except ImportError as error:
         raise UserError("logger=wandb: wandb is not installed", 'pip install "uni-train[wandb]"') from error
-    from lightning.pytorch.loggers import WandbLogger
-
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / RUN_FILE
-    try:
-        run_id = str(json.loads(path.read_text(encoding="utf-8"))["id"])
-    except FileNotFoundError:
-        run_id = uuid.uuid4().hex[:8]
-        temporary = path.with_name(f".{path.name}.new")
-        temporary.write_text(json.dumps({"id": run_id}) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} does not hold a run id ({error})", "Delete it; a new W&B run begins.") from error
-    return WandbLogger(
-        project=project,
-        name=name,
-        group=group,
-        id=run_id,
+    identity = run_id(directory)
+    if wandb.run is not None:
+        if wandb.run.id == identity:
+            return wandb.run
+        wandb.run.finish()
+    offline = not os.environ.get("WANDB_API_KEY") if offline is None else offline
+    return wandb.init(
+        id=identity,
         resume="allow",
-        save_dir=str(directory),
-        offline=not os.environ.get("WANDB_API_KEY") if offline is None else offline,
+        mode="offline" if offline else "online",
+        dir=str(directory),
         config=dict(config or {}),
         settings=wandb.Settings(silent=True, console="off"),
+        **names,  # type: ignore[arg-type]
     )

@@ -1,0 +1,30 @@
+"""One W&B run per folder, offline."""
+
+from __future__ import annotations
+
+import pytest
+
+from uni_train.errors import UserError
+from uni_train.training.wandb_run import RUN_FILE, open_run, run_id, wandb_logger
+
+
+def test_the_id_stays_and_damage_is_reported(tmp_path):
+    assert run_id(tmp_path / "run") == run_id(tmp_path / "run") != run_id(tmp_path / "other")
+    (tmp_path / "run" / RUN_FILE).write_text("{")
+    with pytest.raises(UserError, match=r"wandb\.json does not hold a run id"):
+        run_id(tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_stages_and_resumes_share_one_offline_run(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    logger = wandb_logger(tmp_path, project="test", prefix="finetune")
+    logger.log_metrics({"loss": 1.0}, step=1)
+    assert wandb_logger(tmp_path).experiment is logger.experiment
+    with open_run(tmp_path) as run:
+        assert run.id == run_id(tmp_path) and run.offline
+        assert run.summary["finetune-loss"] == 1.0
+    with open_run(tmp_path) as again:
+        assert again.id == run.id and again is not run
+    assert len(list((tmp_path / "wandb").glob(f"offline-run-*-{run.id}"))) == 2
