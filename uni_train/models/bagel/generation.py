@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -353,7 +354,7 @@ def sample_latents(
     denoiser = Denoiser(model, conditions, grids, guidance or Guidance())
     times = inference_timesteps(num_timesteps, timestep_shift).tolist()
     x = noise_BGC.float()
-    for t, t_next in zip(times[:-1], times[1:], strict=True):
+    for t, t_next in pairwise(times):
         x = euler_step(x, denoiser(x, t), t, t_next)
     return x
 

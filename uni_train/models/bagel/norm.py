@@ -54,10 +54,15 @@ class HeadNormRope(nn.Module):
         return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
 
+def _statistics(x: Tensor) -> torch.dtype:
+    """float32, or float64 for float64."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=_statistics(x))
         scale = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_().to(x.dtype)
         unit = x * scale
         ctx.save_for_backward(unit, scale, weight)
@@ -69,7 +74,7 @@ class _RmsNorm(torch.autograd.Function):
         dim = unit.shape[-1]
         w = weight.to(unit.dtype)
         product = (grad * unit).reshape(-1, dim)
-        grad_weight = product.sum(0, dtype=torch.float32).to(weight.dtype)
+        grad_weight = product.sum(0, dtype=_statistics(product)).to(weight.dtype)
         mean = (product @ w).div_(dim).view(scale.shape)
         return torch.mul(grad, w).addcmul_(unit, mean, value=-1).mul_(scale), grad_weight, None
 
@@ -86,7 +91,7 @@ class _HeadNormRope(torch.autograd.Function):
             x = x.clone()
         cos = cos_BLd.to(dtype).transpose(1, 2).contiguous()[:, None]
         sin = sin_BLd.to(dtype).transpose(1, 2).contiguous()[:, None]
-        scale = (x * x).mean(2, keepdim=True, dtype=torch.float32).add_(eps).rsqrt_().to(dtype)
+        scale = (x * x).mean(2, keepdim=True, dtype=_statistics(x)).add_(eps).rsqrt_().to(dtype)
         unit = x.mul_(scale)
         w = weight.to(dtype)[:, None]
         out = torch.empty_like(unit)
@@ -111,7 +116,7 @@ class _HeadNormRope(torch.autograd.Function):
         torch.mul(b, cos, out=turned[:, :, half:])
         turned[:, :, half:].addcmul_(a, sin, value=-1)
         product = turned * unit
-        grad_weight = product.sum(-1, dtype=torch.float32).reshape(-1, dim).sum(0).to(weight.dtype)
+        grad_weight = product.sum(-1, dtype=_statistics(product)).reshape(-1, dim).sum(0).to(weight.dtype)
         w = weight.to(unit.dtype)[:, None]
         mean = product.mul_(w).mean(2, keepdim=True)
         grad_x = turned.mul_(w).addcmul_(unit, mean, value=-1).mul_(scale)
