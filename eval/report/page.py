@@ -306,7 +306,7 @@ def _accuracy_charts(summary: Mapping[str, Any]) -> Iterator[charts.Chart]:
             if series:
                 told = "; ".join(f"{one.name} from {one.points[0][1]:.2f} to {one.points[-1][1]:.2f}" for one in series)
                 title = f"{'Symbolic mapping' if task == 'mapping' else 'Maths'}, {_SETTING_NAMES[setting]}"
-                guess = (unisandbox.CHANCE[task], "one of two, at random" if task == "mapping" else "guessed count")
+                guess = (unisandbox.CHANCE[task], "one of two" if task == "mapping" else "guessed count")
                 yield charts.chart(title, f"Accuracy by round: {told}.", series, x, y, reference=guess)
 
 
