@@ -87,6 +87,7 @@ class ArchitectureConfig:
     latent_downsample: int = count(8)  # pixels a side of one VAE latent
     latent_channels: int = count(16)
     latent_patch: int = count(1)  # latents a side of one token
+    rope_theta: float = positive(1e6)
     vit_patch: int = count(14)
     vit_hidden_size: int = count(1152)
     vit_intermediate_size: int = count(4304)
@@ -250,6 +251,7 @@ class StarsConfig(RunConfig):
     candidates: int = count(1)  # pictures drawn a prompt, before the filter
     temperature: float | None = ranged(None, low=0.0)  # of thoughts while sampling; null = model.sampling.temperature
     filter: Literal["self", "judge", "verifier", "none"] = "self"
+    judge: str | None = None  # filter=judge: whose understanding, 'shipped' or a folder of weights
     teacher: Literal["base", "current"] = "base"  # who samples the later rounds
     trained: Literal["all", "moe_gen"] = "all"
     timestep_shift: float = positive(1.0)  # of the noise levels in training
@@ -264,12 +266,13 @@ class MixtureConfig:
     """Rows of each kind in one update. There is no kind (reasoning prompt -> image without a thought): that is
     what STARS is to teach."""
 
-    text_to_image: int = count()
-    cot_image: int = count()
-    cot_text: int = count()
-    caption: int = count()
-    verify: int = count()
-    direct_answer: float = share(0.3)  # of the maths rows in cot_text: answered without a thought
+    text_to_image: int = ranged(low=0)
+    cot_image: int = ranged(low=0)
+    cot_text: int = ranged(low=0)
+    direct_answer: int = ranged(low=0)  # a reasoning prompt answered in words at once
+    explain: int = ranged(low=0)  # many look-ups in one row
+    caption: int = ranged(low=0)
+    verify: int = ranged(low=0)
     noise_draws: int = count(1)  # for each row with a target image
 
 

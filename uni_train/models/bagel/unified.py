@@ -1,0 +1,314 @@
+"""BAGEL as a UnifiedModel: requests and examples in, segments to the decoder, texts and pictures out.
+
+How a conversation is laid out (official): [image] [system prompt] [prompt] [thought] [target]. Think mode puts a system
+prompt before the prompt, and the thought between prompt and image; Normal has neither. A target may be noised several
+times after one text (`Example.noise_draws`), because noised images see the text but not each other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from data_gen.seeds import derive_seed
+from uni_train.flow.guidance import Guidance
+from uni_train.models.bagel.bagel import Bagel
+from uni_train.models.bagel.generation import Conditions, generate_text, guidance_contexts, prefill, sample_latents
+from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, VaeImage, VitImage, encode, pack
+from uni_train.models.bagel.positions import patchify, unpatchify
+from uni_train.models.base import Example, Request, SupervisedLoss, UnifiedModel
+
+_BUCKET = 20  # rows whose texts differ by fewer tokens are computed together
+_SMALL_BUCKET = 24  # rows; fewer join the next longer bucket
+_CACHED_TEXTS = 50_000
+
+
+class Tokenizer(Protocol):
+    def encode(self, text: str) -> list[int]: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+class Vae(Protocol):
+    downsample: int
+
+    def encode(self, images: Tensor, noise: Tensor | None = None) -> Tensor: ...
+    def decode(self, latents: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """The fixed sentences of a checkpoint.
+
+    think_system: the system prompt of think mode. verification: how to ask whether a picture answers "{question}";
+    None: with the paper's own words.
+    """
+
+    think_system: str
+    verification: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """steps: Euler steps. max_think_tokens: of a thought or answer. temperature: 0 is greedy."""
+
+    steps: int
+    timestep_shift: float
+    guidance: Guidance
+    max_think_tokens: int
+    temperature: float = 0.0
+
+
+class BagelUnified(UnifiedModel):
+    """A BAGEL with its VAE and tokenizer.
+
+    Args:
+        image_size: height and width in pixels of the pictures it draws.
+        noise_levels: how training draws t before the shift: "logit_normal" (BAGEL) or "uniform".
+
+    Attributes:
+        text_dropout: share of the training examples with a target that lose their text (for guidance).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        bagel: Bagel,
+        vae: nn.Module,
+        tokenizer: Tokenizer,
+        speech: Speech,
+        sampling: Sampling,
+        image_size: int,
+        noise_levels: Literal["uniform", "logit_normal"] = "logit_normal",
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.bagel = bagel
+        self.vae = vae.requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.speech = speech
+        self.sampling = sampling
+        self.image_size = image_size
+        self.noise_levels = noise_levels
+        self.text_dropout = 0.0
+        self._texts: dict[tuple[object, ...], Encoded] = {}
+
+    def prepare_training(self, *, timestep_shift: float, text_dropout: float) -> None:
+        self.bagel.config = replace(self.bagel.config, timestep_shift=timestep_shift)
+        self.text_dropout = text_dropout
+
+    # --- training ----------------------------------------------------------------------------------------------
+
+    def collate(self, examples: Sequence[Example], seed: int) -> list[PackedBatch]:
+        """Examples to a few packed batches, each of rows of like length. All draws come from `Example.seed`."""
+        targets = [i for i, example in enumerate(examples) if example.target is not None]
+        generators = [np.random.default_rng(example.seed) for example in examples]
+        clean = self._latents([examples[i] for i in targets], [generators[i] for i in targets])
+        latents = dict(zip(targets, clean, strict=True))
+        buckets: dict[tuple[int, int, int], list[tuple[Encoded, np.ndarray | None]]] = defaultdict(list)
+        for i, (example, generator) in enumerate(zip(examples, generators, strict=True)):
+            row = self._encoded(example, generator)
+            noise = None
+            if example.target is not None:
+                draws = example.noise_draws
+                row = replace(row, latents=(latents[i],) * draws).with_noise_levels(self._levels(draws, generator))
+                noise = generator.standard_normal((draws * len(latents[i]), latents[i].shape[1]), np.float32)
+            buckets[(row.gen.shape[1], len(row.vit_lengths), row.und.shape[1] // _BUCKET)].append((row, noise))
+        return [self._pack(rows) for rows in _merged(buckets)]
+
+    def supervised_loss(self, batch: Sequence[PackedBatch]) -> SupervisedLoss:
+        """Cross-entropy and velocity error (BAGEL's two objectives), summed over the packed batches."""
+        zero = torch.zeros((), device=self.device)
+        ce, mse, text, latent = zero, zero, 0, 0
+        for part in batch:
+            out = self.bagel(part)
+            ce, text = ce + out.ce.sum(), text + len(out.ce)
+            mse, latent = mse + out.mse.sum(), latent + len(out.mse)
+        return SupervisedLoss(ce, zero + text, mse, zero + latent)
+
+    def token_counts(self, batch: Sequence[PackedBatch]) -> tuple[int, int]:
+        """Supervised text tokens and noised latent tokens."""
+        return sum(len(part.ce_index) for part in batch), sum(len(part.mse_index) for part in batch)
+
+    def _pack(self, rows: Sequence[tuple[Encoded, np.ndarray | None]]) -> PackedBatch:
+        batch = pack([[row] for row, _ in rows], self.bagel.config)
+        if batch.clean_BGC.shape[1]:
+            noise = np.zeros(batch.clean_BGC.shape, np.float32)
+            for i, (_, drawn) in enumerate(rows):
+                if drawn is not None:
+                    noise[i, : len(drawn)] = drawn
+            batch.noise_BGC = torch.from_numpy(noise)
+        return batch
+
+    def _levels(self, draws: int, generator: np.random.Generator) -> np.ndarray:
+        """Pre-sigmoid noise levels; the sigmoid of a logistic draw is uniform."""
+        if self.noise_levels == "logit_normal":
+            return generator.standard_normal(draws, np.float32)
+        return generator.logistic(size=draws).astype(np.float32)
+
+    @torch.no_grad()
+    def _latents(self, examples: Sequence[Example], generators: Sequence[np.random.Generator]) -> list[np.ndarray]:
+        """Clean latent tokens [h*w, C] of every target, sampled from the VAE's posterior."""
+        if not examples:
+            return []
+        images = _pixels([example.target for example in examples if example.target is not None]).to(self.device)
+        side = images.shape[-1] // int(self.vae.downsample)  # type: ignore[arg-type]
+        channels = self.bagel.config.latent_channels
+        noise = np.stack([g.standard_normal((channels, side, side), np.float32) for g in generators])
+        latents = self.vae.encode(images, torch.from_numpy(noise).to(self.device)).float()  # type: ignore[operator]
+        return [self._tokens(latent) for latent in latents]
+
+    def _tokens(self, latent_CHW: Tensor) -> np.ndarray:
+        return patchify(latent_CHW, self.bagel.config.latent_patch_size).cpu().numpy()
+
+    def _encoded(self, example: Example, generator: np.random.Generator) -> Encoded:
+        """The example's text layout, cached; images are put in afterwards."""
+        dropped = self.text_dropout > 0 and generator.random() < self.text_dropout
+        prompt, thought = ("", None) if dropped and example.target is not None else (example.prompt, example.thought)
+        draws = example.noise_draws if example.target is not None else 0
+        key = (prompt, thought, example.answer, example.learn_thought, draws, len(example.images))
+        found = self._texts.get(key)
+        if found is None:
+            segments = self._segments(prompt, thought, len(example.images), example.learn_thought)
+            if example.answer is not None:
+                segments.append(Text(self.tokenizer.encode(example.answer), loss=True))
+            segments += [VaeImage(self._latent_grid, noised=True)] * draws
+            found = encode(segments, self.bagel.config)
+            if len(self._texts) < _CACHED_TEXTS:
+                self._texts[key] = found
+        if example.images:
+            found = replace(found, vit_patches=tuple(self._patches(image) for image in example.images))
+        return found
+
+    def _segments(self, prompt: str, thought: str | None, images: int, learn_thought: bool) -> list[Segment]:
+        segments: list[Segment] = [VitImage(self._vit_grid)] * images
+        if thought is not None:
+            segments.append(Text(self.tokenizer.encode(self.speech.think_system)))
+        segments.append(Text(self.tokenizer.encode(prompt)))
+        if thought is not None:
+            segments.append(Text(self.tokenizer.encode(thought), loss=learn_thought))
+        return segments
+
+    # --- inference ---------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def think(self, requests: Sequence[Request], temperature: float | None = None) -> list[str]:
+        """The text after [system prompt] [prompt]; images, if any, come first."""
+        return self._write(
+            requests,
+            [self._context(request, [Text(self.tokenizer.encode(self.speech.think_system))]) for request in requests],
+            temperature,
+        )
+
+    @torch.inference_mode()
+    def answer(self, requests: Sequence[Request]) -> list[str]:
+        """The text after [images] [prompt]."""
+        return self._write(requests, [self._context(request) for request in requests])
+
+    @torch.inference_mode()
+    def draw(self, requests: Sequence[Request]) -> list[np.ndarray]:
+        """Pictures by Euler's method from each request's own noise."""
+        sampling, tokenizer = self.sampling, self.tokenizer
+        contexts = []
+        for request in requests:
+            system = [] if request.thought is None else [Text(tokenizer.encode(self.speech.think_system))]
+            thought = [] if request.thought is None else [Text(tokenizer.encode(request.thought))]
+            contexts.append(guidance_contexts(self._inputs(request), system, thought))
+        guided = sampling.guidance.text_scale > 1
+        conditions = Conditions(
+            prefill(self.bagel, [full for full, _, _ in contexts]),
+            prefill(self.bagel, [no_text for _, no_text, _ in contexts]) if guided else None,
+            prefill(self.bagel, [no_images for *_, no_images in contexts]) if guided else None,
+        )
+        height, width = self._latent_grid
+        size = (height * width, self.bagel.config.latent_dim)
+        noise = torch.stack([torch.randn(size, generator=self._generator(r, "draw")) for r in requests])
+        latents = sample_latents(
+            self.bagel,
+            conditions,
+            noise.to(self.device),
+            [self._latent_grid] * len(requests),
+            num_timesteps=sampling.steps + 1,
+            timestep_shift=sampling.timestep_shift,
+            guidance=sampling.guidance,
+        )
+        grids = [unpatchify(latent, self._latent_grid, self.bagel.config.latent_patch_size) for latent in latents]
+        images = self.vae.decode(torch.stack(grids).to(next(self.vae.parameters()).dtype))  # type: ignore[operator]
+        pixels = (images.float() * 0.5 + 0.5).clamp(0, 1) * 255
+        return list(pixels.to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy())
+
+    def verification_prompt(self, question: str) -> str | None:
+        template = self.speech.verification
+        return None if template is None else template.replace("{question}", question)
+
+    def describe(self) -> dict[str, Any]:
+        return {"bagel": self.bagel.config.to_dict(), "image_size": self.image_size}
+
+    def _write(
+        self, requests: Sequence[Request], contexts: Sequence[Sequence[Segment]], temperature: float | None = None
+    ) -> list[str]:
+        temperature = self.sampling.temperature if temperature is None else temperature
+        generators = [self._generator(r, "write") for r in requests] if temperature > 0 else None
+        ids, _ = generate_text(
+            self.bagel,
+            prefill(self.bagel, contexts),
+            self.sampling.max_think_tokens,
+            temperature=temperature,
+            generators=generators,
+            close=False,
+        )
+        return [self.tokenizer.decode(row) for row in ids]
+
+    def _context(self, request: Request, system: Sequence[Segment] = ()) -> list[Segment]:
+        inputs = self._inputs(request)
+        return [*inputs[:-1], *system, inputs[-1]]
+
+    def _inputs(self, request: Request) -> list[Segment]:
+        """Images, then the prompt, as segments."""
+        images: list[Segment] = [VitImage(self._vit_grid, self._patches(image)) for image in request.images]
+        return [*images, Text(self.tokenizer.encode(request.prompt))]
+
+    def _generator(self, request: Request, use: str) -> torch.Generator:
+        return torch.Generator().manual_seed(derive_seed(request.seed, use))
+
+    # --- layout ------------------------------------------------------------------------------------------------
+
+    @property
+    def _latent_grid(self) -> tuple[int, int]:
+        side = self.image_size // (int(self.vae.downsample) * self.bagel.config.latent_patch_size)  # type: ignore[arg-type]
+        return side, side
+
+    @property
+    def _vit_grid(self) -> tuple[int, int]:
+        assert self.bagel.config.vit is not None
+        side = self.image_size // self.bagel.config.vit.patch_size
+        return side, side
+
+    def _patches(self, image: np.ndarray) -> np.ndarray:
+        assert self.bagel.config.vit is not None
+        return patchify(_pixels([image])[0], self.bagel.config.vit.patch_size).numpy()
+
+
+def _pixels(images: Sequence[np.ndarray]) -> Tensor:
+    """uint8 [H, W, 3] each -> float32 [B, 3, H, W] in [-1, 1]."""
+    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() / 127.5 - 1
+
+
+def _merged(
+    buckets: dict[tuple[int, int, int], list[tuple[Encoded, np.ndarray | None]]],
+) -> list[list[tuple[Encoded, np.ndarray | None]]]:
+    """Buckets from the shortest rows to the longest; a small one joins the next of its kind."""
+    merged: list[list[tuple[Encoded, np.ndarray | None]]] = []
+    kinds: list[tuple[int, int]] = []
+    for key in sorted(buckets):
+        if merged and kinds[-1] == key[:2] and len(merged[-1]) < _SMALL_BUCKET:
+            merged[-1] += buckets[key]
+        else:
+            merged.append(list(buckets[key]))
+            kinds.append(key[:2])
+    return merged

@@ -1,0 +1,49 @@
+"""How one talks to nano: the few fixed sentences beside the tasks' own prompts, and its vocabulary.
+
+BAGEL takes long English instructions (`eval.prompts`); nano knows a few hundred words, so its filter instruction is
+one sentence. Its reply follows Table 13 of UniSandbox all the same: work out what is asked, say what is seen, judge.
+"""
+
+from __future__ import annotations
+
+from data_gen.objects import NANO, Noun
+from data_gen.phrasing import nano_vocabulary
+
+THINK_SYSTEM = "think"
+CAPTION_PROMPT = "Caption :"
+VERIFY_PROMPT = "Question : {question} Is the image right ?"
+EXPLAIN = "Explain {symbols} ."
+YES, NO = "\nFinal Answer: YES", "\nFinal Answer: NO"
+UNCLEAR = "unclear"
+
+_WORDS = ("think", "Caption", ":", "Caption:", "Question", "Is", "the", "image", "right", "?", "Explain")
+_REPLY_WORDS = ("Asked", "Seen", "unclear", "Draw", "\n", "Final", "Answer:", "YES", "NO")
+
+
+def vocabulary() -> tuple[str, ...]:
+    """Every word that can be said to nano or by it, in a fixed order."""
+    return tuple(dict.fromkeys([*nano_vocabulary(), *_WORDS, *_REPLY_WORDS]))
+
+
+def plain_prompt(noun: Noun, count: int) -> str:
+    """A text-to-image prompt that says what to draw: "Draw 3 apples ."."""
+    return f"Draw {noun.counted(count)} ."
+
+
+def counted(singular: str, count: int) -> str:
+    """ "3 apples"."""
+    return NANO.noun(singular).counted(count)
+
+
+def caption(seen: str) -> str:
+    return f"Caption: {seen}"
+
+
+def verification(steps: str, asked: str, seen: str) -> str:
+    """The reply to `VERIFY_PROMPT`: the reasoning, what is asked, what is seen, and the verdict on its own line."""
+    return f"{steps} Asked {asked} . Seen {seen} .{YES if asked == seen else NO}"
+
+
+def reasoning(thought: str) -> str:
+    """The steps of a thought without its conclusion "So draw ..."."""
+    return thought.rpartition("So draw")[0].strip()

@@ -1,0 +1,116 @@
+"""nano itself: a BAGEL of a million and a half parameters that draws 24 x 24 pictures.
+
+What is small: every size. What is the same: twin weights with joint attention, QK norm, one rope position per image,
+a ViT for images that are looked at, VAE latents with BAGEL's velocity objective for those that are drawn.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from data_gen.seeds import derive_seed
+from uni_train.config.schema import ModelConfig
+from uni_train.flow.guidance import Guidance
+from uni_train.models.bagel.bagel import Bagel
+from uni_train.models.bagel.config import BagelConfig, LlmConfig, SpecialTokens, VitConfig
+from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
+from uni_train.models.base import Example
+from uni_train.models.nano import corpus, language
+from uni_train.models.nano.tokenizer import WordTokenizer
+from uni_train.models.nano.vae import PatchVAE
+
+# What is replayed while STARS fine-tunes: shares of the kinds of pretraining rows.
+REPLAY = {
+    "text_to_image": 0.1,
+    "cot_image": 0.35,
+    "direct_answer": 0.1,
+    "explain": 0.05,
+    "caption": 0.15,
+    "verify": 0.25,
+}
+
+
+class Nano(BagelUnified):
+    """A BagelUnified that knows its own pretraining rows and how it wants to be asked for a verification."""
+
+    def replay_rows(self) -> Mapping[str, tuple[float, Callable[[random.Random], Example]]]:
+        makers = corpus.sources(noise_draws=2)
+        return {name: (share, makers[name]) for name, share in REPLAY.items()}
+
+
+def build(config: ModelConfig, seed: int) -> Nano:
+    """nano with fresh weights."""
+    sizes, sampling = config.architecture, config.sampling
+    tokenizer = WordTokenizer(language.vocabulary())
+    bagel = Bagel(
+        BagelConfig(
+            llm=LlmConfig(
+                vocab_size=len(tokenizer),
+                hidden_size=sizes.hidden_size,
+                intermediate_size=sizes.intermediate_size,
+                num_hidden_layers=sizes.layers,
+                num_attention_heads=sizes.heads,
+                num_key_value_heads=sizes.kv_heads,
+                rope_theta=sizes.rope_theta,
+            ),
+            vit=VitConfig(
+                hidden_size=sizes.vit_hidden_size,
+                intermediate_size=sizes.vit_intermediate_size,
+                num_hidden_layers=sizes.vit_layers,
+                num_attention_heads=sizes.vit_heads,
+                patch_size=sizes.vit_patch,
+                image_size=sizes.image_size,
+            ),
+            tokens=SpecialTokens(
+                tokenizer.bos_id, tokenizer.eos_id, tokenizer.start_of_image_id, tokenizer.end_of_image_id
+            ),
+            latent_channels=sizes.latent_channels,
+            latent_patch_size=sizes.latent_patch,
+            max_latent_size=sizes.image_size // (sizes.latent_downsample * sizes.latent_patch),
+            vit_max_num_patch_per_side=sizes.image_size // sizes.vit_patch,
+        )
+    )
+    bagel.init_weights(derive_seed(seed, "nano"))
+    vae = PatchVAE(sizes.latent_channels, downsample=sizes.latent_downsample)
+    _init_vae(vae, derive_seed(seed, "nano vae"))
+    return Nano(
+        config.name,
+        bagel,
+        vae,
+        tokenizer,
+        Speech(language.THINK_SYSTEM, language.VERIFY_PROMPT),
+        Sampling(
+            steps=sampling.steps,
+            timestep_shift=sampling.timestep_shift,
+            guidance=Guidance(
+                text_scale=sampling.cfg_text_scale,
+                img_scale=sampling.cfg_img_scale,
+                interval=sampling.cfg_interval,
+                renorm=sampling.cfg_renorm,
+                renorm_min=sampling.cfg_renorm_min,
+            ),
+            max_think_tokens=sampling.max_think_tokens,
+            temperature=sampling.temperature,
+        ),
+        image_size=sizes.image_size,
+        noise_levels="uniform",
+    )
+
+
+def shipped() -> Path:
+    """The folder of the checkpoint inside the package."""
+    return Path(__file__).parent / "assets"
+
+
+def _init_vae(vae: PatchVAE, seed: int) -> None:
+    """PyTorch's own initialisation, from `seed` and not from the global generator."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for module in vae.modules():
+            if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
+                module.reset_parameters()

@@ -1,0 +1,182 @@
+"""Stage (III) of STARS, fine-tuning: prompt -> image, with the thought forgotten (paper 004, eq. 3).
+
+A batch mixes the accepted samples of this round, those of earlier rounds (replay), and rows of the pretraining mixture,
+which keep thinking, captioning and verifying alive. What is mixed when is the curriculum's business.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from data_gen.seeds import derive_seed
+from eval.sample import ScoredSample, decode_png
+from eval.store import read_shards
+from uni_train.config.build import to_plain
+from uni_train.config.schema import RunConfig, StarsConfig
+from uni_train.errors import UserError
+from uni_train.models.base import Example, UnifiedModel
+from uni_train.models.load import save_model
+from uni_train.stages.evaluate import normal_accuracy
+from uni_train.stages.filter import accepted
+from uni_train.stages.work import MODEL, StageRun, Work
+from uni_train.training.callbacks import Evaluate
+from uni_train.training.curriculum import Constant, Curriculum, Level, Ramp, Threshold
+from uni_train.training.fit import FitResult, fit_supervised
+from uni_train.training.settings import SupervisedSettings
+from uni_train.training.steps import Source
+
+PRETRAIN = "pretrain"
+
+
+def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtered: Mapping[str, StageRun]) -> None:
+    """Train on what the filter kept. `filtered`: set name -> its finished filter stage, of this and earlier rounds."""
+    config = work.config
+    model = work.model(work.weights)
+    model.prepare_training(timestep_shift=config.timestep_shift, text_dropout=config.text_dropout)
+    sources = _sources(model, config, filtered)
+    updates = sum(config.rounds[i].updates for i in rounds)
+    settings = supervised_settings(config, updates, config.batch.prompts, stage.path.name, trained=config.trained)
+    schedule = _schedule(config, rounds)
+
+    def watch(step: int) -> Mapping[str, float]:
+        del step  # every check asks the same validation prompts
+        names = [config.rounds[i].set_name for i in rounds]
+        n, seed = config.schedule.check_prompts, derive_seed("check", config.seed)
+        was_training = model.training
+        model.eval()
+        with torch.no_grad():
+            found: dict[str, float] = {name: normal_accuracy(model, work, name, n, seed) for name in names}
+        model.train(was_training)
+        return found
+
+    result = fit(work, model, sources, schedule, settings, stage.path, watch if schedule.check_every else None)
+    save_model(model, stage.path / MODEL)
+    work.changed(model, stage.path / MODEL)
+    stage.outputs = sorted((stage.path / MODEL).iterdir())
+    stage.result = {
+        "updates": result.updates,
+        "seconds": result.seconds,
+        "examples": {name: len(source) for name, source in sources.items() if isinstance(source, Sequence)},
+        "final_loss": sum(result.losses[-20:]) / max(len(result.losses[-20:]), 1),
+    }
+
+
+def fit(
+    work: Work[Any],
+    model: UnifiedModel,
+    sources: Mapping[str, Source],
+    schedule: Curriculum,
+    settings: SupervisedSettings,
+    folder: Path,
+    evaluate: Evaluate | None = None,
+) -> FitResult:
+    """`fit_supervised` with this run's logger and progress display."""
+    logger = None
+    if work.config.logger.kind == "wandb":
+        from uni_train.training.wandb_run import wandb_logger
+
+        wanted = work.config.logger
+        logger = wandb_logger(
+            work.folder.path,
+            project=wanted.project,
+            group=wanted.group,
+            name=work.folder.name,
+            config=to_plain(work.config),
+            offline=wanted.offline,
+            prefix=settings.stage,
+        )
+    return fit_supervised(
+        model, sources, schedule, settings, folder, evaluate=evaluate, logger=logger, description="  updates"
+    )
+
+
+def supervised_settings(config: RunConfig, updates: int, rows: int, stage: str, trained: str) -> SupervisedSettings:
+    """A recipe's optimizer and strategy in the trainer's terms."""
+    optimizer = config.optimizer
+    return SupervisedSettings(
+        updates=updates,
+        rows=rows,
+        lr=optimizer.lr,
+        betas=optimizer.betas,
+        eps=optimizer.eps,
+        weight_decay=optimizer.weight_decay,
+        warmup_updates=min(optimizer.warmup_updates, updates - 1),
+        schedule=optimizer.decay,
+        decay_from=1 - optimizer.decay_share,
+        final_lr=optimizer.final_lr,
+        clip=optimizer.clip,
+        ce_weight=config.ce_weight,
+        mse_weight=config.mse_weight,
+        trained=trained,
+        precision=config.strategy.precision,
+        accelerator=config.strategy.accelerator,
+        ema=config.ema,
+        checkpoint_every=config.checkpoint_every,
+        seed=config.seed,
+        stage=stage,
+    )
+
+
+def _sources(model: UnifiedModel, config: StarsConfig, filtered: Mapping[str, StageRun]) -> dict[str, Source]:
+    sources: dict[str, Source] = {}
+    for name, stage in filtered.items():
+        kept = accepted(list(read_shards(stage.shards)))
+        if not kept:
+            raise UserError(
+                f"the filter kept none of the samples of {name}, so there is nothing to train on ({stage.path})",
+                "Sample more prompts or candidates, start from a better model, or use filter=verifier or filter=none.",
+            )
+        sources[name] = [_example(sample, config.batch.noise_draws) for sample in kept]
+    if any(PRETRAIN in one.replay for one in config.rounds):
+        replay = model.replay_rows()
+        if replay is None:
+            raise UserError(
+                f"{model.name} has no pretraining rows to replay",
+                "Take pretrain out of every round's replay, or put sets of earlier rounds there.",
+            )
+        sources[PRETRAIN] = _any_of(replay)
+    return sources
+
+
+def _example(sample: ScoredSample, noise_draws: int) -> Example:
+    assert sample.image is not None
+    return Example(sample.item.prompt, target=decode_png(sample.image), noise_draws=noise_draws)
+
+
+def _any_of(rows: Mapping[str, tuple[float, Source]]) -> Source:
+    names = list(rows)
+    weights = [share for share, _ in rows.values()]
+
+    def draw(random_: random.Random) -> Example | Sequence[Example]:
+        source = rows[random_.choices(names, weights)[0]][1]
+        return source(random_) if callable(source) else random_.choice(source)
+
+    return draw
+
+
+def _schedule(config: StarsConfig, rounds: Sequence[int]) -> Curriculum:
+    """The curriculum of one fine-tuning: a round's own mixture, or one over all rounds."""
+    parts = []
+    for i in rounds:
+        one = config.rounds[i]
+        rest = sum(one.replay.values())
+        parts.append({one.set_name: max(1 - rest, 0.0), **one.replay})
+    kind = config.schedule.kind
+    if kind == "sequential":
+        return Constant(parts[0])
+    if kind == "mixed":
+        even = {config.rounds[i].set_name: 1 / len(rounds) for i in rounds}
+        replay = max(part.get(PRETRAIN, 0.0) for part in parts)
+        return Constant({name: share * (1 - replay) for name, share in even.items()} | {PRETRAIN: replay})
+    if kind == "ramp":
+        return Ramp(parts, sum(config.rounds[i].updates for i in rounds))
+    levels = [
+        Level(part, config.rounds[i].set_name, config.schedule.threshold, config.rounds[i].updates)
+        for i, part in zip(rounds, parts, strict=True)
+    ]
+    return Threshold(levels, config.schedule.check_every)

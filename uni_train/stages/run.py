@@ -1,0 +1,137 @@
+"""A recipe from its first stage to its report. Running it again continues where it stopped."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+from eval import summary, tracking
+from eval.report import write_report
+from eval.store import read_shards
+from uni_train.config.build import to_plain
+from uni_train.config.schema import Config, PretrainConfig, StarsConfig
+from uni_train.config.stage_list import PlannedStage, stage_list
+from uni_train.run_folder import RunFolder
+from uni_train.stages import evaluate, filter, finetune, sample
+from uni_train.stages.cpu import prepare_cpu
+from uni_train.stages.work import MODEL, StageRun, Work
+
+if TYPE_CHECKING:
+    from uni_train.cli.progress import ConsoleProgress
+
+
+def fit(config: Config, folder: RunFolder, progress: ConsoleProgress) -> None:
+    """Run all stages of a recipe that are not finished yet, then write summary.json and report.html.
+
+    Raises:
+        UserError: for everything that a person can put right.
+    """
+    prepare_cpu(config.model.threads)
+    work: Work[Any] = Work(config, folder, progress)
+    planned = stage_list(config)
+    runs: list[tuple[PlannedStage, StageRun]] = []
+    for one in planned:
+        with work.stage(one, len(planned)) as stage:
+            _run(work, one, stage, runs)
+        if (stage.path / MODEL).is_dir():
+            work.weights = stage.path / MODEL
+        runs.append((one, stage))
+    _conclude(work, runs)
+
+
+def _run(work: Work[Any], one: PlannedStage, stage: StageRun, before: list[tuple[PlannedStage, StageRun]]) -> None:
+    if stage.done:
+        return
+    if one.kind == "evaluate":
+        evaluate.run(work, stage, one.name.removeprefix("evaluate-"))
+    elif isinstance(work.config, PretrainConfig):
+        from uni_train.stages import pretrain
+
+        (pretrain.vae if one.kind == "vae" else pretrain.mixture)(work, stage)
+    else:
+        stars = cast("Work[StarsConfig]", work)
+        rounds = [stars.config.rounds[i] for i in one.rounds]
+        if one.kind == "sample":
+            sample.run(stars, stage, rounds[0])
+        elif one.kind == "filter":
+            filter.run(stars, stage, before[-1][1])
+        else:
+            filtered: dict[str, StageRun] = {
+                stars.config.rounds[p.rounds[0]].set_name: s for p, s in before if p.kind == "filter"
+            }
+            finetune.run(stars, stage, one.rounds, filtered)
+
+
+def _conclude(work: Work[Any], runs: list[tuple[PlannedStage, StageRun]]) -> None:
+    config, folder = work.config, work.folder
+    labelled = {
+        one.name.removeprefix("evaluate-"): read_shards(stage.shards, images=False)
+        for one, stage in runs
+        if one.kind == "evaluate"
+    }
+    if "before" not in labelled:  # a pretraining run has no model to compare with
+        labelled = {"before": labelled.pop("after"), **labelled}
+    found = summary.build(
+        recipe=config.recipe,
+        model=config.model.name,
+        seed=config.seed,
+        wall_seconds=sum(stage.manifest.seconds for _, stage in runs if stage.manifest is not None),
+        peak_rss_bytes=_peak_rss(),
+        evaluations=labelled,
+        rounds=_rounds(config, runs) if isinstance(config, StarsConfig) else [],
+        sets=evaluate.sets(work),
+    )
+    summary.write(folder.path, found)
+    for table in summary.console_tables(found):
+        work.progress.console.print(table)
+    write_report(folder.path)
+    _track(work)
+
+
+def _rounds(config: StarsConfig, runs: list[tuple[PlannedStage, StageRun]]) -> list[summary.Round]:
+    """One entry a fine-tuning; the rounds that it serves are summed."""
+    entries = []
+    for one, stage in runs:
+        if one.kind != "finetune":
+            continue
+        served = [config.rounds[i] for i in one.rounds]
+        members = [(p, s) for p, s in runs if p.kind in ("sample", "filter") and set(p.rounds) <= set(one.rounds)]
+        filters = [s for p, s in members if p.kind == "filter"]
+        kept = [pair for s in filters for pair in filter.outcomes(s)]
+        entries.append(
+            summary.Round(
+                task="+".join(dict.fromkeys(r.task for r in served)),
+                level=served[0].level if len(served) == 1 else "+".join(str(r.level) for r in served),
+                sampled=len(kept),
+                kept=sum(accepted for accepted, _ in kept),
+                updates=int(stage.facts()["updates"]),
+                seconds=sum(s.manifest.seconds for _, s in [*members, (one, stage)] if s.manifest is not None),
+                reliability=filter.filter_reliability([a for a, _ in kept], [c for _, c in kept]),
+                filter=config.filter,
+            )
+        )
+    return entries
+
+
+def _track(work: Work[Any]) -> None:
+    if work.config.logger.kind != "wandb":
+        return
+    from uni_train.training.wandb_run import open_run
+
+    wanted = work.config.logger
+    with open_run(
+        work.folder.path,
+        project=wanted.project,
+        name=work.folder.name,
+        group=wanted.group,
+        config=to_plain(work.config),
+        offline=wanted.offline,
+    ) as run:
+        tracking.log_run(run, work.folder.path)
+
+
+def _peak_rss() -> int:
+    """Largest resident memory of this process so far, in bytes (Linux counts in KiB, macOS in bytes)."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
