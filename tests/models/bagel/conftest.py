@@ -36,6 +36,11 @@ class Golden:
 
 
 @pytest.fixture(scope="session")
+def golden_folder() -> Path:
+    return FOLDER
+
+
+@pytest.fixture(scope="session")
 def golden() -> Callable[[str], Golden]:
     """A case by its name."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,11 +12,9 @@ from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig, LlmConfig, SpecialTokens, VitConfig
 from uni_train.models.bagel.generation import Conditions, generate_text, prefill, sample_latents
-from uni_train.models.bagel.norm import HeadNormRope, RMSNorm
+from uni_train.models.bagel.norm import HeadNormRope, RMSNorm, RopeTables
 from uni_train.models.bagel.packing import Text, VaeImage, VitImage, encode, pack
-from uni_train.models.bagel.positions import rope_tables, sincos_table
-
-FULL = Path(__file__).parents[2] / "data" / "golden" / "bagel" / "full_state_dict.json"
+from uni_train.models.bagel.positions import sincos_table
 
 
 def toy(**changes):
@@ -128,19 +125,19 @@ def test_a_context_refuses_noised_images():
 def test_fused_norms_match_plain_autograd():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(3, 5, 2, 8, generator=generator, dtype=torch.double, requires_grad=True)
-    cos, sin = (table.double() for table in rope_tables(torch.arange(15).view(3, 5), 8, 100.0))
+    rope = RopeTables(torch.arange(15).view(3, 5), 8, 100.0, torch.double)
     norm = HeadNormRope(8, 1e-6).double()
     torch.nn.init.normal_(norm.weight, generator=generator)
 
     def plain(x):
         y = (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * norm.weight).transpose(1, 2)
         a, b = y.chunk(2, -1)
-        c, s = cos[:, None], sin[:, None]
+        c, s = rope.cos[:, None], rope.sin[:, None]
         return torch.cat([a * c - b * s, b * c + a * s], -1)
 
     target = torch.randn(3, 2, 5, 8, generator=generator, dtype=torch.double)
     for ours, theirs in zip(
-        torch.autograd.grad((norm(x, cos, sin) * target).sum(), [x, norm.weight]),
+        torch.autograd.grad((norm(x, rope) * target).sum(), [x, norm.weight]),
         torch.autograd.grad((plain(x) * target).sum(), [x, norm.weight]),
         strict=True,
     ):
@@ -198,9 +195,9 @@ def test_built_on_the_meta_device():
 
 
 @pytest.mark.golden
-def test_bagel_7b_has_the_official_parameters():
+def test_bagel_7b_has_the_official_parameters(golden_folder):
     """Names, shapes and number of parameters of the full-size model, on the meta device."""
-    about = json.loads(FULL.read_text())
+    about = json.loads((golden_folder / "full_state_dict.json").read_text())
     llm, vit, bagel = (dict(about["config"][part]) for part in ("llm", "vit", "bagel"))
     vit["num_hidden_layers"] = vit["num_hidden_layers_in_file"]
     bagel.pop("connector_act")

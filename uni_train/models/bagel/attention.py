@@ -68,7 +68,7 @@ def _eager(bias_B1QL: Tensor | None) -> Attend:
         scores = torch.matmul(_grouped(q * q.shape[-1] ** -0.5, groups), k.transpose(-1, -2))
         scores = scores.view(q.shape[0], heads, q.shape[2], k.shape[2])
         if bias_B1QL is not None:
-            scores = scores + bias_B1QL.to(scores.dtype)
+            scores.add_(bias_B1QL.to(scores.dtype))
         weights = scores.softmax(-1)
         return torch.matmul(_grouped(weights, groups), v).view(q.shape)
 

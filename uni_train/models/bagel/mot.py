@@ -20,8 +20,10 @@ from torch.utils.checkpoint import checkpoint
 
 from uni_train.models.bagel.attention import Attend
 from uni_train.models.bagel.config import LlmConfig
-from uni_train.models.bagel.norm import HeadNormRope, RMSNorm
-from uni_train.models.bagel.positions import rope_tables
+from uni_train.models.bagel.norm import HeadNormRope, RMSNorm, RopeTables
+
+Rope = tuple[RopeTables, ...]
+"""Of the understanding and of the generation tokens."""
 
 
 class LayerCache(Protocol):
@@ -68,17 +70,16 @@ class MotAttention(nn.Module):
         self, x_BUD: Tensor, x_BGD: Tensor, rope: Rope, attend: Attend, cache: LayerCache | None, layer: int
     ) -> tuple[Tensor, Tensor]:
         und, d = x_BUD.shape[1], self.head_dim
+        rope_und, rope_gen = rope
         parts: list[tuple[Tensor, Tensor, Tensor]] = []
         if _runs(x_BUD):
-            cos, sin = rope.und
-            q = self.q_norm(self.q_proj(x_BUD).unflatten(-1, (self.heads, d)), cos, sin)
-            k = self.k_norm(self.k_proj(x_BUD).unflatten(-1, (self.kv_heads, d)), cos, sin)
+            q = self.q_norm(self.q_proj(x_BUD).unflatten(-1, (self.heads, d)), rope_und)
+            k = self.k_norm(self.k_proj(x_BUD).unflatten(-1, (self.kv_heads, d)), rope_und)
             v = self.v_proj(x_BUD).unflatten(-1, (self.kv_heads, d)).transpose(1, 2)
             parts.append((q, k, v))
         if _runs(x_BGD):
-            cos, sin = rope.gen
-            q = self.q_norm_moe_gen(self.q_proj_moe_gen(x_BGD).unflatten(-1, (self.heads, d)), cos, sin)
-            k = self.k_norm_moe_gen(self.k_proj_moe_gen(x_BGD).unflatten(-1, (self.kv_heads, d)), cos, sin)
+            q = self.q_norm_moe_gen(self.q_proj_moe_gen(x_BGD).unflatten(-1, (self.heads, d)), rope_gen)
+            k = self.k_norm_moe_gen(self.k_proj_moe_gen(x_BGD).unflatten(-1, (self.kv_heads, d)), rope_gen)
             v = self.v_proj_moe_gen(x_BGD).unflatten(-1, (self.kv_heads, d)).transpose(1, 2)
             parts.append((q, k, v))
         q, k, v = parts[0] if len(parts) == 1 else (torch.cat(pair, dim=2) for pair in zip(*parts, strict=True))
@@ -123,14 +124,6 @@ class MotLayer(nn.Module):
         return x_BUD, x_BGD
 
 
-class Rope:
-    """cos and sin of the tokens of both kinds, [B, U or G, d/2] each, in the compute dtype."""
-
-    def __init__(self, und_BU: Tensor, gen_BG: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> None:
-        self.und = tuple(table.to(dtype) for table in rope_tables(und_BU, head_dim, theta))
-        self.gen = tuple(table.to(dtype) for table in rope_tables(gen_BG, head_dim, theta))
-
-
 class Decoder(nn.Module):
     """Embedding table, layers, and the two final norms.
 
@@ -157,7 +150,10 @@ class Decoder(nn.Module):
         cache: LayerCache | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Embedded tokens of both kinds and their rope positions -> hidden states after the final norm."""
-        rope = Rope(position_BU, position_BG, self.config.head_dim, self.config.rope_theta, x_BUD.dtype)
+        rope = tuple(
+            RopeTables(position, self.config.head_dim, self.config.rope_theta, x_BUD.dtype)
+            for position in (position_BU, position_BG)
+        )
         recompute = self.checkpoint_layers and torch.is_grad_enabled()
         for layer in self.layers:
             if recompute:

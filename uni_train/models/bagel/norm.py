@@ -3,20 +3,23 @@
 ``y = w * x / sqrt(mean(x^2) + eps)``.
 
 On CPU PyTorch has no fused backward of it: at small widths the norms would cost more than the matrix products. The
-two autograd functions below do the same arithmetic in about half the passes over memory (bench: fwd + bwd of
-[256, 45, 96], one thread, fp32 15.6 -> 10.3 ms, bf16 20 -> 8 ms; q/k norm + rope of [256, 45, 4, 24], fp32 33 -> 22 ms,
-bf16 39 -> 22 ms). On GPU the stock operators are used. Double backward is not supported on CPU.
+two autograd functions below do the same arithmetic in fewer passes over memory (one thread, forward + backward: [256,
+45, 96] fp32 15.6 -> 10.3 ms, bf16 20 -> 8 ms; q or k norm and rope of [256, 45, 4, 24] fp32 33 -> 21 ms, bf16 39 -> 16
+ms). On GPU the stock operators are used. Double backward is not supported on CPU.
 
 Shapes: B rows, L tokens, D width, H heads, d channels of a head.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from uni_train.models.bagel.positions import rope_tables
 
 
 class RMSNorm(nn.Module):
@@ -33,6 +36,27 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x, (x.shape[-1],), self.weight.to(x.dtype), self.eps)
 
 
+class RopeTables:
+    """cos and sin of the tokens' rope positions, made once a forward pass and used in every layer.
+
+    Attributes:
+        cos, sin: [B, L, d/2] in the compute dtype.
+    """
+
+    def __init__(self, position_BL: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> None:
+        cos, sin = rope_tables(position_BL, head_dim, theta)
+        self.cos, self.sin = cos.to(dtype), sin.to(dtype)
+        self._spread: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def spread(self, heads: int) -> tuple[Tensor, Tensor]:
+        """cos and sin of every channel of every head, [B * L * heads, d]."""
+        if heads not in self._spread:
+            both = (torch.cat([table, table], -1)[:, :, None] for table in (self.cos, self.sin))
+            cos, sin = (table.expand(-1, -1, heads, -1).flatten(0, 2) for table in both)
+            self._spread[heads] = cos, sin
+        return self._spread[heads]
+
+
 class HeadNormRope(nn.Module):
     """RMSNorm of every head of q or k, then rope (half rotation), then heads before tokens.
 
@@ -44,13 +68,14 @@ class HeadNormRope(nn.Module):
         self.weight = nn.Parameter(torch.ones(dim))
         self.eps = eps
 
-    def forward(self, x_BLHd: Tensor, cos_BLd: Tensor, sin_BLd: Tensor) -> Tensor:
-        """[B, L, H, d] and tables [B, L, d/2] -> [B, H, L, d] (on CPU a view of channel-major memory)."""
+    def forward(self, x_BLHd: Tensor, rope: RopeTables) -> Tensor:
+        """[B, L, H, d] -> [B, H, L, d], a view of memory that still has tokens before heads."""
         if x_BLHd.device.type == "cpu":
-            return _HeadNormRope.apply(x_BLHd, self.weight, cos_BLd, sin_BLd, self.eps)
+            cos, sin = rope.spread(x_BLHd.shape[2])
+            return _HeadNormRope.apply(x_BLHd, self.weight, cos, sin, self.eps)
         x = F.rms_norm(x_BLHd, (x_BLHd.shape[-1],), self.weight.to(x_BLHd.dtype), self.eps).transpose(1, 2)
         a, b = x.chunk(2, dim=-1)
-        cos, sin = cos_BLd[:, None], sin_BLd[:, None]
+        cos, sin = rope.cos[:, None], rope.sin[:, None]
         return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
 
@@ -80,44 +105,44 @@ class _RmsNorm(torch.autograd.Function):
 
 
 class _HeadNormRope(torch.autograd.Function):
-    """Channels before tokens in memory: both halves of rope and the mean over channels vectorise over tokens."""
+    """With n = B*L*H heads: everything is a full pass over [n, d] or a product with a constant [d, d] matrix.
+
+    The mean over channels, already spread over them, is ``x^2 @ M`` with M = 1/d; the half rotation is
+    ``y @ R``. Reductions and slices over few channels would cost several times as much.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x_BLHd: Tensor, weight: Tensor, cos_BLd: Tensor, sin_BLd: Tensor, eps: float) -> Tensor:
-        dtype = x_BLHd.dtype
-        half = x_BLHd.shape[-1] // 2
-        x = x_BLHd.permute(0, 2, 3, 1).contiguous()  # B H d L
-        if x.data_ptr() == x_BLHd.data_ptr():  # one token: already contiguous, so not ours to change
-            x = x.clone()
-        cos = cos_BLd.to(dtype).transpose(1, 2).contiguous()[:, None]
-        sin = sin_BLd.to(dtype).transpose(1, 2).contiguous()[:, None]
-        scale = (x * x).mean(2, keepdim=True, dtype=_statistics(x)).add_(eps).rsqrt_().to(dtype)
-        unit = x.mul_(scale)
-        w = weight.to(dtype)[:, None]
-        out = torch.empty_like(unit)
-        a, b = unit[:, :, :half], unit[:, :, half:]
-        torch.mul(a, cos * w[:half], out=out[:, :, :half])
-        out[:, :, :half].addcmul_(b, sin * w[half:], value=-1)
-        torch.mul(b, cos * w[half:], out=out[:, :, half:])
-        out[:, :, half:].addcmul_(a, sin * w[:half])
+    def forward(ctx: Any, x_BLHd: Tensor, weight: Tensor, cos_nd: Tensor, sin_nd: Tensor, eps: float) -> Tensor:
+        x = x_BLHd.reshape(-1, x_BLHd.shape[-1])
+        average, rotate = _constants(x.shape[-1], x.dtype)
+        cos, sin = cos_nd.to(x.dtype), sin_nd.to(x.dtype)
+        scale = torch.mm(x * x, average).add_(eps).rsqrt_()
+        unit = x * scale
+        y = unit * weight.to(x.dtype)
+        out = torch.mm(y, rotate).mul_(sin).addcmul_(y, cos)
         ctx.save_for_backward(unit, scale, weight, cos, sin)
-        return out.transpose(2, 3)
+        return out.view(x_BLHd.shape).transpose(1, 2)
 
     @staticmethod
     def backward(ctx: Any, grad_BHLd: Tensor) -> tuple[Tensor, Tensor, None, None, None]:  # type: ignore[override]
         unit, scale, weight, cos, sin = ctx.saved_tensors
-        dim = unit.shape[2]
-        half = dim // 2
-        grad = grad_BHLd.transpose(2, 3)
-        turned = torch.empty_like(unit)
-        a, b = grad[:, :, :half], grad[:, :, half:]
-        torch.mul(a, cos, out=turned[:, :, :half])
-        turned[:, :, :half].addcmul_(b, sin)
-        torch.mul(b, cos, out=turned[:, :, half:])
-        turned[:, :, half:].addcmul_(a, sin, value=-1)
+        average, rotate = _constants(unit.shape[-1], unit.dtype)
+        grad_BLHd = grad_BHLd.transpose(1, 2)
+        grad = grad_BLHd.reshape(unit.shape)
+        turned = torch.addmm(grad * cos, grad * sin, rotate.T)
         product = turned * unit
-        grad_weight = product.sum(-1, dtype=_statistics(product)).reshape(-1, dim).sum(0).to(weight.dtype)
-        w = weight.to(unit.dtype)[:, None]
-        mean = product.mul_(w).mean(2, keepdim=True)
+        grad_weight = product.sum(0, dtype=_statistics(product)).to(weight.dtype)
+        w = weight.to(unit.dtype)
+        mean = torch.mm(product.mul_(w), average)
         grad_x = turned.mul_(w).addcmul_(unit, mean, value=-1).mul_(scale)
-        return grad_x.permute(0, 3, 1, 2), grad_weight, None, None, None
+        return grad_x.view(grad_BLHd.shape), grad_weight, None, None, None
+
+
+@cache
+def _constants(dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """M and R of `_HeadNormRope`."""
+    half = dim // 2
+    eye = torch.eye(half)
+    zero = torch.zeros(half, half)
+    rotate = torch.cat([torch.cat([zero, eye], 1), torch.cat([-eye, zero], 1)])
+    return torch.full((dim, dim), 1 / dim, dtype=dtype), rotate.to(dtype)
