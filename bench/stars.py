@@ -1,0 +1,257 @@
+"""UniSandbox 3.4's comparisons over seeds, as markdown tables: curriculum against its rivals, filter on against off.
+
+    python bench/stars.py runs/stars_curriculum/* runs/stars_mixed/*
+    python bench/stars.py --seeds 0,1,2 --run stars_curriculum --run stars_mixed --run stars_no_filter
+    python bench/stars.py --run stars_curriculum --run "stars_mapping level=3 budget.mapping3.updates=900 name=long"
+
+Runs of one recipe whose names differ in the seed alone are one row. Differences are between the first row and each
+other one, paired by seed. `--run` first does what is missing, one run after the other; as `fit` continues what it
+finds, so does this, and a finished run is only checked. `name=` in a --run gets the seed behind it; give one where
+overrides change the recipe, so that its runs do not meet those of the plain recipe.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from eval import summary as run_summary
+from eval.statistics import Estimate, mean_over_seeds
+from uni_train.config.compose import compose
+from uni_train.errors import UsageError, UserError
+
+ROOT = Path(__file__).resolve().parents[1]
+SETS = {
+    "Symbolic mapping (pairs, both right)": ("mapping1", "mapping2", "mapping3"),
+    "Mathematical operations": ("math1", "math2", "math3"),
+}
+SETTINGS = {"normal": "Normal", "cot": "CoT"}
+Summary = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The runs of one recipe, by seed."""
+
+    label: str
+    runs: Mapping[int, Summary]
+
+    @property
+    def updates(self) -> tuple[int, ...]:
+        """Updates of each run; one number if all agree."""
+        return tuple(sorted({sum(int(one["updates"]) for one in run["rounds"]) for run in self.runs.values()}))
+
+    def over_seeds(self, value: Callable[[Summary], float | None], bounds: tuple[float, float]) -> Estimate | None:
+        found = [value(run) for run in self.runs.values()]
+        return mean_over_seeds([x for x in found if x is not None], bounds) if None not in found else None
+
+
+def read_groups(folders: Iterable[Path]) -> list[Group]:
+    """The runs of these folders, in the order in which their recipes first appear.
+
+    Raises:
+        UserError: a folder without a readable summary.json; two runs of one recipe and seed.
+    """
+    found: dict[str, dict[int, Summary]] = {}
+    for folder in folders:
+        summary = run_summary.read(folder)
+        variant = re.sub(r"-?seed\d+", "", folder.resolve().name).strip("-")
+        label = f"{summary['recipe']} {variant}".strip()
+        runs = found.setdefault(label, {})
+        if summary["seed"] in runs:
+            raise UserError(f"{folder} is a second run of {label} with seed {summary['seed']}", "Give one of them.")
+        runs[summary["seed"]] = summary
+    return [Group(label, dict(sorted(runs.items()))) for label, runs in found.items()]
+
+
+def tables(groups: Sequence[Group]) -> Iterator[str]:
+    """All lines of the comparison."""
+    for title, sets in SETS.items():
+        if any(
+            score(run, "after", "normal", name) is not None for g in groups for run in g.runs.values() for name in sets
+        ):
+            yield from _scores(title, sets, groups)
+            if len(groups) > 1:
+                yield from _differences(sets, groups)
+    yield from _costs(groups)
+
+
+def score(run: Summary, when: str, setting: str, name: str) -> float | None:
+    """One accuracy of a run, None if it was not measured."""
+    found = run["scores"].get(when, {}).get(setting, {}).get(name)
+    return None if found is None else found["value"]
+
+
+def _scores(title: str, sets: Sequence[str], groups: Sequence[Group]) -> Iterator[str]:
+    sizes = sorted({
+        entry["n"]
+        for group in groups
+        for run in group.runs.values()
+        for by_set in run["scores"]["after"].values()
+        for name, entry in by_set.items()
+        if name in sets
+    })  # fmt: skip
+    yield f"### {title}"
+    yield ""
+    yield f"Means over seeds with 95 % t intervals over seeds; each run asked {_listed(sizes)} times a cell."
+    yield ""
+    yield from _head(["recipe", "seeds", "updates", *_columns(sets)])
+    yield from _bases(groups, sets)
+    for group in groups:
+        cells = [group.over_seeds(lambda run, s=s, n=n: score(run, "after", s, n), (0, 1)) for s, n in _cells(sets)]  # type: ignore[misc]
+        yield _row(group.label, len(group.runs), _listed(group.updates), *map(_cell, cells))
+    yield ""
+
+
+def _bases(groups: Sequence[Group], sets: Sequence[str]) -> Iterator[str]:
+    """What the runs began with: the interval is over prompts here, because all runs of one base measure the same."""
+    seen: list[Any] = []
+    for group in groups:
+        for run in group.runs.values():
+            before = run["scores"]["before"]
+            entries = [before.get(setting, {}).get(name) for setting, name in _cells(sets)]
+            if entries not in seen and any(entries):
+                seen.append(entries)
+                cells = [None if entry is None else Estimate.from_dict(entry) for entry in entries]
+                label = "before (interval over prompts)" if len(seen) == 1 else f"before {group.label}"
+                yield _row(label, "", "", *map(_cell, cells))
+
+
+def _differences(sets: Sequence[str], groups: Sequence[Group]) -> Iterator[str]:
+    first = groups[0]
+    yield f"{first.label} minus each other, paired by seed (95 % t intervals):"
+    yield ""
+    yield from _head(["minus", "seeds", *_columns(sets)])
+    for other in groups[1:]:
+        seeds = [seed for seed in first.runs if seed in other.runs]
+        unequal = "" if first.updates == other.updates else " (unequal updates)"
+        cells = []
+        for setting, name in _cells(sets):
+            pairs = [(score(first.runs[s], "after", setting, name), score(other.runs[s], "after", setting, name))
+                     for s in seeds]  # fmt: skip
+            gaps = [a - b for a, b in pairs if a is not None and b is not None]
+            cells.append(_cell(mean_over_seeds(gaps, (-1, 1)), sign="+") if gaps else "-")
+        yield _row(other.label + unequal, len(seeds), *cells)
+    yield ""
+
+
+def _costs(groups: Sequence[Group]) -> Iterator[str]:
+    yield "### Costs and filters"
+    yield ""
+    yield from _head(["recipe", "seeds", "kept of sampled", "precision of the kept", "minutes", "peak GB, largest"])
+    for group in groups:
+        kept = group.over_seeds(_kept_share, (0, 1))
+        precise = group.over_seeds(_precision, (0, 1))
+        minutes = group.over_seeds(lambda run: run["wall_seconds"] / 60, (0, math.inf))
+        peak = max(run["peak_rss_bytes"] for run in group.runs.values()) / 1e9
+        yield _row(group.label, len(group.runs), _cell(kept), _cell(precise, 3), _cell(minutes, 1), f"{peak:.2f}")
+
+
+def _kept_share(run: Summary) -> float | None:
+    sampled = sum(one["sampled"] for one in run["rounds"])
+    return sum(one["kept"] for one in run["rounds"]) / sampled if sampled else None
+
+
+def _precision(run: Summary) -> float | None:
+    """Right of the kept samples, over all rounds."""
+    rounds = [one for one in run["rounds"] if one["precision"] is not None]
+    kept = sum(one["kept"] for one in rounds)
+    return sum(one["precision"] * one["kept"] for one in rounds) / kept if kept else None
+
+
+# --- markdown -------------------------------------------------------------------------------------------------------
+
+
+def _cells(sets: Sequence[str]) -> list[tuple[str, str]]:
+    return [(setting, name) for setting in SETTINGS for name in sets]
+
+
+def _columns(sets: Sequence[str]) -> list[str]:
+    short = {"mapping": "M", "math": "Math"}
+    return [f"{SETTINGS[setting]} {short[name[:-1]]}{name[-1]}" for setting, name in _cells(sets)]
+
+
+def _head(columns: Sequence[str]) -> Iterator[str]:
+    yield _row(*columns)
+    yield f"|---|{'---:|' * (len(columns) - 1)}"
+
+
+def _row(*cells: object) -> str:
+    return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def _cell(estimate: Estimate | None, digits: int = 2, sign: str = "") -> str:
+    if estimate is None or estimate.value is None:
+        return "-"
+    low, high = (f"{end:{sign}.{digits}f}" for end in (estimate.low, estimate.high))
+    return f"{estimate.value:{sign}.{digits}f} [{low}, {high}]"
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return " or ".join(str(number) for number in numbers) or "-"
+
+
+# --- making the runs ------------------------------------------------------------------------------------------------
+
+
+def plan(line: str, seeds: Sequence[int]) -> list[tuple[Path, list[str]]]:
+    """Run folder and `fit`'s arguments for every seed of "RECIPE KEY=VALUE ...". Raises UsageError as `fit` would."""
+    recipe, *overrides = shlex.split(line)
+    planned = []
+    for seed in seeds:
+        own = [f"{one}-seed{seed}" if one.startswith("name=") else one for one in overrides] + [f"seed={seed}"]
+        config = compose(recipe, own)
+        planned.append((Path(config.out) / config.recipe / config.run_name, ["fit", "--recipe", recipe, *own]))
+    return planned
+
+
+def make(planned: Sequence[tuple[Path, list[str]]]) -> list[Path]:
+    """Run or continue each, one after the other. Raises UserError when one fails."""
+    for folder, arguments in planned:
+        print(f"-- {folder}: uni_train {shlex.join(arguments)}", file=sys.stderr, flush=True)
+        # Only the tables go to stdout.
+        done = subprocess.run([sys.executable, "-m", "uni_train", *arguments], stdout=sys.stderr)
+        if done.returncode:
+            raise UserError(f"{folder} stopped with exit code {done.returncode}", "Run this again to continue it.")
+    return [folder for folder, _ in planned]
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="a finished run's folder")
+    made.add_argument("--run", action="append", default=[], metavar='"RECIPE KEY=VALUE ..."', help="make these runs")
+    made.add_argument("--seeds", default="0,1,2", help="of --run, with commas (default: 0,1,2)")
+    return made
+
+
+def main() -> None:
+    chosen = parser().parse_args()
+    try:
+        if not re.fullmatch(r"\d+(,\d+)*", chosen.seeds):
+            raise UsageError(f"cannot read --seeds {chosen.seeds}", "Write them as 0,1,2.")
+        seeds = [int(seed) for seed in chosen.seeds.split(",")]
+        planned = [
+            one for line in chosen.run for one in plan(line, seeds)
+        ]  # all, so that a slip shows before hours pass
+        folders = [*chosen.runs, *make(planned)]
+        if not folders:
+            raise UsageError("no runs were named", "Give run folders (runs/stars_curriculum/*) or --run RECIPE.")
+        for line in tables(read_groups(folders)):
+            print(line)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+
+
+if __name__ == "__main__":
+    main()
