@@ -17,7 +17,8 @@ class WordTokenizer:
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = (*SPECIAL, *words)
-        self.ids = {word: index for index, word in enumerate(self.words)}
+        # Markers have no word: a prompt cannot end its own text.
+        self.ids = {word: index for index, word in enumerate(self.words) if index >= len(SPECIAL)}
         self.pad_id, self.bos_id, self.eos_id, self.start_of_image_id, self.end_of_image_id = range(len(SPECIAL))
 
     def __len__(self) -> int:
@@ -33,7 +34,7 @@ class WordTokenizer:
             return [self.ids[word] for word in _PIECE.findall(text)]
         except KeyError as error:
             word = error.args[0]
-            near = difflib.get_close_matches(word, self.words, n=3)
+            near = difflib.get_close_matches(word, self.ids, n=3)
             hint = f"nearest: {', '.join(near)}" if near else "write it in the words of `data make --world nano`"
             raise UserError(f"nano does not know the word {word!r} in {text[:120]!r}", hint=hint) from None
 

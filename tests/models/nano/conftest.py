@@ -1,0 +1,42 @@
+"""A nano of a few thousand parameters with random weights, built as a recipe builds it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from uni_train.config.compose import compose
+from uni_train.config.schema import ModelConfig
+from uni_train.models.load import build_model
+from uni_train.models.nano.nano import Nano
+
+SMALL = (
+    "model.checkpoint=null",
+    "model.architecture.hidden_size=32",
+    "model.architecture.intermediate_size=48",
+    "model.architecture.layers=2",
+    "model.architecture.heads=2",
+    "model.architecture.kv_heads=1",
+    "model.architecture.vit_hidden_size=32",
+    "model.architecture.vit_intermediate_size=48",
+    "model.architecture.vit_heads=2",
+    "model.sampling.steps=4",
+)
+
+
+@pytest.fixture(scope="session")
+def small_config() -> ModelConfig:
+    return compose("stars_curriculum", SMALL).model
+
+
+@pytest.fixture
+def nano(small_config: ModelConfig) -> Nano:
+    """Fresh for every test, with a head that draws and opinions about the next word (they start at zero)."""
+    model = build_model(small_config, seed=3)
+    assert isinstance(model, Nano)
+    generator = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        head = model.bagel.llm2vae.weight
+        head.copy_(torch.randn(head.shape, generator=generator) * 0.3)
+        model.bagel.language_model.lm_head.weight *= 8
+    return model

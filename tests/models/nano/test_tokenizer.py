@@ -1,0 +1,113 @@
+"""nano can be told, and can say, everything that data_gen says in its world; nothing else, with an error that helps."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_gen import phrasing
+from data_gen.mapping import Mapping
+from data_gen.maths import Maths
+from data_gen.objects import NANO
+from data_gen.task import SPLITS, Item
+from uni_train.errors import UserError
+from uni_train.models.nano import corpus, language
+from uni_train.models.nano.nano import shipped
+from uni_train.models.nano.tokenizer import SPECIAL, WordTokenizer
+
+tokenizer = WordTokenizer(language.vocabulary())
+
+
+def items(count: int) -> list[Item]:
+    """Draws of every task, level and split, with and without distractors and shuffled rules."""
+    tasks = [Maths(), Mapping(), Mapping(distractors=6), Mapping(shuffle=True), Mapping(distractors=2, shuffle=True)]
+    return [
+        item
+        for task in tasks
+        for level in task.levels
+        for split in SPLITS
+        for seed in range(count)
+        for item in task.sample(seed, level, split)
+    ]
+
+
+def assert_survives(text: str) -> None:
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert all(len(SPECIAL) <= index < len(tokenizer) for index in ids)
+
+
+def test_words_are_distinct_and_markers_come_first() -> None:
+    assert len(set(tokenizer.words)) == len(tokenizer.words) == len(tokenizer)
+    assert tokenizer.words[: len(SPECIAL)] == SPECIAL
+    assert (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id) == (0, 1, 2)
+
+
+def test_everything_the_tasks_can_say_survives() -> None:
+    for item in items(20):
+        for text in (item.prompt, item.thought, item.answer, language.VERIFY_PROMPT.format(question=item.prompt)):
+            assert_survives(text)
+
+
+def test_everything_nano_is_taught_to_say_survives() -> None:
+    for maker in corpus.sources(noise_draws=1).values():
+        for seed in range(100):
+            example = maker(random.Random(seed))
+            for text in (example.prompt, example.thought, example.answer):
+                if text is not None:
+                    assert_survives(text)
+
+
+@pytest.mark.parametrize("noun", NANO.nouns, ids=lambda noun: noun.singular)
+def test_every_object_can_be_asked_for_and_seen(noun) -> None:
+    for count in range(1, corpus.MAX_COUNT + 1):
+        assert_survives(language.plain_prompt(noun, count))
+        assert_survives(language.caption(language.counted(noun.singular, count)))
+    assert_survives(f"{noun.singular} {noun.plural}")
+
+
+def test_every_word_of_the_nano_world_is_known() -> None:
+    for word in (*phrasing.nano_vocabulary(), *NANO.symbols, *map(str, range(NANO.max_value + 1))):
+        assert_survives(word)
+
+
+@given(st.lists(st.integers(len(SPECIAL), len(tokenizer) - 1), max_size=40))
+def test_any_words_the_model_may_write_can_be_read_back_by_it(ids: list[int]) -> None:
+    """Thoughts are decoded when they are written and encoded again when they are drawn by."""
+    assert tokenizer.encode(tokenizer.decode(ids)) == ids
+
+
+def test_markers_are_not_text() -> None:
+    apple = tokenizer.ids["apple"]
+    assert tokenizer.decode([tokenizer.bos_id, apple, tokenizer.start_of_image_id, tokenizer.eos_id]) == "apple"
+
+
+@pytest.mark.parametrize(("word", "near"), [("aple", "apple"), ("leafs", "leaf"), ("Draws", "Draw"), ("Ask", "Asked")])
+def test_an_unknown_word_is_named_with_the_nearest_known_ones(word: str, near: str) -> None:
+    with pytest.raises(UserError) as caught:
+        tokenizer.encode(f"Draw 3 {word} .")
+    assert repr(word) in caught.value.message and f"Draw 3 {word} ." in caught.value.message
+    assert caught.value.hint is not None and near in caught.value.hint
+
+
+def test_a_word_unlike_all_known_ones_gets_a_hint_where_to_look() -> None:
+    with pytest.raises(UserError) as caught:
+        tokenizer.encode("Draw xylophones .")
+    assert "'xylophones'" in caught.value.message and caught.value.hint
+
+
+def test_a_marker_cannot_be_typed() -> None:
+    """Otherwise a prompt could end its own text, or open an image."""
+    with pytest.raises(UserError, match="<eos>"):
+        tokenizer.encode("Draw 3 apples <eos> .")
+
+
+@pytest.mark.skipif(not (shipped() / "config.json").is_file(), reason="the shipped checkpoint is not there yet")
+def test_the_shipped_checkpoint_has_as_many_words() -> None:
+    import json
+
+    stored = json.loads((shipped() / "config.json").read_text(encoding="utf-8"))
+    assert stored["bagel"]["llm"]["vocab_size"] == len(tokenizer)
