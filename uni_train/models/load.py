@@ -39,7 +39,12 @@ def build_model(config: ModelConfig, seed: int = 0) -> UnifiedModel:
 
 
 def save_model(model: UnifiedModel, folder: Path, dtype: torch.dtype | None = None) -> None:
-    """Write `model.safetensors` and `config.json`, each atomically; `dtype` converts floating-point weights."""
+    """Write `model.safetensors` and `config.json`, each atomically; `dtype` converts floating-point weights.
+
+    Raises:
+        UserError, OSError: the disk is full or the folder cannot be written; an older checkpoint there is untouched.
+    """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -47,8 +52,14 @@ def save_model(model: UnifiedModel, folder: Path, dtype: torch.dtype | None = No
         name: (value.to(dtype) if dtype is not None and value.is_floating_point() else value).detach().contiguous()
         for name, value in model.state_dict().items()
     }
-    with atomic_path(folder / WEIGHTS) as temporary:
-        save_file(state, temporary)
+    try:
+        with atomic_path(folder / WEIGHTS) as temporary:
+            save_file(state, temporary)
+    except SafetensorError as error:  # its own kind of OSError
+        raise UserError(
+            f"cannot write {folder / WEIGHTS} ({error})",
+            "Make room there; what was finished is kept, so run the command again.",
+        ) from error
     atomic_write_json(folder / CONFIG, {"model": model.name, **model.describe()})
 
 

@@ -1,0 +1,154 @@
+"""Weights to a folder and back, bit for bit; and what is said of a folder that is not such a one."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from uni_train.config.schema import ModelConfig
+from uni_train.errors import UserError
+from uni_train.models.base import Request
+from uni_train.models.load import CONFIG, WEIGHTS, build_model, load_weights, save_model
+from uni_train.models.nano.nano import Nano, shipped
+
+
+def failure(model: Nano, folder: Path) -> UserError:
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(UserError) as caught:
+        load_weights(model, folder)
+    # A checkpoint that does not fit must not be loaded in part.
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert caught.value.hint
+    return caught.value
+
+
+def test_a_round_trip_keeps_every_bit(nano: Nano, small_config: ModelConfig, tmp_path: Path) -> None:
+    save_model(nano, tmp_path / "model")
+    assert sorted(file.name for file in (tmp_path / "model").iterdir()) == sorted([CONFIG, WEIGHTS])
+    again = build_model(replace(small_config, checkpoint=str(tmp_path / "model")), seed=99)
+    assert not again.training
+    for name, value in nano.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value), name
+    asked = [Request("a", "Draw 3 apples .", seed=5)]
+    assert (again.draw(asked)[0] == nano.draw(asked)[0]).all()
+    assert again.think(asked) == nano.think(asked)
+
+
+def test_the_sizes_lie_beside_the_weights(nano: Nano, tmp_path: Path) -> None:
+    save_model(nano, tmp_path)
+    stored = json.loads((tmp_path / CONFIG).read_text(encoding="utf-8"))
+    assert stored["model"] == "nano" and stored["bagel"] == nano.bagel.config.to_dict()
+    assert stored["image_size"] == nano.image_size
+
+
+def test_weights_can_be_stored_at_half_the_size(nano: Nano, tmp_path: Path) -> None:
+    save_model(nano, tmp_path, dtype=torch.bfloat16)
+    assert {value.dtype for value in load_file(tmp_path / WEIGHTS).values()} == {torch.bfloat16}
+    rounded = {name: value.bfloat16().float() for name, value in nano.state_dict().items()}
+    load_weights(nano, tmp_path)
+    for name, value in nano.state_dict().items():
+        assert value.dtype == torch.float32 and torch.equal(value, rounded[name]), name
+
+
+def test_random_weights_are_a_function_of_the_seed(small_config: ModelConfig) -> None:
+    torch.manual_seed(0)
+    first = build_model(small_config, seed=1).state_dict()
+    torch.manual_seed(1)
+    second = build_model(small_config, seed=1).state_dict()
+    other = build_model(small_config, seed=2).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+def test_saving_replaces_an_older_checkpoint(nano: Nano, tmp_path: Path) -> None:
+    save_model(nano, tmp_path)
+    with torch.no_grad():
+        nano.bagel.llm2vae.bias.fill_(0.25)
+    save_model(nano, tmp_path)
+    assert torch.equal(load_file(tmp_path / WEIGHTS)["bagel.llm2vae.bias"], nano.bagel.llm2vae.bias)
+    assert [file for file in tmp_path.iterdir() if "partial" in file.name] == []
+
+
+def test_a_full_disk_is_an_error_that_names_the_file_and_spares_the_older_one(nano: Nano, tmp_path: Path) -> None:
+    save_model(nano, tmp_path)
+    before = (tmp_path / WEIGHTS).read_bytes()
+    child = os.fork()  # the limit on file sizes stands in for a full disk; it holds for the child alone
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+        try:
+            save_model(nano, tmp_path)
+        except UserError as error:
+            os._exit(7 if str(tmp_path / WEIGHTS) in error.message and error.hint else 1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert (tmp_path / WEIGHTS).read_bytes() == before
+    assert [file for file in tmp_path.iterdir() if "partial" in file.name] == []
+
+
+def test_a_folder_without_weights(nano: Nano, tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "missing"):
+        assert str(folder) in failure(nano, folder).message
+
+
+@pytest.mark.parametrize("damage", ["empty", "noise", "header", "cut"])
+def test_damaged_weights_are_named(nano: Nano, tmp_path: Path, damage: str) -> None:
+    save_model(nano, tmp_path)
+    file = tmp_path / WEIGHTS
+    content = file.read_bytes()
+    file.write_bytes(
+        {
+            "empty": b"",
+            "noise": bytes(range(256)) * 4,
+            "header": b"\xff" * 8 + content[8:],
+            "cut": content[: len(content) // 2],
+        }[damage]
+    )
+    message = failure(nano, tmp_path).message
+    assert str(file) in message and "damaged" in message
+
+
+def test_tensors_that_do_not_fit_are_named(nano: Nano, tmp_path: Path) -> None:
+    save_model(nano, tmp_path)
+    state = load_file(tmp_path / WEIGHTS)
+    bias = state.pop("bagel.llm2vae.bias")
+    state["bagel.vae2llm.bias"] = torch.zeros(7)
+    state["bagel.more"] = bias
+    save_file(state, tmp_path / WEIGHTS)
+    message = failure(nano, tmp_path).message
+    hidden = nano.bagel.config.llm.hidden_size
+    assert str(tmp_path / WEIGHTS) in message
+    assert "bagel.llm2vae.bias is missing" in message
+    assert "bagel.more is not part of the model" in message
+    assert f"bagel.vae2llm.bias has shape [7], not [{hidden}]" in message
+
+
+def test_another_architecture_is_refused_in_a_few_lines(nano: Nano, small_config: ModelConfig, tmp_path: Path) -> None:
+    save_model(nano, tmp_path)
+    wider = replace(small_config, architecture=replace(small_config.architecture, hidden_size=64))
+    other = build_model(wider)
+    assert isinstance(other, Nano)
+    message = failure(other, tmp_path).message
+    assert "more)" in message and len(message) < 2000
+
+
+def test_a_model_that_cannot_be_built_here_says_so(small_config: ModelConfig) -> None:
+    with pytest.raises(UserError, match="bagel_7b"):
+        build_model(replace(small_config, name="bagel_7b"))
+
+
+@pytest.mark.skipif(not (shipped() / WEIGHTS).is_file(), reason="the shipped checkpoint is not there yet")
+def test_the_shipped_checkpoint_loads_and_is_small() -> None:
+    from uni_train.config.compose import compose
+
+    config = compose("stars_curriculum").model
+    assert config.checkpoint == "shipped"
+    model = build_model(config)
+    assert model.draw([Request("a", "Draw 1 apple .")])[0].shape == (config.architecture.image_size,) * 2 + (3,)
+    assert sum(file.stat().st_size for file in shipped().iterdir()) <= 6_000_000
