@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from eval import summary, tracking
@@ -15,7 +13,7 @@ from uni_train.config.stage_list import PlannedStage, stage_list
 from uni_train.run_folder import RunFolder
 from uni_train.stages import evaluate, filter, finetune, sample
 from uni_train.stages.cpu import prepare_cpu
-from uni_train.stages.work import MODEL, StageRun, Work
+from uni_train.stages.work import MODEL, PEAK, StageRun, Work, peak_rss
 
 if TYPE_CHECKING:
     from uni_train.cli.progress import ConsoleProgress
@@ -37,7 +35,11 @@ def fit(config: Config, folder: RunFolder, progress: ConsoleProgress) -> None:
         if (stage.path / MODEL).is_dir():
             work.weights = stage.path / MODEL
         runs.append((one, stage))
-    _conclude(work, runs)
+    if not _concluded(folder, runs):
+        _conclude(work, runs)
+    for table in summary.console_tables(summary.read(folder.path)):
+        progress.console.print(table)
+    _track(work)
 
 
 def _run(work: Work[Any], one: PlannedStage, stage: StageRun, before: list[tuple[PlannedStage, StageRun]]) -> None:
@@ -63,6 +65,15 @@ def _run(work: Work[Any], one: PlannedStage, stage: StageRun, before: list[tuple
             finetune.run(stars, stage, one.rounds, filtered)
 
 
+def _concluded(folder: RunFolder, runs: list[tuple[PlannedStage, StageRun]]) -> bool:
+    """Whether summary and report are there and no stage is newer: then a further start changes nothing."""
+    conclusions = [folder.path / "summary.json", folder.path / "report.html"]
+    if not all(file.is_file() for file in conclusions):
+        return False
+    finished = max((stage.path / "manifest.json").stat().st_mtime_ns for _, stage in runs)
+    return min(file.stat().st_mtime_ns for file in conclusions) >= finished
+
+
 def _conclude(work: Work[Any], runs: list[tuple[PlannedStage, StageRun]]) -> None:
     config, folder = work.config, work.folder
     labelled = {
@@ -77,16 +88,13 @@ def _conclude(work: Work[Any], runs: list[tuple[PlannedStage, StageRun]]) -> Non
         model=config.model.name,
         seed=config.seed,
         wall_seconds=sum(stage.manifest.seconds for _, stage in runs if stage.manifest is not None),
-        peak_rss_bytes=_peak_rss(),
+        peak_rss_bytes=max(peak_rss(), *(int(stage.facts().get(PEAK, 0)) for _, stage in runs)),
         evaluations=labelled,
         rounds=_rounds(config, runs) if isinstance(config, StarsConfig) else [],
         sets=evaluate.sets(work),
     )
     summary.write(folder.path, found)
-    for table in summary.console_tables(found):
-        work.progress.console.print(table)
     write_report(folder.path)
-    _track(work)
 
 
 def _rounds(config: StarsConfig, runs: list[tuple[PlannedStage, StageRun]]) -> list[summary.Round]:
@@ -129,9 +137,3 @@ def _track(work: Work[Any]) -> None:
         offline=wanted.offline,
     ) as run:
         tracking.log_run(run, work.folder.path)
-
-
-def _peak_rss() -> int:
-    """Largest resident memory of this process so far, in bytes (Linux counts in KiB, macOS in bytes)."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +26,7 @@ C = TypeVar("C", bound=Config)
 T = TypeVar("T")
 SHARDS = "shards"
 MODEL = "model"
+PEAK = "peak_rss_bytes"  # in every manifest: a run's peak is that of all its starts
 
 
 @dataclass
@@ -94,7 +97,7 @@ class Work(Generic[C]):
                 key=key,
                 seconds=time.perf_counter() - began,
                 outputs=run.outputs,
-                result=run.result,
+                result={**run.result, PEAK: peak_rss()},
             )
         self._key = key
 
@@ -125,3 +128,9 @@ def in_batches(items: Sequence[T], size: int) -> Iterator[tuple[int, Sequence[T]
     """Index and items of each batch of at most `size`."""
     for index, start in enumerate(range(0, len(items), size)):
         yield index, items[start : start + size]
+
+
+def peak_rss() -> int:
+    """Largest resident memory of this process so far, in bytes (Linux counts in KiB, macOS in bytes)."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
