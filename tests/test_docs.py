@@ -1,0 +1,162 @@
+"""What the documentation shows holds: commands parse, recipes compose, links and paths exist, tables of keys agree."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+import shlex
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from bench import stars
+from uni_train.cli.main import uni_train
+from uni_train.config import schema
+from uni_train.config.build import to_plain
+from uni_train.config.compose import compose
+from uni_train.config.schema import StarsConfig
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+FOLDERS = ("uni_train", "data_gen", "eval", "recipes", "configs", "bench", "tests", "docs")
+
+
+def shown_code(page: Path) -> Iterator[str]:
+    """Lines of code blocks and code inside sentences."""
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("    "):
+            yield line.strip().removeprefix("$ ")
+        else:
+            yield from re.findall(r"`([^`]+)`", line)
+
+
+def shown_commands() -> list[tuple[str, str]]:
+    starts = ("python -m ", "python bench/", "make ", "uni_train ", ".ci/")
+    return [(p.relative_to(ROOT).as_posix(), code) for p in PAGES for code in shown_code(p) if code.startswith(starts)]
+
+
+def words(command: str) -> list[str]:
+    """Arguments up to a comment, a redirection or the next command."""
+    found: list[str] = []
+    for word in shlex.split(command, comments=True):
+        if word in (">", "|", "&&", ";"):
+            break
+        found.append(word)
+    return found
+
+
+def check_uni_train(arguments: list[str]) -> None:
+    command: click.Command = uni_train
+    while isinstance(command, click.Group) and arguments and arguments[0] in command.commands:
+        command = command.commands[arguments.pop(0)]
+    with command.make_context(command.name, arguments) as context:
+        if command.name == "fit":
+            compose(context.params["recipe"], context.params["overrides"])
+
+
+@pytest.mark.parametrize(("page", "command"), shown_commands())
+def test_a_shown_command_can_be_typed(page: str, command: str) -> None:
+    match words(command):
+        case ["make", *targets]:
+            assert targets and set(targets) <= TARGETS
+        case ["python", "-m", "uni_train", *arguments] | ["uni_train", *arguments]:
+            check_uni_train(arguments)
+        case ["python", "-m", module, *_]:
+            assert importlib.util.find_spec(module) is not None
+        case ["python", "bench/stars.py", *arguments]:
+            for line in stars.parser().parse_args(arguments).run:
+                assert stars.plan(line, [0])
+        case [script, *_] | ["python", script, *_]:
+            assert (ROOT / script).is_file()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_and_paths_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    links = [link.split("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+    assert [link for link in links if link and not (page.parent / link).exists()] == []
+    paths = [code for code in re.findall(r"`([\w./-]+)`", text) if code.split("/")[0] in FOLDERS and "/" in code]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_snippet_in_data_runs() -> None:
+    lines = [line[4:] for line in (ROOT / "docs/data.md").read_text(encoding="utf-8").split("\n## ")[0].splitlines()]
+    names: dict[str, Any] = {}
+    exec("\n".join(lines[next(i for i, line in enumerate(lines) if line.startswith("from ")) :]), names)
+    assert names["task"].verify(names["item_a"], names["picture"]).passed
+
+
+# --- tables of keys -------------------------------------------------------------------------------------------------
+
+
+def table_rows(page: str, columns: int) -> dict[str, list[str]]:
+    """`key` -> the other cells of every table row whose first cell is code."""
+    rows = {}
+    for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+        found = re.fullmatch(r"`([\w.\[\]<>]+)`", cells[0])
+        if found and len(cells) >= columns:
+            rows[found[1]] = [cell.strip("`") for cell in cells[1:]]
+    return rows
+
+
+def keys_with_defaults(kind: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        key = prefix + field.name
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield from keys_with_defaults(hints[field.name], f"{key}.")
+        elif field.default_factory is not dataclasses.MISSING:
+            yield key, field.default_factory()
+        else:
+            yield key, field.default
+
+
+def plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def test_the_table_of_keys_is_that_of_the_schema() -> None:
+    wanted = {
+        key: value
+        for key, value in keys_with_defaults(StarsConfig)
+        if key.split(".")[0] not in ("recipe", "kind", "model", "rounds", "budget")
+    }
+    wanted |= dict(keys_with_defaults(schema.RoundConfig, "rounds[]."))
+    wanted |= dict(keys_with_defaults(schema.BudgetConfig, "budget.<set>."))
+    shown = table_rows("docs/stars.md", 3)
+    shown = {key: cells for key, cells in shown.items() if key in wanted or "." in key}
+    assert shown.keys() == wanted.keys()
+    for key, value in wanted.items():
+        default = shown[key][0]
+        if value is dataclasses.MISSING:
+            assert default in ("required", "from budget", "from `budget"), key
+        else:
+            assert yaml.safe_load(default) == plain(value), key
+
+
+def test_the_table_of_models_is_that_of_their_files() -> None:
+    shown = table_rows("docs/models.md", 4)
+    for column, name in enumerate(("nano", "bagel_7b")):
+        values = dict(flat(to_plain(compose("stars_curriculum", [f"model={name}"]))["model"], "model"))
+        assert {key: yaml.safe_load(cells[column]) for key, cells in shown.items()} == values
+
+
+def flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}.{key}")
+        else:
+            yield f"{prefix}.{key}", plain(value)
+
+
+def test_every_recipe_is_documented() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert [path.stem for path in (ROOT / "recipes").glob("*.yaml") if f"`{path.stem}`" not in text] == []
