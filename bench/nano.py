@@ -48,15 +48,17 @@ SIZES = (1, 16, 256)
 Table = Iterator[str]
 
 
-def interleaved(repeats: int, runs: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+def interleaved(
+    repeats: int, runs: Mapping[str, Callable[[], object]], clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """Median seconds of each, taken in turn so that a slow moment meets all alike; a first round does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for repeat in range(repeats + 1):
         for name, run in runs.items():
-            began = time.perf_counter()
+            began = clock()
             run()
             if repeat:
-                seconds[name].append(time.perf_counter() - began)
+                seconds[name].append(clock() - began)
     return {name: statistics.median(taken) for name, taken in seconds.items()}
 
 
@@ -267,27 +269,29 @@ def memory(nano: Workbench, overrides: Sequence[str]) -> Table:
     """The same work in processes with and without `uni_train.stages.cpu.keep_memory`, in turn."""
     measured: dict[str, list[dict[str, float]]] = {"give": [], "keep": []}
     overrides = [*overrides, f"model.threads={torch.get_num_threads()}"]
-    for _ in range(2):
+    for _ in range(3):
         for how, found in measured.items():
             command = [sys.executable, str(Path(__file__)), "--probe", how, *overrides]
             done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
             found.append(json.loads(done.stdout.splitlines()[-1]))
-    yield from table("work", "ms, given back", "ms, kept", "times as fast")
+    yield from table("work", "CPU ms, given back", "CPU ms, kept", "times as fast")
     for name in measured["give"][0]:
         give, keep = (statistics.median(one[name] for one in measured[how]) for how in ("give", "keep"))
         yield row(name, f"{1e3 * give:.2f}", f"{1e3 * keep:.2f}", f"{give / keep:.2f}")
 
 
 def probe(nano: Workbench) -> dict[str, float]:
-    """Median seconds of products that make their own result, and of a step."""
+    """Median CPU seconds (processes cannot be compared in turn as closely) of products that make their own result, and
+    of a step."""
     batch = nano.batch()
     rows, length, und, _ = _shapes(nano, batch)
     sizes = nano.config.model.architecture
     d, hidden, head = sizes.hidden_size, sizes.intermediate_size, sizes.hidden_size // sizes.heads
     x, w = torch.randn(und, d), torch.randn(d, hidden)
     q, k = torch.randn(rows * sizes.heads, length, head), torch.randn(rows * sizes.heads, head, length)
-    small = interleaved(9, {"a product (up)": many(20, lambda: x @ w), "a batched product": many(20, lambda: q @ k)})
-    step = interleaved(4, {"forward and backward": lambda: nano.forward_backward(batch)})
+    products = {"a product (up)": many(20, lambda: x @ w), "a batched product": many(20, lambda: q @ k)}
+    small = interleaved(9, products, time.process_time)
+    step = interleaved(3, {"forward and backward": lambda: nano.forward_backward(batch)}, time.process_time)
     return {name: seconds / 20 for name, seconds in small.items()} | step
 
 
