@@ -172,8 +172,10 @@ def _schedule(config: StarsConfig, rounds: Sequence[int]) -> Curriculum:
     if kind == "mixed":
         even = {config.rounds[i].set_name: 1 / len(rounds) for i in rounds}
         replay = max(part.get(PRETRAIN, 0.0) for part in parts)
-        shares = {name: share * (1 - replay) for name, share in even.items()}
-        return Constant(shares | {PRETRAIN: replay} if replay else shares)
+        shares: dict[str, float] = {name: share * (1 - replay) for name, share in even.items()}
+        if replay:
+            shares[PRETRAIN] = replay
+        return Constant(shares)
     if kind == "ramp":
         return Ramp(parts, sum(config.rounds[i].updates for i in rounds))
     levels = [

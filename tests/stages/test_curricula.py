@@ -1,0 +1,250 @@
+"""Schedules, teachers, candidates and filters: each runs end to end and does what its name says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eval.sample import ScoredSample, decode_png
+from eval.store import read_shards
+from tests.stages.tiny import MODEL, QUICK, WORK, finish, fit, save_talker
+from uni_train.config.compose import compose
+from uni_train.config.schema import RoundConfig, StarsConfig
+from uni_train.models.nano.nano import shipped
+from uni_train.stages import finetune
+from uni_train.training.checkpoint_io import latest_checkpoint, load_folder
+from uni_train.training.curriculum import Constant, Ramp, Threshold
+
+SETS = ("mapping1", "mapping2", "mapping3")
+
+
+def stars(recipe: str = "stars_curriculum", *overrides: str) -> StarsConfig:
+    config = compose(recipe, overrides)
+    assert isinstance(config, StarsConfig)
+    return config
+
+
+def samples(run: Path, stage: str) -> list[ScoredSample]:
+    return list(read_shards(run / "stages" / stage / "shards"))
+
+
+def pixels(found: list[ScoredSample]) -> np.ndarray:
+    return np.stack([decode_png(sample.image or b"") for sample in found]).astype(int)
+
+
+def rounds_of(run: Path) -> list[dict[str, Any]]:
+    return json.loads((run / "summary.json").read_text(encoding="utf-8"))["rounds"]
+
+
+# --- which mixture when ---------------------------------------------------------------------------------------------
+
+
+def mixture(curriculum, step: int) -> dict[str, float]:
+    return pytest.approx({name: share for name, share in curriculum.mixture(step).items() if share})
+
+
+def test_a_sequential_round_is_its_own_set_and_its_replay() -> None:
+    schedule = finetune._schedule(stars(), (2,))
+    assert isinstance(schedule, Constant)
+    assert mixture(schedule, 0) == {"mapping3": 0.45, "mapping2": 0.3, "mapping1": 0.15, "pretrain": 0.1}
+
+
+def test_mixed_takes_all_levels_evenly_from_the_start() -> None:
+    config = stars("stars_mixed")
+    schedule = finetune._schedule(config, (0, 1, 2))
+    assert mixture(schedule, 0) == {"mapping1": 0.3, "mapping2": 0.3, "mapping3": 0.3, "pretrain": 0.1}
+    bare = replace(config, rounds=tuple(replace(one, replay={}) for one in config.rounds))
+    # Not even a share of 0: there would be no source to draw it from.
+    assert finetune._schedule(bare, (0, 1, 2)).mixture(0).keys() == set(SETS)
+
+
+def test_a_ramp_moves_from_the_first_rounds_mixture_to_the_last_ones() -> None:
+    config = stars("stars_curriculum", "schedule.kind=ramp")
+    schedule = finetune._schedule(config, (0, 1, 2))
+    assert isinstance(schedule, Ramp)
+    updates = sum(one.updates for one in config.rounds)
+    assert mixture(schedule, 0) == {"mapping1": 0.9, "pretrain": 0.1}
+    assert mixture(schedule, updates - 1) == finetune._schedule(stars(), (2,)).mixture(0)
+    assert schedule.mixture(updates // 2)["mapping2"] > 0.5
+
+
+def test_a_threshold_waits_for_each_rounds_own_accuracy() -> None:
+    config = stars("stars_curriculum", "schedule.kind=threshold", "schedule.threshold=0.7", "schedule.check_every=5")
+    schedule = finetune._schedule(config, (0, 1, 2))
+    assert isinstance(schedule, Threshold) and schedule.check_every == 5
+    assert [(level.metric, level.threshold, level.max_updates) for level in schedule.levels] == [
+        (one.set_name, 0.7, one.updates) for one in config.rounds
+    ]
+
+
+# --- schedules end to end -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", ["stars_mixed", "ramp", "threshold=0.0", "threshold=1.0"])
+def test_schedules_over_all_levels_train_once(tmp_path: Path, recipe: str) -> None:
+    kind, _, threshold = recipe.partition("=")
+    extra = [f"schedule.threshold={threshold}", "schedule.check_every=1", "schedule.check_prompts=2"]
+    overrides = [] if kind == "stars_mixed" else [f"schedule.kind={kind}", *(extra if threshold else [])]
+    name = kind if kind == "stars_mixed" else "stars_curriculum"
+    run = finish(tmp_path, *QUICK, *overrides, recipe=name)
+    (entry,) = rounds_of(run)
+    assert (entry["level"], entry["sampled"], entry["kept"], entry["updates"]) == ("1+2+3", 24, 24, 9)
+    (stage,) = (run / "stages").glob("*-finetune-*")
+    newest = latest_checkpoint(stage / "checkpoints")
+    assert newest is not None
+    if threshold:
+        callbacks = load_folder(newest)["callbacks"]
+        starts = next(value["starts"] for value in callbacks.values() if "starts" in value)
+        assert starts == ([0, 1, 2] if threshold == "0.0" else [0, 3, 6])
+        logged = [json.loads(line) for line in (stage / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        assert any("mapping1" in line for line in logged)
+
+
+# --- who samples ----------------------------------------------------------------------------------------------------
+
+
+def test_the_current_teacher_draws_otherwise_than_the_base_once_it_has_learnt(finished: Path, tmp_path: Path) -> None:
+    run = finish(tmp_path, *QUICK, "teacher=current", "optimizer.lr=0.03")
+    assert samples(run, "01-sample-mapping1") == samples(finished, "01-sample-mapping1")
+    changed, base = samples(run, "04-sample-mapping2"), samples(finished, "04-sample-mapping2")
+    assert [(one.item, one.seed) for one in changed] == [(one.item, one.seed) for one in base]
+    assert np.abs(pixels(changed) - pixels(base)).max() > 3
+
+
+def test_candidates_are_different_thoughts_and_pictures_of_one_prompt(tmp_path: Path) -> None:
+    run = finish(tmp_path, *QUICK, "candidates=2", "temperature=1.0", "level=1", recipe="stars_mapping")
+    found = samples(run, "01-sample-mapping1")
+    assert len(found) == 16 and [sample.k for sample in found] == [0, 1] * 8
+    assert len({sample.key for sample in found}) == len({sample.seed for sample in found}) == 16
+    first, second = found[::2], found[1::2]
+    assert [one.item for one in first] == [one.item for one in second]
+    assert sum(a.thought != b.thought for a, b in zip(first, second, strict=True)) >= 6
+    assert all((a != b).any() for a, b in zip(pixels(first), pixels(second), strict=True))
+    assert rounds_of(run)[0]["sampled"] == 16
+
+
+def test_prompts_and_noise_of_a_run_depend_on_its_seed_and_those_of_the_evaluation_do_not(
+    finished: Path, tmp_path: Path
+) -> None:
+    run = finish(tmp_path, *QUICK, "seed=1", "level=1", recipe="stars_mapping")
+    mine, other = samples(run, "01-sample-mapping1"), samples(finished, "01-sample-mapping1")
+    assert not {one.item.id for one in mine} & {one.item.id for one in other}
+    asked = {(s.item.id, s.seed) for s in samples(run, "00-evaluate-before")}
+    assert asked == {
+        (s.item.id, s.seed)
+        for s in samples(finished, "00-evaluate-before")
+        if s.setting == "normal" and s.item.id.startswith("mapping1")
+    }
+
+
+# --- filters --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("who", ["self", "judge"])
+def test_what_a_model_approves_of_is_kept(tmp_path: Path, who: str) -> None:
+    folder = save_talker(tmp_path / "yes", "Final Answer: YES")
+    chosen = [f"model.checkpoint={folder}"] if who == "self" else [f"judge={folder}"]
+    run = finish(tmp_path, *QUICK, f"filter={who}", *chosen, "level=2", recipe="stars_mapping")
+    judged = samples(run, "02-filter-mapping2")
+    assert len(judged) == 8
+    for sample in judged:
+        assert sample.self_verdict is not None and sample.self_verdict.passed
+        assert sample.self_verdict.checks[0].reason == "Final Answer: YES"
+        assert sample.verdict is not None and not sample.verdict.passed  # the verifier is not so easily pleased
+        assert who == "judge" or sample.thought == "Final Answer: YES"
+    (entry,) = rounds_of(run)
+    assert (entry["kept"], entry["precision"], entry["recall"], entry["filter"]) == (8, 0.0, None, who)
+
+
+@pytest.mark.parametrize(
+    ("reply", "status"), [("Final Answer: NO", "fail"), ("Draw 1 apple", "unreadable"), (None, None)]
+)
+def test_a_filter_that_keeps_nothing_says_so_and_loses_nothing(
+    tmp_path: Path, reply: str | None, status: str | None
+) -> None:
+    """By a judge's NO, by a reply that is no verdict, by the verifier (reply None: random weights draw nothing)."""
+    judge = ["filter=verifier"] if reply is None else ["filter=judge", f"judge={save_talker(tmp_path / 'no', reply)}"]
+    command = (*QUICK, *judge, "level=1")
+    for _ in range(2):  # the second start has only the same to say
+        result = fit(tmp_path, *command, recipe="stars_mapping")
+        assert result.exit_code == 1 and "Traceback" not in result.output
+        assert "kept none of the samples of mapping1" in result.output
+        assert "filter=verifier or filter=none" in " ".join(result.output.split())
+    run = tmp_path / "stars_mapping/level1-seed0"
+    assert len(samples(run, "01-sample-mapping1")) == 8 and not (run / "summary.json").exists()
+    for sample in samples(run, "02-filter-mapping1"):
+        assert sample.self_verdict is not None and not sample.self_verdict.passed
+        assert sample.self_verdict.status == (status or sample.status)
+
+
+def test_a_judge_must_be_named(tmp_path: Path) -> None:
+    result = fit(tmp_path, *QUICK, "filter=judge", "level=1", recipe="stars_mapping")
+    assert result.exit_code == 2 and "judge=" in result.output
+
+
+def test_only_accepted_samples_with_an_image_are_learned_from(finished: Path) -> None:
+    from data_gen.task import Check, Verdict
+    from uni_train.stages.filter import accepted
+
+    sample = samples(finished, "02-filter-mapping1")[0]
+    unsure = replace(sample, self_verdict=Verdict((Check("self_check", "unreadable"),)))
+    refused = replace(sample, self_verdict=Verdict((Check("self_check", "fail"),)))
+    assert accepted([sample, unsure, refused, replace(sample, image=None), replace(sample, self_verdict=None)]) == [
+        sample
+    ]
+
+
+def test_what_is_learned_is_prompt_to_image_without_the_thought(finished: Path) -> None:
+    sample = samples(finished, "02-filter-mapping1")[0]
+    example = finetune._example(sample, noise_draws=4)
+    assert (example.prompt, example.noise_draws) == (sample.item.prompt, 4)
+    assert example.thought is None and example.answer is None and example.images == ()
+    assert example.target is not None and (example.target == decode_png(sample.image or b"")).all()
+
+
+# --- pretraining, and the shipped checkpoint ------------------------------------------------------------------------
+
+
+def test_pretraining_makes_a_checkpoint_that_stars_can_start_from(tmp_path: Path) -> None:
+    mixture = ["text_to_image", "cot_image", "cot_text", "direct_answer", "explain", "caption", "verify"]
+    small = [f"mixture.{name}=2" for name in mixture]
+    work = ["vae.updates=3", "vae.batch=8", "updates=2", "checkpoint_every=1", "evaluation.n=2"]
+    evaluated = ["evaluation.sets=[mapping1]", "evaluation.modes=[normal]"]
+    run = finish(tmp_path, *MODEL, *small, *work, *evaluated, recipe="nano_pretrain")
+    assert [path.name for path in sorted((run / "stages").iterdir())] == ["00-vae", "01-pretrain", "02-evaluate-after"]
+    facts = json.loads((run / "stages/00-vae/manifest.json").read_text(encoding="utf-8"))["result"]
+    assert facts["scale"] > 0 and facts["mse"] > 0
+    made = run / "stages/01-pretrain/model"
+    assert fit(tmp_path, *QUICK, f"model.checkpoint={made}", "level=1", recipe="stars_mapping").exit_code == 0
+    again = fit(tmp_path, *MODEL, *small, *work, *evaluated, recipe="nano_pretrain")
+    assert again.exit_code == 0 and again.output.count("(already done)") == 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (shipped() / "model.safetensors").is_file(), reason="the shipped checkpoint is not there yet")
+def test_the_shipped_model_thinks_draws_and_judges_itself(tmp_path: Path) -> None:
+    """The figures that the main job starts from, with wide margins for n = 48 pairs."""
+    evaluated = ["evaluation.n=48", "evaluation.sets=[mapping1]", "model.threads=1"]
+    budget = "budget={mapping1:{prompts:64,updates:2}}"
+    run = finish(tmp_path, *evaluated, budget, "level=1", "batch.prompts=8", recipe="stars_mapping")
+    found = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    before = found["scores"]["before"]
+    assert before["cot"]["mapping1"]["value"] > 0.45
+    assert before["normal"]["mapping1"]["value"] < 0.3
+    (entry,) = found["rounds"]
+    assert entry["precision"] > 0.9 and entry["recall"] > 0.6
+
+
+def test_work_is_what_the_tests_say_it_is() -> None:
+    """Eight prompts a round, whatever the recipe: otherwise these tests would take minutes."""
+    for recipe in ("stars_curriculum", "stars_mixed", "stars_no_filter"):
+        config = stars(recipe, *MODEL, *WORK)
+        assert config.rounds == tuple(
+            RoundConfig(task=one.task, level=one.level, prompts=8, updates=3, replay=one.replay)
+            for one in config.rounds
+        )

@@ -1,0 +1,273 @@
+"""The main job end to end: what a finished run holds, what a second start does, and what damage is called."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eval.sample import ScoredSample, decode_png
+from eval.store import read_shard, read_shards
+from tests.stages.tiny import TINY, fit, shards
+from uni_train.config.schema import ALL_SETS
+from uni_train.training.checkpoint_io import list_checkpoints
+
+NOTES = {".lock", ".owner.json", "run.json"}
+"""What every start writes, whether there is work or not."""
+
+
+def state(run: Path) -> dict[str, tuple[int, int]]:
+    files = [file for file in run.rglob("*") if file.is_file() and file.name not in NOTES]
+    return {str(file.relative_to(run)): (file.stat().st_ino, file.stat().st_mtime_ns) for file in files}
+
+
+def summary(run: Path) -> dict[str, Any]:
+    return json.loads((run / "summary.json").read_text(encoding="utf-8"))
+
+
+def numbers(run: Path) -> dict[str, Any]:
+    """The summary without times and memory."""
+    found = summary(run)
+    for key in ("wall_seconds", "peak_rss_bytes"):
+        del found[key]
+    for one in found["rounds"]:
+        del one["seconds"]
+    return found
+
+
+def assert_clear(result, *parts: str) -> None:
+    assert result.exit_code == 1, result.output
+    assert "Traceback" not in result.output
+    message = " ".join(result.output[result.output.index("error:") :].split())
+    assert len(message) < 700, message
+    for part in parts:
+        assert part in message
+
+
+# --- what is there at the end ---------------------------------------------------------------------------------------
+
+
+def test_the_summary_keeps_its_contract(finished: Path) -> None:
+    found = summary(finished)
+    contract = ["recipe", "model", "seed", "wall_seconds", "peak_rss_bytes", "scores", "rounds"]
+    assert list(found)[: len(contract)] == contract
+    assert (found["recipe"], found["model"], found["seed"]) == ("stars_curriculum", "nano", 0)
+    assert found["wall_seconds"] > 0 and 50e6 < found["peak_rss_bytes"] < 20e9
+    assert set(found["scores"]) == {"before", "after"}
+    for by_mode in found["scores"].values():
+        assert list(by_mode) == ["normal", "cot"]
+        for by_set in by_mode.values():
+            assert list(by_set) == list(ALL_SETS)
+            for one in by_set.values():
+                assert set(one) == {"value", "n", "low", "high"} and one["n"] == 2
+                assert 0 <= one["low"] <= one["value"] <= one["high"] <= 1
+    wanted = {"task", "level", "sampled", "kept", "precision", "recall", "updates", "seconds"}
+    assert [(one["task"], one["level"]) for one in found["rounds"]] == [("mapping", level) for level in (1, 2, 3)]
+    for one in found["rounds"]:
+        assert wanted <= set(one)
+        assert (one["sampled"], one["kept"], one["updates"]) == (8, 8, 3) and one["seconds"] > 0
+
+
+def test_every_stage_has_a_manifest_and_every_sample_is_there_once(finished: Path) -> None:
+    stages = sorted(path.name for path in (finished / "stages").iterdir())
+    rounds = [f"{kind}-mapping{level}" for level in (1, 2, 3) for kind in ("sample", "filter", "finetune")]
+    assert stages == [f"{i:02d}-{name}" for i, name in enumerate(["evaluate-before", *rounds, "evaluate-after"])]
+    for name in stages:
+        stage = finished / "stages" / name
+        manifest = json.loads((stage / "manifest.json").read_text(encoding="utf-8"))
+        assert (manifest["stage"], manifest["status"]) == (name.partition("-")[2], "done")
+        listed = {output["path"] for output in manifest["outputs"]}
+        assert listed == {f"shards/{file.name}" for file in (stage / "shards").glob("*")} | {
+            f"model/{file.name}" for file in (stage / "model").glob("*")
+        }
+        samples = list(read_shards(stage / "shards"))
+        assert len({sample.key for sample in samples}) == len(samples)
+        assert len(samples) == (0 if "finetune" in name else 8 if "mapping" in name else 2 * 6 + 2 * 6 + 2 * 6)
+
+
+def test_samples_carry_what_was_asked_thought_drawn_and_judged(finished: Path) -> None:
+    sampled = list(read_shards(finished / "stages/01-sample-mapping1/shards"))
+    judged = list(read_shards(finished / "stages/02-filter-mapping1/shards"))
+    for sample, same in zip(sampled, judged, strict=True):
+        assert isinstance(sample, ScoredSample) and sample.image is not None
+        assert (sample.item.split, sample.setting, sample.item.level) == ("train", "cot", 1)
+        assert isinstance(sample.thought, str) and sample.verdict is not None and sample.self_verdict is None
+        assert decode_png(sample.image).shape == (24, 24, 3)
+        assert same.self_verdict is not None and same.self_verdict.passed  # filter=none
+        assert (same.item, same.image, same.verdict) == (sample.item, sample.image, sample.verdict)
+    asked = list(read_shards(finished / "stages/00-evaluate-before/shards", images=False))
+    assert {sample.item.split for sample in asked} == {"test"}
+    assert {(sample.setting, sample.thought is None) for sample in asked} == {("normal", True), ("cot", False)}
+    again = list(read_shards(finished / "stages/10-evaluate-after/shards", images=False))
+    assert [(s.key, s.seed) for s in again] == [(s.key, s.seed) for s in asked]
+
+
+def test_training_left_its_losses_and_its_checkpoints(finished: Path) -> None:
+    for stage in sorted((finished / "stages").glob("*-finetune-*")):
+        lines = [json.loads(line) for line in (stage / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        assert [line["step"] for line in lines] == [1, 2, 3]
+        assert all(math.isfinite(line["loss"]) and line["lr"] > 0 for line in lines)
+        assert [path.name for path in list_checkpoints(stage / "checkpoints")] == ["step=00000002", "step=00000003"]
+
+
+def test_the_report_stands_alone(finished: Path) -> None:
+    page = (finished / "report.html").read_text(encoding="utf-8")
+    assert "Table 3" in page and page.count("data:image/png;base64,") > 4
+    assert 'src="http' not in page and 'href="http' not in page
+
+
+# --- starting again -------------------------------------------------------------------------------------------------
+
+
+def test_the_same_command_again_does_nothing(copy: Path, tmp_path: Path) -> None:
+    before = state(copy)
+    result = fit(tmp_path, *TINY)
+    assert result.exit_code == 0, result.output
+    assert state(copy) == before
+    assert result.output.count("(already done)") == 11 and "Table 3" in result.output
+    assert len(json.loads((copy / "run.json").read_text(encoding="utf-8"))["starts"]) == 2
+
+
+@pytest.mark.parametrize("name", ["summary.json", "report.html"])
+def test_a_lost_conclusion_is_drawn_again_from_what_is_stored(copy: Path, tmp_path: Path, name: str) -> None:
+    expected, before = summary(copy), state(copy)
+    (copy / name).unlink()
+    assert fit(tmp_path, *TINY).exit_code == 0
+    assert (copy / name).stat().st_size > 1000
+    found = summary(copy)
+    assert found.pop("peak_rss_bytes") >= expected.pop("peak_rss_bytes")
+    assert found == expected
+    for path, stamp in state(copy).items():
+        assert stamp == before.get(path) or path in ("summary.json", "report.html")
+
+
+def test_an_unfinished_stage_is_taken_up_where_it_stopped(copy: Path, finished: Path, tmp_path: Path) -> None:
+    """Without the last manifest and one of its shards: only that batch is made again, and the conclusions."""
+    stage = copy / "stages/10-evaluate-after"
+    (stage / "manifest.json").unlink()
+    (stage / "shards/00003.parquet").unlink()
+    before = state(copy)
+    assert fit(tmp_path, *TINY).exit_code == 0
+    changed = {path for path, stamp in state(copy).items() if stamp != before.get(path)}
+    redone = {"stages/10-evaluate-after/manifest.json", "stages/10-evaluate-after/shards/00003.parquet"}
+    assert changed == redone | {"summary.json", "report.html"}
+    assert numbers(copy) == numbers(finished)
+    assert read_shard(stage / "shards/00003.parquet") == read_shard(
+        finished / "stages/10-evaluate-after/shards/00003.parquet"
+    )
+
+
+def test_another_configuration_is_refused_and_changes_nothing(copy: Path, tmp_path: Path) -> None:
+    before = state(copy)
+    assert_clear(fit(tmp_path, *TINY, "optimizer.lr=0.5"), str(copy), "optimizer.lr was 0.001, now 0.5", "--fresh")
+    assert state(copy) == before
+
+
+def test_a_second_process_is_kept_out(copy: Path, tmp_path: Path) -> None:
+    holder = (
+        "import sys; from uni_train.run_folder import RunFolder; "
+        f"run = RunFolder({str(tmp_path)!r}, 'stars_curriculum', 'seed0').open(); print('open', flush=True); "
+        "sys.stdin.read()"
+    )
+    before = state(copy)
+    with subprocess.Popen(
+        [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=os.getcwd()
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"open\n"
+        assert_clear(fit(tmp_path, *TINY), str(copy), f"in use by pid {other.pid}", "name=")
+        assert other.stdin is not None
+        other.stdin.close()
+        other.wait()
+    assert state(copy) == before
+    assert fit(tmp_path, *TINY).exit_code == 0
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+def cut(file: Path) -> Path:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    return file
+
+
+def flip(file: Path) -> Path:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 3] ^= 1
+    file.write_bytes(content)
+    return file
+
+
+@pytest.mark.parametrize("damage", [cut, flip, Path.unlink])
+@pytest.mark.parametrize(
+    "name", ["01-sample-mapping1/shards/00001.parquet", "06-finetune-mapping2/model/model.safetensors"]
+)
+def test_a_damaged_output_of_a_finished_stage_is_named(copy: Path, tmp_path: Path, name: str, damage) -> None:
+    file = copy / "stages" / name
+    damage(file)
+    before = state(copy)
+    assert_clear(fit(tmp_path, *TINY), str(file), f"Delete the folder {copy / 'stages' / name.split('/')[0]}")
+    assert state(copy) == before
+
+
+def test_a_damaged_shard_of_an_unfinished_stage_is_named_and_only_that_one_is_made_again(
+    copy: Path, finished: Path, tmp_path: Path
+) -> None:
+    stage = copy / "stages/10-evaluate-after"
+    (stage / "manifest.json").unlink()
+    damaged = cut(stage / "shards/00002.parquet")
+    assert_clear(fit(tmp_path, *TINY), str(damaged), "Delete this file", "only its batch")
+    damaged.unlink()
+    before = state(copy)
+    assert fit(tmp_path, *TINY).exit_code == 0
+    assert numbers(copy) == numbers(finished)
+    kept = [path for path in before if path.endswith(".parquet")]
+    assert all(state(copy)[path] == before[path] for path in kept) and len(kept) == len(list(shards(copy))) - 1
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"status": "done"}', "\x00\x01"])
+def test_a_damaged_manifest_is_named(copy: Path, tmp_path: Path, content: str) -> None:
+    file = copy / "stages/04-sample-mapping2/manifest.json"
+    file.write_text(content, encoding="utf-8")
+    assert_clear(fit(tmp_path, *TINY), str(file), "damaged", "Delete the folder")
+    assert file.read_text(encoding="utf-8") == content
+
+
+def test_a_damaged_configuration_is_named(copy: Path, tmp_path: Path) -> None:
+    (copy / "config.yaml").write_text("rounds: [", encoding="utf-8")
+    assert_clear(fit(tmp_path, *TINY), str(copy / "config.yaml"), "damaged", "--fresh")
+
+
+def unfinished_training(run: Path) -> Path:
+    """Make the last fine-tuning look as if it was interrupted after its last checkpoint; its folder."""
+    stage = run / "stages/09-finetune-mapping3"
+    for file in (stage / "manifest.json", run / "stages/10-evaluate-after/manifest.json", *(stage / "model").iterdir()):
+        file.unlink()
+    return stage
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(copy: Path, finished: Path, tmp_path: Path) -> None:
+    stage = unfinished_training(copy)
+    flip(stage / "checkpoints/step=00000003/state.safetensors")
+    with pytest.warns(UserWarning, match="step=00000003.*trying the one before it"):
+        result = fit(tmp_path, *TINY)
+    assert result.exit_code == 0, result.output
+    assert numbers(copy) == numbers(finished)
+    for name in ("model/model.safetensors", "metrics.jsonl"):
+        same = finished / "stages/09-finetune-mapping3" / name
+        assert (stage / name).read_bytes() == same.read_bytes()
+
+
+def test_when_every_checkpoint_is_damaged_they_are_named_and_nothing_starts_over_in_silence(
+    copy: Path, tmp_path: Path
+) -> None:
+    stage = unfinished_training(copy)
+    for checkpoint in list_checkpoints(stage / "checkpoints"):
+        cut(checkpoint / "state.json")
+    with pytest.warns(UserWarning, match="trying the one before"):
+        assert_clear(fit(tmp_path, *TINY), "step=00000003", "state.json", f"Delete {stage / 'checkpoints'}")
