@@ -68,8 +68,8 @@ NANO = World(
         *_nouns("toy", "ball"),
     ),
     symbols=tuple("ABCDEFGHJK" + "123456789" + "@#$&!~*"),
-    max_operand=36,
-    max_value=36,
+    max_operand=12,
+    max_value=20,
     terse=True,
 )
 

@@ -175,6 +175,5 @@ class LanguageModel(nn.Module):
 
 
 def _runs(x: Tensor) -> bool:
-    """An empty tensor skips its weights, except in training: there they stay in the graph with zero gradients, as
-    data-parallel wrappers expect."""
-    return x.shape[1] > 0 or torch.is_grad_enabled()
+    """An empty tensor skips its weights; data-parallel wrappers must expect parameters without gradient."""
+    return x.shape[1] > 0

@@ -7,7 +7,6 @@ times after one text (`Example.noise_draws`), because noised images see the text
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
@@ -24,9 +23,10 @@ from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, 
 from uni_train.models.bagel.positions import patchify, unpatchify
 from uni_train.models.base import Example, Request, SupervisedLoss, UnifiedModel
 
-_BUCKET = 20  # rows whose texts differ by fewer tokens are computed together
-_SMALL_BUCKET = 24  # rows; fewer join the next longer bucket
+_PADDING = 500  # token places that cost about as much as one more forward pass
 _CACHED_TEXTS = 50_000
+
+Row = tuple[Encoded, np.ndarray | None]  # an encoded example and the noise of its targets
 
 
 class Tokenizer(Protocol):
@@ -110,7 +110,7 @@ class BagelUnified(UnifiedModel):
         generators = [np.random.default_rng(example.seed) for example in examples]
         clean = self._latents([examples[i] for i in targets], [generators[i] for i in targets])
         latents = dict(zip(targets, clean, strict=True))
-        buckets: dict[tuple[int, int, int], list[tuple[Encoded, np.ndarray | None]]] = defaultdict(list)
+        rows: list[Row] = []
         for i, (example, generator) in enumerate(zip(examples, generators, strict=True)):
             row = self._encoded(example, generator)
             noise = None
@@ -118,8 +118,8 @@ class BagelUnified(UnifiedModel):
                 draws = example.noise_draws
                 row = replace(row, latents=(latents[i],) * draws).with_noise_levels(self._levels(draws, generator))
                 noise = generator.standard_normal((draws * len(latents[i]), latents[i].shape[1]), np.float32)
-            buckets[(row.gen.shape[1], len(row.vit_lengths), row.und.shape[1] // _BUCKET)].append((row, noise))
-        return [self._pack(rows) for rows in _merged(buckets)]
+            rows.append((row, noise))
+        return [self._pack(bucket) for bucket in _buckets(rows)]
 
     def supervised_loss(self, batch: Sequence[PackedBatch]) -> SupervisedLoss:
         """Cross-entropy and velocity error (BAGEL's two objectives), summed over the packed batches."""
@@ -135,7 +135,7 @@ class BagelUnified(UnifiedModel):
         """Supervised text tokens and noised latent tokens."""
         return sum(len(part.ce_index) for part in batch), sum(len(part.mse_index) for part in batch)
 
-    def _pack(self, rows: Sequence[tuple[Encoded, np.ndarray | None]]) -> PackedBatch:
+    def _pack(self, rows: Sequence[Row]) -> PackedBatch:
         batch = pack([[row] for row, _ in rows], self.bagel.config)
         if batch.clean_BGC.shape[1]:
             noise = np.zeros(batch.clean_BGC.shape, np.float32)
@@ -299,16 +299,23 @@ def _pixels(images: Sequence[np.ndarray]) -> Tensor:
     return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
-def _merged(
-    buckets: dict[tuple[int, int, int], list[tuple[Encoded, np.ndarray | None]]],
-) -> list[list[tuple[Encoded, np.ndarray | None]]]:
-    """Buckets from the shortest rows to the longest; a small one joins the next of its kind."""
-    merged: list[list[tuple[Encoded, np.ndarray | None]]] = []
-    kinds: list[tuple[int, int]] = []
-    for key in sorted(buckets):
-        if merged and kinds[-1] == key[:2] and len(merged[-1]) < _SMALL_BUCKET:
-            merged[-1] += buckets[key]
-        else:
-            merged.append(list(buckets[key]))
-            kinds.append(key[:2])
-    return merged
+def _buckets(rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows of like length together: padding costs time, but so does every further forward pass.
+
+    Rows with the same number of latent tokens are sorted by length; a bucket is closed when one more row would leave
+    it with more than `_PADDING` empty places.
+    """
+    ordered = sorted(rows, key=lambda row: (row[0].gen.shape[1], row[0].und.shape[1]))
+    found: list[list[Row]] = []
+    latents = padding = 0
+    for row in ordered:
+        text = row[0].und.shape[1]
+        if found and row[0].gen.shape[1] == latents:
+            stretched = padding + len(found[-1]) * (text - found[-1][-1][0].und.shape[1])
+            if stretched <= _PADDING:
+                found[-1].append(row)
+                padding = stretched
+                continue
+        found.append([row])
+        latents, padding = row[0].gen.shape[1], 0
+    return found
