@@ -39,4 +39,5 @@ def nano(small_config: ModelConfig) -> Nano:
         head = model.bagel.llm2vae.weight
         head.copy_(torch.randn(head.shape, generator=generator) * 0.3)
         model.bagel.language_model.lm_head.weight *= 8
+        model.vae.decoder[-1].weight *= 8  # vivid pictures: small changes of latents show
     return model

@@ -31,12 +31,18 @@ _FAST = 0.05
 
 @torch.no_grad()
 def add_induction_head(bagel: Bagel, seed: int) -> None:
-    """Overwrite three heads of the first two understanding layers, in place."""
+    """Overwrite three heads of the first two understanding layers, in place.
+
+    Sizes without room for them (fewer than two layers or heads, keys shared by heads) are left as they are.
+    """
     llm = bagel.config.llm
+    heads = llm.num_attention_heads
+    if llm.num_hidden_layers < 2 or heads < 2 or llm.num_key_value_heads != heads:
+        return
     d, half, width = llm.head_dim, llm.head_dim // 2, llm.hidden_size
     turn = llm.rope_theta ** (-torch.arange(half) / half)
     basis, _ = torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(seed)))
-    slow = torch.cat([turn < _SLOW, turn < _SLOW]).nonzero()[:, 0]
+    slow = torch.cat([turn < _SLOW, turn < _SLOW]).nonzero()[: width // 3, 0]
     n = len(slow)
     read, one_back, two_back = basis[:, :n].T, basis[:, n : 2 * n], basis[:, 2 * n : 3 * n]
 
