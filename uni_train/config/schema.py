@@ -277,6 +277,15 @@ class MixtureConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FinishConfig:
+    """A second, shorter part of the pretraining with a mixture and a rate of its own."""
+
+    updates: int = count()
+    lr: float = positive()
+    mixture: MixtureConfig
+
+
+@dataclass(frozen=True, kw_only=True)
 class VaeConfig:
     """The tiny VAE, trained first."""
 
@@ -293,6 +302,7 @@ class PretrainConfig(RunConfig):
     kind: Literal["pretrain"] = "pretrain"
     updates: int = count()
     mixture: MixtureConfig
+    finish: FinishConfig | None = None
     vae: VaeConfig
     timestep_shift: float = positive(1.0)
 

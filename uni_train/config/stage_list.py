@@ -32,6 +32,8 @@ def stage_list(config: Config) -> tuple[PlannedStage, ...]:
     if isinstance(config, PretrainConfig):
         add("vae", "", f"{config.vae.updates} updates of the VAE")
         add("pretrain", "", f"{config.updates} updates on the mixture")
+        if config.finish is not None:
+            add("pretrain", "finish", f"{config.finish.updates} updates on the last mixture")
         add("evaluate", "after", evaluated)
         return tuple(stages)
 

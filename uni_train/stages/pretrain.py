@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from uni_train.config.schema import PretrainConfig
 from uni_train.models.load import save_model
@@ -24,9 +24,14 @@ def vae(work: Work[PretrainConfig], stage: StageRun) -> None:
     stage.outputs = sorted((stage.path / MODEL).iterdir())
 
 
-def mixture(work: Work[PretrainConfig], stage: StageRun) -> None:
-    """Train everything but the VAE on the mixture."""
+def mixture(work: Work[PretrainConfig], stage: StageRun, finish: bool) -> None:
+    """Train everything but the VAE on the mixture, or on the one that finishes the recipe."""
     config = work.config
+    if finish and config.finish is not None:
+        last = config.finish
+        config = replace(
+            config, updates=last.updates, mixture=last.mixture, optimizer=replace(config.optimizer, lr=last.lr)
+        )
     model = work.model(work.weights)
     model.prepare_training(timestep_shift=config.timestep_shift, text_dropout=config.text_dropout)
     rows = {name: count for name, count in asdict(config.mixture).items() if name != "noise_draws"}

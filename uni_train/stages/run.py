@@ -50,7 +50,10 @@ def _run(work: Work[Any], one: PlannedStage, stage: StageRun, before: list[tuple
     elif isinstance(work.config, PretrainConfig):
         from uni_train.stages import pretrain
 
-        (pretrain.vae if one.kind == "vae" else pretrain.mixture)(work, stage)
+        if one.kind == "vae":
+            pretrain.vae(work, stage)
+        else:
+            pretrain.mixture(work, stage, finish=one.name.endswith("finish"))
     else:
         stars = cast("Work[StarsConfig]", work)
         rounds = [stars.config.rounds[i] for i in one.rounds]
