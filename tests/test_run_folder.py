@@ -64,7 +64,7 @@ def test_the_same_configuration_continues_and_another_is_refused(tmp_path: Path)
         assert run.begin(config, ["uni_train", "fit"]) is False
         written = (run.path / "config.yaml").read_bytes()
     with folder(tmp_path) as run:
-        assert run.begin(compose("stars_curriculum", ["logger=csv"])) is True, "who watches changes no number"
+        assert run.begin(compose("stars_curriculum", ["logger=wandb"])) is True, "who watches changes no number"
         with pytest.raises(UserError) as caught:
             run.begin(compose("stars_curriculum", ["optimizer.lr=0.5", "rounds.1.updates=7"]))
         assert "optimizer.lr was 0.001, now 0.5" in caught.value.message

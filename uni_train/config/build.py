@@ -237,9 +237,10 @@ def _check_common(config: RunConfig, where: Where) -> None:
     if low > high:
         raise _error(f"model.sampling.cfg_interval starts at {low} after its end {high}", "model.sampling", where)
     architecture = config.model.architecture
-    if architecture.hidden_size % architecture.heads:
+    if architecture.hidden_size % (2 * architecture.heads):
         raise _error(
-            f"model.architecture.hidden_size {architecture.hidden_size} is no multiple of heads {architecture.heads}",
+            f"model.architecture.hidden_size {architecture.hidden_size} is no even multiple of heads "
+            f"{architecture.heads} (rope turns pairs of channels)",
             "model.architecture.hidden_size",
             where,
         )
@@ -271,6 +272,10 @@ def _check_name(name: str, where: Where) -> None:
 def _check_stars(config: StarsConfig, where: Where) -> None:
     if not config.rounds:
         raise _error("rounds is empty: there is nothing to train", "rounds", where)
+    if config.schedule.kind == "ramp" and len(config.rounds) < 2:
+        raise _error("schedule.kind=ramp needs at least two rounds, a first and a last", "schedule.kind", where)
+    if config.filter == "judge" and config.judge is None:
+        raise _error("filter=judge needs to know who judges: judge=shipped or judge=FOLDER of weights", "filter", where)
     known = (*ALL_SETS, "pretrain")
     for i, one in enumerate(config.rounds):
         key = f"rounds.{i}.replay"

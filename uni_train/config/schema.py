@@ -150,7 +150,7 @@ class EvaluationConfig:
 class LoggerConfig:
     """One option of configs/logger/. metrics.jsonl is written whatever is chosen."""
 
-    kind: Literal["none", "csv", "wandb"] = "none"
+    kind: Literal["none", "wandb"] = "none"
     project: str = "uni_train"
     group: str | None = None
     offline: bool | None = None  # wandb: null = online exactly if a key is configured

@@ -55,6 +55,7 @@ def save_model(model: UnifiedModel, folder: Path, dtype: torch.dtype | None = No
     try:
         with atomic_path(folder / WEIGHTS) as temporary:
             save_file(state, temporary)
+            temporary.chmod(0o644)  # safetensors leaves it readable to its owner alone
     except SafetensorError as error:  # its own kind of OSError
         raise UserError(
             f"cannot write {folder / WEIGHTS} ({error})",

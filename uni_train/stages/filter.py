@@ -17,7 +17,6 @@ from eval.prompts.unisandbox import filter_prompt, parse_final_answer
 from eval.sample import ScoredSample, decode_png
 from eval.store import completed, read_shard, read_shards, shard_path, write_shard
 from uni_train.config.schema import StarsConfig
-from uni_train.errors import UsageError
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.models.load import build_model
 from uni_train.stages.work import StageRun, Work
@@ -64,8 +63,6 @@ def _judge(work: Work[StarsConfig]) -> UnifiedModel:
     config = work.config
     if config.filter == "self":
         return work.model(None if config.teacher == "base" else work.weights)
-    if config.judge is None:
-        raise UsageError("filter=judge needs to know who judges", "Give judge=shipped or judge=FOLDER of weights.")
     return build_model(replace(config.model, checkpoint=config.judge), config.seed)
 
 
