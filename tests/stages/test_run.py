@@ -271,3 +271,9 @@ def test_when_every_checkpoint_is_damaged_they_are_named_and_nothing_starts_over
         cut(checkpoint / "state.json")
     with pytest.warns(UserWarning, match="trying the one before"):
         assert_clear(fit(tmp_path, *TINY), "step=00000003", "state.json", f"Delete {stage / 'checkpoints'}")
+
+
+def test_the_run_folder_may_be_relative_as_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = finish(Path("runs"), *QUICK, "rounds=[{task: mapping, level: 1}]")
+    assert (tmp_path / run / "summary.json").is_file()

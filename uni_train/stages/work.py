@@ -96,7 +96,7 @@ class Work(Generic[C]):
                 planned.name,
                 key=key,
                 seconds=time.perf_counter() - began,
-                outputs=run.outputs,
+                outputs=[path.relative_to(run.path) for path in run.outputs],
                 result={**run.result, PEAK: peak_rss()},
             )
         self._key = key
