@@ -14,7 +14,7 @@ import pytest
 
 from eval.sample import ScoredSample, decode_png
 from eval.store import read_shard, read_shards
-from tests.stages.tiny import TINY, fit, shards
+from tests.stages.tiny import QUICK, TINY, finish, fit, shards
 from uni_train.config.schema import ALL_SETS
 from uni_train.training.checkpoint_io import list_checkpoints
 
