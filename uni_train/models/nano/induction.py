@@ -1,4 +1,4 @@
-"""Induction heads to start with: nano's understanding weights can look things up before they are trained.
+"""An induction head to start with: nano's understanding weights can look things up before they are trained.
 
 Finding what a symbol stands for ("@ means 7 ... what @ means") takes two layers that only pay off together: one that
 notes at every token what stood before it, one that matches those notes (Olsson et al. 2022, "In-context learning and
@@ -6,12 +6,11 @@ induction heads"). From random weights nano had not found them after 1,000 updat
 one core; large language models come with them. So the start is made by hand, in the spirit of mimetic initialisation
 (Trockman and Kolter 2023), and everything is trained from there:
 
-    layer 0, heads 0 and 1   attend one and two tokens back, by rope alone, and note what they find
-    layer 1, head 0          attends to the token whose two-back note equals the own one-back note, and notes it
-    layers 2 and 3, head 0   the same for what the layer before has noted: the next link of a chain
+    layer 0, heads 0 and 1   attend one and two tokens back, by rope alone, and write a copy of what they find
+    layer 1, head 0          asks for the token whose two-back copy equals the own one-back copy, and copies it
 
-With QK norm the norm's gain bounds the attention logits; these layers get `GAIN`. Contents are compared in the slow
-channels of rope only, which distance does not turn. The generation weights get nothing of the kind.
+With QK norm the norm's gain bounds the attention logits; the two layers get `GAIN`. Contents are compared in the slow
+channels of rope only, which distance does not turn.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.mot import MotLayer
 
 GAIN = 2.0
-_NOTE = 1.5  # length of a note against that of what it is about
-_HOPS = 3  # links of a chain that are followed
+_NOTE = 1.5  # length of a note against that of an embedding's projection
+_COPY = 2.0
 _SLOW = 0.02  # radians a token: channels slower than this hold contents, those above 0.05 positions
 _FAST = 0.05
 
 
 @torch.no_grad()
-def add_induction_heads(bagel: Bagel, seed: int) -> None:
-    """Overwrite a few heads of the first understanding layers, in place.
+def add_induction_head(bagel: Bagel, seed: int) -> None:
+    """Overwrite three heads of the first two understanding layers, in place.
 
     Sizes without room for them (fewer than two layers or heads, keys shared by heads) are left as they are.
     """
@@ -43,15 +42,14 @@ def add_induction_heads(bagel: Bagel, seed: int) -> None:
     d, half, width = llm.head_dim, llm.head_dim // 2, llm.hidden_size
     turn = llm.rope_theta ** (-torch.arange(half) / half)
     basis, _ = torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(seed)))
-    slow = torch.cat([turn < _SLOW, turn < _SLOW]).nonzero()[: width // 4, 0]
+    slow = torch.cat([turn < _SLOW, turn < _SLOW]).nonzero()[: width // 3, 0]
     n = len(slow)
-    places = basis.split(n, dim=1)  # [width, n] each: where something is read or noted
-    read, one_back, two_back, *found = places[: width // n]
+    read, one_back, two_back = basis[:, :n].T, basis[:, n : 2 * n], basis[:, 2 * n : 3 * n]
 
     layers = cast("list[MotLayer]", list(bagel.language_model.model.layers))
-    first = layers[0].self_attn
-    first.q_norm.weight.fill_(GAIN)
-    first.k_norm.weight.fill_(GAIN)
+    first, second = layers[0].self_attn, layers[1].self_attn
+    for norm in (first.q_norm, first.k_norm, second.q_norm, second.k_norm):
+        norm.weight.fill_(GAIN)
     strength = torch.where(turn > _FAST, torch.linspace(1.0, 0.3, half), torch.zeros(half))
     still = torch.zeros(half)
     for head, (back, note) in enumerate(((1, one_back), (2, two_back))):
@@ -62,19 +60,13 @@ def add_induction_heads(bagel: Bagel, seed: int) -> None:
         first.k_proj.bias[rows] = torch.cat([strength, still])
         # Turned so that the score is largest for the key `back` tokens earlier.
         first.q_proj.bias[rows] = torch.cat([strength * torch.cos(back * turn), -strength * torch.sin(back * turn)])
-        first.v_proj.weight[head * d : head * d + n] = read.T
+        first.v_proj.weight[head * d : head * d + n] = read
         first.o_proj.weight[:, head * d : head * d + n] = _NOTE * note
 
-    asked = one_back
-    for layer, note in zip(layers[1 : 1 + _HOPS], found, strict=False):
-        hop = layer.self_attn
-        hop.q_norm.weight.fill_(GAIN)
-        hop.k_norm.weight.fill_(GAIN)
-        for projection in (hop.q_proj, hop.k_proj, hop.v_proj):
-            projection.weight[:d] = 0
-        hop.o_proj.weight[:, :d] = 0
-        hop.q_proj.weight[slow] = asked.T
-        hop.k_proj.weight[slow] = two_back.T
-        hop.v_proj.weight[:n] = read.T
-        hop.o_proj.weight[:, :n] = _NOTE * note
-        asked = note
+    second.q_proj.weight[:d] = 0
+    second.k_proj.weight[:d] = 0
+    second.q_proj.weight[slow] = one_back.T
+    second.k_proj.weight[slow] = two_back.T
+    copied = basis[:, -d:].T
+    second.v_proj.weight[:d] = copied
+    second.o_proj.weight[:, :d] = _COPY * copied.T
