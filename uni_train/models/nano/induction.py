@@ -2,8 +2,8 @@
 
 Finding what a symbol stands for ("@ means 7 ... what @ means") takes two layers that only pay off together: one that
 notes at every token what stood before it, one that matches those notes (Olsson et al. 2022, "In-context learning and
-induction heads"). From random weights nano had not found them after 1,000 updates of the whole mixture, 17 minutes on
-one core; large language models come with them. So the start is made by hand, in the spirit of mimetic initialisation
+induction heads"). From random weights a throw-away pretraining of 1,000 updates (one seed) had not found them; large
+language models come with them. So the start is made by hand, in the spirit of mimetic initialisation
 (Trockman and Kolter 2023), and everything is trained from there:
 
     layer 0, heads 0 and 1   attend one and two tokens back, by rope alone, and write a copy of what they find
