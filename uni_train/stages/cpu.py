@@ -26,8 +26,8 @@ def prepare_cpu(threads: int | Literal["auto"]) -> int:
 def keep_memory() -> None:
     """Let glibc keep freed blocks of a few MB for the next tensor, instead of returning them to the system.
 
-    Otherwise every tensor above 128 KiB costs fresh pages: fp32 products of nano's shapes ran 1.4 times as fast with
-    this, batched ones 3 times (bench/nano.py prints both). Does nothing where the C library is not glibc.
+    Otherwise every tensor above 128 KiB costs fresh pages; bench/nano.py prints what that is worth on a machine. Does
+    nothing where the C library is not glibc.
     """
     if not sys.platform.startswith("linux"):
         return
