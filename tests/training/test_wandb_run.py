@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from uni_train.errors import UserError
@@ -25,6 +27,7 @@ def test_stages_and_resumes_share_one_offline_run(tmp_path, monkeypatch):
     with open_run(tmp_path) as run:
         assert run.id == run_id(tmp_path) and run.offline
         assert run.summary["finetune-loss"] == 1.0
+    time.sleep(1.1)  # wandb names the folder of an offline start by the second
     with open_run(tmp_path) as again:
         assert again.id == run.id and again is not run
     assert len(list((tmp_path / "wandb").glob(f"offline-run-*-{run.id}"))) == 2
