@@ -34,13 +34,6 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str: ...
 
 
-class Vae(Protocol):
-    downsample: int
-
-    def encode(self, images: Tensor, noise: Tensor | None = None) -> Tensor: ...
-    def decode(self, latents: Tensor) -> Tensor: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Speech:
     """The fixed sentences of a checkpoint.
