@@ -271,6 +271,7 @@ class MixtureConfig:
     cot_text: int = ranged(low=0)
     direct_answer: int = ranged(low=0)  # a reasoning prompt answered in words at once
     explain: int = ranged(low=0)  # many look-ups in one row
+    compare: int = ranged(low=0)  # what is asked against what is seen, both in words
     caption: int = ranged(low=0)
     verify: int = ranged(low=0)
     noise_draws: int = count(1)  # for each row with a target image

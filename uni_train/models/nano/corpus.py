@@ -21,6 +21,8 @@ from uni_train.models.nano import language
 
 MAX_COUNT = 6
 MATHS_SHARE = 0.4  # of the reasoning prompts; the others are symbol mapping, whose look-ups take longer to learn
+DIRECT_MATHS_SHARE = 0.15  # of the short answers: sums are for thinking, chains of symbols are learned by heart
+UNCLEAR_SHARE = 0.3  # of the pictures that are captioned
 
 
 def sources(noise_draws: int) -> Mapping[str, Callable[[random.Random], Example]]:
@@ -30,20 +32,21 @@ def sources(noise_draws: int) -> Mapping[str, Callable[[random.Random], Example]
         noise_draws: noised copies of every target image.
     """
     tasks = (get_task("maths", "nano"), get_task("mapping", "nano"))
-    reason = partial(_item, tasks)
+    reason = partial(_item, tasks, MATHS_SHARE)
     return {
         "text_to_image": partial(_text_to_image, noise_draws),
         "cot_image": partial(_cot_image, reason, noise_draws),
         "cot_text": partial(_cot_text, reason),
-        "direct_answer": partial(_direct_answer, reason),
+        "direct_answer": partial(_direct_answer, partial(_item, tasks, DIRECT_MATHS_SHARE)),
         "explain": _explain,
+        "compare": _compare,
         "caption": _caption,
         "verify": partial(_verify, reason),
     }
 
 
-def _item(tasks: tuple[Task, Task], random_: random.Random) -> Item:
-    task = tasks[0] if random_.random() < MATHS_SHARE else tasks[1]
+def _item(tasks: tuple[Task, Task], maths_share: float, random_: random.Random) -> Item:
+    task = tasks[0] if random_.random() < maths_share else tasks[1]
     return random_.choice(task.sample(random_.getrandbits(60), random_.choice(task.levels)))
 
 
@@ -89,8 +92,18 @@ def _explain(random_: random.Random) -> Example:
     return Example(f"{' '.join(rules)} {question}", answer=" ".join(rules[i] for i in asked))
 
 
+def _compare(random_: random.Random) -> Example:
+    """The last step of a verification alone, without a picture: the same or not?"""
+    noun, count = random_.choice(NANO.nouns), random_.randint(1, MAX_COUNT)
+    other_noun = noun if random_.random() < 0.6 else random_.choice(NANO.nouns)
+    other_count = count if random_.random() < 0.6 else random_.randint(1, MAX_COUNT)
+    asked = noun.counted(count)
+    seen = language.UNCLEAR if random_.random() < 0.1 else other_noun.counted(other_count)
+    return Example(language.COMPARE.format(asked=asked, seen=seen), answer=language.judgement(asked, seen))
+
+
 def _caption(random_: random.Random) -> Example:
-    image, seen = _shown(random_)
+    image, seen = _shown(random_, UNCLEAR_SHARE)
     return Example(language.CAPTION_PROMPT, images=(image,), answer=language.caption(seen))
 
 
@@ -107,17 +120,17 @@ def _verify(reason: Callable[[random.Random], Item], random_: random.Random) -> 
     elif random_.random() < 0.5 and "other" in item.facts:
         image, seen = _picture(item.facts["other"], count, random_), language.counted(item.facts["other"], count)
     else:
-        image, seen = _shown(random_)
+        image, seen = _shown(random_, 0.5)
     steps = language.reasoning(item.thought)
     prompt = language.VERIFY_PROMPT.format(question=item.prompt)
     return Example(prompt, images=(image,), answer=language.verification(steps, asked, seen))
 
 
-def _shown(random_: random.Random) -> tuple[np.ndarray, str]:
-    """A picture and what it shows; one in seven shows nothing clear: a blend, mixed objects or noise."""
+def _shown(random_: random.Random, unclear: float) -> tuple[np.ndarray, str]:
+    """A picture and what it shows; a share of `unclear` shows nothing clear: a blend, mixed objects or noise."""
     noun, count = random_.choice(NANO.nouns), random_.randint(1, MAX_COUNT)
     image = _picture(noun.singular, count, random_)
-    if random_.random() < 0.85:
+    if random_.random() >= unclear:
         return image, noun.counted(count)
     other = _picture(random_.choice([n for n in NANO.nouns if n != noun]).singular, count, random_)
     kind = random_.random()

@@ -1,23 +1,25 @@
 """How one talks to nano: the few fixed sentences beside the tasks' own prompts, and its vocabulary.
 
 BAGEL takes long English instructions (`eval.prompts`); nano knows a few hundred words, so its filter instruction is
-one sentence. Its reply follows Table 13 of UniSandbox all the same: work out what is asked, say what is seen, judge.
+one sentence. Its reply follows Table 13 of UniSandbox all the same: work out what is asked, say what is seen, check
+number and object, judge.
 """
 
 from __future__ import annotations
 
-from data_gen.objects import NANO, Noun
+from data_gen.objects import NANO, Noun, singular_of
 from data_gen.phrasing import nano_vocabulary
 
 THINK_SYSTEM = "think"
 CAPTION_PROMPT = "Caption :"
 VERIFY_PROMPT = "Question : {question} Is the image right ?"
 EXPLAIN = "Explain {symbols} ."
+COMPARE = "Asked {asked} . Seen {seen} ."
 YES, NO = "\nFinal Answer: YES", "\nFinal Answer: NO"
 UNCLEAR = "unclear"
 
-_WORDS = ("think", "Caption", ":", "Caption:", "Question", "Is", "the", "image", "right", "?", "Explain")
-_REPLY_WORDS = ("Asked", "Seen", "unclear", "Draw", "\n", "Final", "Answer:", "YES", "NO")
+_WORDS = ("think", "Caption", ":", "Caption:", "Question", "Is", "the", "image", "right", "wrong", "?", "Explain")
+_REPLY_WORDS = ("Asked", "Seen", "unclear", "Number", "Object", "Draw", "\n", "Final", "Answer:", "YES", "NO")
 
 
 def vocabulary() -> tuple[str, ...]:
@@ -40,8 +42,20 @@ def caption(seen: str) -> str:
 
 
 def verification(steps: str, asked: str, seen: str) -> str:
-    """The reply to `VERIFY_PROMPT`: the reasoning, what is asked, what is seen, and the verdict on its own line."""
-    return f"{steps} Asked {asked} . Seen {seen} .{YES if asked == seen else NO}"
+    """The reply to `VERIFY_PROMPT`: the reasoning, what is asked, what is seen, then the `judgement`."""
+    return f"{steps} {COMPARE.format(asked=asked, seen=seen)} {judgement(asked, seen)}"
+
+
+def judgement(asked: str, seen: str) -> str:
+    """Both criteria in words, and the verdict on its own line: "Number : right . Object : wrong .\\nFinal Answer: NO"."""
+    if seen == UNCLEAR:
+        number = object_ = False
+    else:
+        (wanted, thing), (count, shown) = asked.split(), seen.split()
+        number, object_ = wanted == count, singular_of(thing) == singular_of(shown)
+    words = {True: "right", False: "wrong"}
+    verdict = YES if number and object_ else NO
+    return f"Number : {words[number]} . Object : {words[object_]} .{verdict}"
 
 
 def reasoning(thought: str) -> str:
