@@ -212,7 +212,7 @@ def test_what_is_learned_is_prompt_to_image_without_the_thought(finished: Path) 
 
 
 def test_pretraining_makes_a_checkpoint_that_stars_can_start_from(tmp_path: Path) -> None:
-    mixture = ["text_to_image", "cot_image", "cot_text", "direct_answer", "explain", "caption", "verify"]
+    mixture = ["text_to_image", "cot_image", "cot_text", "direct_answer", "explain", "compare", "caption", "verify"]
     small = [f"{part}mixture.{name}=2" for part in ("", "finish.") for name in mixture]
     work = ["vae.updates=3", "vae.batch=8", "updates=2", "finish.updates=2", "checkpoint_every=1", "evaluation.n=2"]
     evaluated = ["evaluation.sets=[mapping1]", "evaluation.modes=[normal]"]

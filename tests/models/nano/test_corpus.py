@@ -24,7 +24,8 @@ from uni_train.models.nano.tokenizer import WordTokenizer
 KINDS = tuple(corpus.sources(noise_draws=1))
 PLAIN = re.compile(r"Draw ([1-6]) (\S+) \.")
 VERIFY = re.compile(re.escape(language.VERIFY_PROMPT).replace(re.escape("{question}"), "(.*)"))
-REPLY = re.compile(r"(.*?) ?Asked (.*) \. Seen (.*) \.\nFinal Answer: (YES|NO)")
+JUDGEMENT = re.compile(r"Number : (right|wrong) \. Object : (right|wrong) \.\nFinal Answer: (YES|NO)")
+REPLY = re.compile(rf"(.*?) ?Asked (.*) \. Seen (.*) \. {JUDGEMENT.pattern}")
 ROOT = re.compile(r"√ (\d+|\((?:[^()√]|\([^()√]*\))*\))")
 DRAWS = 400
 
@@ -121,7 +122,8 @@ def test_thoughts_and_direct_answers_are_right(kind: str) -> None:
         assert said is not None and not row.images
         assert said == asked if kind == "direct_answer" else said.endswith(f"So draw {asked} .")
         tasks["mapping" if "means" in row.prompt else "maths"] += 1
-    assert abs(tasks["maths"] / DRAWS - corpus.MATHS_SHARE) < 0.1
+    share = corpus.MATHS_SHARE if kind == "cot_text" else corpus.DIRECT_MATHS_SHARE
+    assert abs(tasks["maths"] / DRAWS - share) < 0.1
 
 
 def test_explanations_repeat_the_rules_that_were_asked_for() -> None:
@@ -129,6 +131,20 @@ def test_explanations_repeat_the_rules_that_were_asked_for() -> None:
         rules = dict(re.findall(r"(\S+) means (\S+) \.", row.prompt))
         asked = row.prompt.rpartition("Explain ")[2].removesuffix(" .").split()
         assert row.answer == " ".join(f"{symbol} means {rules[symbol]} ." for symbol in asked)
+
+
+def test_comparisons_are_right_and_of_every_kind() -> None:
+    kinds = Counter()
+    for row in rows("compare"):
+        pair = re.fullmatch(r"Asked (\S+) (\S+) \. Seen (?:(\S+) (\S+)|unclear) \.", row.prompt)
+        found = JUDGEMENT.fullmatch(row.answer or "")
+        assert pair is not None and found is not None and not row.images
+        forms = {form: noun for noun in NANO.nouns for form in (noun.singular, noun.plural)}
+        truth = (pair[1] == pair[3], pair[4] is not None and forms[pair[2]] is forms[pair[4]])
+        assert (found[1] == "right", found[2] == "right") == truth
+        assert found[3] == ("YES" if all(truth) else "NO")
+        kinds[truth] += 1
+    assert len(kinds) == 4 and min(kinds.values()) > 0.1 * DRAWS
 
 
 def test_captions_say_what_the_reader_sees() -> None:
@@ -139,7 +155,7 @@ def test_captions_say_what_the_reader_sees() -> None:
         unclear += said == language.UNCLEAR
         # The rows call blends unclear a little earlier than the reader does; the other way round never happens.
         assert said in (shown_in(row.images[0]), language.UNCLEAR)
-    assert 0.05 < unclear / DRAWS < 0.25
+    assert abs(unclear / DRAWS - corpus.UNCLEAR_SHARE) < 0.1
 
 
 def test_verification_replies_can_be_parsed_and_are_right() -> None:
@@ -151,7 +167,7 @@ def test_verification_replies_can_be_parsed_and_are_right() -> None:
         assert reply[2] == language.counted(name, count)
         assert reply[3] in (shown_in(row.images[0]), language.UNCLEAR)
         said = parse_final_answer(row.answer or "")
-        assert said is (reply[4] == "YES")
+        assert said is (reply[6] == "YES")
         passed = verify_sprites(row.images[0], name, count).passed
         verdicts[said, passed] += 1
     assert verdicts[True, False] == 0
@@ -166,7 +182,7 @@ def test_wrong_pictures_are_wrong_in_every_way() -> None:
     for row in rows("verify"):
         reply = REPLY.fullmatch(row.answer or "")
         assert reply is not None
-        if reply[4] == "YES":
+        if reply[6] == "YES":
             continue
         asked, seen = reply[2].split(), reply[3].split()
         same_object = seen[-1].rstrip("s")[:3] == asked[-1].rstrip("s")[:3]
