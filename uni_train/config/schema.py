@@ -142,6 +142,7 @@ class EvaluationConfig:
     n: int = count(256)
     sets: tuple[SetName, ...] = ALL_SETS
     modes: tuple[Mode, ...] = ("normal", "cot")
+    split: Literal["validation", "test"] = "test"  # choose settings on validation, report test
     every_round: bool = False  # also after each round, not only before and after all
     seed: int = ranged(0, low=0)
 

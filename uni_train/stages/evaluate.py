@@ -13,13 +13,13 @@ from uni_train.stages.sample import draw
 from uni_train.stages.work import StageRun, Work, in_batches
 
 
-def sets(work: Work[Config], split: str = "test", n: int | None = None) -> dict[str, list[Item]]:
+def sets(work: Work[Config]) -> dict[str, list[Item]]:
     """The sets of this run; the same items whatever the run's seed, so that runs compare."""
     asked = work.config.evaluation
     found: dict[str, list[Item]] = {}
     for name in asked.sets:
         task = work.task("maths" if name.startswith("math") else "mapping")
-        found[name] = task.generate(n or asked.n, int(name[-1]), split, derive_seed("evaluation", asked.seed))
+        found[name] = task.generate(asked.n, int(name[-1]), asked.split, derive_seed("evaluation", asked.seed))
     return found
 
 
