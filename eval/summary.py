@@ -114,6 +114,7 @@ def build(
         "recipe": recipe,
         "model": model,
         "seed": seed,
+        "split": "+".join(sorted({sample.item.split for samples in results.values() for sample in samples})),
         "wall_seconds": round(wall_seconds, 3),
         "peak_rss_bytes": int(peak_rss_bytes),
         "scores": {label: _plain(unisandbox.score(results[label], asked)) for label in ends},
