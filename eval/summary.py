@@ -114,7 +114,6 @@ def build(
         "recipe": recipe,
         "model": model,
         "seed": seed,
-        "split": "+".join(sorted({sample.item.split for samples in results.values() for sample in samples})),
         "wall_seconds": round(wall_seconds, 3),
         "peak_rss_bytes": int(peak_rss_bytes),
         "scores": {label: _plain(unisandbox.score(results[label], asked)) for label in ends},
@@ -130,6 +129,7 @@ def build(
         "statuses": {label: _plain(unisandbox.statuses(results[label], asked)) for label in ends},
         "changes": _plain(unisandbox.compare(results["before"], results["after"])) if results["after"] else {},
         "chance": dict(unisandbox.CHANCE),
+        "split": "+".join(sorted({sample.item.split for samples in results.values() for sample in samples})),
     }
     return summary
 
