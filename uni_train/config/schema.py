@@ -267,23 +267,23 @@ class MixtureConfig:
     """Rows of each kind in one update. There is no kind (reasoning prompt -> image without a thought): that is
     what STARS is to teach."""
 
-    text_to_image: int = ranged(low=0)
-    cot_image: int = ranged(low=0)
-    cot_text: int = ranged(low=0)
-    direct_answer: int = ranged(low=0)  # a reasoning prompt answered in words at once
-    explain: int = ranged(low=0)  # many look-ups in one row
-    compare: int = ranged(low=0)  # what is asked against what is seen, both in words
-    caption: int = ranged(low=0)
-    verify: int = ranged(low=0)
+    text_to_image: int = ranged(0, low=0)
+    cot_image: int = ranged(0, low=0)
+    cot_text: int = ranged(0, low=0)
+    direct_answer: int = ranged(0, low=0)  # a reasoning prompt answered in words at once
+    explain: int = ranged(0, low=0)  # many look-ups in one row
+    compare: int = ranged(0, low=0)  # what is asked against what is seen, both in words
+    caption: int = ranged(0, low=0)
+    verify: int = ranged(0, low=0)
     noise_draws: int = count(1)  # for each row with a target image
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinishConfig:
-    """A second, shorter part of the pretraining with a mixture and a rate of its own."""
+class PartConfig:
+    """A stretch of the pretraining with a mixture and a rate of its own."""
 
     updates: int = count()
-    lr: float = positive()
+    lr: float | None = positive(None)  # null: optimizer.lr
     mixture: MixtureConfig
 
 
@@ -302,10 +302,8 @@ class PretrainConfig(RunConfig):
     """The shipped nano checkpoint, from data_gen alone."""
 
     kind: Literal["pretrain"] = "pretrain"
-    updates: int = count()
-    mixture: MixtureConfig
-    finish: FinishConfig | None = None
     vae: VaeConfig
+    parts: dict[str, PartConfig]  # name -> part, one after the other
     timestep_shift: float = positive(1.0)
 
 

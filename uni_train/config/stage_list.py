@@ -31,9 +31,9 @@ def stage_list(config: Config) -> tuple[PlannedStage, ...]:
     evaluated = f"{' and '.join(config.evaluation.modes)} accuracy on {', '.join(config.evaluation.sets)}"
     if isinstance(config, PretrainConfig):
         add("vae", "", f"{config.vae.updates} updates of the VAE")
-        add("pretrain", "", f"{config.updates} updates on the mixture")
-        if config.finish is not None:
-            add("pretrain", "finish", f"{config.finish.updates} updates on the last mixture")
+        for name, part in config.parts.items():
+            rows = sorted(((n, kind) for kind, n in vars(part.mixture).items() if kind != "noise_draws"), reverse=True)
+            add("pretrain", name, f"{part.updates} updates, most on {' and '.join(kind for _, kind in rows[:2])}")
         add("evaluate", "after", evaluated)
         return tuple(stages)
 

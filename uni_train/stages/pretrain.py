@@ -1,4 +1,4 @@
-"""Pretraining of nano: first its VAE, then the whole mixture of data_gen rows (models/nano/corpus.py)."""
+"""Pretraining of nano: first its VAE, then mixtures of data_gen rows (models/nano/corpus.py)."""
 
 from __future__ import annotations
 
@@ -24,22 +24,19 @@ def vae(work: Work[PretrainConfig], stage: StageRun) -> None:
     stage.outputs = sorted((stage.path / MODEL).iterdir())
 
 
-def mixture(work: Work[PretrainConfig], stage: StageRun, finish: bool) -> None:
-    """Train everything but the VAE on the mixture, or on the one that finishes the recipe."""
-    config = work.config
-    if finish and config.finish is not None:
-        last = config.finish
-        config = replace(
-            config, updates=last.updates, mixture=last.mixture, optimizer=replace(config.optimizer, lr=last.lr)
-        )
+def part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
+    """Train everything but the VAE on the mixture of one part of the recipe."""
+    config, asked = work.config, work.config.parts[name]
     model = work.model(work.weights)
     model.prepare_training(timestep_shift=config.timestep_shift, text_dropout=config.text_dropout)
-    rows = {name: count for name, count in asdict(config.mixture).items() if name != "noise_draws"}
+    rows = {kind: count for kind, count in asdict(asked.mixture).items() if kind != "noise_draws"}
     total = sum(rows.values())
-    sources = corpus.sources(config.mixture.noise_draws)
-    schedule = Constant({name: count / total for name, count in rows.items() if count})
-    settings = supervised_settings(config, config.updates, total, stage.path.name, trained="all")
-    result = fit(work, model, {name: sources[name] for name in schedule.shares}, schedule, settings, stage.path)
+    sources = corpus.sources(asked.mixture.noise_draws)
+    schedule = Constant({kind: count / total for kind, count in rows.items() if count})
+    if asked.lr is not None:
+        config = replace(config, optimizer=replace(config.optimizer, lr=asked.lr))
+    settings = supervised_settings(config, asked.updates, total, stage.path.name, trained="all")
+    result = fit(work, model, {kind: sources[kind] for kind in schedule.shares}, schedule, settings, stage.path)
     save_model(model, stage.path / MODEL)
     work.changed(model, stage.path / MODEL)
     stage.outputs = sorted((stage.path / MODEL).iterdir())

@@ -53,7 +53,7 @@ def _run(work: Work[Any], one: PlannedStage, stage: StageRun, before: list[tuple
         if one.kind == "vae":
             pretrain.vae(work, stage)
         else:
-            pretrain.mixture(work, stage, finish=one.name.endswith("finish"))
+            pretrain.part(work, stage, one.name.removeprefix("pretrain-"))
     else:
         stars = cast("Work[StarsConfig]", work)
         rounds = [stars.config.rounds[i] for i in one.rounds]
