@@ -271,6 +271,7 @@ class MixtureConfig:
     cot_image: int = ranged(0, low=0)
     cot_text: int = ranged(0, low=0)
     direct_answer: int = ranged(0, low=0)  # a reasoning prompt answered in words at once
+    chain_answer: int = ranged(0, low=0)  # the same for symbol mapping of two links alone
     explain: int = ranged(0, low=0)  # many look-ups in one row
     compare: int = ranged(0, low=0)  # what is asked against what is seen, both in words
     caption: int = ranged(0, low=0)

@@ -21,8 +21,8 @@ from uni_train.models.nano import language
 
 MAX_COUNT = 6
 MATHS_SHARE = 0.4  # of the reasoning prompts; the others are symbol mapping, whose look-ups take longer to learn
-DIRECT_MATHS_SHARE = 0.15  # of the short answers: sums are for thinking, chains of symbols are learned by heart
-UNCLEAR_SHARE = 0.3  # of the pictures that are captioned
+CHAIN_LINKS = 2  # of `chain_answer`: the shortest chain that one look-up does not answer
+UNCLEAR_SHARE = 0.2  # of the pictures that are captioned
 
 
 def sources(noise_draws: int) -> Mapping[str, Callable[[random.Random], Example]]:
@@ -32,12 +32,13 @@ def sources(noise_draws: int) -> Mapping[str, Callable[[random.Random], Example]
         noise_draws: noised copies of every target image.
     """
     tasks = (get_task("maths", "nano"), get_task("mapping", "nano"))
-    reason = partial(_item, tasks, MATHS_SHARE)
+    reason = partial(_item, tasks)
     return {
         "text_to_image": partial(_text_to_image, noise_draws),
         "cot_image": partial(_cot_image, reason, noise_draws),
         "cot_text": partial(_cot_text, reason),
-        "direct_answer": partial(_direct_answer, partial(_item, tasks, DIRECT_MATHS_SHARE)),
+        "direct_answer": partial(_direct_answer, reason),
+        "chain_answer": partial(_direct_answer, partial(_chain, tasks[1])),
         "explain": _explain,
         "compare": _compare,
         "caption": _caption,
@@ -45,9 +46,13 @@ def sources(noise_draws: int) -> Mapping[str, Callable[[random.Random], Example]
     }
 
 
-def _item(tasks: tuple[Task, Task], maths_share: float, random_: random.Random) -> Item:
-    task = tasks[0] if random_.random() < maths_share else tasks[1]
+def _item(tasks: tuple[Task, Task], random_: random.Random) -> Item:
+    task = tasks[0] if random_.random() < MATHS_SHARE else tasks[1]
     return random_.choice(task.sample(random_.getrandbits(60), random_.choice(task.levels)))
+
+
+def _chain(mapping: Task, random_: random.Random) -> Item:
+    return random_.choice(mapping.sample(random_.getrandbits(60), CHAIN_LINKS))
 
 
 def _picture(singular: str, count: int, random_: random.Random) -> np.ndarray:
