@@ -1,32 +1,28 @@
 """BAGEL as a UnifiedModel: requests and examples in, segments to the decoder, texts and pictures out.
 
 How a conversation is laid out (official): [image] [system prompt] [prompt] [thought] [target]. Think mode puts a system
-prompt before the prompt, and the thought between prompt and image; Normal has neither. A target may be noised several
-times after one text (`Example.noise_draws`), because noised images see the text but not each other.
+prompt before the prompt, and the thought between prompt and image; Normal has neither. Training examples are laid out
+in examples.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from data_gen.seeds import derive_seed
 from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel.bagel import Bagel
+from uni_train.models.bagel.examples import ExamplePacker, NoiseLevels, pixels, supervised_loss, token_counts
 from uni_train.models.bagel.generation import Conditions, generate_text, guidance_contexts, prefill, sample_latents
-from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, VaeImage, VitImage, encode, pack
+from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VitImage
 from uni_train.models.bagel.positions import patchify, unpatchify
 from uni_train.models.base import Example, Request, SupervisedLoss, UnifiedModel
-
-_PADDING = 500  # token places that cost about as much as one more forward pass
-_CACHED_TEXTS = 50_000
-
-Row = tuple[Encoded, np.ndarray | None]  # an encoded example and the noise of its targets
 
 
 class Tokenizer(Protocol):
@@ -63,9 +59,6 @@ class BagelUnified(UnifiedModel):
     Args:
         image_size: height and width in pixels of the pictures it draws.
         noise_levels: how training draws t before the shift: "logit_normal" (BAGEL) or "uniform".
-
-    Attributes:
-        text_dropout: share of the training examples with a target that lose their text (for guidance).
     """
 
     def __init__(
@@ -77,7 +70,7 @@ class BagelUnified(UnifiedModel):
         speech: Speech,
         sampling: Sampling,
         image_size: int,
-        noise_levels: Literal["uniform", "logit_normal"] = "logit_normal",
+        noise_levels: NoiseLevels = "logit_normal",
     ) -> None:
         super().__init__()
         self.name = name
@@ -87,105 +80,25 @@ class BagelUnified(UnifiedModel):
         self.speech = speech
         self.sampling = sampling
         self.image_size = image_size
-        self.noise_levels = noise_levels
-        self.text_dropout = 0.0
-        self._texts: dict[tuple[object, ...], Encoded] = {}
+        self.examples = ExamplePacker(bagel, vae, tokenizer, speech.think_system, image_size, noise_levels)
+
+    # --- training (examples.py) ----------------------------------------------------------------------------------
 
     def prepare_training(self, *, timestep_shift: float, text_dropout: float) -> None:
         self.bagel.config = replace(self.bagel.config, timestep_shift=timestep_shift)
-        self.text_dropout = text_dropout
-
-    # --- training ----------------------------------------------------------------------------------------------
+        self.examples.text_dropout = text_dropout
 
     def collate(self, examples: Sequence[Example], seed: int) -> list[PackedBatch]:
         """Examples to a few packed batches, each of rows of like length. All draws come from `Example.seed`."""
-        targets = [i for i, example in enumerate(examples) if example.target is not None]
-        generators = [np.random.default_rng(example.seed) for example in examples]
-        clean = self._latents([examples[i] for i in targets], [generators[i] for i in targets])
-        latents = dict(zip(targets, clean, strict=True))
-        rows: list[Row] = []
-        for i, (example, generator) in enumerate(zip(examples, generators, strict=True)):
-            row = self._encoded(example, generator)
-            noise = None
-            if example.target is not None:
-                draws = example.noise_draws
-                row = replace(row, latents=(latents[i],) * draws).with_noise_levels(self._levels(draws, generator))
-                noise = generator.standard_normal((draws * len(latents[i]), latents[i].shape[1]), np.float32)
-            rows.append((row, noise))
-        return [self._pack(bucket) for bucket in _buckets(rows)]
+        return self.examples.pack(examples)
 
     def supervised_loss(self, batch: Sequence[PackedBatch]) -> SupervisedLoss:
         """Cross-entropy and velocity error (BAGEL's two objectives), summed over the packed batches."""
-        zero = torch.zeros((), device=self.device)
-        ce, mse, text, latent = zero, zero, 0, 0
-        for part in batch:
-            out = self.bagel(part)
-            ce, text = ce + out.ce.sum(), text + len(out.ce)
-            mse, latent = mse + out.mse.sum(), latent + len(out.mse)
-        return SupervisedLoss(ce, zero + text, mse, zero + latent)
+        return supervised_loss(self.bagel, batch)
 
     def token_counts(self, batch: Sequence[PackedBatch]) -> tuple[int, int]:
         """Supervised text tokens and noised latent tokens."""
-        return sum(len(part.ce_index) for part in batch), sum(len(part.mse_index) for part in batch)
-
-    def _pack(self, rows: Sequence[Row]) -> PackedBatch:
-        batch = pack([[row] for row, _ in rows], self.bagel.config)
-        if batch.clean_BGC.shape[1]:
-            noise = np.zeros(batch.clean_BGC.shape, np.float32)
-            for i, (_, drawn) in enumerate(rows):
-                if drawn is not None:
-                    noise[i, : len(drawn)] = drawn
-            batch.noise_BGC = torch.from_numpy(noise)
-        return batch
-
-    def _levels(self, draws: int, generator: np.random.Generator) -> np.ndarray:
-        """Pre-sigmoid noise levels; the sigmoid of a logistic draw is uniform."""
-        if self.noise_levels == "logit_normal":
-            return generator.standard_normal(draws, np.float32)
-        return generator.logistic(size=draws).astype(np.float32)
-
-    @torch.no_grad()
-    def _latents(self, examples: Sequence[Example], generators: Sequence[np.random.Generator]) -> list[np.ndarray]:
-        """Clean latent tokens [h*w, C] of every target, sampled from the VAE's posterior."""
-        if not examples:
-            return []
-        images = _pixels([example.target for example in examples if example.target is not None]).to(self.device)
-        side = images.shape[-1] // int(self.vae.downsample)  # type: ignore[arg-type]
-        channels = self.bagel.config.latent_channels
-        noise = np.stack([g.standard_normal((channels, side, side), np.float32) for g in generators])
-        latents = self.vae.encode(images, torch.from_numpy(noise).to(self.device)).float()  # type: ignore[operator]
-        return [self._tokens(latent) for latent in latents]
-
-    def _tokens(self, latent_CHW: Tensor) -> np.ndarray:
-        return patchify(latent_CHW, self.bagel.config.latent_patch_size).cpu().numpy()
-
-    def _encoded(self, example: Example, generator: np.random.Generator) -> Encoded:
-        """The example's text layout, cached; images are put in afterwards."""
-        dropped = self.text_dropout > 0 and generator.random() < self.text_dropout
-        prompt, thought = ("", None) if dropped and example.target is not None else (example.prompt, example.thought)
-        draws = example.noise_draws if example.target is not None else 0
-        key = (prompt, thought, example.answer, example.learn_thought, draws, len(example.images))
-        found = self._texts.get(key)
-        if found is None:
-            segments = self._segments(prompt, thought, len(example.images), example.learn_thought)
-            if example.answer is not None:
-                segments.append(Text(self.tokenizer.encode(example.answer), loss=True))
-            segments += [VaeImage(self._latent_grid, noised=True)] * draws
-            found = encode(segments, self.bagel.config)
-            if len(self._texts) < _CACHED_TEXTS:
-                self._texts[key] = found
-        if example.images:
-            found = replace(found, vit_patches=tuple(self._patches(image) for image in example.images))
-        return found
-
-    def _segments(self, prompt: str, thought: str | None, images: int, learn_thought: bool) -> list[Segment]:
-        segments: list[Segment] = [VitImage(self._vit_grid)] * images
-        if thought is not None:
-            segments.append(Text(self.tokenizer.encode(self.speech.think_system)))
-        segments.append(Text(self.tokenizer.encode(prompt)))
-        if thought is not None:
-            segments.append(Text(self.tokenizer.encode(thought), loss=learn_thought))
-        return segments
+        return token_counts(batch)
 
     # --- inference ---------------------------------------------------------------------------------------------
 
@@ -232,8 +145,8 @@ class BagelUnified(UnifiedModel):
         )
         grids = [unpatchify(latent, self._latent_grid, self.bagel.config.latent_patch_size) for latent in latents]
         images = self.vae.decode(torch.stack(grids).to(next(self.vae.parameters()).dtype))  # type: ignore[operator]
-        pixels = (images.float() * 0.5 + 0.5).clamp(0, 1) * 255
-        return list(pixels.to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy())
+        scaled = (images.float() * 0.5 + 0.5).clamp(0, 1) * 255
+        return list(scaled.to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy())
 
     def verification_prompt(self, question: str) -> str | None:
         template = self.speech.verification
@@ -284,31 +197,4 @@ class BagelUnified(UnifiedModel):
 
     def _patches(self, image: np.ndarray) -> np.ndarray:
         assert self.bagel.config.vit is not None
-        return patchify(_pixels([image])[0], self.bagel.config.vit.patch_size).numpy()
-
-
-def _pixels(images: Sequence[np.ndarray]) -> Tensor:
-    """uint8 [H, W, 3] each -> float32 [B, 3, H, W] in [-1, 1]."""
-    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() / 127.5 - 1
-
-
-def _buckets(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows of like length together: padding costs time, but so does every further forward pass.
-
-    Rows with the same number of latent tokens are sorted by length; a bucket is closed when one more row would leave
-    it with more than `_PADDING` empty places.
-    """
-    ordered = sorted(rows, key=lambda row: (row[0].gen.shape[1], row[0].und.shape[1]))
-    found: list[list[Row]] = []
-    latents = padding = 0
-    for row in ordered:
-        text = row[0].und.shape[1]
-        if found and row[0].gen.shape[1] == latents:
-            stretched = padding + len(found[-1]) * (text - found[-1][-1][0].und.shape[1])
-            if stretched <= _PADDING:
-                found[-1].append(row)
-                padding = stretched
-                continue
-        found.append([row])
-        latents, padding = row[0].gen.shape[1], 0
-    return found
+        return patchify(pixels([image])[0], self.bagel.config.vit.patch_size).numpy()
