@@ -46,8 +46,22 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """One text or one image of an interleaved example (one of the two is given).
+
+    `learn`: with loss. An image that is learned and followed by more is shown after that, as if it had been given.
+    """
+
+    text: str | None = None
+    image: np.ndarray | None = None
+    learn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Example:
     """One thing a model is trained on; which of the optional parts are there says what is learned.
+
+    Images that are shown in an example with an image to be drawn are conditions of editing, else only to be understood.
 
     Attributes:
         prompt: what the user says (no loss).
@@ -57,16 +71,18 @@ class Example:
         answer: text reply; trained with cross-entropy.
         noise_draws: how many noised copies of the target follow the same text.
         learn_thought: False shows the thought without learning to say it.
+        turns: any order of texts and images, in place of all the parts above but `noise_draws`.
         seed: decides the noise of this example (levels, latents), whatever batch or rank it lands in.
     """
 
-    prompt: str
+    prompt: str = ""
     images: tuple[np.ndarray, ...] = ()
     thought: str | None = None
     target: np.ndarray | None = None
     answer: str | None = None
     noise_draws: int = 1
     learn_thought: bool = True
+    turns: tuple[Turn, ...] = ()
     seed: int = 0
 
 
