@@ -5,7 +5,8 @@ A convolutional VAE: residual blocks of group norm (32 groups), SiLU and 3 x 3 c
 are ``scale * (z - shift)`` of a *sampled* ``z = mean + exp(logvar / 2) * noise``, also for condition images.
 
 Written here, and not taken from diffusers, although its AutoencoderKL has the same layers: its 244 keys would need
-translating in both directions, and importing it takes longer than importing torch. Equality is proved by the golden tests.
+translating in both directions, and importing it takes longer than importing torch. Equality is what the
+golden tests prove.
 
 The group norms and the attention see the whole image, so padding changes latents: images of one size are encoded
 together, others on their own, except in training, where BAGEL pads a pack (see `examples.py`).
