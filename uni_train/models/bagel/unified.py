@@ -2,7 +2,7 @@
 
 How a conversation is laid out (released inference code): [system prompt] [images] [prompt] [thought] [target]. Only
 think mode has a system prompt and a thought. An image that a picture is to be drawn from is read twice, by the VAE and
-then by the ViT; one that a text is to be written about, by the ViT alone. Training examples are laid out in examples.py.
+then by the ViT; one that a text is to be written about, by the ViT alone. examples.py lays out training examples.
 """
 
 from __future__ import annotations
@@ -173,9 +173,9 @@ class BagelUnified(UnifiedModel):
     ) -> list[str]:
         """The text after [system prompt] [images] [prompt], as `draw` will read it."""
         self._check(requests)
-        contexts = [full for full, _, _ in self._contexts(requests, think=True)]
-        ids, _ = self._write(requests, prefill(self.bagel, contexts), temperature, on_step, close=False)
-        return self._texts(ids)
+        return self._texts(
+            [full for full, _, _ in self._contexts(requests, think=True)], requests, temperature, on_step
+        )
 
     @torch.inference_mode()
     def answer(self, requests: Sequence[Request], *, think: bool = False, on_step: OnStep | None = None) -> list[str]:
@@ -187,8 +187,7 @@ class BagelUnified(UnifiedModel):
         contexts = [[*system, *self._seen(request), self._text(request.prompt)] for request in requests]
         for request, context in zip(requests, contexts, strict=True):
             self._check_length(request, context)
-        ids, _ = self._write(requests, prefill(self.bagel, contexts), None, on_step, close=False)
-        return self._texts(ids)
+        return self._texts(contexts, requests, None, on_step)
 
     @torch.inference_mode()
     def draw(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[np.ndarray]:
@@ -214,7 +213,7 @@ class BagelUnified(UnifiedModel):
             part = [requests[row] for row in rows]
             read = self._read(part, think=True)
             ids, full = self._write(part, read.full, temperature, on_step, close=True)
-            texts = self._texts(ids)
+            texts = [self.tokenizer.decode(row) for row in ids]
             again = [self._text(text) for text in texts]
             if [list(text.ids) for text in again] != ids:  # as the released code reads it: from the text, not the ids
                 full = prefill(self.bagel, [[text] for text in again], read.full)
@@ -262,9 +261,11 @@ class BagelUnified(UnifiedModel):
     def velocity(self, x_t: Tensor, t: Tensor | float, condition: Contexts) -> Tensor:
         """Guided velocity noise - clean, float32 [B, G, C], with gradients to the weights and x_t where enabled.
 
-        `t`: a number, or [B].
+        `t`: a number, or [B]. G may be larger than the pictures ask for (rows taken from a larger batch).
         """
-        return Denoiser(self.bagel, condition)(x_t, t)
+        used = max(h * w for h, w in condition.grids)
+        velocity = Denoiser(self.bagel, condition)(x_t[:, :used], t)
+        return torch.nn.functional.pad(velocity, (0, 0, 0, x_t.shape[1] - used))
 
     @torch.no_grad()
     def decode(self, latents: Tensor, condition: Contexts | None = None) -> list[np.ndarray]:
@@ -369,7 +370,17 @@ class BagelUnified(UnifiedModel):
             on_step=on_step,
         )
 
-    def _texts(self, ids: Sequence[Sequence[int]]) -> list[str]:
+    def _texts(
+        self,
+        contexts: Sequence[Sequence[Segment]],
+        requests: Sequence[Request],
+        temperature: float | None,
+        on_step: OnStep | None,
+    ) -> list[str]:
+        """What is written behind each context."""
+        if not requests:
+            return []
+        ids, _ = self._write(requests, prefill(self.bagel, contexts), temperature, on_step, close=False)
         return [self.tokenizer.decode(row) for row in ids]
 
     def _draw(self, contexts: Contexts, noise: Tensor, on_step: OnStep | None) -> list[np.ndarray]:
