@@ -177,9 +177,28 @@ class UnifiedModel(nn.Module, ABC):
     def supervised_loss(self, batch: Any) -> SupervisedLoss:
         """Cross-entropy and velocity error of a collated batch."""
 
-    def prepare_training(self, *, timestep_shift: float, text_dropout: float) -> None:
-        """How examples are noised from now on: the shift of the noise levels, the share of prompts left out."""
-        raise SkillMissing(self.name, "be trained with a shift of noise levels or text dropout")
+    def prepare_training(
+        self,
+        *,
+        timestep_shift: float,
+        text_dropout: float,
+        vit_dropout: float = 0.0,
+        vae_dropout: float = 0.0,
+        recompute: bool = False,
+    ) -> None:
+        """How examples are trained on from now on.
+
+        Args:
+            timestep_shift: of the noise levels.
+            text_dropout, vit_dropout, vae_dropout: shares of the texts and of the two forms of shown images that are
+                left out where an image is drawn (for guidance).
+            recompute: recompute activations in the backward pass instead of keeping them.
+        """
+        raise SkillMissing(self.name, "be trained with a shift of noise levels or dropout")
+
+    def example_tokens(self, example: Example) -> int:
+        """How many tokens an example has, by which batches are filled up."""
+        raise SkillMissing(self.name, "count the tokens of an example")
 
     def verification_prompt(self, question: str) -> str | None:
         """How this model wants to be asked whether a picture answers a question; None: with the paper's own words."""

@@ -22,6 +22,7 @@ from uni_train.errors import UserError
 from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.examples import (
+    Dropout,
     ExamplePacker,
     NoiseLevels,
     pixels,
@@ -145,13 +146,24 @@ class BagelUnified(UnifiedModel):
             side = min(980, bagel.config.vit_max_num_patch_per_side * patch)
             vit_transform = ImageTransform(side, min(224, side), patch)
         self.vit_transform = vit_transform
-        self.examples = ExamplePacker(bagel, vae, tokenizer, speech.think_system, image_size, noise_levels)
+        self.examples = ExamplePacker(
+            bagel, vae, tokenizer, speech.think_system, noise_levels, self.vae_transform, self.vit_transform
+        )
 
     # --- training (examples.py) ----------------------------------------------------------------------------------
 
-    def prepare_training(self, *, timestep_shift: float, text_dropout: float) -> None:
+    def prepare_training(
+        self,
+        *,
+        timestep_shift: float,
+        text_dropout: float,
+        vit_dropout: float = 0.0,
+        vae_dropout: float = 0.0,
+        recompute: bool = False,
+    ) -> None:
         self.bagel.config = replace(self.bagel.config, timestep_shift=timestep_shift)
-        self.examples.text_dropout = text_dropout
+        self.bagel.checkpoint_layers(recompute)
+        self.examples.dropout = Dropout(text_dropout, vit_dropout, vae_dropout)
 
     def collate(self, examples: Sequence[Example], seed: int) -> list[PackedBatch]:
         """Examples to a few packed batches, each of rows of like length. All draws come from `Example.seed`."""
@@ -164,6 +176,10 @@ class BagelUnified(UnifiedModel):
     def token_counts(self, batch: Sequence[PackedBatch]) -> tuple[int, int]:
         """Supervised text tokens and noised latent tokens."""
         return token_counts(batch)
+
+    def example_tokens(self, example: Example) -> int:
+        """Tokens of an example of which nothing is dropped."""
+        return self.examples.length(example)
 
     # --- asking --------------------------------------------------------------------------------------------------
 
