@@ -9,7 +9,7 @@ import torch
 
 from uni_train.config import places
 from uni_train.config.schema import ModelConfig
-from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.base import UnifiedModel
 from uni_train.models.recognise import recognise
@@ -56,15 +56,11 @@ def model_config(name_or_path: str) -> ModelConfig:
     from uni_train.config.build import build
     from uni_train.config.compose import compose
 
-    names = [option.name for option in places.options("model")]
-    if name_or_path in names:
+    if name_or_path in [option.name for option in places.options("model")]:
         return compose("stars_curriculum", [f"model={name_or_path}"]).model
-    path = Path(name_or_path)
-    if not path.exists() and "/" not in name_or_path:
-        raise UsageError(f"no model {name_or_path}, and no such folder", did_you_mean(name_or_path, names, "models"))
-    found = recognise(path)
+    found = recognise(Path(name_or_path))
     if found.kind == "other":
-        raise UserError(f"{path} is {found.what}, not a model that can be loaded", found.hint)
+        raise UserError(f"{name_or_path} is {found.what}, not a model that can be loaded", found.hint)
     run = found.path.parent.parent.parent
     if (run / "config.yaml").is_file():
         import yaml

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from uni_train.errors import UserError
+from uni_train.config import places
+from uni_train.errors import UsageError, UserError, did_you_mean
 
 Kind = Literal["nano", "bagel", "other"]
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -33,13 +34,13 @@ def recognise(path: Path) -> Found:
     """What lies at `path`: a folder, a run's folder (its last finished model is meant), or one weight file.
 
     Raises:
-        UserError: nothing lies there, or a run without a finished model.
+        UserError: nothing lies there, or a run without a finished model. UsageError: a mistyped name.
     """
     if not path.exists():
-        raise UserError(
-            f"there is no model at {path}",
-            "Give a folder, or one of the names that `uni_train models` lists.",
-        )
+        names = [option.name for option in places.options("model")]
+        if len(path.parts) == 1:
+            raise UsageError(f"no model {path}, and no such folder", did_you_mean(str(path), names, "models"))
+        raise UserError(f"there is nothing at {path}", f"Give a folder, or a model's name: {', '.join(names)}.")
     if path.is_file():
         return _file(path)
     if (path / "config.yaml").is_file() and (path / "stages").is_dir():

@@ -25,18 +25,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from uni_train.config.schema import ArchitectureConfig, ModelConfig
 from uni_train.errors import UserError
 from uni_train.files import atomic_path
-from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig, LlmConfig, SpecialTokens, VitConfig
 from uni_train.models.bagel.positions import sincos_table
-from uni_train.models.bagel.prompts import THINK_THEN_DRAW
+from uni_train.models.bagel.prompts import THINK_THEN_ANSWER, THINK_THEN_DRAW
 from uni_train.models.bagel.tokenizer import FILES as TOKENIZER_FILES
 from uni_train.models.bagel.tokenizer import read_tokenizer
-from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
+from uni_train.models.bagel.unified import EDITING, BagelUnified, Sampling, Speech
 from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
 from uni_train.models.weights import Weights, check, indexed_files, problems, shard_like, whole, write_sharded
 
@@ -198,8 +198,18 @@ def on_meta(config: ModelConfig) -> tuple[Bagel, AutoEncoder]:
 
 
 def _meta(config: BagelConfig, vae: VaeConfig) -> tuple[Bagel, AutoEncoder]:
-    with torch.device("meta"):
+    with torch.device("meta"), _WithoutDraws():
         return Bagel(config), AutoEncoder(vae)
+
+
+class _WithoutDraws(TorchFunctionMode):
+    """Leaves initial random values out: on the meta device, drawing them means nothing but importing torch._dynamo."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)
 
 
 def _from_recipe(sizes: ArchitectureConfig) -> BagelConfig:
@@ -260,27 +270,14 @@ def build_on_meta(config: ModelConfig) -> PublishedBagel:
             "The folder mixes files of two models: copy the tokenizer of the right one.",
         )
     bagel, vae = _meta(sizes, opened.vae_config())
-    sampling = config.sampling
     largest = sizes.max_latent_size * sizes.latent_patch_size * vae.downsample
     model = PublishedBagel(
         config.name,
         bagel,
         vae,
         tokenizer,
-        Speech(THINK_THEN_DRAW),
-        Sampling(
-            steps=sampling.steps,
-            timestep_shift=sampling.timestep_shift,
-            guidance=Guidance(
-                text_scale=sampling.cfg_text_scale,
-                img_scale=sampling.cfg_img_scale,
-                interval=sampling.cfg_interval,
-                renorm=sampling.cfg_renorm,
-                renorm_min=sampling.cfg_renorm_min,
-            ),
-            max_think_tokens=sampling.max_think_tokens,
-            temperature=sampling.temperature,
-        ),
+        Speech(THINK_THEN_DRAW, answer_system=THINK_THEN_ANSWER),
+        Sampling.of(config.sampling, editing=EDITING),
         image_size=min(config.architecture.image_size, largest),
     )
     model.source = opened.path if Path(config.checkpoint).is_dir() else Path(config.checkpoint)
@@ -376,15 +373,14 @@ def _shapes(module: nn.Module) -> dict[str, Sequence[int]]:
     return {name: tuple(value.shape) for name, value in module.state_dict().items()}
 
 
-def missing_and_extra(folder: BagelFolder) -> tuple[BagelConfig, list[str]]:
-    """The sizes of a folder, and what keeps its weights from fitting them: a phrase each, empty if nothing does."""
-    config = folder.config()
-    bagel, vae = _meta(config, folder.vae_config() if folder.vae is not None else VaeConfig())
+def compare(folder: BagelFolder) -> tuple[dict[str, Sequence[int]], list[str]]:
+    """Shapes by name of what a folder's weights amount to; and what keeps them from fitting its sizes, in phrases."""
+    bagel, vae = _meta(folder.config(), folder.vae_config() if folder.vae is not None else VaeConfig())
     reader = _Reader(folder.weights, _shapes(bagel))
-    found = [f"{folder.file}: {problem}" for problem in problems(reader.shapes, reader.wanted)]
+    found = list(problems(reader.shapes, reader.wanted))
     if folder.vae is not None:
         found += [f"{VAE}: {problem}" for problem in problems(folder.vae.shapes, _shapes(vae))]
-    return config, found
+    return reader.shapes, found
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -415,20 +411,21 @@ def save(model: PublishedBagel, folder: Path, dtype: torch.dtype | None = None, 
 def export(
     source: Path,
     folder: Path,
+    start: Callable[[int], Callable[[], object]],
     dtype: torch.dtype | None = None,
     shard_bytes: int | None = None,
-    advance: Callable[[], object] = lambda: None,
 ) -> None:
     """Copy a BAGEL folder to the official layout, tensor by tensor: complete, and in `dtype` if one is given.
 
     Args:
-        advance: called after every tensor of the model.
+        start: told how many tensors there will be; what it returns is called after each.
 
     Raises:
         UserError, OSError: weights that do not fit the folder's JSON files; a disk that is full.
     """
     opened = open_folder(source)
     reader = _checked(opened, *_meta(opened.config(), opened.vae_config()))
+    advance = start(len(reader.wanted))
 
     def get(name: str) -> Tensor:
         advance()
