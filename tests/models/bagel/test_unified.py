@@ -11,12 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from uni_train.config.compose import compose
 from uni_train.errors import UserError
 from uni_train.flow.euler import euler_step
 from uni_train.flow.guidance import Guidance
 from uni_train.flow.schedule import inference_timesteps
 from uni_train.models.bagel.generation import KVCache
-from uni_train.models.bagel.unified import RELEASED_SAMPLING, BagelUnified, Sampling, Speech
+from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
 from uni_train.models.base import Request, SkillMissing
 
@@ -242,11 +243,12 @@ def test_image_guidance_does_nothing_without_text_guidance(bagel, tiny_model, va
     assert (plain.draw([one])[0] == odd.draw([one])[0]).all()
 
 
-def test_the_released_settings():
-    sampling = RELEASED_SAMPLING
+def test_the_settings_of_bagel_7b_are_those_of_the_released_notebook():
+    sampling = Sampling.of(compose("stars_curriculum", ["model=bagel_7b"]).model.sampling)
     assert len(inference_timesteps(sampling.steps + 1, sampling.timestep_shift)) == 50
-    assert (sampling.guidance.text_scale, sampling.guidance.img_scale) == (4.0, 1.0)
-    assert sampling.editing is not None and sampling.editing.renorm == "text_channel"
+    assert sampling.guidance == Guidance(4.0, 1.0, (0.4, 1.0), "global", 0.0)
+    assert sampling.editing == Guidance(4.0, 2.0, (0.0, 1.0), "text_channel", 0.0)
+    assert sampling.max_think_tokens + 1 == 1000 and sampling.timestep_shift == 3.0
 
 
 def test_input_images_are_read_by_vae_and_vit_to_draw_and_by_the_vit_alone_to_answer(bagel):

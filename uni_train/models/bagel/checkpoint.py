@@ -36,7 +36,7 @@ from uni_train.models.bagel.positions import sincos_table
 from uni_train.models.bagel.prompts import THINK_THEN_ANSWER, THINK_THEN_DRAW
 from uni_train.models.bagel.tokenizer import FILES as TOKENIZER_FILES
 from uni_train.models.bagel.tokenizer import read_tokenizer
-from uni_train.models.bagel.unified import EDITING, BagelUnified, Sampling, Speech
+from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
 from uni_train.models.weights import Weights, check, indexed_files, problems, shard_like, whole, write_sharded
 
@@ -277,7 +277,7 @@ def build_on_meta(config: ModelConfig) -> PublishedBagel:
         vae,
         tokenizer,
         Speech(THINK_THEN_DRAW, answer_system=THINK_THEN_ANSWER),
-        Sampling.of(config.sampling, editing=EDITING),
+        Sampling.of(config.sampling),
         image_size=min(config.architecture.image_size, largest),
     )
     model.source = opened.path if Path(config.checkpoint).is_dir() else Path(config.checkpoint)

@@ -85,8 +85,8 @@ class Sampling:
     editing: Guidance | None = None
 
     @classmethod
-    def of(cls, config: SamplingConfig, editing: Guidance | None = None) -> Sampling:
-        """From a model's configuration, whose guidance is that of pictures from text."""
+    def of(cls, config: SamplingConfig) -> Sampling:
+        """The settings of a model's configuration; those of configs/model/bagel_7b.yaml are the released ones."""
         guidance = Guidance(
             text_scale=config.cfg_text_scale,
             img_scale=config.cfg_img_scale,
@@ -94,15 +94,14 @@ class Sampling:
             renorm=config.cfg_renorm,
             renorm_min=config.cfg_renorm_min,
         )
+        editing = replace(
+            guidance,
+            text_scale=config.edit_text_scale,
+            img_scale=config.edit_img_scale,
+            interval=config.edit_interval,
+            renorm=config.edit_renorm,
+        )
         return cls(config.steps, config.timestep_shift, guidance, config.max_think_tokens, config.temperature, editing)
-
-
-TEXT_TO_IMAGE = Guidance(text_scale=4.0, img_scale=1.0, interval=(0.4, 1.0), renorm="global")
-"""How the released notebook and demo draw from text."""
-EDITING = Guidance(text_scale=4.0, img_scale=2.0, interval=(0.0, 1.0), renorm="text_channel")
-"""How they edit."""
-RELEASED_SAMPLING = Sampling(49, 3.0, TEXT_TO_IMAGE, max_think_tokens=999, editing=EDITING)
-"""All settings of the released notebook: 50 points are 49 steps; 1000 tokens, the first of which is bos; greedy."""
 
 
 class BagelUnified(UnifiedModel):
