@@ -132,12 +132,13 @@ class ExamplePacker:
         """Tokens of an example of which nothing is dropped, markers included; without making any array."""
         turns = self._turns(example)
         draws, tokens = any(turn.image is not None and turn.learn for turn in turns), 0
+        images = sum(turn.image is not None for turn in turns)
         for position, turn in enumerate(turns):
             if turn.image is None:
                 tokens += len(self._encode_text(turn.text or "")) + 2
                 continue
             shown = not turn.learn or position + 1 < len(turns)
-            vae, vit = self._grids(turn.image)
+            vae, vit = self._grids(turn.image, images)
             tokens += example.noise_draws * (vae[0] * vae[1] + 2) if turn.learn else 0
             tokens += vae[0] * vae[1] + 2 if shown and draws else 0
             tokens += vit[0] * vit[1] + 2 if shown else 0
@@ -167,7 +168,7 @@ class ExamplePacker:
         generator = np.random.default_rng(example.seed)
         images = [turn.image for turn in turns if turn.image is not None]
         draws = any(turn.image is not None and turn.learn for turn in turns)
-        grids = [self._grids(image) for image in images]
+        grids = [self._grids(image, len(images)) for image in images]
         noise = {i: self._vae_noise(vae, generator) for i, (vae, _) in enumerate(grids)} if draws else {}
         bare = not example.turns and self._drops(self.dropout.text, draws, generator)
         parts: list[_Part] = []
@@ -260,15 +261,16 @@ class ExamplePacker:
 
     # --- images ------------------------------------------------------------------------------------------------
 
-    def _grids(self, image: np.ndarray) -> tuple[Grid, Grid]:
-        """Latent tokens and ViT patches of an image (rows, columns)."""
-        vae = self.vae_transform.target_size(*image.shape[:2])
+    def _grids(self, image: np.ndarray, images: int) -> tuple[Grid, Grid]:
+        """Latent tokens and ViT patches (rows, columns) of one of `images` images."""
+        height, width = image.shape[:2]
+        vae = self.vae_transform.target_size(height, width)
         stride = self._token_pixels
         vit = (0, 0)
         if self.bagel.config.vit is not None and self.vit_transform is not None:
             patch = self.bagel.config.vit.patch_size
-            height, width = self.vit_transform.target_size(*image.shape[:2])
-            vit = height // patch, width // patch
+            seen = self.vit_transform.target_size(height, width, images)
+            vit = seen[0] // patch, seen[1] // patch
         return (vae[0] // stride, vae[1] // stride), vit
 
     @property
