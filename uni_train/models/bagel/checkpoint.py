@@ -149,16 +149,6 @@ def open_folder(path: Path) -> BagelFolder:
     )
 
 
-def holds_bagel(folder: Path) -> bool:
-    """Whether a folder has the official layout (nothing is opened)."""
-    return (folder / LLM).is_file() and (folder / VIT).is_file()
-
-
-def has_weights(folder: Path) -> bool:
-    """Whether a folder holds the weights of a BAGEL under one of their names."""
-    return any((folder / name).is_file() or (folder / f"{name}.index.json").is_file() for name in WEIGHTS)
-
-
 def _weight_files(folder: Path) -> list[Path]:
     for name in WEIGHTS:
         if (folder / name).is_file():
