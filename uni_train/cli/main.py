@@ -16,6 +16,7 @@ from uni_train import __version__
 from uni_train.cli.data import data
 from uni_train.cli.export import export
 from uni_train.cli.failures import as_user_error, debugging, show
+from uni_train.cli.generate import generate
 from uni_train.cli.models import models
 from uni_train.errors import nearest
 
@@ -63,6 +64,7 @@ def uni_train() -> None:
 
 uni_train.add_command(data)
 uni_train.add_command(export)
+uni_train.add_command(generate)
 uni_train.add_command(models)
 
 

@@ -141,11 +141,10 @@ def test_bagel_prefill(attention, golden, tiny_model, close):
 
 
 @pytest.mark.golden
-def test_bagel_greedy_text(golden, tiny_model, vae, close, subtests):
+def test_bagel_greedy_text(golden, tiny_model, vae, close):
     case, model = golden("gen_text"), tiny_model()
     for name, values in case.settings["cases"].items():
-        with subtests.test(name):
-            check_text(name, values["contexts"], case, model, vae, close)
+        check_text(name, values["contexts"], case, model, vae, close)
 
 
 def check_text(name, plans, case, model, vae, close):
@@ -249,11 +248,10 @@ def compare_cache(cache, layer, case, branch, close):
 
 
 @pytest.mark.golden
-def test_bagel_inferencer(golden, tiny_model, vae, close, subtests):
+def test_bagel_inferencer(golden, tiny_model, vae, close):
     case, model = golden("inferencer"), tiny_model()
     for name, values in case.settings["cases"].items():
-        with subtests.test(name):
-            check_inferencer(name, values, case, model, vae, close)
+        check_inferencer(name, values, case, model, vae, close)
 
 
 def check_inferencer(name, values, case, model, vae, close):
