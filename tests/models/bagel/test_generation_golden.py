@@ -294,6 +294,27 @@ def check_inferencer(name, values, case, model, vae, close):
     same_pixels(decoded(latent[0], grid, vae, config)[1], case[f"out.{name}.image_uint8"])
 
 
+@pytest.mark.golden
+def test_flow_grpo_velocities_of_bagel(golden_folder, tiny_model, close):
+    """Of the rollout step by step, and of the update with all its steps, at three noise levels, in one batch."""
+    case = load_file(golden_folder.parent / "flow_grpo" / "bagel_rollout.safetensors")
+    settings = json.loads((golden_folder.parent / "flow_grpo" / "bagel_rollout.json").read_text())["settings"]
+    model = tiny_model()
+    stride = 8 * model.config.latent_patch_size
+    grid = tuple(side // stride for side in settings["image_shapes"])
+    layout = guidance_contexts([Text(settings["prompt"])])
+    contexts = read_contexts(model, [layout], [grid], guidance_of(settings, norm_scope="row"))
+    denoiser = Denoiser(model, contexts)
+    times = inference_timesteps(settings["num_timesteps"], settings["timestep_shift"])
+    latents = [case["in.init_noise"], *case["out.rollout.all_prev_samples"]]
+    for x, t, velocity in zip(latents, times, case["out.rollout.velocities"], strict=False):
+        close(denoiser(x[None], t)[0], velocity)
+    stored = case["out.rollout.latents_in_window"][:-1]
+    velocity = Denoiser(model, contexts.repeat(len(stored)))(stored, case["out.rollout.timesteps"])
+    close(velocity, case["out.update.velocity"])
+    assert velocity.requires_grad
+
+
 def test_an_empty_context_has_no_tokens(tiny_model):
     model = tiny_model()
     cache = prefill(model, [[], []])
