@@ -92,6 +92,9 @@ class Maths:
             )
         return [item for items in draws for item in items]
 
+    def input_image(self, item: Item) -> None:
+        """None: the prompt is all that is given."""
+
     def render(self, item: Item, seed: int) -> np.ndarray:
         """The target picture of an item of the nano world, uint8 [H, W, 3]."""
         return render_sprites(item, seed)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Status = Literal["pass", "fail", "unreadable"]
 SPLITS = ("train", "validation", "test")
+TASKS = ("maths", "mapping", "maze")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,13 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All checks of one picture. Unreadable (nobody can tell) is neither a pass nor a fail and is counted apart."""
+    """All checks of one picture. Unreadable (nobody can tell) is neither a pass nor a fail and is counted apart.
+
+    score: how nearly right the picture is, in [0, 1], from verifiers that can say so (mazes); for shaping rewards.
+    """
 
     checks: tuple[Check, ...]
+    score: float | None = None
 
     @property
     def status(self) -> Status:
@@ -50,11 +55,13 @@ class Verdict:
         return "; ".join(check.reason or check.name for check in self.checks if check.status != "pass")
 
     def to_dict(self) -> dict[str, Any]:
-        return {"status": self.status, "checks": [asdict(check) for check in self.checks]}
+        scored = {} if self.score is None else {"score": self.score}
+        return {"status": self.status, **scored, "checks": [asdict(check) for check in self.checks]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Verdict:
-        return cls(tuple(Check(c["name"], c["status"], c.get("reason", "")) for c in data["checks"]))
+        checks = tuple(Check(c["name"], c["status"], c.get("reason", "")) for c in data["checks"])
+        return cls(checks, data.get("score"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +69,10 @@ class Item:
     """One prompt with everything that is known about it.
 
     id: stable and made from the content, "maths2/train/0f3a9c..." or ".../A" for a question of a pair.
-    prompt: what the model is asked; answer: the published form ("4 chairs", "Apples").
-    facts: JSON-able, always with "world", "object" (singular), "plural", "count" (1 to 6) and "canonical", the text
-        whose hash decides the split; maths adds "expression", mapping "rules", "chain" and "symbol".
+    prompt: what the model is asked; answer: the published form ("4 chairs", "Apples"), for a maze its steps ("RRD").
+    facts: JSON-able, always with "canonical", the text whose hash decides the split. Maths and mapping have "world",
+        "object" (singular), "plural" and "count" (1 to 6); maths adds "expression", mapping "rules", "chain" and
+        "symbol". Mazes have "maze" (the grid as lines of text), "algorithm" and "picture" (its style in pixels).
     thought: an exact reference chain of thought that ends in the conclusion ("3 + 2 = 5. So draw 5 apples.").
     pair: the id that the two questions of a mapping share, else None.
     """
@@ -110,12 +118,16 @@ class Task(Protocol):
         """`n` distinct draws (2n items for pairs); DataError when the world has too few of them in this split."""
         ...
 
+    def input_image(self, item: Item) -> np.ndarray | None:
+        """The picture that belongs to the prompt, uint8 [H, W, 3]; None where the prompt is all that is given."""
+        ...
+
     def render(self, item: Item, seed: int) -> np.ndarray:
         """The target picture, uint8 [H, W, 3]; DataError for a world without sprites."""
         ...
 
     def verify(self, item: Item, image: np.ndarray) -> Verdict:
-        """Checks of object and count on uint8 [H, W, 3]."""
+        """Checks of a picture, uint8 [H, W, 3]: object and count, or the four of a maze."""
         ...
 
 
@@ -134,14 +146,17 @@ def check_request(task: Task, level: int, split: str) -> None:
         raise DataError(f'there is no split "{split}": {nearest(split, SPLITS)}')
 
 
-def collect(draw: Callable[[int], tuple[Item, ...]], n: int) -> list[tuple[Item, ...]]:
-    """draw(0), draw(1), ... without repetitions, until there are `n`; fewer if new ones stop coming."""
+def collect(
+    draw: Callable[[int], tuple[Item, ...]], n: int, key: Callable[[Item], str] = lambda item: item.id
+) -> list[tuple[Item, ...]]:
+    """draw(0), draw(1), ... without repetitions of `key`, until there are `n`; fewer if new ones stop coming."""
     found: dict[str, tuple[Item, ...]] = {}
     index = misses = 0
     while len(found) < n and misses <= 500 + len(found):
         items = draw(index)
-        misses = misses + 1 if items[0].id in found else 0
-        found.setdefault(items[0].id, items)
+        known = key(items[0])
+        misses = misses + 1 if known in found else 0
+        found.setdefault(known, items)
         index += 1
     return list(found.values())
 
@@ -171,14 +186,30 @@ def render_sprites(item: Item, seed: int) -> np.ndarray:
     return sprites.render(item.facts["object"], item.facts["count"], seed)
 
 
+def has_picture(item: Item) -> bool:
+    """Whether `render` can draw the item's target: mazes always, sprites in the nano world."""
+    return item.task == "maze" or item.facts.get("world") == "nano"
+
+
+def task_of(item: Item) -> Task:
+    """The task that the item is from: renders and verifies it. DataError for an item of an unknown task."""
+    return get_task(item.task, item.facts.get("world", NANO))
+
+
 def get_task(name: str, world: World | str = NANO) -> Task:
-    """The task called `name` ("maths" or "mapping") in `world` (a World or its name); the error names the nearest."""
+    """The task called `name` (one of TASKS) in `world` (a World or its name); errors name the nearest.
+
+    Mazes of the nano world have the style "nano", others "varied"; construct a `Maze` for another one.
+    """
     from data_gen.mapping import Mapping as MappingTask
     from data_gen.maths import Maths
+    from data_gen.maze.task import Maze
 
     where = get_world(world) if isinstance(world, str) else world
     if name == "maths":
         return Maths(where)
     if name == "mapping":
         return MappingTask(where)
-    raise DataError(f'there is no task "{name}": {nearest(name, ("maths", "mapping"))}')
+    if name == "maze":
+        return Maze("nano") if where.name == "nano" else Maze()
+    raise DataError(f'there is no task "{name}": {nearest(name, TASKS)}')

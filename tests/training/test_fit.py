@@ -79,7 +79,7 @@ def test_nothing_left_to_do_gives_the_same_averaged_weights(uninterrupted, tmp_p
     assert equal(again.state_dict(), model.state_dict())
     assert second.losses == result.losses and second.resumed_from == second.updates == 60
     state = load_folder(tmp_path / "run/checkpoints/step=00000060")
-    raw = {name.removeprefix("model."): value for name, value in state["current_model_state"].items()}
+    raw = {name.removeprefix("model."): value for name, value in state["state_dict"].items()}
     assert not equal(raw, model.state_dict()), "the weights handed back are the averaged ones"
 
 

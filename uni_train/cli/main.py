@@ -14,7 +14,10 @@ import click
 
 from uni_train import __version__
 from uni_train.cli.data import data
+from uni_train.cli.export import export
 from uni_train.cli.failures import as_user_error, debugging, show
+from uni_train.cli.generate import generate
+from uni_train.cli.models import models
 from uni_train.errors import nearest
 
 
@@ -60,6 +63,9 @@ def uni_train() -> None:
 
 
 uni_train.add_command(data)
+uni_train.add_command(export)
+uni_train.add_command(generate)
+uni_train.add_command(models)
 
 
 @uni_train.command()
@@ -95,20 +101,6 @@ def recipes() -> None:
     from uni_train.config import places
 
     print_described(places.recipes(), footer="Run one with: uni_train fit --recipe NAME")
-
-
-@uni_train.command()
-def models() -> None:
-    """List the models that a recipe can be run with.
-
-    \b
-    Example:
-      uni_train models
-    """
-    from uni_train.cli.listings import print_described
-    from uni_train.config import places
-
-    print_described(places.options("model"), footer="Choose one with: uni_train fit --recipe NAME model=MODEL")
 
 
 @uni_train.command()

@@ -70,6 +70,10 @@ class SamplingConfig:
     cfg_interval: tuple[float, float] = share((0.4, 1.0))  # guidance acts between these times
     cfg_renorm: Literal["global", "channel", "text_channel"] = "global"
     cfg_renorm_min: float = share(0.0)
+    edit_text_scale: float = ranged(1.0, low=0.0)  # the same four where a picture is drawn from images
+    edit_img_scale: float = ranged(1.0, low=0.0)
+    edit_interval: tuple[float, float] = share((0.0, 1.0))
+    edit_renorm: Literal["global", "channel", "text_channel"] = "text_channel"
     max_think_tokens: int = count(64)
     temperature: float = ranged(0.0, low=0.0)  # of thoughts and answers; 0 = greedy
 

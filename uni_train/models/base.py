@@ -8,14 +8,17 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from uni_train.errors import UserError
+
+OnStep = Callable[[int, int], None]
+"""Called with (done, in all) after each step of a picture or token of a text, for progress bars."""
 
 
 class SkillMissing(UserError):
@@ -35,6 +38,8 @@ class Request:
         prompt: what the user says.
         images: uint8 [H, W, 3] each, shown before the prompt.
         thought: for `draw`: the reasoning to draw by (CoT); None draws from the prompt alone (Normal).
+        size: height and width in pixels of the picture to draw; None: that of the last image (as the model resizes
+            it), or the model's own where there is none.
         seed: decides all randomness of this request, so that its result does not depend on its batch.
     """
 
@@ -43,11 +48,26 @@ class Request:
     images: tuple[np.ndarray, ...] = ()
     thought: str | None = None
     seed: int = 0
+    size: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One text or one image of an interleaved example (one of the two is given).
+
+    `learn`: with loss. An image that is learned and followed by more is shown after that, as if it had been given.
+    """
+
+    text: str | None = None
+    image: np.ndarray | None = None
+    learn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
     """One thing a model is trained on; which of the optional parts are there says what is learned.
+
+    Images that are shown in an example with an image to be drawn are conditions of editing, else only to be understood.
 
     Attributes:
         prompt: what the user says (no loss).
@@ -57,16 +77,18 @@ class Example:
         answer: text reply; trained with cross-entropy.
         noise_draws: how many noised copies of the target follow the same text.
         learn_thought: False shows the thought without learning to say it.
+        turns: any order of texts and images, in place of all the parts above but `noise_draws`.
         seed: decides the noise of this example (levels, latents), whatever batch or rank it lands in.
     """
 
-    prompt: str
+    prompt: str = ""
     images: tuple[np.ndarray, ...] = ()
     thought: str | None = None
     target: np.ndarray | None = None
     answer: str | None = None
     noise_draws: int = 1
     learn_thought: bool = True
+    turns: tuple[Turn, ...] = ()
     seed: int = 0
 
 
@@ -85,22 +107,67 @@ class SupervisedLoss:
     mse_tokens: Tensor
 
 
+class Condition(Protocol):
+    """What `UnifiedModel.encode` returns: requests as the model has read them, one row each."""
+
+    def select(self, rows: Sequence[int] | Tensor) -> Condition:
+        """The given rows, in that order; a row may appear several times."""
+
+    def repeat(self, times: int) -> Condition:
+        """Every row `times` times in a row: a group of `times` candidates shares one reading."""
+
+
 class UnifiedModel(nn.Module, ABC):
-    """A model that reads, reasons in text, and draws."""
+    """A model that reads, reasons in text, and draws.
+
+    Flow-GRPO asks for `encode`, `noise`, `velocity` and `decode`. With B rows, G latent tokens of the largest picture
+    (rows of smaller ones are zero behind theirs) and C numbers a token:
+
+        condition = model.encode(requests).repeat(k)         # each request is read once, without gradients
+        x = model.noise(requests)                            # [B, G, C] at t = 1
+        v = model.velocity(x, t, condition)                  # [B, G, C], noise - clean; gradients to weights and x
+        images = model.decode(x, condition)                  # at t = 0
+    """
 
     name: str
 
     @abstractmethod
-    def think(self, requests: Sequence[Request], temperature: float | None = None) -> list[str]:
+    def think(
+        self, requests: Sequence[Request], temperature: float | None = None, on_step: OnStep | None = None
+    ) -> list[str]:
         """The reasoning before drawing (CoT), one text a request; `temperature` replaces the model's own."""
 
     @abstractmethod
-    def draw(self, requests: Sequence[Request]) -> list[np.ndarray]:
+    def draw(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[np.ndarray]:
         """One picture a request, uint8 [H, W, 3], by `request.thought` where it has one."""
 
+    def think_and_draw(
+        self, requests: Sequence[Request], temperature: float | None = None, on_step: OnStep | None = None
+    ) -> tuple[list[str], list[np.ndarray]]:
+        """Thoughts and the pictures drawn by them; a model may spare itself the second reading of the requests."""
+        thoughts = self.think(requests, temperature, on_step)
+        thoughtful = [replace(one, thought=thought) for one, thought in zip(requests, thoughts, strict=True)]
+        return thoughts, self.draw(thoughtful, on_step)
+
     @abstractmethod
-    def answer(self, requests: Sequence[Request]) -> list[str]:
-        """A text reply to the images and the prompt, one a request."""
+    def answer(self, requests: Sequence[Request], *, think: bool = False, on_step: OnStep | None = None) -> list[str]:
+        """A text reply to the images and the prompt, one a request; `think` has it reason aloud first."""
+
+    def encode(self, requests: Sequence[Request]) -> Condition:
+        """Read requests to draw from, with their thoughts; without gradients."""
+        raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
+
+    def noise(self, requests: Sequence[Request]) -> Tensor:
+        """float32 [B, G, C], where drawing starts (t = 1); each row from its request's seed alone."""
+        raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
+
+    def velocity(self, x_t: Tensor, t: Tensor | float, condition: Any) -> Tensor:
+        """float32 [B, G, C]: the guided velocity noise - clean at noise level `t` (a number, or [B])."""
+        raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
+
+    def decode(self, latents: Tensor, condition: Any = None) -> list[np.ndarray]:
+        """Pictures uint8 [H, W, 3] of clean latents [B, G, C]; None: all of the model's own size."""
+        raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
 
     @abstractmethod
     def collate(self, examples: Sequence[Example], seed: int) -> Any:
@@ -110,9 +177,28 @@ class UnifiedModel(nn.Module, ABC):
     def supervised_loss(self, batch: Any) -> SupervisedLoss:
         """Cross-entropy and velocity error of a collated batch."""
 
-    def prepare_training(self, *, timestep_shift: float, text_dropout: float) -> None:
-        """How examples are noised from now on: the shift of the noise levels, the share of prompts left out."""
-        raise SkillMissing(self.name, "be trained with a shift of noise levels or text dropout")
+    def prepare_training(
+        self,
+        *,
+        timestep_shift: float,
+        text_dropout: float,
+        vit_dropout: float = 0.0,
+        vae_dropout: float = 0.0,
+        recompute: bool = False,
+    ) -> None:
+        """How examples are trained on from now on.
+
+        Args:
+            timestep_shift: of the noise levels.
+            text_dropout, vit_dropout, vae_dropout: shares of the texts and of the two forms of shown images that are
+                left out where an image is drawn (for guidance).
+            recompute: recompute activations in the backward pass instead of keeping them.
+        """
+        raise SkillMissing(self.name, "be trained with a shift of noise levels or dropout")
+
+    def example_tokens(self, example: Example) -> int:
+        """How many tokens an example has, by which batches are filled up."""
+        raise SkillMissing(self.name, "count the tokens of an example")
 
     def verification_prompt(self, question: str) -> str | None:
         """How this model wants to be asked whether a picture answers a question; None: with the paper's own words."""

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
+from uni_train.config import places
 from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
-from uni_train.files import atomic_path, atomic_write_json
+from uni_train.files import atomic_write_json
 from uni_train.models.base import UnifiedModel
+from uni_train.models.recognise import recognise
+from uni_train.models.weights import Weights, check, write
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 
 
-def build_model(config: ModelConfig, seed: int = 0) -> UnifiedModel:
-    """The model of a recipe, with the weights that its `checkpoint` names (null: random ones from `seed`).
+def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = None) -> UnifiedModel:
+    """The model of a recipe, with the weights that its `checkpoint` names (null: random ones from `seed`, nano only).
+
+    Args:
+        dtype: of the weights; None: as stored (BAGEL), float32 (nano).
 
     Raises:
-        UserError: weights that are missing, damaged or of another shape; a family that cannot be built here.
+        UserError: weights that are missing, damaged or of another shape; a folder that is something else.
     """
     if config.name != "nano":
-        raise UserError(
-            f"model={config.name} composes, but this version cannot read its published checkpoint yet",
-            "Run with model=nano; see docs/models.md for what is supported.",
-        )
+        from uni_train.models.bagel import checkpoint
+
+        if config.checkpoint is not None:
+            _expect("bagel", Path(config.checkpoint), config.name)
+        return checkpoint.build(config, dtype).eval()
     from uni_train.models.nano import nano
 
     model = nano.build(config, seed)
@@ -35,32 +41,57 @@ def build_model(config: ModelConfig, seed: int = 0) -> UnifiedModel:
         load_weights(model, nano.shipped())
     elif config.checkpoint is not None:
         load_weights(model, Path(config.checkpoint))
-    return model.eval()
+    return (model if dtype is None else model.to(dtype)).eval()
+
+
+def model_config(name_or_path: str) -> ModelConfig:
+    """The configuration of a model by its name (`uni_train models`), or of the checkpoint at a path.
+
+    A path may be a BAGEL folder or one weight file in it, a folder that a stage has written, or a run's folder (then
+    its last finished model is meant). Of a model that a run has trained, the run's own settings are taken.
+
+    Raises:
+        UserError: what lies there cannot be loaded. UsageError: no such name.
+    """
+    from uni_train.config.build import build
+    from uni_train.config.compose import compose
+
+    if name_or_path in [option.name for option in places.options("model")]:
+        return compose("stars_curriculum", [f"model={name_or_path}"]).model
+    found = recognise(Path(name_or_path))
+    if found.kind == "other":
+        raise UserError(f"{name_or_path} is {found.what}, not a model that can be loaded", found.hint)
+    run = found.path.parent.parent.parent
+    if (run / "config.yaml").is_file():
+        import yaml
+
+        config = build(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))).model
+    else:
+        config = compose("stars_curriculum", [f"model={'nano' if found.kind == 'nano' else 'bagel_7b'}"]).model
+    return replace(config, checkpoint=str(found.path))
 
 
 def save_model(model: UnifiedModel, folder: Path, dtype: torch.dtype | None = None) -> None:
-    """Write `model.safetensors` and `config.json`, each atomically; `dtype` converts floating-point weights.
+    """Write a folder that `build_model` and `load_weights` read; `dtype` converts floating-point weights.
+
+    nano: `model.safetensors` and `config.json`. BAGEL: the official layout, with the autoencoder and the tokenizer of
+    the folder it came from. Each file is written atomically.
 
     Raises:
         UserError, OSError: the disk is full or the folder cannot be written; an older checkpoint there is untouched.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    from uni_train.models.bagel.checkpoint import PublishedBagel, save
 
+    if isinstance(model, PublishedBagel):
+        save(model, folder, dtype)
+        return
     folder.mkdir(parents=True, exist_ok=True)
-    state = {
-        name: (value.to(dtype) if dtype is not None and value.is_floating_point() else value).detach().contiguous()
-        for name, value in model.state_dict().items()
+    state = model.state_dict()
+    tensors = {
+        name: (dtype if dtype is not None and value.is_floating_point() else value.dtype, tuple(value.shape))
+        for name, value in state.items()
     }
-    try:
-        with atomic_path(folder / WEIGHTS) as temporary:
-            save_file(state, temporary)
-            temporary.chmod(0o644)  # safetensors leaves it readable to its owner alone
-    except SafetensorError as error:  # its own kind of OSError
-        raise UserError(
-            f"cannot write {folder / WEIGHTS} ({error})",
-            "Make room there; what was finished is kept, so run the command again.",
-        ) from error
+    write(folder / WEIGHTS, tensors, lambda name: state[name].detach())
     atomic_write_json(folder / CONFIG, {"model": model.name, **model.describe()})
 
 
@@ -70,28 +101,28 @@ def load_weights(model: UnifiedModel, folder: Path) -> None:
     Raises:
         UserError: a missing or damaged file, or tensors that do not fit (at most ten are named).
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from uni_train.models.bagel.checkpoint import PublishedBagel, load
 
+    if isinstance(model, PublishedBagel):
+        _expect("bagel", folder, model.name)
+        load(model, folder)
+        return
     file = folder / WEIGHTS
     if not file.is_file():
         raise UserError(f"{folder} holds no {WEIGHTS}", "Give a folder that a run has written, e.g. runs/.../model.")
-    try:
-        state = load_file(file)
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{file} is damaged ({error})", "Copy it again, or make it anew.") from error
-    _check(model.state_dict(), state, file)
-    model.load_state_dict(state)
+    stored = Weights([file])
+    own = model.state_dict()
+    check(stored.shapes, {name: tuple(value.shape) for name, value in own.items()}, str(file), "Check model=...")
+    with torch.no_grad():
+        for name, value in own.items():
+            value.copy_(stored.read(name))
 
 
-def _check(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], file: Path) -> None:
-    problems = [f"{name} is missing" for name in wanted if name not in found]
-    problems += [f"{name} is not part of the model" for name in found if name not in wanted]
-    problems += [
-        f"{name} has shape {list(found[name].shape)}, not {list(wanted[name].shape)}"
-        for name in wanted
-        if name in found and found[name].shape != wanted[name].shape
-    ]
-    if problems:
-        more = f" (and {len(problems) - 10} more)" if len(problems) > 10 else ""
-        raise UserError(f"{file} does not fit the model: {'; '.join(problems[:10])}{more}", "Check model=...")
+def _expect(kind: str, path: Path, name: str) -> None:
+    """Raises UserError if a path holds another kind of model, saying which."""
+    found = recognise(path)
+    if found.kind != kind:
+        raise UserError(
+            f"model={name} cannot be loaded from {path}: it is {found.what}",
+            found.hint or f"Choose model={found.kind}, or another model.checkpoint=FOLDER.",
+        )

@@ -1,31 +1,77 @@
 """Exponential moving average of the weights: W_ema <- decay * W_ema + (1 - decay) * W after every update.
 
-Lightning's WeightAveraging does the work (both sets of weights are in every checkpoint; the averaged ones replace the
-others when training ends). Added here: one fused operation instead of one per tensor, and a way to look at the averaged
-weights in between. It holds a second copy of the whole model, frozen weights included.
+Only what is trained is averaged; frozen weights are their own average. The average is kept in float32 also where the
+weights are in half precision: there a step of (1 - decay) would be rounded away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import WeightAveraging
-from torch.optim.swa_utils import get_ema_multi_avg_fn
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor, nn
+
+from uni_train.training.steps import StepBatch
 
 
-class Ema(WeightAveraging):
-    """Averages after every update, starting from the weights after the first one; buffers are copied."""
+class Ema(Callback):
+    """Averages after every update, starting from the weights after the first one.
+
+    The averages are in every checkpoint beside the weights, and replace them when training ends.
+    """
 
     def __init__(self, decay: float) -> None:
-        super().__init__(use_buffers=False, multi_avg_fn=get_ema_multi_avg_fn(decay))
+        self.decay = decay
+        self.averages: dict[str, Tensor] = {}
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
+    ) -> None:
+        if batch.last:
+            self.update(pl_module)
+
+    @torch.no_grad()
+    def update(self, module: nn.Module) -> None:
+        """Take the current weights into the average."""
+        weights = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+        if not self.averages:
+            self.averages = {name: _at_least_float32(value).clone() for name, value in weights.items()}
+            return
+        averages = [self.averages[name].to(value.device) for name, value in weights.items()]
+        torch._foreach_lerp_(averages, [_at_least_float32(value) for value in weights.values()], 1 - self.decay)
+        self.averages = dict(zip(weights, averages, strict=True))
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        put(pl_module, self.averages)
 
     @contextmanager
-    def averaged(self, module: pl.LightningModule) -> Iterator[None]:
+    def averaged(self, module: nn.Module) -> Iterator[None]:
         """Within this block `module` has the averaged weights."""
-        self._swap_models(module)
+        kept = {name: p.detach().clone() for name, p in module.named_parameters() if name in self.averages}
+        put(module, self.averages)
         try:
             yield
         finally:
-            self._swap_models(module)
+            put(module, kept)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"averages": self.averages}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.averages = dict(state_dict["averages"])
+
+
+@torch.no_grad()
+def put(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Overwrite the parameters that `weights` names."""
+    for name, parameter in module.named_parameters():
+        if name in weights:
+            parameter.copy_(weights[name])
+
+
+def _at_least_float32(value: Tensor) -> Tensor:
+    return value.to(torch.promote_types(value.dtype, torch.float32))

@@ -187,6 +187,8 @@ class StepData(pl.LightningDataModule):
             ranks=trainer.world_size,
             micros=settings.accumulate,
             token_counts=getattr(self.model, "token_counts", None),
+            tokens=settings.tokens,
+            example_tokens=getattr(self.model, "example_tokens", None),
         )
         return StepLoader(dataset, lambda: trainer.global_step, settings.num_workers)
 
@@ -201,8 +203,9 @@ def _tidy(directory: Path, done: int) -> None:
 def _finished(model: nn.Module, schedule: Curriculum, checkpoint: Path, metrics: Path) -> FitResult:
     """Nothing is left to train: take the weights of the last checkpoint (the averaged ones, if there are such)."""
     state = load_folder(checkpoint)
-    model.load_state_dict({name.removeprefix("model."): value for name, value in state["state_dict"].items()})
     callbacks = state["callbacks"]
+    trained = state["state_dict"] | callbacks.get(Ema.__qualname__, {}).get("averages", {})
+    model.load_state_dict(model.state_dict() | {name.removeprefix("model."): v for name, v in trained.items()})
     if CurriculumCallback.__qualname__ in callbacks:
         schedule.load_state_dict(callbacks[CurriculumCallback.__qualname__])
     done = checkpoint_step(checkpoint)

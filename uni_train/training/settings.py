@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from uni_train.errors import UsageError
 
 SCHEDULES = ("constant", "linear", "cosine")
-TRAINED = ("all", "moe_gen")
+TRAINED = ("all", "moe_gen", "lora")
+FREEZABLE = ("vit", "connector", "understanding", "generation")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,8 @@ class SupervisedSettings:
     updates: int = 300
     rows: int = 256
     """Rows of an update that a mixture share of 1.0 stands for, over all ranks and micro-batches together."""
+    tokens: int | None = None
+    """Instead of `rows`: each micro-batch of each rank takes examples until it has at least so many tokens."""
     lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8
@@ -39,7 +42,9 @@ class SupervisedSettings:
     ce_weight: float = 1.0
     mse_weight: float = 1.0
     trained: str = "all"
-    """all | moe_gen | re:PATTERN, searched in the parameter names."""
+    """all | moe_gen | lora | re:PATTERN, searched in the parameter names."""
+    frozen: tuple[str, ...] = ()
+    """Parts that are not trained all the same: vit | connector | understanding | generation."""
     precision: str = "32-true"
     """Lightning's name. On CPUs with AMX bf16-mixed is about 1.5 times as fast as 32-true."""
     accelerator: str = "auto"
@@ -69,6 +74,11 @@ class SupervisedSettings:
         for key in ("warmup_updates", "num_workers", "weight_decay", "clip", "ce_weight", "mse_weight"):
             if getattr(self, key) < 0:
                 raise UsageError(f"{key}={getattr(self, key)}: must not be negative")
+        if self.tokens is not None and self.tokens < 1:
+            raise UsageError(f"tokens={self.tokens}: must be at least 1")
+        for part in self.frozen:
+            if part not in FREEZABLE:
+                raise UsageError(f"frozen={part}: must be of {', '.join(FREEZABLE)}")
         if self.lr <= 0:
             raise UsageError(f"lr={self.lr}: must be above 0")
         if self.warmup_updates >= self.updates:
@@ -92,4 +102,4 @@ class SupervisedSettings:
             except re.error as error:
                 raise UsageError(f"trained={self.trained}: {error}") from error
         elif self.trained not in TRAINED:
-            raise UsageError(f"trained={self.trained}: must be all, moe_gen or re:PATTERN")
+            raise UsageError(f"trained={self.trained}: must be all, moe_gen, lora or re:PATTERN")

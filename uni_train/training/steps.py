@@ -17,7 +17,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -28,8 +28,17 @@ from uni_train.errors import UsageError
 if TYPE_CHECKING:
     from uni_train.models.base import Example
 
-Source = Sequence["Example"] | Callable[[random.Random], "Example | Sequence[Example]"]
-"""Examples to pick from, or a function that makes one row: an example, or several that belong together."""
+
+class Rows(Protocol):
+    """Rows that become examples when they are drawn, with random choices of their own (one of several captions)."""
+
+    def __len__(self) -> int: ...
+
+    def draw(self, index: int, random_: random.Random) -> Example: ...
+
+
+Source = Sequence["Example"] | Rows | Callable[[random.Random], "Example | Sequence[Example]"]
+"""Examples or rows to pick from, or a function that makes one row: an example, or several that belong together."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,9 @@ class StepDataset(Dataset[list[StepBatch]]):
     """Item s: the micro-batches of update s for one rank, made by `collate` from hash-seeded draws.
 
     All ranks draw the same global batch; micro-batch m of rank r takes every (ranks * micros)-th example from
-    r + ranks * m on.
+    r + ranks * m on. With `tokens` each of those (ranks * micros) places draws for itself instead, example by example,
+    until it has that many tokens: the example that reaches them is the last, so long ones are not left out more often
+    than short ones, and a batch has fewer than `tokens` plus those of the longest example.
 
     Args:
         collate: the model's `collate(examples, seed) -> batch`.
@@ -82,6 +93,8 @@ class StepDataset(Dataset[list[StepBatch]]):
         mixture: update -> shares by source name; a share of 1.0 is `rows` rows.
         token_counts: the model's `token_counts(batch) -> (ce, mse)`; needed when `micros` is above 1, because the
             loss of each micro-batch is divided by the counts of all.
+        tokens: fill batches up to so many tokens instead of `rows` rows; shares are then odds.
+        example_tokens: the model's `example_tokens(example)`; needed with `tokens`.
     """
 
     def __init__(
@@ -98,7 +111,13 @@ class StepDataset(Dataset[list[StepBatch]]):
         ranks: int = 1,
         micros: int = 1,
         token_counts: Callable[[Any], tuple[int, int]] | None = None,
+        tokens: int | None = None,
+        example_tokens: Callable[[Any], int] | None = None,
     ) -> None:
+        if tokens is not None and example_tokens is None:
+            raise UsageError(
+                f"tokens={tokens}: this model cannot count the tokens of an example", "Give batches by rows instead."
+            )
         if micros > 1 and token_counts is None:
             raise UsageError(
                 f"accumulate={micros}: this model cannot count the tokens of a batch beforehand, so its loss cannot be "
@@ -111,6 +130,7 @@ class StepDataset(Dataset[list[StepBatch]]):
         self.collate, self.sources, self.mixture = collate, dict(sources), mixture
         self.rows, self.updates, self.seed, self.stage = rows, updates, seed, stage
         self.rank, self.ranks, self.micros, self.token_counts = rank, ranks, micros, token_counts
+        self.tokens, self.example_tokens = tokens, example_tokens
 
     def __len__(self) -> int:
         return self.updates
@@ -118,11 +138,14 @@ class StepDataset(Dataset[list[StepBatch]]):
     def counts(self, step: int) -> dict[str, int]:
         """Rows of each source in the global batch of update `step`."""
         shares = self.mixture(step)
+        self._check_names(shares)
+        return row_counts(shares, self.rows, derive_seed(self.seed, self.stage, "counts", step))
+
+    def _check_names(self, shares: Mapping[str, float]) -> None:
         unknown = [name for name in shares if name not in self.sources]
         if unknown:
             known = ", ".join(self.sources)
             raise UsageError(f"the mixture asks for {', '.join(unknown)}; there are sources for: {known}")
-        return row_counts(shares, self.rows, derive_seed(self.seed, self.stage, "counts", step))
 
     def examples(self, step: int) -> list[Any]:
         """The global batch of update `step`: source by source, each example with a seed of its own."""
@@ -134,25 +157,61 @@ class StepDataset(Dataset[list[StepBatch]]):
                     made = source(rng(self.seed, self.stage, "row", step, name, row))
                     drawn.extend(cast("Sequence[Any]", made) if isinstance(made, Sequence) else [made])
             else:
-                drawn.extend(_picked(source, count, rng(self.seed, self.stage, "pick", step, name)))
+                picked = _picked(len(source), count, rng(self.seed, self.stage, "pick", step, name))
+                drawn.extend(self._taken(source, index, step, name, row) for row, index in enumerate(picked))
         return [
             dataclasses.replace(example, seed=derive_seed(self.seed, self.stage, "example", step, position))
             for position, example in enumerate(drawn)
         ]
 
+    def _taken(self, source: Any, index: int, *place: int | str) -> Any:
+        if hasattr(source, "draw"):
+            return source.draw(index, rng(self.seed, self.stage, "row", *place))
+        return source[index]
+
+    def filled(self, step: int, slot: int) -> list[Any]:
+        """The examples of one place of update `step`, up to `tokens`; none twice before its source is through."""
+        assert self.tokens is not None and self.example_tokens is not None
+        mixture = {name: share for name, share in self.mixture(step).items() if share > 0}
+        self._check_names(mixture)
+        unused: dict[str, Iterator[int]] = {}
+        drawn: list[Any] = []
+        tokens = 0
+        while tokens < self.tokens:
+            at = len(drawn)
+            random_ = rng(self.seed, self.stage, "fill", step, slot, at)
+            (name,) = random_.choices(list(mixture), list(mixture.values()))
+            source = self.sources[name]
+            if callable(source):
+                made = source(random_)
+                new = list(made) if isinstance(made, Sequence) else [made]
+            else:
+                if name not in unused:
+                    unused[name] = _shuffled(len(source), rng(self.seed, self.stage, "pick", step, slot, name))
+                new = [self._taken(source, next(unused[name]), step, slot, at)]
+            for example in new:
+                seed = derive_seed(self.seed, self.stage, "example", step, slot, len(drawn))
+                drawn.append(dataclasses.replace(example, seed=seed))
+                tokens += self.example_tokens(drawn[-1])
+        return drawn
+
+    def _examples_of(self, step: int, micro: int, everything: Sequence[Any]) -> Sequence[Any]:
+        slot = self.rank + self.ranks * micro
+        return everything[slot :: self.ranks * self.micros] if self.tokens is None else self.filled(step, slot)
+
     def __getitem__(self, step: int) -> list[StepBatch]:
         if not 0 <= step < self.updates:
             raise IndexError(step)
-        examples = self.examples(step)
+        examples = self.examples(step) if self.tokens is None else []
         stride = self.ranks * self.micros
-        if len(examples) < stride:
+        if self.tokens is None and len(examples) < stride:
             raise UsageError(
                 f"update {step} has {len(examples)} rows for {self.ranks} ranks of {self.micros} micro-batches",
                 "Raise rows, or lower devices or accumulate.",
             )
         contents = [
             self.collate(
-                examples[self.rank + self.ranks * micro :: stride],
+                self._examples_of(step, micro, examples),
                 derive_seed(self.seed, self.stage, "batch", step, self.rank, micro),
             )
             for micro in range(self.micros)
@@ -197,12 +256,23 @@ class StepLoader:
             yield from batches
 
 
-def _picked(source: Sequence[Any], count: int, generator: random.Random) -> list[Any]:
-    """`count` examples; each one once before any comes twice."""
-    picked: list[Any] = []
+def _picked(rows: int, count: int, generator: random.Random) -> list[int]:
+    """`count` numbers of rows; each one once before any comes twice."""
+    picked: list[int] = []
     while len(picked) < count:
-        picked += [source[i] for i in generator.sample(range(len(source)), min(len(source), count - len(picked)))]
+        picked += generator.sample(range(rows), min(rows, count - len(picked)))
     return picked
+
+
+def _shuffled(rows: int, generator: random.Random) -> Iterator[int]:
+    """Numbers of rows without end, each one once before any comes twice; few of many cost little."""
+    while True:
+        used: set[int] = set()
+        while len(used) < rows:
+            index = generator.randrange(rows)
+            if index not in used:
+                used.add(index)
+                yield index
 
 
 def _unchanged(batches: list[StepBatch]) -> list[StepBatch]:

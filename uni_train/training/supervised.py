@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import lightning.pytorch as pl
@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 
 GENERATION_NAMES = ("_moe_gen", "vae2llm", "llm2vae", "time_embedder")
 """What the names of BAGEL's generation weights contain."""
+PARTS = {
+    "vit": r"\bvit_model\.",
+    "connector": r"\bconnector\.",
+    "understanding": r"\blanguage_model\.(?!.*_moe_gen)",
+    "generation": "|".join(GENERATION_NAMES),
+}
+"""Parts of a BAGEL that may be frozen, by what is searched in a parameter's name. `understanding` are the decoder's
+weights for text and ViT tokens, its embeddings and its head."""
 
 
 class Trainable(Protocol):
@@ -42,10 +50,13 @@ class Trainable(Protocol):
     def supervised_loss(self, batch: Any) -> SupervisedLoss: ...
 
 
-def select_parameters(model: nn.Module, trained: str | Callable[[str], bool]) -> list[str]:
+def select_parameters(model: nn.Module, trained: str | Callable[[str], bool], frozen: Sequence[str] = ()) -> list[str]:
     """Names of the parameters that are to be trained, of those that the model itself leaves trainable.
 
-    trained: all | moe_gen | re:PATTERN (searched in the name) | a function of the name.
+    Args:
+        trained: all | moe_gen | lora (adapters, see lora.py) | re:PATTERN (searched in the name) | a function of the
+            name.
+        frozen: `PARTS` that are not trained all the same.
     """
     chosen: Callable[[str], bool]
     if callable(trained):
@@ -54,12 +65,20 @@ def select_parameters(model: nn.Module, trained: str | Callable[[str], bool]) ->
         chosen = bool
     elif trained == "moe_gen":
         chosen = lambda name: any(part in name for part in GENERATION_NAMES)  # noqa: E731
+    elif trained == "lora":
+        chosen = lambda name: "lora_" in name  # noqa: E731
     else:
         pattern = re.compile(trained.removeprefix("re:"))
         chosen = lambda name: pattern.search(name) is not None  # noqa: E731
-    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad and chosen(name)]
+    kept = re.compile("|".join(PARTS[part] for part in frozen) if frozen else "(?!)")
+    names = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and chosen(name) and not kept.search(name)
+    ]
     if not names:
-        raise UsageError(f"trained={trained}: no parameter of {type(model).__name__} is left to train")
+        without = f" frozen={','.join(frozen)}" if frozen else ""
+        raise UsageError(f"trained={trained}{without}: no parameter of {type(model).__name__} is left to train")
     return names
 
 
@@ -89,12 +108,25 @@ class SupervisedModule(pl.LightningModule):
         super().__init__()
         self.model = model
         self.settings = settings
-        self.trained_names = set(select_parameters(model, trained or settings.trained))
+        self.trained_names = set(select_parameters(model, trained or settings.trained, settings.frozen))
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in self.trained_names)
         self.metrics: dict[str, Tensor] = {}
         self.used_lr = 0.0
         self._sums: Tensor | None = None
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Weights that are not trained are left out: they are those that the run starts from."""
+        frozen = self._frozen()
+        checkpoint["state_dict"] = {name: v for name, v in checkpoint["state_dict"].items() if name not in frozen}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        frozen = self._frozen()
+        here = {name: value for name, value in self.state_dict().items() if name in frozen}
+        checkpoint["state_dict"] = here | checkpoint["state_dict"]
+
+    def _frozen(self) -> set[str]:
+        return {f"model.{name}" for name, _ in self.model.named_parameters() if name not in self.trained_names}
 
     def on_train_batch_start(self, batch: StepBatch, batch_idx: int) -> None:
         # Dropout and whatever else draws from torch's global generator then depends on the update, not on the past.

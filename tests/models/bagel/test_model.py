@@ -11,7 +11,7 @@ import torch
 from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig, LlmConfig, SpecialTokens, VitConfig
-from uni_train.models.bagel.generation import Conditions, generate_text, prefill, sample_latents
+from uni_train.models.bagel.generation import Contexts, generate_text, prefill, sample_latents
 from uni_train.models.bagel.norm import HeadNormRope, RMSNorm, RopeTables
 from uni_train.models.bagel.packing import Text, VaeImage, VitImage, encode, pack
 from uni_train.models.bagel.positions import sincos_table
@@ -84,12 +84,10 @@ def test_a_row_does_not_depend_on_its_batch(attention):
         guidance = Guidance(text_scale=3.0, interval=(0.4, 1.0))
         return ids, sample_latents(
             model,
-            Conditions(cache, empty),
+            Contexts(cache, empty, None, ((3, 3),) * len(rows), guidance),
             noise,
-            [(3, 3)] * len(rows),
             num_timesteps=5,
             timestep_shift=2.0,
-            guidance=guidance,
         )
 
     ids, latents = run([0, 1, 2])

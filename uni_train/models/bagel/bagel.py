@@ -107,6 +107,12 @@ class Bagel(nn.Module):
     def dtype(self) -> torch.dtype:
         return self.vae2llm.weight.dtype
 
+    def checkpoint_layers(self, on: bool) -> None:
+        """Recompute the layers of the decoder and of the ViT in the backward pass instead of keeping activations."""
+        self.language_model.model.checkpoint_layers = on
+        if self.config.vit is not None:
+            self.vit_model.vision_model.checkpoint_layers = on
+
     def embed_und(self, batch: PackedBatch) -> Tensor:
         """Text and marker embeddings with the images' patches put in: [B, U, D]."""
         x_BUD = self.language_model.model.embed_tokens(batch.und_id)

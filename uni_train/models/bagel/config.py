@@ -27,6 +27,8 @@ class SpecialTokens:
 
 @dataclass(frozen=True, slots=True)
 class LlmConfig:
+    """`max_position_embeddings`: positions that a context may have; longer prompts are refused."""
+
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -35,6 +37,7 @@ class LlmConfig:
     num_key_value_heads: int
     rms_norm_eps: float = 1e-6
     rope_theta: float = 1e6
+    max_position_embeddings: int = 32768
 
     @property
     def head_dim(self) -> int:

@@ -14,7 +14,7 @@ d channels of a head, D width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -81,6 +81,17 @@ class KVCache:
         """Every row `times` times in a row."""
         return self.select(torch.arange(self.rows).repeat_interleave(times))
 
+    def cut(self, keep: Tensor, next_rope: Tensor) -> KVCache:
+        """Only the tokens that bool [B, length] marks, and the rope position [B] behind them."""
+        valid = self.valid & keep
+        columns = valid.any(0).nonzero().squeeze(1)
+        return KVCache(
+            [key.index_select(2, columns) for key in self.keys],
+            [value.index_select(2, columns) for value in self.values],
+            valid.index_select(1, columns),
+            next_rope,
+        )
+
     def grown(self, extra: int) -> KVCache:
         """A copy with room for `extra` more columns."""
         n = self.length
@@ -93,13 +104,14 @@ class KVCache:
         return KVCache([copy(k) for k in self.keys], [copy(v) for v in self.values], self.valid, self.next_rope)
 
     def extend(self, layer: int, k_BKLd: Tensor, v_BKLd: Tensor) -> tuple[Tensor, Tensor]:
-        """Earlier keys and values with the new ones behind them, written in place where no gradient is asked for.
+        """Earlier keys and values with the new ones behind them.
 
-        The new columns do not count until `commit`; the next call writes over them.
+        Written in place where there is room (`grown`) and no gradient is asked for. The new columns do not count until
+        `commit`; the next call writes over them.
         """
         n, new = self.length, k_BKLd.shape[2]
         key, value = self.keys[layer], self.values[layer]
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or key.shape[2] < n + new:
             return torch.cat([key[:, :, :n], k_BKLd], 2), torch.cat([value[:, :, :n], v_BKLd], 2)
         key[:, :, n : n + new] = k_BKLd
         value[:, :, n : n + new] = v_BKLd
@@ -176,20 +188,23 @@ def guidance_contexts(
 def generate_text(
     model: Bagel,
     cache: KVCache,
-    max_new_tokens: int,
+    max_new_tokens: int | Sequence[int],
     *,
     temperature: float = 0.0,
     generators: Sequence[torch.Generator] | None = None,
     stop: int | None = None,
     close: bool = True,
+    on_step: Callable[[int, int], None] | None = None,
 ) -> tuple[list[list[int]], KVCache]:
     """Write a text behind the context: bos is fed first, then every chosen token.
 
     Args:
-        max_new_tokens: at most so many ids a row (the official `max_length` counts bos too, so it is one more).
+        max_new_tokens: at most so many ids, one number a row or one for all (the official `max_length` counts bos too,
+            so it is one more).
         temperature: 0 is greedy; otherwise one CPU generator a row is needed.
         stop: the id that ends a text; default eos.
         close: also feed the final eos, so that the returned cache equals that of the finished segment bos + ids + eos.
+        on_step: called with (tokens a row so far, most tokens) after each.
 
     Returns:
         The new ids of every row, without bos and stop; and the context with the text in it.
@@ -199,22 +214,26 @@ def generate_text(
     marks = model.config.tokens
     stop = marks.eos if stop is None else stop
     device = cache.valid.device
-    cache = cache.grown(max_new_tokens + 2)
+    limits = [max_new_tokens] * cache.rows if isinstance(max_new_tokens, int) else list(max_new_tokens)
+    most, limit = max(limits), torch.tensor(limits, device=device)
+    cache = cache.grown(most + 2)
     live = torch.ones(cache.rows, dtype=torch.bool, device=device)
     closing = torch.zeros_like(live)
     token = torch.full((cache.rows,), marks.bos, device=device)
     chosen: list[Tensor] = []
-    for step in range(max_new_tokens + 2):
+    for step in range(most + 2):
         hidden = _feed(model, cache, token[:, None], (live | closing)[:, None])
-        if step < max_new_tokens and bool(live.any()):
-            picked = _pick(model.language_model.lm_head(hidden[:, -1]).float(), temperature, generators)
-        else:
-            picked = torch.full_like(token, stop)
+        picked = torch.full_like(token, stop)
+        if step < most and bool(live.any()):
+            logits = model.language_model.lm_head(hidden[:, -1]).float()
+            picked = torch.where(step < limit, _pick(logits, temperature, generators), picked)
         ended = live & (picked == stop)
         live = live & ~ended
         closing = ended if close else torch.zeros_like(ended)
         chosen.append(torch.where(live, picked, -1))
         token = torch.where(ended, marks.eos, picked)
+        if on_step is not None and step < most:
+            on_step(step + 1, most)
         if not bool((live | closing).any()):
             break
     table = torch.stack(chosen, 1).tolist()
@@ -242,25 +261,79 @@ def _pick(logits_BV: Tensor, temperature: float, generators: Sequence[torch.Gene
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
-    """The contexts an image is drawn under; the two others are needed only where guidance is on.
+class Contexts:
+    """What images are drawn under: one row an image. It holds no gradients, and any number of velocities may use it.
 
     Attributes:
-        full: everything. no_text: without the last text. no_images: the texts alone.
+        full: everything. no_text: without the last text. no_images: the texts alone. The two poorer ones are there
+            only where the guidance needs them.
+        grids: latent rows and columns of every image; they may differ.
     """
 
     full: KVCache
-    no_text: KVCache | None = None
-    no_images: KVCache | None = None
+    no_text: KVCache | None
+    no_images: KVCache | None
+    grids: tuple[tuple[int, int], ...]
+    guidance: Guidance
 
-    def select(self, rows: Sequence[int] | Tensor) -> Conditions:
+    @property
+    def rows(self) -> int:
+        return self.full.rows
+
+    def select(self, rows: Sequence[int] | Tensor) -> Contexts:
         """As `KVCache.select`, for all contexts."""
-        pick = (None if c is None else c.select(rows) for c in (self.full, self.no_text, self.no_images))
-        return Conditions(*pick)  # type: ignore[arg-type]
+        index = torch.as_tensor(rows, dtype=torch.long).tolist()
+        caches = {id(c): c.select(index) for c in (self.full, self.no_text, self.no_images) if c is not None}
+        return Contexts(
+            caches[id(self.full)],
+            None if self.no_text is None else caches[id(self.no_text)],
+            None if self.no_images is None else caches[id(self.no_images)],
+            tuple(self.grids[row] for row in index),
+            self.guidance,
+        )
 
-    def repeat(self, times: int) -> Conditions:
+    def repeat(self, times: int) -> Contexts:
         """Every row `times` times in a row: several candidates of one request."""
-        return self.select(torch.arange(self.full.rows).repeat_interleave(times))
+        return self.select(torch.arange(self.rows).repeat_interleave(times))
+
+
+def read_contexts(
+    model: Bagel,
+    requests: Sequence[tuple[Sequence[Segment], Sequence[Segment], Sequence[Segment]]],
+    grids: Sequence[tuple[int, int]],
+    guidance: Guidance,
+) -> Contexts:
+    """Read each request's `guidance_contexts` into caches, every token once.
+
+    A poorer context that is the beginning of the full one (the text-free one always is, the image-free one where there
+    are no images) is cut out of its cache: what comes later changes nothing before it. Only the image-free context of
+    requests with images is a second, shorter reading.
+    """
+    full_rows, text_free, image_free = zip(*requests, strict=True)
+    batch = pack([[encode(row, model.config)] for row in full_rows], model.config)
+    full = prefill_packed(model, batch)
+    order = torch.cat([batch.und_mask.order, batch.gen_mask.order], 1).to(full.valid.device)
+
+    def poorer(rows: Sequence[Sequence[Segment]]) -> KVCache:
+        if not all(_starts_with(whole, part) for whole, part in zip(full_rows, rows, strict=True)):
+            return prefill(model, rows)
+        parts = [encode(row, model.config) for row in rows]
+        lengths = torch.tensor([part.length for part in parts], device=order.device)
+        ropes = torch.tensor([part.next_rope for part in parts], device=order.device)
+        return full if torch.equal(lengths, full.lengths) else full.cut(order < lengths[:, None], ropes)
+
+    by_text = guidance.text_scale > 1
+    return Contexts(
+        full,
+        poorer(text_free) if by_text else None,
+        poorer(image_free) if by_text and guidance.img_scale > 1 else None,
+        tuple(grids),
+        guidance,
+    )
+
+
+def _starts_with(whole: Sequence[Segment], part: Sequence[Segment]) -> bool:
+    return len(part) <= len(whole) and all(a is b for a, b in zip(whole, part, strict=False))
 
 
 class Branch:
@@ -280,7 +353,7 @@ class Branch:
         position, valid = _latent_grid(grids, model.config)
         self.position_BG, self.valid_BG = position.to(device), valid.to(device)
         tokens = position.shape[1]
-        self.cache = cache.grown(2 + tokens)
+        self.cache = cache if torch.is_grad_enabled() else cache.grown(2 + tokens)
         marks = torch.tensor([model.config.tokens.start_of_image, model.config.tokens.end_of_image], device=device)
         self.marks_B2 = marks.expand(cache.rows, 2)
         allowed = torch.cat([cache.valid, torch.ones_like(self.marks_B2, dtype=torch.bool), self.valid_BG], 1)
@@ -303,59 +376,63 @@ class Denoiser:
     """The guided velocity of images: up to three branches, as many as the guidance needs at a noise level.
 
     Raises:
-        ValueError: the guidance needs a context that `conditions` lacks.
+        ValueError: the guidance needs a context that `contexts` lacks.
     """
 
-    def __init__(
-        self, model: Bagel, conditions: Conditions, grids: Sequence[tuple[int, int]], guidance: Guidance
-    ) -> None:
-        self.guidance = guidance
-        self.full = Branch(model, conditions.full, grids)
+    def __init__(self, model: Bagel, contexts: Contexts) -> None:
+        self.guidance = guidance = contexts.guidance
+        self.full = Branch(model, contexts.full, contexts.grids)
         self.no_text = self.no_images = None
         if guidance.text_scale > 1:
-            if conditions.no_text is None:
+            if contexts.no_text is None:
                 raise ValueError("a text guidance scale above 1 needs the context without the text")
-            self.no_text = Branch(model, conditions.no_text, grids)
+            self.no_text = Branch(model, contexts.no_text, contexts.grids)
             if guidance.img_scale > 1:
-                if conditions.no_images is None:
+                if contexts.no_images is None:
                     raise ValueError("an image guidance scale above 1 needs the context without images")
-                self.no_images = Branch(model, conditions.no_images, grids)
+                self.no_images = Branch(model, contexts.no_images, contexts.grids)
 
-    def __call__(self, x_t_BGC: Tensor, t: float) -> Tensor:
-        """float32 [B, G, C] at one noise level for all rows."""
+    def __call__(self, x_t_BGC: Tensor, t: Tensor | float) -> Tensor:
+        """float32 [B, G, C], zero in padding; `t` a number, or [B] for rows at different noise levels."""
         velocity = self.full(x_t_BGC, t)
-        if self.no_text is None or not self.guidance.text_on(t):
+        levels = t.reshape(-1).tolist() if isinstance(t, Tensor) else [t]
+        on = [self.guidance.text_on(level) for level in levels]
+        if self.no_text is None or not any(on):
             return velocity
         no_images = self.no_images(x_t_BGC, t) if self.no_images is not None else None
-        return guide(velocity, self.no_text(x_t_BGC, t), no_images, self.guidance)
+        guided = guide(velocity, self.no_text(x_t_BGC, t), no_images, self.guidance)
+        return (
+            guided if all(on) else torch.where(torch.tensor(on, device=guided.device)[:, None, None], guided, velocity)
+        )
 
 
 @torch.no_grad()
 def sample_latents(
     model: Bagel,
-    conditions: Conditions,
+    contexts: Contexts,
     noise_BGC: Tensor,
-    grids: Sequence[tuple[int, int]],
     *,
     num_timesteps: int,
     timestep_shift: float,
-    guidance: Guidance | None = None,
+    on_step: Callable[[int, int], None] | None = None,
 ) -> Tensor:
     """Draw: Euler steps from noise to clean latents.
 
     Args:
         noise_BGC: float32, x at t = 1; rows with smaller grids are padded at the end.
-        grids: latent rows and columns of every image.
         num_timesteps: N points, N - 1 model steps.
+        on_step: called with (steps done, steps in all) after each.
 
     Returns:
         float32 [B, G, C] latent tokens; `positions.unpatchify` makes [C, H, W] of a row.
     """
-    denoiser = Denoiser(model, conditions, grids, guidance or Guidance())
+    denoiser = Denoiser(model, contexts)
     times = inference_timesteps(num_timesteps, timestep_shift).tolist()
     x = noise_BGC.float()
-    for t, t_next in pairwise(times):
+    for step, (t, t_next) in enumerate(pairwise(times), start=1):
         x = euler_step(x, denoiser(x, t), t, t_next)
+        if on_step is not None:
+            on_step(step, num_timesteps - 1)
     return x
 
 

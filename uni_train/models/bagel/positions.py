@@ -27,6 +27,8 @@ def sincos_table(dim: int, side: int) -> Tensor:
     """
     if dim % 4:
         raise ValueError(f"a 2-D sin-cos table needs a width divisible by 4, got {dim}")
+    if torch.get_default_device().type == "meta":
+        return torch.empty(side * side, dim)  # without values; torch.arange would import torch._dynamo there
     omega = 10000.0 ** (-torch.arange(dim // 4, dtype=torch.float64) / (dim / 4))
     angle = torch.arange(side, dtype=torch.float64)[:, None] * omega
     axis = torch.cat([angle.sin(), angle.cos()], dim=1)

@@ -1,32 +1,50 @@
 """BAGEL as a UnifiedModel: requests and examples in, segments to the decoder, texts and pictures out.
 
-How a conversation is laid out (official): [image] [system prompt] [prompt] [thought] [target]. Think mode puts a system
-prompt before the prompt, and the thought between prompt and image; Normal has neither. A target may be noised several
-times after one text (`Example.noise_draws`), because noised images see the text but not each other.
+How a conversation is laid out (released inference code): [system prompt] [images] [prompt] [thought] [target]. Only
+think mode has a system prompt and a thought. An image that a picture is to be drawn from is read twice, by the VAE and
+then by the ViT; one that a text is to be written about, by the ViT alone. examples.py lays out training examples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from data_gen.seeds import derive_seed
+from uni_train.config.schema import SamplingConfig
+from uni_train.errors import UserError
 from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel.bagel import Bagel
-from uni_train.models.bagel.generation import Conditions, generate_text, guidance_contexts, prefill, sample_latents
-from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, VaeImage, VitImage, encode, pack
+from uni_train.models.bagel.examples import (
+    Dropout,
+    ExamplePacker,
+    NoiseLevels,
+    pixels,
+    supervised_loss,
+    token_counts,
+)
+from uni_train.models.bagel.generation import (
+    Contexts,
+    Denoiser,
+    KVCache,
+    generate_text,
+    guidance_contexts,
+    prefill,
+    read_contexts,
+    sample_latents,
+)
+from uni_train.models.bagel.images import ImageTransform, check_image
+from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage
 from uni_train.models.bagel.positions import patchify, unpatchify
-from uni_train.models.base import Example, Request, SupervisedLoss, UnifiedModel
+from uni_train.models.base import Example, OnStep, Request, SkillMissing, SupervisedLoss, UnifiedModel
 
-_PADDING = 500  # token places that cost about as much as one more forward pass
-_CACHED_TEXTS = 50_000
-
-Row = tuple[Encoded, np.ndarray | None]  # an encoded example and the noise of its targets
+_VAE_PIXELS = 2**22  # at once: four pictures of 1024 x 1024, so that the VAE stays a small part of the memory
 
 
 class Tokenizer(Protocol):
@@ -38,34 +56,65 @@ class Tokenizer(Protocol):
 class Speech:
     """The fixed sentences of a checkpoint.
 
-    think_system: the system prompt of think mode. verification: how to ask whether a picture answers "{question}";
-    None: with the paper's own words.
+    Attributes:
+        think_system: the system prompt of thinking before drawing.
+        verification: how to ask whether a picture answers "{question}"; None: with the paper's own words.
+        answer_system: the system prompt of thinking before answering; None: this checkpoint has none.
     """
 
     think_system: str
     verification: str | None = None
+    answer_system: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """steps: Euler steps. max_think_tokens: of a thought or answer. temperature: 0 is greedy."""
+    """How a model draws and writes.
+
+    Attributes:
+        steps: Euler steps. The released code counts the points between them, one more.
+        guidance: for pictures from text; editing: for pictures from images and text, None for the same.
+        max_think_tokens: most tokens of a thought or an answer. temperature: of both; 0 is greedy.
+    """
 
     steps: int
     timestep_shift: float
     guidance: Guidance
     max_think_tokens: int
     temperature: float = 0.0
+    editing: Guidance | None = None
+
+    @classmethod
+    def of(cls, config: SamplingConfig) -> Sampling:
+        """The settings of a model's configuration; those of configs/model/bagel_7b.yaml are the released ones."""
+        guidance = Guidance(
+            text_scale=config.cfg_text_scale,
+            img_scale=config.cfg_img_scale,
+            interval=config.cfg_interval,
+            renorm=config.cfg_renorm,
+            renorm_min=config.cfg_renorm_min,
+        )
+        editing = replace(
+            guidance,
+            text_scale=config.edit_text_scale,
+            img_scale=config.edit_img_scale,
+            interval=config.edit_interval,
+            renorm=config.edit_renorm,
+        )
+        return cls(config.steps, config.timestep_shift, guidance, config.max_think_tokens, config.temperature, editing)
 
 
 class BagelUnified(UnifiedModel):
     """A BAGEL with its VAE and tokenizer.
 
-    Args:
-        image_size: height and width in pixels of the pictures it draws.
-        noise_levels: how training draws t before the shift: "logit_normal" (BAGEL) or "uniform".
+    A request's texts do not depend on its batch, its pictures only by rounding (float32: a latent by at most 1e-4 of
+    the largest, a pixel by 1).
 
-    Attributes:
-        text_dropout: share of the training examples with a target that lose their text (for guidance).
+    Args:
+        image_size: height and width in pixels of the pictures it draws where nothing else asks for a size.
+        noise_levels: how training draws t before the shift: "logit_normal" (BAGEL) or "uniform".
+        vae_transform, vit_transform: the resizes of input images; by default BAGEL's, as far as `image_size` and the
+            ViT's position table reach.
     """
 
     def __init__(
@@ -77,7 +126,9 @@ class BagelUnified(UnifiedModel):
         speech: Speech,
         sampling: Sampling,
         image_size: int,
-        noise_levels: Literal["uniform", "logit_normal"] = "logit_normal",
+        noise_levels: NoiseLevels = "logit_normal",
+        vae_transform: ImageTransform | None = None,
+        vit_transform: ImageTransform | None = None,
     ) -> None:
         super().__init__()
         self.name = name
@@ -87,153 +138,105 @@ class BagelUnified(UnifiedModel):
         self.speech = speech
         self.sampling = sampling
         self.image_size = image_size
-        self.noise_levels = noise_levels
-        self.text_dropout = 0.0
-        self._texts: dict[tuple[object, ...], Encoded] = {}
+        self.stride = int(self.vae.downsample) * bagel.config.latent_patch_size  # type: ignore[arg-type]
+        self.vae_transform = vae_transform or ImageTransform(image_size, min(512, image_size), self.stride)
+        if vit_transform is None and bagel.config.vit is not None:
+            patch = bagel.config.vit.patch_size
+            side = min(980, bagel.config.vit_max_num_patch_per_side * patch)
+            vit_transform = ImageTransform(side, min(224, side), patch)
+        self.vit_transform = vit_transform
+        self.examples = ExamplePacker(
+            bagel, vae, tokenizer, speech.think_system, noise_levels, self.vae_transform, self.vit_transform
+        )
 
-    def prepare_training(self, *, timestep_shift: float, text_dropout: float) -> None:
+    # --- training (examples.py) ----------------------------------------------------------------------------------
+
+    def prepare_training(
+        self,
+        *,
+        timestep_shift: float,
+        text_dropout: float,
+        vit_dropout: float = 0.0,
+        vae_dropout: float = 0.0,
+        recompute: bool = False,
+    ) -> None:
         self.bagel.config = replace(self.bagel.config, timestep_shift=timestep_shift)
-        self.text_dropout = text_dropout
-
-    # --- training ----------------------------------------------------------------------------------------------
+        self.bagel.checkpoint_layers(recompute)
+        self.examples.dropout = Dropout(text_dropout, vit_dropout, vae_dropout)
 
     def collate(self, examples: Sequence[Example], seed: int) -> list[PackedBatch]:
         """Examples to a few packed batches, each of rows of like length. All draws come from `Example.seed`."""
-        targets = [i for i, example in enumerate(examples) if example.target is not None]
-        generators = [np.random.default_rng(example.seed) for example in examples]
-        clean = self._latents([examples[i] for i in targets], [generators[i] for i in targets])
-        latents = dict(zip(targets, clean, strict=True))
-        rows: list[Row] = []
-        for i, (example, generator) in enumerate(zip(examples, generators, strict=True)):
-            row = self._encoded(example, generator)
-            noise = None
-            if example.target is not None:
-                draws = example.noise_draws
-                row = replace(row, latents=(latents[i],) * draws).with_noise_levels(self._levels(draws, generator))
-                noise = generator.standard_normal((draws * len(latents[i]), latents[i].shape[1]), np.float32)
-            rows.append((row, noise))
-        return [self._pack(bucket) for bucket in _buckets(rows)]
+        return self.examples.pack(examples)
 
     def supervised_loss(self, batch: Sequence[PackedBatch]) -> SupervisedLoss:
         """Cross-entropy and velocity error (BAGEL's two objectives), summed over the packed batches."""
-        zero = torch.zeros((), device=self.device)
-        ce, mse, text, latent = zero, zero, 0, 0
-        for part in batch:
-            out = self.bagel(part)
-            ce, text = ce + out.ce.sum(), text + len(out.ce)
-            mse, latent = mse + out.mse.sum(), latent + len(out.mse)
-        return SupervisedLoss(ce, zero + text, mse, zero + latent)
+        return supervised_loss(self.bagel, batch)
 
     def token_counts(self, batch: Sequence[PackedBatch]) -> tuple[int, int]:
         """Supervised text tokens and noised latent tokens."""
-        return sum(len(part.ce_index) for part in batch), sum(len(part.mse_index) for part in batch)
+        return token_counts(batch)
 
-    def _pack(self, rows: Sequence[Row]) -> PackedBatch:
-        batch = pack([[row] for row, _ in rows], self.bagel.config)
-        if batch.clean_BGC.shape[1]:
-            noise = np.zeros(batch.clean_BGC.shape, np.float32)
-            for i, (_, drawn) in enumerate(rows):
-                if drawn is not None:
-                    noise[i, : len(drawn)] = drawn
-            batch.noise_BGC = torch.from_numpy(noise)
-        return batch
+    def example_tokens(self, example: Example) -> int:
+        """Tokens of an example of which nothing is dropped."""
+        return self.examples.length(example)
 
-    def _levels(self, draws: int, generator: np.random.Generator) -> np.ndarray:
-        """Pre-sigmoid noise levels; the sigmoid of a logistic draw is uniform."""
-        if self.noise_levels == "logit_normal":
-            return generator.standard_normal(draws, np.float32)
-        return generator.logistic(size=draws).astype(np.float32)
-
-    @torch.no_grad()
-    def _latents(self, examples: Sequence[Example], generators: Sequence[np.random.Generator]) -> list[np.ndarray]:
-        """Clean latent tokens [h*w, C] of every target, sampled from the VAE's posterior."""
-        if not examples:
-            return []
-        images = _pixels([example.target for example in examples if example.target is not None]).to(self.device)
-        side = images.shape[-1] // int(self.vae.downsample)  # type: ignore[arg-type]
-        channels = self.bagel.config.latent_channels
-        noise = np.stack([g.standard_normal((channels, side, side), np.float32) for g in generators])
-        latents = self.vae.encode(images, torch.from_numpy(noise).to(self.device)).float()  # type: ignore[operator]
-        return [self._tokens(latent) for latent in latents]
-
-    def _tokens(self, latent_CHW: Tensor) -> np.ndarray:
-        return patchify(latent_CHW, self.bagel.config.latent_patch_size).cpu().numpy()
-
-    def _encoded(self, example: Example, generator: np.random.Generator) -> Encoded:
-        """The example's text layout, cached; images are put in afterwards."""
-        dropped = self.text_dropout > 0 and generator.random() < self.text_dropout
-        prompt, thought = ("", None) if dropped and example.target is not None else (example.prompt, example.thought)
-        draws = example.noise_draws if example.target is not None else 0
-        key = (prompt, thought, example.answer, example.learn_thought, draws, len(example.images))
-        found = self._texts.get(key)
-        if found is None:
-            segments = self._segments(prompt, thought, len(example.images), example.learn_thought)
-            if example.answer is not None:
-                segments.append(Text(self.tokenizer.encode(example.answer), loss=True))
-            segments += [VaeImage(self._latent_grid, noised=True)] * draws
-            found = encode(segments, self.bagel.config)
-            if len(self._texts) < _CACHED_TEXTS:
-                self._texts[key] = found
-        if example.images:
-            found = replace(found, vit_patches=tuple(self._patches(image) for image in example.images))
-        return found
-
-    def _segments(self, prompt: str, thought: str | None, images: int, learn_thought: bool) -> list[Segment]:
-        segments: list[Segment] = [VitImage(self._vit_grid)] * images
-        if thought is not None:
-            segments.append(Text(self.tokenizer.encode(self.speech.think_system)))
-        segments.append(Text(self.tokenizer.encode(prompt)))
-        if thought is not None:
-            segments.append(Text(self.tokenizer.encode(thought), loss=learn_thought))
-        return segments
-
-    # --- inference ---------------------------------------------------------------------------------------------
+    # --- asking --------------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def think(self, requests: Sequence[Request], temperature: float | None = None) -> list[str]:
-        """The text after [system prompt] [prompt]; images, if any, come first."""
-        return self._write(
-            requests,
-            [self._context(request, [Text(self.tokenizer.encode(self.speech.think_system))]) for request in requests],
-            temperature,
+    def think(
+        self, requests: Sequence[Request], temperature: float | None = None, on_step: OnStep | None = None
+    ) -> list[str]:
+        """The text after [system prompt] [images] [prompt], as `draw` will read it."""
+        self._check(requests)
+        return self._texts(
+            [full for full, _, _ in self._contexts(requests, think=True)], requests, temperature, on_step
         )
 
     @torch.inference_mode()
-    def answer(self, requests: Sequence[Request]) -> list[str]:
-        """The text after [images] [prompt]."""
-        return self._write(requests, [self._context(request) for request in requests])
+    def answer(self, requests: Sequence[Request], *, think: bool = False, on_step: OnStep | None = None) -> list[str]:
+        """The text after [images] [prompt], or with the system prompt before if it is to think aloud."""
+        self._check(requests)
+        if think and self.speech.answer_system is None:
+            raise SkillMissing(self.name, "think before it answers")
+        system = [self._text(self.speech.answer_system)] if think and self.speech.answer_system is not None else []
+        contexts = [[*system, *self._seen(request), self._text(request.prompt)] for request in requests]
+        for request, context in zip(requests, contexts, strict=True):
+            self._check_length(request, context)
+        return self._texts(contexts, requests, None, on_step)
 
     @torch.inference_mode()
-    def draw(self, requests: Sequence[Request]) -> list[np.ndarray]:
-        """Pictures by Euler's method from each request's own noise."""
-        sampling, tokenizer = self.sampling, self.tokenizer
-        contexts = []
-        for request in requests:
-            system = [] if request.thought is None else [Text(tokenizer.encode(self.speech.think_system))]
-            thought = [] if request.thought is None else [Text(tokenizer.encode(request.thought))]
-            contexts.append(guidance_contexts(self._inputs(request), system, thought))
-        guided = sampling.guidance.text_scale > 1
-        conditions = Conditions(
-            prefill(self.bagel, [full for full, _, _ in contexts]),
-            prefill(self.bagel, [no_text for _, no_text, _ in contexts]) if guided else None,
-            prefill(self.bagel, [no_images for *_, no_images in contexts]) if guided else None,
-        )
-        height, width = self._latent_grid
-        size = (height * width, self.bagel.config.latent_dim)
-        noise = torch.stack([torch.randn(size, generator=self._generator(r, "draw")) for r in requests])
-        latents = sample_latents(
-            self.bagel,
-            conditions,
-            noise.to(self.device),
-            [self._latent_grid] * len(requests),
-            num_timesteps=sampling.steps + 1,
-            timestep_shift=sampling.timestep_shift,
-            guidance=sampling.guidance,
-        )
-        grids = [unpatchify(latent, self._latent_grid, self.bagel.config.latent_patch_size) for latent in latents]
-        images = self.vae.decode(torch.stack(grids).to(next(self.vae.parameters()).dtype))  # type: ignore[operator]
-        pixels = (images.float() * 0.5 + 0.5).clamp(0, 1) * 255
-        return list(pixels.to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy())
+    def draw(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[np.ndarray]:
+        """Pictures by Euler's method from each request's own noise.
+
+        A picture has `request.size`, else that of the (resized) last input image, else `image_size` squared.
+        """
+        drawn: dict[int, np.ndarray] = {}
+        for rows in _alike(requests):
+            part = [requests[row] for row in rows]
+            drawn.update(zip(rows, self._draw(self.encode(part), self.noise(part), on_step), strict=True))
+        return [drawn[row] for row in range(len(requests))]
+
+    @torch.inference_mode()
+    def think_and_draw(
+        self, requests: Sequence[Request], temperature: float | None = None, on_step: OnStep | None = None
+    ) -> tuple[list[str], list[np.ndarray]]:
+        """`think`, then `draw` with the thoughts; each request is read once, and its thought never."""
+        self._check(requests)
+        thoughts: dict[int, str] = {}
+        drawn: dict[int, np.ndarray] = {}
+        for rows in _alike(requests):
+            part = [requests[row] for row in rows]
+            read = self._read(part, think=True)
+            ids, full = self._write(part, read.full, temperature, on_step, close=True)
+            texts = [self.tokenizer.decode(row) for row in ids]
+            again = [self._text(text) for text in texts]
+            if [list(text.ids) for text in again] != ids:  # as the released code reads it: from the text, not the ids
+                full = prefill(self.bagel, [[text] for text in again], read.full)
+            thoughts.update(zip(rows, texts, strict=True))
+            pictures = self._draw(replace(read, full=full), self.noise(part), on_step)
+            drawn.update(zip(rows, pictures, strict=True))
+        everyone = range(len(requests))
+        return [thoughts[row] for row in everyone], [drawn[row] for row in everyone]
 
     def verification_prompt(self, question: str) -> str | None:
         template = self.speech.verification
@@ -242,73 +245,230 @@ class BagelUnified(UnifiedModel):
     def describe(self) -> dict[str, Any]:
         return {"bagel": self.bagel.config.to_dict(), "image_size": self.image_size}
 
+    # --- hooks for reinforcement learning ------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def encode(self, requests: Sequence[Request]) -> Contexts:
+        """What pictures of these requests are drawn under, with the guidance of `sampling`.
+
+        Raises:
+            UserError: requests with and without input images together (they are guided differently), or one that
+                cannot be read.
+        """
+        self._check(requests)
+        if len(_alike(requests)) > 1:
+            raise UserError(
+                f"request {requests[0].id} and others differ in having input images",
+                "Encode requests for editing and for drawing from text apart.",
+            )
+        return self._read(requests, think=False)
+
+    @torch.no_grad()
+    def noise(self, requests: Sequence[Request]) -> Tensor:
+        """x at t = 1: float32 [B, G, C], each row from its request's seed; zero behind smaller pictures."""
+        rows = []
+        for request in requests:
+            h, w = self._grid(self._size(request))
+            size = (h * w, self.bagel.config.latent_dim)
+            rows.append(torch.randn(size, generator=self._generator(request, "draw")))
+        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self.device)
+
+    def velocity(self, x_t: Tensor, t: Tensor | float, condition: Contexts) -> Tensor:
+        """Guided velocity noise - clean, float32 [B, G, C], with gradients to the weights and x_t where enabled.
+
+        `t`: a number, or [B]. G may be larger than the pictures ask for (rows taken from a larger batch).
+        """
+        used = max(h * w for h, w in condition.grids)
+        velocity = Denoiser(self.bagel, condition)(x_t[:, :used], t)
+        return torch.nn.functional.pad(velocity, (0, 0, 0, x_t.shape[1] - used))
+
+    @torch.no_grad()
+    def decode(self, latents: Tensor, condition: Contexts | None = None) -> list[np.ndarray]:
+        """Pictures uint8 [H, W, 3] of clean latents [B, G, C]; sizes as `condition` says, else `image_size` squared."""
+        side = (self.image_size, self.image_size)
+        grids = [self._grid(side)] * len(latents) if condition is None else condition.grids
+        weight = next(self.vae.parameters())
+        pictures: dict[int, np.ndarray] = {}
+        for grid, rows in self._equal_grids(grids):
+            tokens = latents[rows, : grid[0] * grid[1]]
+            z = unpatchify(tokens, grid, self.bagel.config.latent_patch_size).to(weight.device, weight.dtype)
+            pixels_BCHW = (self.vae.decode(z).float() * 0.5 + 0.5).clamp(0, 1) * 255  # type: ignore[operator]
+            pictures.update(zip(rows, pixels_BCHW.to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy(), strict=True))
+        return [pictures[row] for row in range(len(latents))]
+
+    # --- requests as segments ------------------------------------------------------------------------------------
+
+    def _read(self, requests: Sequence[Request], think: bool) -> Contexts:
+        """The contexts of requests that all have images, or none of which has."""
+        grids = [self._grid(self._size(request)) for request in requests]
+        guidance = self.sampling.guidance
+        if requests and requests[0].images and self.sampling.editing is not None:
+            guidance = self.sampling.editing
+        return read_contexts(self.bagel, self._contexts(requests, think), grids, guidance)
+
+    def _contexts(
+        self, requests: Sequence[Request], think: bool
+    ) -> list[tuple[list[Segment], list[Segment], list[Segment]]]:
+        """The three contexts of each request, in think mode where it has a thought or is about to have one."""
+        found = []
+        for request, latents in zip(requests, self._latents(requests), strict=True):
+            system = [self._text(self.speech.think_system)] if think or request.thought is not None else []
+            thought = [self._text(request.thought)] if request.thought is not None and not think else []
+            images = [segment for pair in zip(latents, self._seen(request), strict=True) for segment in pair]
+            found.append(guidance_contexts([*images, self._text(request.prompt)], system, thought))
+            self._check_length(request, found[-1][0])
+        return found
+
+    def _seen(self, request: Request) -> list[Segment]:
+        """Input images as the ViT sees them."""
+        if not request.images:
+            return []
+        if self.vit_transform is None:
+            raise SkillMissing(self.name, "look at images")
+        patch = self.vit_transform.stride
+        images = [self.vit_transform.resize(self.vae_transform.resize(image)) for image in request.images]
+        return [VitImage((i.shape[0] // patch, i.shape[1] // patch), self._patches(i)) for i in images]
+
+    def _latents(self, requests: Sequence[Request]) -> list[list[Segment]]:
+        """Input images as latents, sampled from the VAE's posterior with noise of the request's seed.
+
+        Images of one size are encoded together; padding to a common size would change their latents.
+        """
+        images: list[np.ndarray] = []
+        noises: list[Tensor] = []
+        for request in requests:
+            generator = self._generator(request, "see")
+            for image in request.images:
+                # Twice, as the released code does: once for all that look, and again on the way into the VAE.
+                images.append(self.vae_transform.resize(self.vae_transform.resize(image)))
+                h, w = self._grid(images[-1].shape[:2])
+                p = self.bagel.config.latent_patch_size
+                noises.append(torch.randn(self.bagel.config.latent_channels, h * p, w * p, generator=generator))
+        weight = next(self.vae.parameters())
+        segments: dict[int, Segment] = {}
+        for grid, rows in self._equal_grids([self._grid(image.shape[:2]) for image in images]):
+            x = pixels([images[row] for row in rows]).to(weight.device, weight.dtype)
+            noise = torch.stack([noises[row] for row in rows]).to(weight.device, weight.dtype)
+            latents = self.vae.encode(x, noise).float()  # type: ignore[operator]
+            tokens = patchify(latents, self.bagel.config.latent_patch_size).cpu().numpy()
+            segments.update((row, VaeImage(grid, own)) for row, own in zip(rows, tokens, strict=True))
+        in_order = iter(segments[row] for row in range(len(images)))
+        return [[next(in_order) for _ in request.images] for request in requests]
+
+    def _text(self, text: str) -> Text:
+        return Text(self.tokenizer.encode(text))
+
+    def _patches(self, image: np.ndarray) -> np.ndarray:
+        assert self.bagel.config.vit is not None
+        return patchify(pixels([image])[0], self.bagel.config.vit.patch_size).numpy()
+
+    # --- writing and drawing -------------------------------------------------------------------------------------
+
     def _write(
-        self, requests: Sequence[Request], contexts: Sequence[Sequence[Segment]], temperature: float | None = None
-    ) -> list[str]:
+        self,
+        requests: Sequence[Request],
+        cache: KVCache,
+        temperature: float | None,
+        on_step: OnStep | None,
+        close: bool,
+    ) -> tuple[list[list[int]], KVCache]:
+        """Token ids behind each context, and (if `close`) the contexts with them."""
         temperature = self.sampling.temperature if temperature is None else temperature
-        generators = [self._generator(r, "write") for r in requests] if temperature > 0 else None
-        ids, _ = generate_text(
+        positions = self.bagel.config.llm.max_position_embeddings
+        return generate_text(
             self.bagel,
-            prefill(self.bagel, contexts),
-            self.sampling.max_think_tokens,
+            cache,
+            [max(0, min(self.sampling.max_think_tokens, positions - used - 2)) for used in cache.next_rope.tolist()],
             temperature=temperature,
-            generators=generators,
-            close=False,
+            generators=[self._generator(r, "write") for r in requests] if temperature > 0 else None,
+            close=close,
+            on_step=on_step,
         )
+
+    def _texts(
+        self,
+        contexts: Sequence[Sequence[Segment]],
+        requests: Sequence[Request],
+        temperature: float | None,
+        on_step: OnStep | None,
+    ) -> list[str]:
+        """What is written behind each context."""
+        if not requests:
+            return []
+        ids, _ = self._write(requests, prefill(self.bagel, contexts), temperature, on_step, close=False)
         return [self.tokenizer.decode(row) for row in ids]
 
-    def _context(self, request: Request, system: Sequence[Segment] = ()) -> list[Segment]:
-        inputs = self._inputs(request)
-        return [*inputs[:-1], *system, inputs[-1]]
-
-    def _inputs(self, request: Request) -> list[Segment]:
-        """Images, then the prompt, as segments."""
-        images: list[Segment] = [VitImage(self._vit_grid, self._patches(image)) for image in request.images]
-        return [*images, Text(self.tokenizer.encode(request.prompt))]
+    def _draw(self, contexts: Contexts, noise: Tensor, on_step: OnStep | None) -> list[np.ndarray]:
+        latents = sample_latents(
+            self.bagel,
+            contexts,
+            noise,
+            num_timesteps=self.sampling.steps + 1,
+            timestep_shift=self.sampling.timestep_shift,
+            on_step=on_step,
+        )
+        return self.decode(latents, contexts)
 
     def _generator(self, request: Request, use: str) -> torch.Generator:
         return torch.Generator().manual_seed(derive_seed(request.seed, use))
 
-    # --- layout ------------------------------------------------------------------------------------------------
+    # --- sizes and checks ----------------------------------------------------------------------------------------
 
-    @property
-    def _latent_grid(self) -> tuple[int, int]:
-        side = self.image_size // (int(self.vae.downsample) * self.bagel.config.latent_patch_size)  # type: ignore[arg-type]
-        return side, side
+    def _check(self, requests: Sequence[Request]) -> None:
+        """Raises UserError for the first request that cannot be meant."""
+        for request in requests:
+            if not request.prompt.strip():
+                raise UserError(f"request {request.id} has an empty prompt", "Say what is asked.")
+            for number, image in enumerate(request.images, start=1):
+                check_image(image, f"request {request.id}, image {number}")
+            if request.size is not None:
+                self._check_size(request.id, *request.size)
 
-    @property
-    def _vit_grid(self) -> tuple[int, int]:
-        assert self.bagel.config.vit is not None
-        side = self.image_size // self.bagel.config.vit.patch_size
-        return side, side
+    def _check_size(self, name: str, height: int, width: int) -> None:
+        most = self.bagel.config.max_latent_size * self.stride
+        if height % self.stride or width % self.stride or not 0 < height <= most or not 0 < width <= most:
+            near = (min(most, max(self.stride, round(side / self.stride) * self.stride)) for side in (height, width))
+            raise UserError(
+                f"request {name}: {self.name} cannot draw {height} x {width} pixels (height x width)",
+                f"Sides are multiples of {self.stride} up to {most}; the nearest is {' x '.join(map(str, near))}.",
+            )
 
-    def _patches(self, image: np.ndarray) -> np.ndarray:
-        assert self.bagel.config.vit is not None
-        return patchify(_pixels([image])[0], self.bagel.config.vit.patch_size).numpy()
+    def _check_length(self, request: Request, segments: Sequence[Segment]) -> None:
+        """Whether the context fits: a position for every text token, one for an image."""
+        used = sum(len(segment.ids) + 2 if isinstance(segment, Text) else 1 for segment in segments)
+        most = self.bagel.config.llm.max_position_embeddings
+        if used > most:
+            raise UserError(
+                f"request {request.id}: its prompt makes a context of {used} tokens, but {self.name} reads {most}",
+                f"Shorten it: {request.prompt[:60]!r}...",
+            )
+
+    def _size(self, request: Request) -> tuple[int, int]:
+        """Height and width of the picture to be drawn."""
+        if request.size is not None:
+            return request.size
+        if request.images:
+            return self.vae_transform.target_size(*request.images[-1].shape[:2])
+        return self.image_size, self.image_size
+
+    def _grid(self, size: tuple[int, ...]) -> tuple[int, int]:
+        """Latent tokens (rows, columns) of a picture of this height and width."""
+        return size[0] // self.stride, size[1] // self.stride
+
+    def _equal_grids(self, grids: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], list[int]]]:
+        """Grids with the rows that have them, at most `_VAE_PIXELS` at a time."""
+        rows_of = defaultdict(list)
+        for row, grid in enumerate(grids):
+            rows_of[grid].append(row)
+        for grid, rows in rows_of.items():
+            together = max(1, _VAE_PIXELS // (grid[0] * grid[1] * self.stride**2))
+            for start in range(0, len(rows), together):
+                yield grid, rows[start : start + together]
 
 
-def _pixels(images: Sequence[np.ndarray]) -> Tensor:
-    """uint8 [H, W, 3] each -> float32 [B, 3, H, W] in [-1, 1]."""
-    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() / 127.5 - 1
-
-
-def _buckets(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows of like length together: padding costs time, but so does every further forward pass.
-
-    Rows with the same number of latent tokens are sorted by length; a bucket is closed when one more row would leave
-    it with more than `_PADDING` empty places.
-    """
-    ordered = sorted(rows, key=lambda row: (row[0].gen.shape[1], row[0].und.shape[1]))
-    found: list[list[Row]] = []
-    latents = padding = 0
-    for row in ordered:
-        text = row[0].und.shape[1]
-        if found and row[0].gen.shape[1] == latents:
-            stretched = padding + len(found[-1]) * (text - found[-1][-1][0].und.shape[1])
-            if stretched <= _PADDING:
-                found[-1].append(row)
-                padding = stretched
-                continue
-        found.append([row])
-        latents, padding = row[0].gen.shape[1], 0
-    return found
+def _alike(requests: Sequence[Request]) -> list[list[int]]:
+    """Rows of requests with input images, and of those without: they are guided differently."""
+    kinds: tuple[list[int], list[int]] = ([], [])
+    for row, request in enumerate(requests):
+        kinds[bool(request.images)].append(row)
+    return [rows for rows in kinds if rows]

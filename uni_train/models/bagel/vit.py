@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from uni_train.models.bagel.attention import Attend, prepare_bool, prepare_full
 from uni_train.models.bagel.config import AttentionImpl, VitConfig
@@ -76,12 +77,19 @@ class VitEncoder(nn.Module):
 
 
 class VitTransformer(nn.Module):
+    """Embeddings, layers, final norm.
+
+    Attributes:
+        checkpoint_layers: recompute every layer in the backward pass instead of keeping its activations.
+    """
+
     def __init__(self, config: VitConfig, attention: AttentionImpl) -> None:
         super().__init__()
         self.attention = attention
         self.embeddings = VitEmbeddings(config)
         self.encoder = VitEncoder(config)
         self.post_layernorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.checkpoint_layers = False
 
     def forward(self, patches_NP: Tensor, position_N: Tensor, lengths: Sequence[int]) -> Tensor:
         """Flattened patches [N, p*p*C] of all images, their grid ids, and patches per image -> [N, V]."""
@@ -98,8 +106,9 @@ class VitTransformer(nn.Module):
             x_IPV = x_IPV.view(len(lengths), longest, -1)
             keep = there[:, None, None, :].expand(-1, 1, longest, -1)
             attend = prepare_bool(keep, self.attention, x_NV.dtype)
+        recompute = self.checkpoint_layers and torch.is_grad_enabled()
         for layer in self.encoder.layers:
-            x_IPV = layer(x_IPV, attend)
+            x_IPV = checkpoint(layer, x_IPV, attend, use_reentrant=False) if recompute else layer(x_IPV, attend)
         x_NV = x_IPV.flatten(0, 1)
         return self.post_layernorm(x_NV if slots is None else x_NV[slots])
 

@@ -1,0 +1,1 @@
+"""Mazes (ViGoR section 4.3): carved, drawn, solved in red, and judged from a picture."""

@@ -1,0 +1,120 @@
+"""The maze task (ViGoR section 4.3): an input picture of a maze, the same picture with the way from S to E in red.
+
+Sampler, pictures and verifier; a level is the side of the grid in rooms. Splits hold whole mazes: one that occurs in
+test, turned, mirrored or walked from its end, occurs in no other split, in whatever style. The few mazes of 2 x 2 rooms
+cannot be divided and are all test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from data_gen.errors import DataError
+from data_gen.maze import picture as pictures
+from data_gen.maze.grid import ALGORITHMS, Grid, draw, moves
+from data_gen.maze.picture import VARIED, Picture
+from data_gen.seeds import derive_seed, digest, rng
+from data_gen.splits import split_of
+from data_gen.task import Item, Verdict, check_request, collect
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Figure 7 and Table 21, word for word.
+INSTRUCTION = (
+    "Starting from the green letter 'S' and ending at the red letter 'E', draw a red path that successfully navigates "
+    "through the maze without crossing walls."
+)
+TRAINING_LEVELS = (4, 6, 8)  # the paper trains on 10,000 mazes of one of these
+TEST_LEVELS = (2, 3, 4, 5, 6, 7)  # and tests on these
+_WORDS = {"R": "right", "L": "left", "D": "down", "U": "up"}
+
+
+@dataclass(frozen=True)
+class Maze:
+    """The maze task in a style.
+
+    style: one of `picture.STYLES`; side: pixels of the square pictures, None for 512 (nano: what it needs).
+    algorithms: each draw takes one of them.
+    """
+
+    style: str = VARIED
+    side: int | None = None
+    algorithms: tuple[str, ...] = tuple(ALGORITHMS)
+    name: str = "maze"
+    levels: tuple[int, ...] = tuple(range(2, 25))
+
+    def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
+        """One maze of `level` x `level` rooms from `split`. DataError when its rooms would be too small to draw."""
+        check_request(self, level, split)
+        if level == 2 and split != "test":
+            raise DataError("the mazes of 2 x 2 rooms are too few to be divided and all test: take level 3 or more")
+        random_ = rng("maze", level, split, seed)
+        while True:  # each draw falls into the split with a chance of at least one in ten
+            algorithm = random_.choice(self.algorithms)
+            grid = draw(algorithm, level, level, random_)
+            canonical = grid.canonical()
+            if level == 2 or split_of(self.name, canonical) == split:
+                break
+        picture = pictures.choose_picture(self.style, level, self.side, random_)
+        text, steps = grid.to_text(), moves(grid.route())
+        return (
+            Item(
+                id=f"maze{level}/{split}/{digest(*text, str(picture.to_dict()))}",
+                task=self.name,
+                level=level,
+                split=split,
+                prompt=INSTRUCTION,
+                answer=steps,
+                facts={"maze": text, "algorithm": algorithm, "picture": picture.to_dict(), "canonical": canonical},
+                thought=_spell(steps),
+            ),
+        )
+
+    def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
+        """`n` different mazes; DataError when this split has too few."""
+        check_request(self, level, split)
+        draws = collect(
+            lambda index: self.sample(derive_seed(seed, index), level, split),
+            n,
+            key=lambda item: "".join(item.facts["maze"]),
+        )
+        if len(draws) < n:
+            raise DataError(
+                f"found only {len(draws)} different mazes of {level} x {level} rooms for the {split} split, {n} were "
+                "asked for: ask for fewer, or for larger mazes"
+            )
+        return [item for items in draws for item in items]
+
+    def input_image(self, item: Item) -> np.ndarray:
+        """The maze without a path, uint8 [H, W, 3]."""
+        grid, picture = read_facts(item)
+        return pictures.draw(grid, picture)
+
+    def render(self, item: Item, seed: int = 0) -> np.ndarray:
+        """The maze with the path, uint8 [H, W, 3]. It belongs to the input picture, so `seed` changes nothing."""
+        grid, picture = read_facts(item)
+        return pictures.draw(grid, picture, grid.route())
+
+    def verify(self, item: Item, image: np.ndarray) -> Verdict:
+        """The four checks of the paper on any uint8 [H, W, 3], with a score in [0, 1]: see `data_gen.maze.verifier`."""
+        from data_gen.maze.verifier import judge
+
+        grid, picture = read_facts(item)
+        return judge(grid, picture, image)
+
+
+def read_facts(item: Item) -> tuple[Grid, Picture]:
+    """The maze of an item and how it is drawn. DataError if the item is not one of this task."""
+    try:
+        return Grid.from_text(item.facts["maze"]), Picture.from_dict(item.facts["picture"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{item.id}: its facts do not describe a maze ({type(error).__name__}: {error})") from error
+
+
+def _spell(steps: str) -> str:
+    """ "From S go right 2, down 1. That is E." """
+    legs = ", ".join(f"{_WORDS[letter]} {len(list(run))}" for letter, run in groupby(steps))
+    return f"From S go {legs}. That is E."

@@ -1,0 +1,98 @@
+"""`uni_train generate`, with nano and with the tiny golden model as a published folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from tests.models.bagel.published import published
+from uni_train.cli.main import uni_train
+
+GOLDEN = Path(os.environ.get("UNI_TRAIN_GOLDEN", Path(__file__).parents[1] / "data" / "golden")) / "bagel"
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(uni_train, ["generate", *map(str, arguments)], catch_exceptions=False)
+
+
+def pixels(path: Path) -> np.ndarray:
+    with Image.open(path) as image:
+        assert image.format == "PNG"
+        return np.asarray(image)
+
+
+def test_nano_draws_what_it_is_asked_for_and_says_where(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "apples.png"
+    result = run("-m", "nano", "-p", "Draw 3 apples .", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{out}\n"
+    assert "drawing: 10/10" in result.stderr
+    assert pixels(out).shape == (24, 24, 3)
+    assert sorted(path.name for path in out.parent.iterdir()) == ["apples.png"]
+    seen = run("-m", "nano", "-p", "Caption :", "--image", out, "--answer")
+    assert seen.stdout == "Caption: 3 apples\n"
+
+
+def test_the_thought_is_written_beside_the_picture(tmp_path: Path) -> None:
+    asked = "Draw the number of apples equal to 2 * 3 - 4 ."
+    result = run("-m", "nano", "-p", asked, "--think", "--out", tmp_path / "two.png")
+    assert result.stdout == f"{tmp_path / 'two.png'}\n{tmp_path / 'two.txt'}\n"
+    assert (tmp_path / "two.txt").read_text().endswith("So draw 2 apples .\n")
+    assert "thinking: " in result.stderr and "drawing: 10/10" in result.stderr
+
+
+def test_several_pictures_are_those_of_their_seeds(tmp_path: Path) -> None:
+    command = ("-m", "nano", "-p", "Draw 2 cups .", "--steps", "3", "--size", "16x24")
+    run(*command, "-n", "2", "--seed", "5", "--out", tmp_path / "c.png")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c-5.png", "c-6.png"]
+    run(*command, "--seed", "6", "--out", tmp_path / "six.png")
+    five, six = (pixels(tmp_path / f"c-{seed}.png") for seed in (5, 6))
+    assert six.shape == (16, 24, 3) and (five != six).any()
+    assert np.abs(pixels(tmp_path / "six.png").astype(int) - six).max() <= 1
+
+
+def test_a_published_bagel_edits_and_answers(tmp_path: Path) -> None:
+    folder = published(GOLDEN, tmp_path / "BAGEL")
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 60, 3), np.uint8)).save(tmp_path / "in.png")
+    common = ("-m", folder, "-p", "make it blue", "--image", tmp_path / "in.png")
+    result = run(*common, "--steps", "2", "--think", "--out", tmp_path / "blue.png")
+    assert result.exit_code == 0, result.output
+    assert pixels(tmp_path / "blue.png").shape == (64, 128, 3)
+    assert (tmp_path / "blue.txt").is_file()
+    plain, guided, alone = (tmp_path / f"{name}.png" for name in ("plain", "guided", "alone"))
+    run(*common, "--steps", "2", "--text-scale", "1", "--image-scale", "1", "--out", plain)
+    run(*common, "--steps", "2", "--text-scale", "1", "--image-scale", "3", "--out", alone)
+    run(*common, "--steps", "2", "--text-scale", "4", "--image-scale", "3", "--out", guided)
+    assert (pixels(plain) == pixels(alone)).all() and (pixels(plain) != pixels(guided)).any()
+    answered = run(*common, "--answer", "--think", "--temperature", "1")
+    assert answered.exit_code == 0 and answered.stdout != run(*common, "--answer", "--temperature", "1").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "says"),
+    [
+        (["-p", " "], 2, "--prompt is empty"),
+        (["-p", "Draw 2 zebras ."], 1, "zebras"),
+        (["-p", "Draw 2 cups .", "--size", "23x24"], 1, "the nearest is 24 x 24"),
+        (["-p", "Draw 2 cups .", "--size", "24"], 2, "cannot read the size 24"),
+        (["-p", "Draw 2 cups .", "--image", "no.png"], 1, "no.png: no such file"),
+        (["-p", "Draw 2 cups .", "--out", "cups.jpg"], 2, "cups.png"),
+        (["-p", "Draw 2 cups .", "--answer", "--steps", "3"], 2, "--steps is about pictures"),
+        (["-p", "Draw 2 cups .", "--answer", "--think"], 1, "nano cannot think before it answers"),
+        (["-p", "Draw 2 cups .", "-m", "nanoo"], 2, "Did you mean nano?"),
+        (["-p", "Draw 2 cups .", "-m", "bagel_7b"], 1, "checkpoints/BAGEL-7B-MoT"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_screen(
+    arguments: list[str], exit_code: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("-m", "nano", *arguments)
+    assert result.exit_code == exit_code, result.output
+    assert says in result.stderr and "Traceback" not in result.output and len(result.stderr.splitlines()) <= 4
+    assert not list(tmp_path.iterdir())

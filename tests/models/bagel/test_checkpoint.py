@@ -1,0 +1,360 @@
+"""Published BAGEL folders: read as they come, refused with reasons, written bit for bit; sharded over ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.models.bagel.published import published
+from tests.models.bagel.sharded_driver import loss_of
+from uni_train.config.compose import compose
+from uni_train.config.schema import ModelConfig
+from uni_train.errors import UserError
+from uni_train.models.bagel.checkpoint import PublishedBagel, count_parts, on_meta
+from uni_train.models.bagel.positions import patchify
+from uni_train.models.base import Request
+from uni_train.models.export import export_model
+from uni_train.models.inspection import inspect
+from uni_train.models.load import build_model, load_weights, model_config, save_model
+from uni_train.models.weights import Weights, write
+
+PATCHES = "vit_model.vision_model.embeddings.patch_embedding.weight"
+TABLES = ("latent_pos_embed.pos_embed", "vit_pos_embed.pos_embed")
+EMA = "ema.safetensors"
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def original(golden_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return published(golden_folder, tmp_path_factory.mktemp("published") / "BAGEL")
+
+
+@pytest.fixture
+def folder(original: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    return Path(shutil.copytree(original, tmp_path / "BAGEL"))
+
+
+@pytest.fixture(scope="module")
+def config() -> ModelConfig:
+    return compose("stars_curriculum", ["model=bagel_7b"]).model
+
+
+def build(folder: Path, dtype: torch.dtype | None = None) -> PublishedBagel:
+    model = build_model(model_config(str(folder)), dtype=dtype)
+    assert isinstance(model, PublishedBagel)
+    return model
+
+
+def refused(folder: Path) -> str:
+    """The message with which a folder is refused."""
+    with pytest.raises(UserError) as caught:
+        build(folder)
+    assert caught.value.hint
+    return caught.value.message
+
+
+def rewrite(file: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    state = load_file(file)
+    change(state)
+    save_file({name: value.contiguous() for name, value in state.items()}, file)
+
+
+def same(model: PublishedBagel, file: Path) -> bool:
+    state, stored = model.bagel.state_dict(), load_file(file)
+    return state.keys() == stored.keys() and all(torch.equal(state[name], stored[name]) for name in stored)
+
+
+# --- names and sizes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.golden
+def test_bagel_at_full_size_has_the_released_names_shapes_and_counts(golden_folder: Path, config: ModelConfig) -> None:
+    full = json.loads((golden_folder / "full_state_dict.json").read_text())
+    bagel, vae = on_meta(config)
+    shapes = {name: list(value.shape) for name, value in bagel.state_dict().items()}
+    assert len(shapes) == full["num_keys"]
+    assert sum(value.numel() for value in bagel.parameters()) == full["total_params"]
+    assert {name: shapes.get(name) for name in full["shapes"]} == full["shapes"]
+    for name, shape in shapes.items():  # the file lists the first and the last layers
+        first = ".".join("0" if part.isdigit() else part for part in name.split("."))
+        assert name in full["shapes"] or shape == full["shapes"][first]
+    counts = count_parts(shapes)
+    known = full["language_model_params"]
+    assert counts["generation"] == known["generation_branch_moe_gen"]
+    text = counts["understanding"] + counts["text embeddings"] + counts["text head"]
+    assert text == known["understanding_branch_and_shared"]
+    modules = full["params_by_module"]
+    assert counts["ViT"] == modules["vit_model."] and counts["connector"] == modules["connector."]
+    assert {name: list(value.shape) for name, value in vae.state_dict().items()} == full["vae_shapes"]
+
+
+@pytest.mark.golden
+def test_bagel_is_read_from_its_folder_alone(original: Path, golden_folder: Path, tiny_config: Callable) -> None:
+    model = build(original)
+    assert same(model, golden_folder / EMA)
+    stored = load_file(golden_folder / "ae.safetensors")
+    assert all(torch.equal(value, stored[name]) for name, value in model.vae.state_dict().items())
+    tiny = json.loads((golden_folder / "tiny_config.json").read_text())
+    wanted = tiny_config(timestep_shift=model.bagel.config.timestep_shift)
+    assert model.bagel.config == wanted and not model.training
+    assert model.image_size == wanted.max_latent_size * wanted.latent_patch_size * tiny["vae"]["downsample"]
+    frozen = {name for name, value in model.bagel.named_parameters() if not value.requires_grad}
+    assert frozen == set(TABLES)
+    asked = [Request("a", "a cat", seed=3)]
+    assert model.draw(asked)[0].shape == (model.image_size, model.image_size, 3)
+    assert isinstance(model.answer(asked)[0], str)
+
+
+# --- what descendants publish -----------------------------------------------------------------------------------------
+
+
+def test_weights_under_other_names_in_shards_or_chosen_by_file(folder: Path) -> None:
+    reference = Path(shutil.copy(folder / EMA, folder.parent / EMA))
+    rewrite(folder / EMA, lambda state: state["llm2vae.bias"].fill_(9))
+    (folder / EMA).rename(folder / "model_bf16.safetensors")
+    assert build(folder).bagel.llm2vae.bias.eq(9).all()
+    state = load_file(reference)
+    place = {}
+    for part in range(2):
+        names = sorted(state)[part::2]
+        save_file({name: state[name] for name in names}, folder / f"model-{part}.safetensors")
+        place |= dict.fromkeys(names, f"model-{part}.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": place}))
+    assert same(build(folder), reference)
+    assert build(folder / "model_bf16.safetensors").bagel.llm2vae.bias.eq(9).all()
+    (folder / "model-1.safetensors").unlink()
+    assert "model-1.safetensors is missing" in refused(folder)
+
+
+def test_tables_that_training_left_out_are_computed(folder: Path, original: Path) -> None:
+    config = json.loads((original / "vit_config.json").read_text())
+    side = config["image_size"] // config["patch_size"]
+    table = load_file(original / EMA)[TABLES[1]]
+    assert len(table) == side**2  # else the released loader's sizes would not be those of the file
+    rewrite(folder / EMA, lambda state: [state.pop(name) for name in TABLES])
+    model = build(folder)
+    assert torch.allclose(model.bagel.vit_pos_embed.pos_embed, table, atol=1e-6)
+    assert model.bagel.latent_pos_embed.side == 64  # what the released loader sets
+    assert inspect(str(folder)).loads
+
+
+def test_a_patch_embedding_that_is_still_a_convolution(folder: Path, original: Path) -> None:
+    patch = json.loads((original / "vit_config.json").read_text())["patch_size"]
+
+    def convolve(state: dict[str, torch.Tensor]) -> None:
+        state[PATCHES] = state[PATCHES].unflatten(1, (patch, patch, 3)).permute(0, 3, 1, 2)
+
+    rewrite(folder / EMA, convolve)
+    assert same(build(folder), original / EMA)
+    pixels = torch.randn(1, 3, patch, patch)
+    kernel = load_file(folder / EMA)[PATCHES]
+    linear = build(folder).bagel.vit_model.vision_model.embeddings.patch_embedding.weight
+    ours = patchify(pixels, patch)[0, 0] @ linear.T
+    assert torch.allclose(ours, torch.nn.functional.conv2d(pixels, kernel)[0, :, 0, 0], atol=1e-4)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_missing_extra_and_misshapen_tensors_are_listed_ten_at_most_and_nothing_is_loaded(
+    folder: Path, original: Path
+) -> None:
+    def change(state: dict[str, torch.Tensor]) -> None:
+        state["llm2vae.more"] = state.pop("vae2llm.bias")
+        state["connector.fc1.bias"] = torch.zeros(7)
+
+    rewrite(folder / EMA, change)
+    message = refused(folder)
+    assert str(folder / EMA) in message
+    for part in ("vae2llm.bias is missing", "llm2vae.more is not part", "connector.fc1.bias has shape [7]"):
+        assert part in message
+    found = inspect(str(folder))
+    assert not found.loads and len(found.problems) == 3
+    model = build(original)
+    with pytest.raises(UserError):
+        load_weights(model, folder)
+    assert same(model, original / EMA)
+
+    rewrite(folder / EMA, lambda state: [state.pop(name) for name in sorted(state) if ".layers." in name])
+    message = refused(folder)
+    assert message.count(" is missing") == 10 and "more)" in message
+
+
+def test_files_that_are_missing_are_named(folder: Path) -> None:
+    for name, missing in (
+        ("ae.safetensors", "holds no ae.safetensors"),
+        ("tokenizer.json", "holds no tokenizer"),
+        ("vit_config.json", "holds no vit_config.json"),
+        (EMA, "holds no weights"),
+    ):
+        kept = (folder / name).read_bytes()
+        (folder / name).unlink()
+        assert missing in refused(folder)
+        (folder / name).write_bytes(kept)
+    (folder / "llm_config.json").write_text('{"hidden_size": 64}')
+    assert str(folder) in refused(folder)
+
+
+@pytest.mark.parametrize("damage", ["cut", "header", "empty"])
+@pytest.mark.parametrize("name", [EMA, "ae.safetensors"])
+def test_damaged_weights_are_named(folder: Path, name: str, damage: str) -> None:
+    content = (folder / name).read_bytes()
+    broken = {"cut": content[:-100], "header": content[:9] + b"?" + content[10:], "empty": b""}[damage]
+    (folder / name).write_bytes(broken)
+    message = refused(folder)
+    assert str(folder / name) in message and "damaged" in message
+
+
+def test_what_is_not_bagel_is_told_by_its_name(config: ModelConfig, tmp_path: Path) -> None:
+    def told(**files: str) -> str:
+        path = tmp_path / f"folder-{'-'.join(files)}"
+        path.mkdir()
+        for name, text in files.items():
+            (path / name.replace("__", ".")).write_text(text)
+        with pytest.raises(UserError) as caught:
+            build_model(replace(config, checkpoint=str(path)))
+        assert caught.value.hint and str(path) in caught.value.message
+        return caught.value.message
+
+    assert "a diffusers pipeline (QwenImageEditPipeline)" in told(
+        model_index__json='{"_class_name": "QwenImageEditPipeline"}'
+    )
+    assert "a transformers model (Qwen2ForCausalLM)" in told(config__json='{"architectures": ["Qwen2ForCausalLM"]}')
+    assert "a pickle (pytorch_model.bin)" in told(pytorch_model__bin="", README__md="")
+    assert "a pickle (last.ckpt)" in told(last__ckpt="")
+    assert "safetensors without llm_config.json" in told(ema__safetensors="")
+    assert "it is nano" in told(config__json='{"model": "nano"}', model__safetensors="")
+    assert "an empty folder" in told()
+    with pytest.raises(UserError, match="nothing at"):
+        build_model(replace(config, checkpoint=str(tmp_path / "missing")))
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_trained_model_is_saved_complete_and_loads_back_bit_for_bit(original: Path, tmp_path: Path) -> None:
+    model = build(original)
+    with torch.no_grad():
+        model.bagel.llm2vae.weight.add_(0.5)
+    save_model(model, tmp_path / "model")
+    assert {file.name for file in original.iterdir()} == {file.name for file in (tmp_path / "model").iterdir()}
+    assert same(model, tmp_path / "model" / EMA)
+    assert (tmp_path / "model" / "ae.safetensors").read_bytes() == (original / "ae.safetensors").read_bytes()
+    again = build(tmp_path / "model")
+    for name, value in model.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value), name
+    load_weights(again, original)
+    assert same(again, original / EMA)
+
+
+def test_an_export_keeps_dtypes_or_casts_in_shards_or_one_file(original: Path, tmp_path: Path) -> None:
+    counted: list[int] = []
+
+    def start(tensors: int) -> Callable[[], object]:
+        return lambda: counted.append(tensors)
+
+    out = tmp_path / "one"
+    export_model(original, out, start)
+    stored, before = load_file(out / EMA), load_file(original / EMA)
+    assert stored.keys() == before.keys() and all(torch.equal(stored[name], before[name]) for name in before)
+    assert counted == [len(before)] * len(before)
+    with pytest.raises(UserError, match="holds a model already"):
+        export_model(original, out, start)
+
+    export_model(out, tmp_path / "shards", start, torch.bfloat16, shard_bytes=100_000)
+    files = sorted((tmp_path / "shards").glob("ema-*"))
+    assert len(files) > 3 and all(file.stat().st_size < 110_000 for file in files)
+    model = build(tmp_path / "shards")
+    assert all(torch.equal(value, before[name].bfloat16()) for name, value in model.bagel.state_dict().items())
+    assert next(model.vae.parameters()).dtype == torch.float32
+    cast = build(original, dtype=torch.bfloat16)
+    assert all(torch.equal(a, b) for a, b in zip(cast.bagel.parameters(), model.bagel.parameters(), strict=True))
+
+
+def test_a_run_folder_exports_its_last_finished_model(original: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for index, finished in enumerate((True, True, False)):
+        stage = run / "stages" / f"{index:02d}-finetune"
+        shutil.copytree(original, stage / "model")
+        rewrite(stage / "model" / EMA, lambda state, index=index: state["llm2vae.bias"].fill_(index))
+        if finished:
+            (stage / "manifest.json").write_text("{}")
+    (run / "config.yaml").write_text("recipe: x")
+    export_model(run, tmp_path / "out", lambda tensors: lambda: None)
+    assert float(load_file(tmp_path / "out" / EMA)["llm2vae.bias"][0]) == 1
+
+
+def test_reading_holds_one_copy(original: Path, tmp_path: Path) -> None:
+    """A model of about 100 MB in float32 is read as bfloat16: the peak stays near the half that is kept."""
+    folder = Path(shutil.copytree(original, tmp_path / "large"))
+    sizes = json.loads((folder / "llm_config.json").read_text()) | {"intermediate_size": 2**15}
+    (folder / "llm_config.json").write_text(json.dumps(sizes))
+    wanted = on_meta(replace(model_config(str(original)), checkpoint=str(folder)))[0].state_dict()
+    announced = {name: (torch.float32, value.shape) for name, value in wanted.items()}
+    write(folder / EMA, announced, lambda name: torch.ones(wanted[name].shape))
+    code = (
+        "import resource, sys, torch\n"
+        "from uni_train.models.load import build_model, model_config\n"
+        "build_model(model_config(sys.argv[2]))\n"  # what is imported is no part of the figure
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
+        "before = peak()\n"
+        "model = build_model(model_config(sys.argv[1]), dtype=torch.bfloat16)\n"
+        "print(peak() - before)\n"
+    )
+    command = [sys.executable, "-c", code, str(folder), str(original)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 0.75 * (folder / EMA).stat().st_size
+
+
+# --- sharded ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.multinode
+@pytest.mark.slow
+def test_two_ranks_read_their_rows_and_write_the_same_file(original: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2"}
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        environment["MASTER_PORT"] = str(probe.getsockname()[1])
+    command = [sys.executable, "-m", "tests.models.bagel.sharded_driver", str(original), str(tmp_path / "out")]
+    ranks = [
+        subprocess.Popen(
+            command, cwd=ROOT, env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        for rank in range(2)
+    ]
+    printed = [rank.communicate(timeout=120)[0].decode() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], printed
+    before, after = load_file(original / EMA), load_file(tmp_path / "out" / EMA)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    loss = loss_of(build(original))
+    assert [float(text.split()[-2]) for text in printed] == pytest.approx([loss, loss], rel=1e-5)
+    read = [int(text.split()[-1]) for text in printed]
+    whole = sum(value.numel() * value.element_size() for value in before.values())
+    assert max(read) < 0.55 * whole and sum(read) >= whole * 0.98
+
+
+def test_files_are_read_and_written_as_by_the_safetensors_library(tmp_path: Path) -> None:
+    six = torch.arange(6).reshape(3, 2)
+    values = {"a": six.bfloat16(), "b": six, "c": torch.tensor(True)}
+    write(tmp_path / "x.safetensors", {n: (v.dtype, v.shape) for n, v in values.items()}, values.__getitem__)
+    assert all(torch.equal(value, values[name]) for name, value in load_file(tmp_path / "x.safetensors").items())
+    weights = Weights([tmp_path / "x.safetensors"])
+    assert torch.equal(weights.read("b", slice(1, 3)), values["b"][1:3])
+    assert torch.equal(weights.read("c"), values["c"])
+    with pytest.raises(UserError, match="both in"):
+        Weights([tmp_path / "x.safetensors"] * 2)

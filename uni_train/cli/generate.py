@@ -1,0 +1,187 @@
+"""`uni_train generate`: one prompt to a picture (and the thought behind it), or to an answer."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from uni_train.errors import UsageError
+
+if TYPE_CHECKING:
+    from uni_train.cli.progress import Bar, ConsoleProgress
+    from uni_train.config.schema import ModelConfig
+
+
+@click.command()
+@click.option("--model", "-m", required=True, metavar="PATH|NAME", help="A checkpoint, a run, or a name of `models`.")
+@click.option("--prompt", "-p", required=True, metavar="TEXT", help="What to draw, to change or to answer.")
+@click.option(
+    "--image", "images", multiple=True, type=click.Path(path_type=Path), metavar="FILE", help="Shown first; repeatable."
+)
+@click.option("--think", is_flag=True, help="Reason in text first; the thought is written beside the picture.")
+@click.option("--answer", is_flag=True, help="Print a text answer instead of drawing.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="A .png file.  [default: generated.png]")
+@click.option("--size", metavar="HxW", help="Height and width in pixels.  [default: the image's, or the model's]")
+@click.option("--steps", type=click.IntRange(1), metavar="N", help="Denoising steps.  [default: the model's]")
+@click.option("--text-scale", type=click.FloatRange(0), metavar="X", help="Guidance by the text; 1 is none.")
+@click.option("--image-scale", type=click.FloatRange(0), metavar="X", help="Guidance by the images; 1 is none.")
+@click.option("--temperature", type=click.FloatRange(0), metavar="X", help="Of thoughts and answers; 0 is greedy.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N")
+@click.option(
+    "-n", "count", type=click.IntRange(1), default=1, show_default=True, help="So many, seeds from --seed on."
+)
+def generate(
+    model: str,
+    prompt: str,
+    images: tuple[Path, ...],
+    think: bool,
+    answer: bool,
+    out: Path | None,
+    size: str | None,
+    steps: int | None,
+    text_scale: float | None,
+    image_scale: float | None,
+    temperature: float | None,
+    seed: int,
+    count: int,
+) -> None:
+    """Draw, edit or answer.
+
+    With --image the picture is drawn from these images (editing), without from the text alone. What depends on chance
+    depends on the seed alone. Guidance by images does nothing without guidance by the text.
+
+    \b
+    Examples:
+      uni_train generate -m nano -p "Draw 3 apples ."
+      uni_train generate -m checkpoints/BAGEL-7B-MoT -p "a red boat" --think --out boat.png
+      uni_train generate -m checkpoints/BAGEL-7B-MoT -p "make it blue" --image boat.png -n 4
+      uni_train generate -m checkpoints/BAGEL-7B-MoT -p "What is this?" --image boat.png --answer
+    """
+    for_pictures = {
+        "--out": out,
+        "--size": size,
+        "--steps": steps,
+        "--text-scale": text_scale,
+        "--image-scale": image_scale,
+    }
+    if answer and any(value is not None for value in for_pictures.values()):
+        given = next(name for name, value in for_pictures.items() if value is not None)
+        raise UsageError(f"{given} is about pictures, and --answer draws none", "Leave one of them out.")
+    if not prompt.strip():
+        raise UsageError("--prompt is empty", "Say what is to be drawn or answered.")
+    out = out if out is not None else Path("generated.png")
+    if out.suffix.lower() != ".png":
+        raise UsageError(f"pictures are written as PNG, not as {out.name}", f"Give --out {out.with_suffix('.png')}.")
+
+    from rich.console import Console
+
+    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.models.bagel.images import read_image
+    from uni_train.models.base import Request
+
+    asked = [
+        Request(f"{prompt[:40]!r}", prompt, shown, seed=seed + i, size=_size(size))
+        for shown in [tuple(read_image(path) for path in images)]
+        for i in range(count)
+    ]
+    progress = ConsoleProgress(Console(stderr=True))
+    changes = {"steps": steps, "temperature": temperature}
+    changes |= {"cfg_text_scale": text_scale, "edit_text_scale": text_scale}
+    changes |= {"cfg_img_scale": image_scale, "edit_img_scale": image_scale}
+    config = _config(model, {key: value for key, value in changes.items() if value is not None})
+    loaded = _load(config, progress)
+
+    from uni_train.stages.work import in_batches
+
+    if answer:
+        for _, batch in in_batches(asked, config.think_batch):
+            with _Steps(progress, "answering") as steps_done:
+                for text in loaded.answer(batch, think=think, on_step=steps_done):
+                    click.echo(text)
+        return
+    for start, batch in in_batches(asked, config.draw_batch):
+        thoughts: list[str] | list[None] = [None] * len(batch)
+        with _Steps(progress, *(["thinking"] if think else []), "drawing") as steps_done:
+            if think:
+                thoughts, pictures = loaded.think_and_draw(batch, on_step=steps_done)
+            else:
+                pictures = loaded.draw(batch, on_step=steps_done)
+        for i, (picture, thought) in enumerate(zip(pictures, thoughts, strict=True), start * config.draw_batch):
+            path = out if count == 1 else out.with_name(f"{out.stem}-{seed + i}{out.suffix}")
+            for written in _write(path, picture, thought):
+                click.echo(written)
+
+
+def _size(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)[x×](\d+)", text.strip().lower())
+    if match is None:
+        raise UsageError(f"cannot read the size {text}", "Write height x width, for example --size 768x1024.")
+    return int(match[1]), int(match[2])
+
+
+def _config(model: str, sampling: dict[str, Any]) -> ModelConfig:
+    from dataclasses import replace
+
+    from uni_train.models.load import model_config
+
+    config = model_config(model)
+    return replace(config, sampling=replace(config.sampling, **sampling))
+
+
+def _load(config: ModelConfig, progress: ConsoleProgress) -> Any:
+    """The model, on a GPU in bfloat16 where there is one, else on the CPU as it is stored."""
+    import torch
+
+    from uni_train.models.load import build_model
+    from uni_train.stages.cpu import prepare_cpu
+
+    prepare_cpu(config.threads)
+    progress.say(f"loading {config.name} from {config.checkpoint}")
+    gpu = torch.cuda.is_available()
+    model = build_model(config, dtype=torch.bfloat16 if gpu and config.name != "nano" else None)
+    return model.to("cuda") if gpu else model
+
+
+class _Steps:
+    """A bar for each phase of the work (thinking, drawing); a new phase starts counting from 1."""
+
+    def __init__(self, progress: ConsoleProgress, *titles: str) -> None:
+        self._progress = progress
+        self._titles = list(titles)
+        self._bar: Bar | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        from uni_train.cli.progress import Bar
+
+        if done == 1 or self._bar is None:
+            self.__exit__()
+            title = self._titles.pop(0) if len(self._titles) > 1 else self._titles[0]
+            self._bar = Bar(self._progress.console, title, total, 0)
+        self._bar.advance()
+
+    def __enter__(self) -> _Steps:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def _write(path: Path, picture: Any, thought: str | None) -> list[Path]:
+    """The picture, and the thought beside it; their paths."""
+    from eval.sample import encode_png
+    from uni_train.files import atomic_write_bytes, atomic_write_text
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write_bytes(path, encode_png(picture))
+    if thought is None:
+        return [path]
+    beside = path.with_suffix(".txt")
+    atomic_write_text(beside, thought + "\n")
+    return [path, beside]

@@ -1,0 +1,473 @@
+"""A released BAGEL folder to a model, and a model to such a folder.
+
+    ema.safetensors                  the model, under our own parameter names
+    ae.safetensors                   the autoencoder
+    llm_config.json, vit_config.json the sizes
+    tokenizer.json, ...              the tokenizer
+
+The model is made on the meta device and gets its tensors one by one, each cast and put into place: no second copy ever
+exists. Where a parameter is a DTensor (FSDP2's `fully_shard` on the meta model), a rank reads only its rows.
+
+What descendants publish differs little, and is read as well: the weights as `model.safetensors` (ThinkMorph, SRUM) or
+`model_bf16.safetensors` (Bagel-Zebra-CoT), in shards with an index, without the two position tables (which training
+code leaves out because they are computed), or with the ViT's patch embedding still a convolution.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from uni_train.config.schema import ArchitectureConfig, ModelConfig
+from uni_train.errors import UserError
+from uni_train.files import atomic_path
+from uni_train.models.bagel.bagel import Bagel
+from uni_train.models.bagel.config import BagelConfig, LlmConfig, SpecialTokens, VitConfig
+from uni_train.models.bagel.positions import sincos_table
+from uni_train.models.bagel.prompts import THINK_THEN_ANSWER, THINK_THEN_DRAW
+from uni_train.models.bagel.tokenizer import FILES as TOKENIZER_FILES
+from uni_train.models.bagel.tokenizer import read_tokenizer
+from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
+from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
+from uni_train.models.weights import Weights, check, indexed_files, problems, shard_like, whole, write_sharded
+
+WEIGHTS = ("ema.safetensors", "model.safetensors", "model_bf16.safetensors")
+"""Names of the model's weights, the first one there is read; each may be `NAME.index.json` and shards instead."""
+_STEM = "ema"
+VAE = "ae.safetensors"
+LLM, VIT = "llm_config.json", "vit_config.json"
+CARRIED = (VAE, LLM, VIT, *TOKENIZER_FILES, "config.json", "generation_config.json", "preprocessor_config.json")
+"""Files that an export copies as they are. The autoencoder is among them: it is never trained."""
+
+_PATCHES = "vit_model.vision_model.embeddings.patch_embedding.weight"
+_TABLES = ("latent_pos_embed.pos_embed", "vit_pos_embed.pos_embed")
+_VOCABULARY = 152_064  # of the released model; a folder's llm_config.json says its own
+_LATENTS_PER_SIDE = 64  # what the released loader sets
+_VIT_PATCHES_PER_SIDE = 70
+_HINT = "It must be BAGEL-7B-MoT or fine-tuned from it; `uni_train models inspect` shows what it is."
+
+
+class PublishedBagel(BagelUnified):
+    """A BagelUnified with the official autoencoder, read from a folder.
+
+    Attributes:
+        source: the folder; its autoencoder, tokenizer and JSON files go into every export.
+    """
+
+    source: Path
+    bagel: Bagel
+    vae: AutoEncoder
+
+
+@dataclass(frozen=True, slots=True)
+class BagelFolder:
+    """A folder in the official layout: its JSON files and the headers of its weights."""
+
+    path: Path
+    weights: Weights
+    vae: Weights | None
+    llm: Mapping[str, Any]
+    vit: Mapping[str, Any]
+
+    @property
+    def file(self) -> str:
+        """The weights' name, for messages."""
+        return str(self.weights.files[0] if len(self.weights.files) == 1 else self.path)
+
+    def config(self, tokens: SpecialTokens | None = None) -> BagelConfig:
+        """Sizes from the JSON files; those that the released loader sets in code are read off the weights.
+
+        Raises:
+            UserError: a size is missing or impossible.
+        """
+        shapes = self.weights.shapes
+        vae = self.vae_config() if self.vae is not None else VaeConfig()
+        marks = tokens if tokens is not None else SpecialTokens(0, 0, 0, 0)
+        try:
+            sides = [_LATENTS_PER_SIDE, int(self.vit["image_size"]) // int(self.vit["patch_size"])]
+            sides = [math.isqrt(shapes[t][0]) if t in shapes else side for t, side in zip(_TABLES, sides, strict=True)]
+            return BagelConfig.from_official(
+                self.llm,
+                self.vit,
+                {
+                    "bos_token_id": marks.bos,
+                    "eos_token_id": marks.eos,
+                    "start_of_image": marks.start_of_image,
+                    "end_of_image": marks.end_of_image,
+                },
+                latent_channels=vae.latent_channels,
+                latent_patch_size=math.isqrt(shapes["llm2vae.bias"][0] // vae.latent_channels),
+                max_latent_size=sides[0],
+                vit_max_num_patch_per_side=sides[1],
+            )
+        except KeyError as error:
+            raise UserError(f"{self.path} is no BAGEL checkpoint: it lacks {error}", _HINT) from error
+        except (TypeError, ValueError, IndexError, ZeroDivisionError) as error:
+            raise UserError(f"{self.path} is no BAGEL checkpoint: {error}", _HINT) from error
+
+    def autoencoder(self) -> Weights:
+        """The tensors of `ae.safetensors`. Raises UserError if there is none."""
+        if self.vae is None:
+            raise UserError(
+                f"{self.path} holds no {VAE}", "Copy it from the folder of BAGEL-7B-MoT: its descendants share it."
+            )
+        return self.vae
+
+    def vae_config(self) -> VaeConfig:
+        """The autoencoder's sizes. Raises UserError if there is none, or something else."""
+        vae = self.autoencoder()
+        try:
+            return VaeConfig.from_shapes(vae.shapes)
+        except KeyError as error:
+            raise UserError(f"{vae.files[0]} is not BAGEL's autoencoder: it lacks {error}", _HINT) from error
+
+
+def open_folder(path: Path) -> BagelFolder:
+    """Open a folder, or one weight file in it (`FOLDER/model_bf16.safetensors`, where several lie side by side).
+
+    Raises:
+        UserError: files that are missing or damaged.
+    """
+    folder = path.parent if path.suffix == ".safetensors" else path
+    files = [path] if path.suffix == ".safetensors" else _weight_files(folder)
+    vae = folder / VAE
+    return BagelFolder(
+        folder,
+        Weights(files),
+        Weights([vae]) if vae.is_file() else None,
+        _read_json(folder / LLM),
+        _read_json(folder / VIT),
+    )
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    for name in WEIGHTS:
+        if (folder / name).is_file():
+            return [folder / name]
+        if (folder / f"{name}.index.json").is_file():
+            return indexed_files(folder / f"{name}.index.json")
+    raise UserError(f"{folder} holds no weights: none of {', '.join(WEIGHTS)}, alone or with an index.json", _HINT)
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        loaded = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(
+            f"{file.parent} holds no {file.name}", "Copy it from the folder of BAGEL-7B-MoT, whose sizes it tells."
+        ) from None
+    except (ValueError, OSError) as error:
+        raise UserError(f"{file} is damaged ({error})", "Copy it again.") from error
+    if not isinstance(loaded, dict):
+        raise UserError(f"{file} is damaged: it is no JSON object", "Copy it again.")
+    return loaded
+
+
+# --- building ---------------------------------------------------------------------------------------------------------
+
+
+def on_meta(config: ModelConfig) -> tuple[Bagel, AutoEncoder]:
+    """Model and autoencoder without weights, for counting and dry runs.
+
+    Sizes are those of the folder `config.checkpoint`; where there is none, those of the recipe.
+    """
+    folder = Path(config.checkpoint) if config.checkpoint is not None else None
+    if folder is not None and folder.exists():
+        opened = open_folder(folder)
+        return _meta(opened.config(), opened.vae_config() if opened.vae is not None else VaeConfig())
+    return _meta(_from_recipe(config.architecture), VaeConfig(latent_channels=config.architecture.latent_channels))
+
+
+def _meta(config: BagelConfig, vae: VaeConfig) -> tuple[Bagel, AutoEncoder]:
+    with torch.device("meta"), _WithoutDraws():
+        return Bagel(config), AutoEncoder(vae)
+
+
+class _WithoutDraws(TorchFunctionMode):
+    """Leaves initial random values out: on the meta device, drawing them means nothing but importing torch._dynamo."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)
+
+
+def _from_recipe(sizes: ArchitectureConfig) -> BagelConfig:
+    return BagelConfig(
+        llm=LlmConfig(
+            vocab_size=_VOCABULARY,
+            hidden_size=sizes.hidden_size,
+            intermediate_size=sizes.intermediate_size,
+            num_hidden_layers=sizes.layers,
+            num_attention_heads=sizes.heads,
+            num_key_value_heads=sizes.kv_heads,
+            rope_theta=sizes.rope_theta,
+        ),
+        vit=VitConfig(
+            hidden_size=sizes.vit_hidden_size,
+            intermediate_size=sizes.vit_intermediate_size,
+            num_hidden_layers=sizes.vit_layers,
+            num_attention_heads=sizes.vit_heads,
+            patch_size=sizes.vit_patch,
+            image_size=_VIT_PATCHES_PER_SIDE * sizes.vit_patch,
+        ),
+        tokens=SpecialTokens(0, 0, 0, 0),
+        latent_channels=sizes.latent_channels,
+        latent_patch_size=sizes.latent_patch,
+        max_latent_size=sizes.image_size // (sizes.latent_downsample * sizes.latent_patch),
+        vit_max_num_patch_per_side=_VIT_PATCHES_PER_SIDE,
+    )
+
+
+def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> PublishedBagel:
+    """The model of the folder `config.checkpoint`, with its weights.
+
+    Args:
+        dtype: of the model's weights; None keeps the stored one. The autoencoder keeps its own (float32).
+    """
+    model = build_on_meta(config)
+    load(model, model.source, dtype, device)
+    return model
+
+
+def build_on_meta(config: ModelConfig) -> PublishedBagel:
+    """The model of the folder `config.checkpoint` before its weights are read; shard it, then call `load`.
+
+    Raises:
+        UserError: there is no such folder, or it holds something else.
+    """
+    if config.checkpoint is None:
+        raise UserError(
+            f"model={config.name} has no random weights to start from",
+            "Give the folder of a BAGEL checkpoint with model.checkpoint=FOLDER.",
+        )
+    opened = open_folder(Path(config.checkpoint))
+    tokenizer = read_tokenizer(opened.path)
+    sizes = opened.config(tokenizer.tokens)
+    if max(tokenizer.tokens.bos, tokenizer.tokens.eos, tokenizer.tokens.end_of_image) >= sizes.llm.vocab_size:
+        raise UserError(
+            f"the tokenizer of {opened.path} has more tokens than {LLM} has embeddings ({sizes.llm.vocab_size})",
+            "The folder mixes files of two models: copy the tokenizer of the right one.",
+        )
+    bagel, vae = _meta(sizes, opened.vae_config())
+    largest = sizes.max_latent_size * sizes.latent_patch_size * vae.downsample
+    model = PublishedBagel(
+        config.name,
+        bagel,
+        vae,
+        tokenizer,
+        Speech(THINK_THEN_DRAW, answer_system=THINK_THEN_ANSWER),
+        Sampling.of(config.sampling),
+        image_size=min(config.architecture.image_size, largest),
+    )
+    model.source = opened.path if Path(config.checkpoint).is_dir() else Path(config.checkpoint)
+    return model
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def load(
+    model: PublishedBagel, path: Path, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
+) -> None:
+    """Read the weights of a folder into a model of the same sizes.
+
+    Meta parameters are replaced by what is read, in `dtype` (None: as stored) on `device`; others are overwritten in
+    place, in theirs. Sharded ones get this rank's part. Nothing is loaded if anything does not fit.
+
+    Raises:
+        UserError: names and shapes that do not fit (at most ten), files that are missing or damaged.
+    """
+    opened = open_folder(path)
+    reader = _checked(opened, model.bagel, model.vae)
+    _fill(model.bagel, reader.like, dtype, device)
+    _fill(model.vae, opened.autoencoder().read_like, None, device)
+    model.source = path
+
+
+def _fill(
+    module: nn.Module, read: Callable[[str, Tensor], Tensor], dtype: torch.dtype | None, device: torch.device | str
+) -> None:
+    """Fill a module tensor by tensor."""
+    own = module.state_dict(keep_vars=True)
+    if not any(value.is_meta for value in own.values()):
+        with torch.no_grad():
+            for name, value in own.items():
+                value.copy_(read(name, value))
+        return
+    state: dict[str, Tensor] = {}
+    for name, value in own.items():
+        got = read(name, value)
+        if dtype is not None:
+            got = got.to(dtype)
+        state[name] = got if hasattr(got, "placements") else got.to(device)
+    module.load_state_dict(state, assign=True)
+
+
+class _Reader:
+    """The model's tensors as they must be: tables computed where the file lacks them, the patch embedding linear."""
+
+    def __init__(self, weights: Weights, wanted: Mapping[str, Sequence[int]]) -> None:
+        self.weights = weights
+        self.wanted = wanted
+        conv = weights[_PATCHES].shape if _PATCHES in weights else ()
+        self.convolution = len(conv) == 4
+        self.shapes: dict[str, Sequence[int]] = {
+            name: shape for name, shape in weights.shapes.items() if not name.endswith(".rotary_emb.inv_freq")
+        }
+        if self.convolution:
+            self.shapes[_PATCHES] = (conv[0], math.prod(conv[1:]))
+        for name in _TABLES:
+            if name not in weights and name in wanted:
+                self.shapes[name] = wanted[name]
+
+    def read(self, name: str) -> Tensor:
+        """The whole tensor."""
+        if name not in self.weights:
+            places, width = self.wanted[name]
+            return sincos_table(width, math.isqrt(places))
+        value = self.weights.read(name)
+        # A patch vector is ordered (row, column, channel), a convolution's kernel (channel, row, column).
+        return value.permute(0, 2, 3, 1).flatten(1) if name == _PATCHES and self.convolution else value
+
+    def like(self, name: str, like: Tensor) -> Tensor:
+        """The tensor laid out as the parameter that it is for."""
+        if name not in self.weights or (name == _PATCHES and self.convolution):
+            return shard_like(self.read(name), like)
+        return self.weights.read_like(name, like)
+
+    def dtype(self, name: str) -> torch.dtype:
+        """As stored; a computed table has the dtype of most weights."""
+        return self.weights[name].dtype if name in self.weights else self.weights.dtypes[0]
+
+
+def _checked(opened: BagelFolder, bagel: Bagel, vae: AutoEncoder) -> _Reader:
+    """A reader of the folder's model. Raises UserError if its names and shapes, or the autoencoder's, do not fit."""
+    reader = _Reader(opened.weights, _shapes(bagel))
+    check(reader.shapes, reader.wanted, opened.file, _HINT)
+    check(opened.autoencoder().shapes, _shapes(vae), str(opened.autoencoder().files[0]), _HINT)
+    return reader
+
+
+def _shapes(module: nn.Module) -> dict[str, Sequence[int]]:
+    return {name: tuple(value.shape) for name, value in module.state_dict().items()}
+
+
+def compare(folder: BagelFolder) -> tuple[dict[str, Sequence[int]], list[str]]:
+    """Shapes by name of what a folder's weights amount to; and what keeps them from fitting its sizes, in phrases."""
+    bagel, vae = _meta(folder.config(), folder.vae_config() if folder.vae is not None else VaeConfig())
+    reader = _Reader(folder.weights, _shapes(bagel))
+    found = list(problems(reader.shapes, reader.wanted))
+    if folder.vae is not None:
+        found += [f"{VAE}: {problem}" for problem in problems(folder.vae.shapes, _shapes(vae))]
+    return reader.shapes, found
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def save(model: PublishedBagel, folder: Path, dtype: torch.dtype | None = None, shard_bytes: int | None = None) -> None:
+    """Write a model to a folder in the official layout: all weights, whether trained or not.
+
+    With sharded parameters every rank calls this, and rank 0 writes; one tensor at a time is gathered.
+
+    Args:
+        dtype: of the model's floating-point weights; None keeps theirs.
+        shard_bytes: write shards of at most this size and an index, instead of one file.
+
+    Raises:
+        UserError, OSError: the disk is full or the folder cannot be written. The weights are written last: a folder
+            with weights is complete.
+    """
+    state = model.bagel.state_dict()
+    sharded = any(hasattr(value, "placements") for value in state.values())
+    writes = not sharded or torch.distributed.get_rank() == 0
+    if writes:
+        _carry(model.source, folder)
+    tensors = {name: (_cast(value.dtype, dtype), tuple(value.shape)) for name, value in state.items()}
+    write_sharded(folder, _STEM, tensors, lambda name: whole(state[name]), shard_bytes, writes)
+
+
+def export(
+    source: Path,
+    folder: Path,
+    start: Callable[[int], Callable[[], object]],
+    dtype: torch.dtype | None = None,
+    shard_bytes: int | None = None,
+) -> None:
+    """Copy a BAGEL folder to the official layout, tensor by tensor: complete, and in `dtype` if one is given.
+
+    Args:
+        start: told how many tensors there will be; what it returns is called after each.
+
+    Raises:
+        UserError, OSError: weights that do not fit the folder's JSON files; a disk that is full.
+    """
+    opened = open_folder(source)
+    reader = _checked(opened, *_meta(opened.config(), opened.vae_config()))
+    advance = start(len(reader.wanted))
+
+    def get(name: str) -> Tensor:
+        advance()
+        return reader.read(name)
+
+    _carry(source, folder)
+    tensors = {name: (_cast(reader.dtype(name), dtype), shape) for name, shape in reader.wanted.items()}
+    write_sharded(folder, _STEM, tensors, get, shard_bytes)
+
+
+def _carry(source: Path, folder: Path) -> None:
+    """Copy everything but the model's weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    origin = source if source.is_dir() else source.parent
+    for name in CARRIED:
+        if (origin / name).is_file() and origin.resolve() != folder.resolve():
+            with atomic_path(folder / name) as temporary:
+                shutil.copyfile(origin / name, temporary)
+
+
+def _cast(stored: torch.dtype, wanted: torch.dtype | None) -> torch.dtype:
+    return wanted if wanted is not None and stored.is_floating_point else stored
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+PARTS = ("understanding", "generation", "text embeddings", "text head", "ViT", "connector", "latents", "positions")
+"""The parts of a Bagel in the order in which they are listed; the VAE is one more."""
+_PART_OF = {
+    "language_model.model.embed_tokens.": "text embeddings",
+    "language_model.lm_head.": "text head",
+    "language_model.": "understanding",
+    "vit_model.": "ViT",
+    "connector.": "connector",
+    "latent_pos_embed.": "positions",
+    "vit_pos_embed.": "positions",
+}
+
+
+def part_of(name: str) -> str:
+    """Which of `PARTS` a parameter of a Bagel belongs to, by its official name.
+
+    "latents" are the layers around them: vae2llm, llm2vae, time_embedder. "generation" are the `*_moe_gen` weights.
+    """
+    if "moe_gen" in name:
+        return "generation"
+    return next((part for prefix, part in _PART_OF.items() if name.startswith(prefix)), "latents")
+
+
+def count_parts(shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Numbers of parameters by part, in the order of `PARTS`."""
+    counts = dict.fromkeys(PARTS, 0)
+    for name, shape in shapes.items():
+        counts[part_of(name)] += math.prod(shape)
+    return counts

@@ -1,0 +1,370 @@
+"""Training examples as BAGEL's packed batches, and the two losses of a batch.
+
+An example is a row of texts and images (`Turn`), each shown or learned; the parts of a plain `Example` stand for
+[system prompt] [images] [prompt] [thought] [answer] [target], the system prompt only with a thought. An image enters
+
+    shown, nothing is drawn     as ViT patches                      understanding
+    shown, something is drawn   as clean latents, then ViT patches  editing
+    learned                     as noised latents; if anything follows, then also as a shown one
+
+A target may be noised several times after one text (`Example.noise_draws`), because noised images see the text but
+not each other. For guidance, what an image is drawn from is left out at random (`Dropout`), as in the released
+training code; text learned without any image to draw is never left out.
+
+Two things differ from the released code on purpose: an image is encoded at its own size, as when generating, not
+padded to the largest of its batch; and one that is learned and then shown is encoded once for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from uni_train.models.bagel.bagel import Bagel
+from uni_train.models.bagel.images import ImageTransform
+from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, VaeImage, VitImage, encode, pack
+from uni_train.models.bagel.positions import patchify
+from uni_train.models.base import Example, SupervisedLoss, Turn
+
+if TYPE_CHECKING:
+    from uni_train.models.bagel.unified import Tokenizer
+
+_PADDING = 500  # token places that cost about as much as one more forward pass
+_CACHED = 50_000  # texts and layouts
+_VAE_PIXELS = 2**22  # encoded at a time: four images of a megapixel
+_LONG = 512  # tokens; from here on GPUs take examples in one long row with a block mask
+
+NoiseLevels = Literal["uniform", "logit_normal"]
+Grid = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Dropout:
+    """Shares of the conditions that are left out, each by a draw of its own.
+
+    A plain example has one draw for all its texts; in one of `turns` every text has its own. A dropped image keeps
+    its rope position, a dropped text leaves nothing behind.
+    """
+
+    text: float = 0.0
+    vit: float = 0.0
+    vae: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One segment before its arrays are known: hashable, so that layouts can be cached."""
+
+    kind: Literal["text", "vit", "vae"]
+    text: str = ""
+    grid: Grid = (0, 0)
+    learn: bool = False
+    dropped: bool = False
+
+
+@dataclass(slots=True)
+class _Draft:
+    """An example, its random draws and its parts; pictures by their index into `images`, as in `shown`.
+
+    shown: the image of every part that is one, dropped ones included. vae_noise: of the images that are encoded.
+    """
+
+    example: Example
+    generator: np.random.Generator
+    parts: list[_Part]
+    images: list[np.ndarray]
+    shown: list[int]
+    vae_noise: dict[int, np.ndarray]
+
+
+Row = tuple[Encoded, np.ndarray]
+"""An encoded example and the flow noise of all its latent tokens, [tokens, C] (zeros where nothing is noised)."""
+
+
+class ExamplePacker:
+    """Examples to packed batches for one BAGEL with its VAE and tokenizer.
+
+    Args:
+        think_system: the system prompt of think mode.
+        noise_levels: how t is drawn before the shift: "logit_normal" (BAGEL) or "uniform".
+        vae_transform, vit_transform: the resizes of images for the VAE and for the ViT.
+
+    Attributes:
+        dropout: what is left out of the examples that draw an image (for guidance).
+    """
+
+    def __init__(
+        self,
+        bagel: Bagel,
+        vae: nn.Module,
+        tokenizer: Tokenizer,
+        think_system: str,
+        noise_levels: NoiseLevels,
+        vae_transform: ImageTransform,
+        vit_transform: ImageTransform | None,
+    ) -> None:
+        self.bagel = bagel
+        self.vae = vae
+        self.tokenizer = tokenizer
+        self.think_system = think_system
+        self.noise_levels = noise_levels
+        self.vae_transform, self.vit_transform = vae_transform, vit_transform
+        self.dropout = Dropout()
+        self._ids: dict[str, list[int]] = {}
+        self._layouts: dict[tuple[_Part, ...], Encoded] = {}
+
+    def pack(self, examples: Sequence[Example]) -> list[PackedBatch]:
+        """A few batches: rows of like length, or on a GPU one long row if the examples are long."""
+        drafts = [self._draft(example) for example in examples]
+        latents = self._latents(drafts)
+        rows = [self._row(draft, of) for draft, of in zip(drafts, latents, strict=True)]
+        tokens = sum(row.length for row, _ in rows)
+        if self._device.type == "cuda" and tokens >= _LONG * len(rows):
+            return [self._batch([rows])]
+        return [self._batch([[row] for row in bucket]) for bucket in _buckets(rows)]
+
+    def length(self, example: Example) -> int:
+        """Tokens of an example of which nothing is dropped, markers included; without making any array."""
+        turns = self._turns(example)
+        draws, tokens = any(turn.image is not None and turn.learn for turn in turns), 0
+        images = sum(turn.image is not None for turn in turns)
+        for position, turn in enumerate(turns):
+            if turn.image is None:
+                tokens += len(self._encode_text(turn.text or "")) + 2
+                continue
+            shown = not turn.learn or position + 1 < len(turns)
+            vae, vit = self._grids(turn.image, images)
+            tokens += example.noise_draws * (vae[0] * vae[1] + 2) if turn.learn else 0
+            tokens += vae[0] * vae[1] + 2 if shown and draws else 0
+            tokens += vit[0] * vit[1] + 2 if shown else 0
+        return tokens
+
+    # --- what is shown and what is learned ---------------------------------------------------------------------
+
+    def _turns(self, example: Example) -> list[Turn]:
+        """The example as turns, without empty texts."""
+        if example.turns:
+            turns = list(example.turns)
+        else:
+            turns = [] if example.thought is None else [Turn(self.think_system)]
+            turns += [Turn(image=image) for image in example.images]
+            turns.append(Turn(example.prompt))
+            if example.thought is not None:
+                turns.append(Turn(example.thought, learn=example.learn_thought))
+            if example.answer is not None:
+                turns.append(Turn(example.answer, learn=True))
+            if example.target is not None:
+                turns.append(Turn(image=example.target, learn=True))
+        return [turn for turn in turns if turn.image is not None or turn.text]
+
+    def _draft(self, example: Example) -> _Draft:
+        """All draws of an example but those of the noising, in an order that does not depend on other examples."""
+        turns = self._turns(example)
+        generator = np.random.default_rng(example.seed)
+        images = [turn.image for turn in turns if turn.image is not None]
+        draws = any(turn.image is not None and turn.learn for turn in turns)
+        grids = [self._grids(image, len(images)) for image in images]
+        noise = {i: self._vae_noise(vae, generator) for i, (vae, _) in enumerate(grids)} if draws else {}
+        bare = not example.turns and self._drops(self.dropout.text, draws, generator)
+        parts: list[_Part] = []
+        shown: list[int] = []
+        for position, turn in enumerate(turns):
+            if turn.image is None:
+                if not (self._drops(self.dropout.text, draws, generator) if example.turns else bare):
+                    parts.append(_Part("text", text=turn.text or "", learn=turn.learn))
+                continue
+            index = sum(one.image is not None for one in turns[:position])
+            vae, vit = grids[index]
+            new = [_Part("vae", grid=vae, learn=True)] * example.noise_draws if turn.learn else []
+            if not turn.learn or position + 1 < len(turns):
+                if draws:
+                    new.append(_Part("vae", grid=vae, dropped=self._drops(self.dropout.vae, draws, generator)))
+                new.append(_Part("vit", grid=vit, dropped=self._drops(self.dropout.vit, draws, generator)))
+            parts += new
+            shown += [index] * len(new)
+        return _Draft(example, generator, parts, images, shown, noise)
+
+    @staticmethod
+    def _drops(share: float, draws: bool, generator: np.random.Generator) -> bool:
+        """Draws a number only where it matters, but also for examples without an image to draw: half of a mixture
+        keeps its numbers when the other half is changed."""
+        return share > 0 and bool(generator.random() < share) and draws
+
+    def _row(self, draft: _Draft, latents: dict[int, np.ndarray]) -> Row:
+        """The example's layout, cached, with its patches, latents, noise levels and noise put in."""
+        config, generator = self.bagel.config, draft.generator
+        key = tuple(draft.parts)
+        found = self._layouts.get(key)
+        if found is None:
+            found = encode([self._segment(part) for part in draft.parts], config)
+            if len(self._layouts) < _CACHED:
+                self._layouts[key] = found
+        pictures = iter(draft.shown)
+        patches: list[np.ndarray | None] = []
+        of_images: list[np.ndarray] = []
+        noised: list[bool] = []
+        for part in draft.parts:
+            if part.kind == "text":
+                continue
+            index = next(pictures)
+            if part.dropped:
+                continue
+            if part.kind == "vit":
+                patches.append(self._patches(draft.images[index], part.grid))
+            else:
+                of_images.append(latents[index])
+                noised.append(part.learn)
+        found = replace(found, vit_patches=tuple(patches), latents=tuple(of_images))
+        noise = np.zeros((sum(len(latent) for latent in of_images), config.latent_dim), np.float32)
+        if any(noised):
+            found = found.with_noise_levels(self._levels(sum(noised), generator))
+            filled = np.repeat(noised, [len(latent) for latent in of_images])
+            noise[filled] = generator.standard_normal((int(filled.sum()), config.latent_dim), np.float32)
+        return found, noise
+
+    def _segment(self, part: _Part) -> Segment:
+        if part.kind == "text":
+            return Text(self._encode_text(part.text), loss=part.learn)
+        if part.kind == "vit":
+            return VitImage(part.grid, dropped=part.dropped)
+        return VaeImage(part.grid, noised=part.learn, dropped=part.dropped)
+
+    def _encode_text(self, text: str) -> list[int]:
+        ids = self._ids.get(text)
+        if ids is None:
+            ids = list(self.tokenizer.encode(text))
+            if len(self._ids) < _CACHED:
+                self._ids[text] = ids
+        return ids
+
+    def _batch(self, rows: Sequence[Sequence[Row]]) -> PackedBatch:
+        """One batch; each of `rows` is one row of it."""
+        batch = pack([[encoded for encoded, _ in row] for row in rows], self.bagel.config)
+        if batch.clean_BGC.shape[1]:
+            noise = np.zeros(batch.clean_BGC.shape, np.float32)
+            for i, row in enumerate(rows):
+                drawn = np.concatenate([noise for _, noise in row])
+                noise[i, : len(drawn)] = drawn
+            batch.noise_BGC = torch.from_numpy(noise)
+        return batch
+
+    def _levels(self, draws: int, generator: np.random.Generator) -> np.ndarray:
+        """Pre-sigmoid noise levels; the sigmoid of a logistic draw is uniform."""
+        if self.noise_levels == "logit_normal":
+            return generator.standard_normal(draws, np.float32)
+        return generator.logistic(size=draws).astype(np.float32)
+
+    # --- images ------------------------------------------------------------------------------------------------
+
+    def _grids(self, image: np.ndarray, images: int) -> tuple[Grid, Grid]:
+        """Latent tokens and ViT patches (rows, columns) of one of `images` images."""
+        height, width = image.shape[:2]
+        vae = self.vae_transform.target_size(height, width)
+        stride = self._token_pixels
+        vit = (0, 0)
+        if self.bagel.config.vit is not None and self.vit_transform is not None:
+            patch = self.bagel.config.vit.patch_size
+            seen = self.vit_transform.target_size(height, width, images)
+            vit = seen[0] // patch, seen[1] // patch
+        return (vae[0] // stride, vae[1] // stride), vit
+
+    @property
+    def _token_pixels(self) -> int:
+        """Pixels a side of one latent token."""
+        return int(self.vae.downsample) * self.bagel.config.latent_patch_size  # type: ignore[arg-type]
+
+    @property
+    def _device(self) -> torch.device:
+        return self.bagel.vae2llm.weight.device
+
+    def _vae_noise(self, grid: Grid, generator: np.random.Generator) -> np.ndarray:
+        config = self.bagel.config
+        height, width = (side * config.latent_patch_size for side in grid)
+        return generator.standard_normal((config.latent_channels, height, width), np.float32)
+
+    @torch.no_grad()
+    def _latents(self, drafts: Sequence[_Draft]) -> list[dict[int, np.ndarray]]:
+        """Clean latent tokens [h*w, C] of the images of each draft that are needed, by their index; sampled from the
+        VAE's posterior. Images of one size are encoded together."""
+        found: list[dict[int, np.ndarray]] = [{} for _ in drafts]
+        by_grid: dict[Grid, list[tuple[int, int]]] = {}
+        for d, draft in enumerate(drafts):
+            seen = [part for part in draft.parts if part.kind != "text"]
+            wanted = {i: p.grid for i, p in zip(draft.shown, seen, strict=True) if p.kind == "vae" and not p.dropped}
+            for i, grid in wanted.items():
+                by_grid.setdefault(grid, []).append((d, i))
+        kind = next(self.vae.parameters())
+        for grid, places in by_grid.items():
+            size = grid[0] * self._token_pixels, grid[1] * self._token_pixels
+            at_once = max(1, _VAE_PIXELS // (size[0] * size[1]))
+            for begin in range(0, len(places), at_once):
+                some = places[begin : begin + at_once]
+                images = pixels([resized(drafts[d].images[i], size) for d, i in some]).to(kind)
+                noise = torch.from_numpy(np.stack([drafts[d].vae_noise[i] for d, i in some])).to(kind)
+                latents = self.vae.encode(images, noise).float()  # type: ignore[operator]
+                tokens = patchify(latents, self.bagel.config.latent_patch_size).cpu().numpy()
+                for (d, i), of_image in zip(some, tokens, strict=True):
+                    found[d][i] = of_image
+        return found
+
+    def _patches(self, image: np.ndarray, grid: Grid) -> np.ndarray:
+        assert self.bagel.config.vit is not None
+        patch = self.bagel.config.vit.patch_size
+        return patchify(pixels([resized(image, (grid[0] * patch, grid[1] * patch))])[0], patch).numpy()
+
+
+def supervised_loss(bagel: Bagel, batch: Sequence[PackedBatch]) -> SupervisedLoss:
+    """Cross-entropy and velocity error (BAGEL's two objectives), summed over the packed batches."""
+    zero = torch.zeros((), device=bagel.vae2llm.weight.device)
+    ce, mse, text, latent = zero, zero, 0, 0
+    for part in batch:
+        out = bagel(part)
+        ce, text = ce + out.ce.sum(), text + len(out.ce)
+        mse, latent = mse + out.mse.sum(), latent + len(out.mse)
+    return SupervisedLoss(ce, zero + text, mse, zero + latent)
+
+
+def token_counts(batch: Sequence[PackedBatch]) -> tuple[int, int]:
+    """Supervised text tokens and noised latent tokens."""
+    return sum(len(part.ce_index) for part in batch), sum(len(part.mse_index) for part in batch)
+
+
+def pixels(images: Sequence[np.ndarray]) -> Tensor:
+    """uint8 [H, W, 3] each -> float32 [B, 3, H, W] in [-1, 1]."""
+    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() / 127.5 - 1
+
+
+def resized(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """uint8 [H, W, 3] to (height, width), bicubic and antialiased; the same array where it has that size."""
+    if image.shape[:2] == size:
+        return image
+    from PIL import Image
+
+    return np.asarray(Image.fromarray(image).resize((size[1], size[0]), Image.Resampling.BICUBIC))
+
+
+def _buckets(rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows of like length together: padding costs time, but so does every further forward pass.
+
+    Rows with the same number of latent tokens are sorted by length; a bucket is closed when one more row would leave
+    it with more than `_PADDING` empty places.
+    """
+    ordered = sorted(rows, key=lambda row: (row[0].gen.shape[1], row[0].und.shape[1]))
+    found: list[list[Row]] = []
+    latents = padding = 0
+    for row in ordered:
+        text = row[0].und.shape[1]
+        if found and row[0].gen.shape[1] == latents:
+            stretched = padding + len(found[-1]) * (text - found[-1][-1][0].und.shape[1])
+            if stretched <= _PADDING:
+                found[-1].append(row)
+                padding = stretched
+                continue
+        found.append([row])
+        latents, padding = row[0].gen.shape[1], 0
+    return found

@@ -1,0 +1,61 @@
+"""Editing rows as BAGEL and its descendants are trained on: Parquet with `image_list` and `instruction_list`.
+
+`image_list` holds the encoded pictures of a chain of edits, `instruction_list[i]` the phrasings of the step from image
+i to image i + 1 (a list of texts, or one text). Each time the row is used, one or two steps in a row are drawn from it:
+either one after the other, the picture between them learned as well, or the two instructions as one.
+
+With `output_text_list` the row is an interleaved chain of thought (ThinkMorph): the first image and instruction are
+shown, then texts and images take turns, all of them learned.
+"""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from uni_train.models.base import Example, Turn
+from uni_train.training.data.rows import BadRow, Row, image_of, text_of
+
+
+def parse(row: Row, random_: random.Random) -> Example:
+    """Images and instructions in turns. Raises BadRow."""
+    images, instructions = row.get("image_list"), row.get("instruction_list")
+    if not isinstance(images, list) or not isinstance(instructions, list) or not images or not instructions:
+        raise BadRow("image_list and instruction_list must be lists that are not empty")
+
+    def image(i: int) -> np.ndarray:
+        return image_of(images[i], row.folder, f"image {i + 1} of image_list")
+
+    def instruction(i: int) -> str:
+        key = f"instruction {i + 1} of instruction_list"
+        options = instructions[i] if isinstance(instructions[i], list) else [instructions[i]]
+        if not options:
+            raise BadRow(f"{key} has no text")
+        return text_of(random_.choice(options), key)
+
+    texts = row.values.get("output_text_list")
+    if texts is not None:
+        turns = [Turn(image=image(0)), Turn(instruction(0))]
+        for i, text in enumerate(texts, start=1):
+            turns.append(Turn(text_of(text, f"text {i} of output_text_list"), learn=True))
+            if i < len(images):
+                turns.append(Turn(image=image(i), learn=True))
+        if len(turns) == 2:
+            raise BadRow("output_text_list is empty")
+        return Example(turns=tuple(turns))
+
+    if len(images) < 2:
+        raise BadRow("image_list has one image: there is no edit")
+    if len(instructions) < len(images) - 1:
+        raise BadRow(f"has {len(images)} images, but instructions for {len(instructions)} steps")
+    start = random_.randrange(len(images) - 1)
+    end = random_.randrange(start + 1, min(start + 3, len(images)))
+    turns = [Turn(image=image(start))]
+    if end - start > 1 and random_.random() < 0.5:
+        turns.append(Turn(". ".join(instruction(i).rstrip(". ") for i in range(start, end)) + "."))
+        turns.append(Turn(image=image(end), learn=True))
+    else:
+        for i in range(start, end):
+            turns += [Turn(instruction(i)), Turn(image=image(i + 1), learn=True)]
+    return Example(turns=tuple(turns))

@@ -1,0 +1,34 @@
+"""Rows of our own, as `uni_train data make` writes them (items.jsonl): a prompt, and what is learned from it.
+
+Keys: `prompt`; `thought`, `answer`, `image` (the picture to be drawn) as far as they are learned; `images` for what is
+shown. Images are paths from the file's folder, or encoded bytes in Parquet. A thought without an image is think text;
+a thought with one teaches to think, then to draw.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from uni_train.models.base import Example
+from uni_train.training.data.rows import BadRow, Row, image_of
+
+
+def parser(learn: Sequence[str]) -> Callable[[Row, random.Random], Example]:
+    """How to read a row of which `learn` ("thought", "answer", "image") is learned."""
+
+    def parse(row: Row, random_: random.Random) -> Example:
+        """One exchange. Raises BadRow."""
+        del random_
+        shown = row.values.get("images") or []
+        if not isinstance(shown, list):
+            raise BadRow("images is no list")
+        return Example(
+            row.text("prompt"),
+            images=tuple(image_of(image, row.folder, f"image {i} of images") for i, image in enumerate(shown, start=1)),
+            thought=row.text("thought") if "thought" in learn else None,
+            answer=row.text("answer") if "answer" in learn else None,
+            target=image_of(row.get("image"), row.folder, "image") if "image" in learn else None,
+        )
+
+    return parse

@@ -1,0 +1,315 @@
+"""Rows of JSONL and Parquet files by number, and what happens to bad ones.
+
+Nothing is read ahead of time but line starts and Parquet footers; a Parquet file is read one row group at a time and
+the last groups are kept, so small groups (100 rows) suit random access best.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import warnings
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from uni_train.errors import UserError
+from uni_train.models.bagel.images import check_image, read_image, rgb
+from uni_train.models.base import Example
+
+_KEPT_BYTES = 2**30  # of Parquet row groups, uncompressed
+
+
+class BadRow(Exception):
+    """This row cannot be trained on; the message says why, without file and number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: its values, and the folder that its image paths start from."""
+
+    values: Mapping[str, Any]
+    folder: Path
+
+    def get(self, key: str) -> Any:
+        """The value of `key`. Raises BadRow if there is none."""
+        value = self.values.get(key)
+        if value is None:
+            raise BadRow(f"has no {key}")
+        return value
+
+    def text(self, key: str) -> str:
+        """A text that is not empty. Raises BadRow otherwise."""
+        return text_of(self.get(key), key)
+
+
+def text_of(value: Any, key: str) -> str:
+    """`value` as a text that is not empty. Raises BadRow otherwise."""
+    if not isinstance(value, str):
+        raise BadRow(f"{key} is no text")
+    if not value.strip():
+        raise BadRow(f"{key} is empty")
+    return value
+
+
+def image_of(value: Any, folder: Path, key: str) -> np.ndarray:
+    """uint8 [H, W, 3] from encoded bytes, a {"bytes": ...} of the datasets library, or a path below `folder`.
+
+    Raises:
+        BadRow: no picture, a damaged one, or one that is too large.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    if isinstance(value, Mapping):
+        value = value["bytes"] if value.get("bytes") is not None else value.get("path")
+    try:
+        if isinstance(value, str):
+            return read_image(folder / value)
+        if not isinstance(value, bytes):
+            raise BadRow(f"{key} is neither the bytes of a picture nor a path")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(value)) as opened:
+                check_image(np.broadcast_to(np.uint8(0), (opened.height, opened.width, 3)), key)
+                return rgb(opened)
+    except UserError as error:
+        raise BadRow(str(error)) from None
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise BadRow(f"{key} cannot be read as a picture ({error})") from None
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+class RowFile(Protocol):
+    """Rows by number."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Row:
+        """Raises BadRow where there is no row that can be read."""
+        ...
+
+    def where(self, index: int) -> str:
+        """File and number of a row: "train.jsonl, line 7"."""
+        ...
+
+
+def open_rows(path: str | Sequence[str], folder: Path | None = None) -> RowFile:
+    """The rows of a .jsonl file, of a .parquet file, of all Parquet files in a folder, or of a list of such.
+
+    Args:
+        folder: where image paths start from; None: beside each file.
+
+    Raises:
+        UserError: a file is missing, empty, damaged or of another kind.
+    """
+    files: list[Path] = []
+    for one in [path] if isinstance(path, str) else path:
+        place = Path(one)
+        if place.is_dir():
+            inside = sorted(place.rglob("*.parquet"))
+            if not inside:
+                raise UserError(
+                    f"{place} holds no Parquet files", "Give the folder that they lie in, or a .jsonl file."
+                )
+            files += inside
+        elif place.is_file():
+            files.append(place)
+        else:
+            raise UserError(f"{place}: no such file", "Check the path of the training data.")
+    opened: list[RowFile] = []
+    for file in files:
+        if file.suffix == ".jsonl":
+            opened.append(JsonLines(file, folder or file.parent))
+        elif file.suffix == ".parquet":
+            opened.append(ParquetFile(file, folder or file.parent))
+        else:
+            raise UserError(f"{file}: training data must be .jsonl or .parquet", "Convert it, or give another file.")
+    rows = Joined(opened)
+    if not len(rows):
+        raise UserError(f"{', '.join(map(str, files))}: there are no rows", "Give a file with training data.")
+    return rows
+
+
+class Joined:
+    """Several files as one."""
+
+    def __init__(self, parts: Sequence[RowFile]) -> None:
+        self.parts = parts
+        self._ends = list(accumulate(len(part) for part in parts))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, index: int) -> Row:
+        part, at = self._place(index)
+        return part[at]
+
+    def where(self, index: int) -> str:
+        part, at = self._place(index)
+        return part.where(at)
+
+    def _place(self, index: int) -> tuple[RowFile, int]:
+        part = bisect_right(self._ends, index)
+        return self.parts[part], index - (self._ends[part - 1] if part else 0)
+
+
+class JsonLines:
+    """One JSON object a line; empty lines do not count."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.path, self.folder = path, folder
+        self._starts, self._numbers = array("q"), array("q")
+        position = 0
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    self._starts.append(position)
+                    self._numbers.append(number)
+                position += len(line)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getitem__(self, index: int) -> Row:
+        with open(self.path, "rb") as file:
+            file.seek(self._starts[index])
+            line = file.readline()
+        try:
+            values = json.loads(line)
+        except ValueError:  # a UnicodeDecodeError is one, too
+            values = None
+        if not isinstance(values, dict):
+            raise BadRow("is not a JSON object")
+        return Row(values, self.folder)
+
+    def where(self, index: int) -> str:
+        return f"{self.path}, line {self._numbers[index]}"
+
+
+class ParquetFile:
+    """The rows of one Parquet file, a row group at a time."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self.path, self.folder = path, folder
+        try:
+            metadata = pq.read_metadata(path)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise UserError(f"{path} is no Parquet file that can be read ({error})", "Copy it again.") from error
+        self._ends = list(accumulate(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, index: int) -> Row:
+        group = bisect_right(self._ends, index)
+        at = index - (self._ends[group - 1] if group else 0)
+        table = _groups.get(self.path, group)
+        return Row(table.slice(at, 1).to_pylist()[0], self.folder)
+
+    def where(self, index: int) -> str:
+        return f"{self.path}, row {index + 1}"
+
+
+class _Groups:
+    """The row groups that were read last, of all files together."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[Path, int], Any] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, path: Path, group: int) -> Any:
+        """A pyarrow table. Raises UserError for a damaged file."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        key = (path, group)
+        table = self._kept.get(key)
+        if table is not None:
+            self._kept.move_to_end(key)
+            return table
+        try:
+            with pq.ParquetFile(path) as file:
+                table = file.read_row_group(group)
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(f"{path}: row group {group + 1} is damaged ({error})", "Copy the file again.") from error
+        self._kept[key] = table
+        self._bytes += table.nbytes
+        while self._bytes > _KEPT_BYTES and len(self._kept) > 1:
+            _, old = self._kept.popitem(last=False)
+            self._bytes -= old.nbytes
+        return table
+
+
+_groups = _Groups()
+
+
+# --- examples ---------------------------------------------------------------------------------------------------------
+
+Parse = Callable[[Row, random.Random], Example]
+"""A row as an example; which caption or step of it is taken comes from the generator. Raises BadRow."""
+
+
+class Rows:
+    """Examples made from rows: a source of `uni_train.training.steps`.
+
+    Args:
+        bad: "error" ends the training at the first bad row; "skip" takes the next good one in its place.
+        tokens: counts an example's tokens; one with more than `most_tokens` is a bad row.
+
+    Attributes:
+        skipped: the bad rows met so far, where they are -> what is wrong.
+    """
+
+    def __init__(
+        self,
+        rows: RowFile,
+        parse: Parse,
+        bad: Literal["error", "skip"],
+        tokens: Callable[[Example], int],
+        most_tokens: int,
+    ) -> None:
+        self.rows, self.parse, self.bad, self.tokens, self.most_tokens = rows, parse, bad, tokens, most_tokens
+        self.skipped: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def draw(self, index: int, random_: random.Random) -> Example:
+        """The example of one row.
+
+        Raises:
+            UserError: the row is bad (`bad="error"`), or all rows are.
+        """
+        for step in range(len(self)):
+            at = (index + step) % len(self)
+            try:
+                return self._example(at, random_)
+            except BadRow as error:
+                where = self.rows.where(at)
+                if self.bad == "error":
+                    raise UserError(
+                        f"{where}: {error}", "Correct the row, or leave out all bad ones with data.bad_rows=skip."
+                    ) from None
+                self.skipped[where] = str(error)
+        where, reason = next(iter(self.skipped.items()))
+        raise UserError(f"all {len(self)} rows are bad; {where}: {reason}", "Check the form and the path of the data.")
+
+    def _example(self, index: int, random_: random.Random) -> Example:
+        example = self.parse(self.rows[index], random_)
+        tokens = self.tokens(example)
+        if tokens > self.most_tokens:
+            raise BadRow(f"has {tokens} tokens, more than the {self.most_tokens} that an example may have")
+        return example

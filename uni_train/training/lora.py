@@ -1,0 +1,149 @@
+"""Low-rank adapters (LoRA, Hu et al. 2021) on BAGEL's decoder, by peft: W x + alpha / rank * B A x, A and B trained.
+
+Adapters are put into the model, trained, and merged into the weights; then the model is as it was, with other numbers.
+In between, `save_adapters` writes what peft reads.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from uni_train.errors import UsageError, UserError
+from uni_train.files import atomic_path, atomic_write_json
+
+ADAPTER = "default"
+_WEIGHTS, _CONFIG = "adapter_model.safetensors", "adapter_config.json"
+_LINEAR = r"(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)"
+_GENERATION = r"(self_attn\.[qkvo]_proj_moe_gen|mlp_moe_gen\.(gate|up|down)_proj)"
+TARGETS = {
+    "generation": rf"(.*\.)?language_model\.model\.layers\.\d+\.{_GENERATION}",
+    "understanding": rf"(.*\.)?language_model\.model\.layers\.\d+\.{_LINEAR}",
+    "both": rf"(.*\.)?language_model\.model\.layers\.\d+\.({_LINEAR}|{_GENERATION})",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoraSettings:
+    """`targets`: whose linear layers get adapters, generation | understanding | both | re:PATTERN of module names."""
+
+    rank: int = 16
+    alpha: float = 32.0
+    dropout: float = 0.0
+    targets: Literal["generation", "understanding", "both"] | str = "both"
+
+    @property
+    def pattern(self) -> str:
+        """A regular expression that the whole name of a module matches."""
+        return self.targets.removeprefix("re:") if self.targets.startswith("re:") else TARGETS[self.targets]
+
+
+@contextmanager
+def adapted(model: nn.Module, settings: LoraSettings, seed: int) -> Iterator[None]:
+    """Within this block `model` has adapters; behind it they are merged into its weights and gone.
+
+    A is random from `seed`, B zero, so that at first the model computes what it did.
+
+    Raises:
+        UsageError: no module matches the targets.
+        UserError: peft is not installed.
+    """
+    try:
+        from peft import inject_adapter_in_model
+    except ImportError as error:
+        raise UserError("trained=lora needs peft", "Install it with: pip install 'uni_train[hf]'.") from error
+    if not any(_targets(model, settings)):
+        raise UsageError(
+            f"lora.targets={settings.targets}: no linear layer has such a name",
+            "Use generation, understanding, both, or re:PATTERN that matches a whole name such as "
+            "bagel.language_model.model.layers.0.self_attn.q_proj.",
+        )
+    trainable = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        inject_adapter_in_model(_peft_config(settings), model, ADAPTER)
+    yield
+    _merge(model)
+    for parameter, before in trainable.items():
+        parameter.requires_grad_(before)
+
+
+def count_adapters(model: nn.Module, settings: LoraSettings) -> int:
+    """How many parameters the adapters of `model` (it may be on the meta device) would have."""
+    return sum(settings.rank * (layer.in_features + layer.out_features) for layer in _targets(model, settings))
+
+
+def _targets(model: nn.Module, settings: LoraSettings) -> Iterator[nn.Linear]:
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and re.fullmatch(settings.pattern, name):
+            yield module
+
+
+def _merge(model: nn.Module) -> None:
+    """Add the adapters to the weights below them and take them out."""
+    for parent, name, layer in list(_adapted(model)):
+        layer.merge(safe_merge=True)
+        setattr(parent, name, layer.get_base_layer())
+    for module in model.modules():
+        if hasattr(module, "peft_config"):
+            del module.peft_config
+
+
+def save_adapters(model: nn.Module, settings: LoraSettings, folder: Path, root: str = "bagel") -> None:
+    """Write the adapters below the submodule `root` as peft does, so that `PeftModel.from_pretrained` reads them.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    tensors: dict[str, Tensor] = {}
+    for name, value in model.state_dict().items():
+        if "lora_" in name and name.startswith(f"{root}."):
+            key = name.removeprefix(f"{root}.").replace(f".{ADAPTER}.", ".")
+            tensors[f"base_model.model.{key}"] = value.detach().cpu().contiguous()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic_path(folder / _WEIGHTS) as temporary:
+            save_file(tensors, temporary, metadata={"format": "pt"})
+            temporary.chmod(0o644)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"cannot write {folder / _WEIGHTS} ({error})", "Make room there, then run again.") from error
+    config = _peft_config(settings).to_dict()
+    atomic_write_json(folder / _CONFIG, json.loads(json.dumps(config, default=_plain)))
+
+
+def _peft_config(settings: LoraSettings) -> Any:
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,  # type: ignore[arg-type]  # a float works and is meant to
+        lora_dropout=settings.dropout,
+        target_modules=settings.pattern,
+        bias="none",
+    )
+
+
+def _adapted(model: nn.Module) -> Iterator[tuple[nn.Module, str, Any]]:
+    """Every layer with an adapter: its parent, its name there, itself."""
+    from peft.tuners.lora import LoraLayer
+
+    for parent in model.modules():
+        for name, child in parent.named_children():
+            if isinstance(child, LoraLayer):
+                yield parent, name, child
+
+
+def _plain(value: Any) -> Any:
+    """Sets and enumerations as JSON has them."""
+    return sorted(value) if isinstance(value, set) else getattr(value, "value", str(value))
