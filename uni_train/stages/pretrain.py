@@ -33,7 +33,11 @@ def mixture(work: Work[PretrainConfig], stage: StageRun, finish: bool) -> None:
             config, updates=last.updates, mixture=last.mixture, optimizer=replace(config.optimizer, lr=last.lr)
         )
     model = work.model(work.weights)
-    model.prepare_training(timestep_shift=config.timestep_shift, text_dropout=config.text_dropout)
+    model.prepare_training(
+        timestep_shift=config.timestep_shift,
+        text_dropout=config.text_dropout,
+        recompute=config.activation_checkpointing,
+    )
     rows = {name: count for name, count in asdict(config.mixture).items() if name != "noise_draws"}
     total = sum(rows.values())
     sources = corpus.sources(config.mixture.noise_draws)
