@@ -1,8 +1,10 @@
-"""`data make`: a folder of fresh items - the published schema, our items with all facts, and for nano the pictures.
+"""`data make`: a folder of fresh items - the published schema, our items with all facts, and the pictures.
 
-    OUT/math_1.jsonl or mapping1.jsonl   rows as published, named as published
-    OUT/items.jsonl                      every fact, thought and id; "image" and "image_seed" for nano
-    OUT/images/<id>.png                  the target pictures (nano world)
+    OUT/math_1.jsonl or mapping1.jsonl   rows as published, named as published (maths and mapping)
+    OUT/items.jsonl                      every fact, thought and id; "image" and "image_seed" where there are pictures,
+                                         "input_image" for mazes
+    OUT/images/<id>.png                  the target pictures (nano world, mazes); <id> is what follows the split in it
+    OUT/inputs/<id>.png                  the input pictures (mazes)
 
 The folder is filled under a temporary name and renamed when complete, so it is never there by half.
 """
@@ -12,21 +14,34 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from data_gen.errors import DataError
 from data_gen.jsonl import published_rows, write_rows
 from data_gen.objects import get_world
 from data_gen.seeds import derive_seed
-from data_gen.task import get_task
+from data_gen.task import Item, Task, get_task, has_picture
 
-_OURS = {"items.jsonl", "images", *(f"math_{n}.jsonl" for n in (1, 2, 3)), *(f"mapping{n}.jsonl" for n in (1, 2, 3))}
+_OURS = {
+    "items.jsonl",
+    "images",
+    "inputs",
+    *(f"math_{n}.jsonl" for n in (1, 2, 3)),
+    *(f"mapping{n}.jsonl" for n in (1, 2, 3)),
+}
+_PLACES = {"image": "images", "input_image": "inputs"}
 
 
 @dataclass(frozen=True, slots=True)
 class ExportSummary:
-    """What was written. items counts questions (two for each pair); images is 0 for a world without sprites."""
+    """What was written.
+
+    questions: the file in the published schema, or items.jsonl where none is published (mazes). items counts questions
+    (two for each pair); images is 0 for a world without sprites.
+    """
 
     path: Path
     questions: Path
@@ -36,8 +51,20 @@ class ExportSummary:
     bytes: int
 
 
-def make(task: str, level: int, n: int, split: str, seed: int, world: str, out: Path, force: bool) -> ExportSummary:
-    """Writes `n` distinct draws (2n questions for pairs) of `task` to the folder `out`.
+def make(
+    task: str | Task,
+    level: int | Sequence[int],
+    n: int,
+    split: str,
+    seed: int,
+    world: str,
+    out: Path,
+    force: bool,
+) -> ExportSummary:
+    """Writes `n` distinct draws (2n questions for pairs) of each level to the folder `out`.
+
+    task: a name, looked up in `world`, or a task that has been set up otherwise (a maze style), for which `world` is
+    not asked. Several levels are for mazes: a published file has one.
 
     DataError if `out` exists and is not empty, unless `force`; and even then if it holds anything that `make` did not
     write, since force replaces the folder.
@@ -46,9 +73,12 @@ def make(task: str, level: int, n: int, split: str, seed: int, world: str, out: 
     if n < 1:
         raise DataError(f"n is {n}: ask for at least one item")
     _check_target(out, force)
-    drawer = get_task(task, get_world(world))
-    items = drawer.generate(n, level, split, seed)
-    name = f"math_{level}.jsonl" if task == "maths" else f"mapping{level}.jsonl"
+    drawer = get_task(task, get_world(world)) if isinstance(task, str) else task
+    levels = [level] if isinstance(level, int) else list(level)
+    items = [item for one in levels for item in drawer.generate(n, one, split, seed)]
+    name = {"maths": f"math_{levels[0]}.jsonl", "mapping": f"mapping{levels[0]}.jsonl"}.get(drawer.name)
+    if name and len(levels) > 1:
+        raise DataError(f"a published {drawer.name} file holds one level: make a folder for each")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
@@ -56,18 +86,13 @@ def make(task: str, level: int, n: int, split: str, seed: int, world: str, out: 
         raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
     try:
         os.chmod(folder, 0o755)
-        write_rows(folder / name, published_rows(items))
+        if name:
+            write_rows(folder / name, published_rows(items))
         rows = [item.to_dict() for item in items]
         images = 0
-        if world == "nano":
-            from PIL import Image
-
-            (folder / "images").mkdir()
-            for item, row in zip(items, rows, strict=True):
-                row["image_seed"] = derive_seed("image", seed, item.id)
-                row["image"] = f"images/{'-'.join(item.id.split('/')[2:])}.png"
-                Image.fromarray(drawer.render(item, row["image_seed"])).save(folder / row["image"])
-                images += 1
+        for item, row in zip(items, rows, strict=True):
+            if has_picture(item):
+                images += _draw(folder, drawer, item, row, seed)
         write_rows(folder / "items.jsonl", rows)
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         _replace(folder, out)
@@ -76,7 +101,28 @@ def make(task: str, level: int, n: int, split: str, seed: int, world: str, out: 
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     pairs = sum(item.pair is not None for item in items) // 2
-    return ExportSummary(out, out / name, len(items), pairs, images, size)
+    return ExportSummary(out, out / (name or "items.jsonl"), len(items), pairs, images, size)
+
+
+def picture_name(item_id: str) -> str:
+    """The name, without suffix, of the pictures of an item: what follows the split in its id, "0f3a" or "0f3a-A"."""
+    return "-".join(item_id.split("/")[2:])
+
+
+def _draw(folder: Path, drawer: Task, item: Item, row: dict[str, Any], seed: int) -> int:
+    """Writes the pictures of an item and names them in its row; how many they are."""
+    from PIL import Image
+
+    row["image_seed"] = derive_seed("image", seed, item.id)
+    pictures = {"image": drawer.render(item, row["image_seed"])}
+    given = drawer.input_image(item)
+    if given is not None:
+        pictures["input_image"] = given
+    for key, pixels in pictures.items():
+        row[key] = f"{_PLACES[key]}/{picture_name(item.id)}.png"
+        (folder / row[key]).parent.mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(folder / row[key])
+    return len(pictures)
 
 
 def _check_target(out: Path, force: bool) -> None:

@@ -1,4 +1,4 @@
-"""`data show`: items as one picture, each with its prompt, its thought and its answer, and for nano its target."""
+"""`data show`: items as one picture, each with its prompt, its thought and its answer, its input and its target."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from data_gen.errors import DataError
 from data_gen.seeds import derive_seed
-from data_gen.task import Item, render_sprites
+from data_gen.task import Item, has_picture, task_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
-PICTURE = 144  # pixels on the sheet for a target picture
+PICTURE = 144  # pixels on the sheet for a picture
 TEXT = 420
 GAP = 14
 LINE = 17
@@ -25,7 +25,10 @@ _INK, _SOFT, _PAPER, _FRAME = (30, 30, 30), (105, 105, 105), (255, 255, 255), (2
 
 
 def contact_sheet(items: Sequence[Item], columns: int = 2) -> np.ndarray:
-    """`items` in reading order on one sheet, uint8 [H, W, 3]. Items of a world without sprites show their text only."""
+    """`items` in reading order on one sheet, uint8 [H, W, 3]: input picture, target picture, text, as far as there are.
+
+    Items of a world without sprites show their text only.
+    """
     if not items:
         raise DataError("there are no items to show: ask for at least one")
     import numpy as np
@@ -33,8 +36,9 @@ def contact_sheet(items: Sequence[Item], columns: int = 2) -> np.ndarray:
 
     font = ImageFont.load_default(size=FONT_SIZE)
     columns = max(1, min(columns, len(items)))
-    pictured = any(item.facts.get("world") == "nano" for item in items)
-    side = PICTURE + GAP if pictured else 0
+    drawn = [_pictures(item) for item in items]
+    pictured = max(len(one) for one in drawn)
+    side = pictured * (PICTURE + GAP)
     width = side + TEXT + 2 * GAP
     texts = [_lines(item) for item in items]
     rows = [texts[start : start + columns] for start in range(0, len(items), columns)]
@@ -43,18 +47,28 @@ def contact_sheet(items: Sequence[Item], columns: int = 2) -> np.ndarray:
     draw = ImageDraw.Draw(sheet)
     top = 0
     for r, height in enumerate(heights):
-        for c, item in enumerate(items[r * columns : (r + 1) * columns]):
+        for c, pixels_of_one in enumerate(drawn[r * columns : (r + 1) * columns]):
             left = c * width
             draw.rectangle((left, top, left + width - 1, top + height - 1), outline=_FRAME)
-            if item.facts.get("world") == "nano":
-                target = Image.fromarray(render_sprites(item, derive_seed("show", item.id)))
-                resized = target.resize((PICTURE, PICTURE), Image.Resampling.NEAREST)
-                sheet.paste(resized, (left + GAP, top + GAP))
+            for i, pixels in enumerate(pixels_of_one):
+                enlarges = max(pixels.shape[:2]) < PICTURE
+                how = Image.Resampling.NEAREST if enlarges else Image.Resampling.LANCZOS
+                resized = Image.fromarray(pixels).resize((PICTURE, PICTURE), how)
+                sheet.paste(resized, (left + GAP + i * (PICTURE + GAP), top + GAP))
             for i, (text, soft) in enumerate(rows[r][c]):
                 at = (left + GAP + side, top + GAP + i * LINE)
                 _write(draw, at, text, _SOFT if soft else _INK, font)
         top += height
     return np.asarray(sheet).copy()
+
+
+def _pictures(item: Item) -> list[np.ndarray]:
+    """The input picture and the target picture, as far as the item has them; uint8 [H, W, 3]."""
+    if not has_picture(item):
+        return []
+    task = task_of(item)
+    given = task.input_image(item)
+    return [*([] if given is None else [given]), task.render(item, derive_seed("show", item.id))]
 
 
 def _lines(item: Item) -> list[tuple[str, bool]]:

@@ -11,10 +11,14 @@ import errno
 import hashlib
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+_PARTIAL = re.compile(r"\..+\.[0-9a-f]{8}\.partial(\..+)?")
+"""What `atomic_path` names a file that is not finished."""
 
 
 @contextlib.contextmanager
@@ -35,6 +39,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def remove_partials(folder: Path) -> None:
+    """Remove what writers that were killed have left below `folder`. Nobody may be writing there."""
+    for file in folder.rglob(".*.partial*"):
+        if _PARTIAL.fullmatch(file.name):
+            with contextlib.suppress(OSError):
+                file.unlink()
 
 
 def atomic_write_bytes(path: Path, data: bytes) -> None:

@@ -16,6 +16,7 @@ import json
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from uni_train.config.build import to_plain
 from uni_train.config.schema import Config
 from uni_train.errors import UserError
-from uni_train.files import atomic_write_json, atomic_write_text, sha256_of
+from uni_train.files import atomic_write_json, atomic_write_text, remove_partials, sha256_of
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 # Where a run is written, its name and who watches it change no number, so they may differ between starts.
 FREE_KEYS = ("name", "out", "logger")
 
+_CLOCK = ".clock.json"  # in a stage's folder until it has a manifest
 _VERSIONS_OF = ("uni-train", "torch", "lightning", "numpy", "safetensors", "pyarrow", "hydra-core", "wandb")
 
 
@@ -47,7 +49,8 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A finished stage. `key` is the hash of what went into it (`stage_key`), `result` its numbers."""
+    """A finished stage. `key` is the hash of what went into it (`stage_key`), `seconds` its time over all starts,
+    `result` its numbers."""
 
     stage: str
     key: str
@@ -91,7 +94,10 @@ class RunFolder:
     # --- opening ------------------------------------------------------------------------------------------------
 
     def open(self) -> RunFolder:
-        """Create the folder and lock it. Raises UserError if it cannot be written or another process has it."""
+        """Create the folder, lock it and remove files that a killed process has left half written.
+
+        Raises UserError if it cannot be written or another process has it.
+        """
         from filelock import FileLock, Timeout
 
         try:
@@ -108,6 +114,7 @@ class RunFolder:
             ) from error
         self._lock = lock
         try:
+            remove_partials(self.path)
             atomic_write_json(self.path / ".owner.json", {"pid": os.getpid(), "since": _now()})
         except BaseException:
             self.close()
@@ -201,6 +208,21 @@ class RunFolder:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
+    def start_clock(self, index: int, name: str) -> float:
+        """Note that a stage starts now; returns the seconds of its earlier starts.
+
+        An earlier start that was killed counts until the last file that it wrote: what it did after that is lost, too.
+        """
+        folder = self.stage_dir(index, name)
+        file = folder / _CLOCK
+        earlier = 0.0
+        if file.exists():
+            clock = _read_json(file, "Delete it: only the time of this stage is lost.")
+            last = max(entry.stat().st_mtime for entry in folder.rglob("*") if entry.is_file())
+            earlier = float(clock.get("seconds", 0.0)) + max(last - float(clock.get("began", last)), 0.0)
+        atomic_write_json(file, {"seconds": earlier, "began": time.time()})
+        return earlier
+
     def _stage_path(self, index: int, name: str) -> Path:
         return self.path / "stages" / f"{index:02d}-{name}"
 
@@ -245,6 +267,7 @@ class RunFolder:
             listed.append(Output(relative, sha256_of(path), path.stat().st_size))
         manifest = Manifest(name, key, seconds, tuple(listed), dict(result or {}))
         atomic_write_json(folder / "manifest.json", {"status": "done", **asdict(manifest)})
+        (folder / _CLOCK).unlink(missing_ok=True)
         return manifest
 
 

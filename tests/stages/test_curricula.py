@@ -50,33 +50,33 @@ def mixture(curriculum, step: int) -> dict[str, float]:
 
 
 def test_a_sequential_round_is_its_own_set_and_its_replay() -> None:
-    schedule = finetune._schedule(stars(), (2,))
+    schedule = finetune.curriculum(stars(), (2,))
     assert isinstance(schedule, Constant)
     assert mixture(schedule, 0) == {"mapping3": 0.45, "mapping2": 0.3, "mapping1": 0.15, "pretrain": 0.1}
 
 
 def test_mixed_takes_all_levels_evenly_from_the_start() -> None:
     config = stars("stars_mixed")
-    schedule = finetune._schedule(config, (0, 1, 2))
+    schedule = finetune.curriculum(config, (0, 1, 2))
     assert mixture(schedule, 0) == {"mapping1": 0.3, "mapping2": 0.3, "mapping3": 0.3, "pretrain": 0.1}
     bare = replace(config, rounds=tuple(replace(one, replay={}) for one in config.rounds))
     # Not even a share of 0: there would be no source to draw it from.
-    assert finetune._schedule(bare, (0, 1, 2)).mixture(0).keys() == set(SETS)
+    assert finetune.curriculum(bare, (0, 1, 2)).mixture(0).keys() == set(SETS)
 
 
 def test_a_ramp_moves_from_the_first_rounds_mixture_to_the_last_ones() -> None:
     config = stars("stars_curriculum", "schedule.kind=ramp")
-    schedule = finetune._schedule(config, (0, 1, 2))
+    schedule = finetune.curriculum(config, (0, 1, 2))
     assert isinstance(schedule, Ramp)
     updates = sum(one.updates for one in config.rounds)
     assert mixture(schedule, 0) == {"mapping1": 0.9, "pretrain": 0.1}
-    assert mixture(schedule, updates - 1) == finetune._schedule(stars(), (2,)).mixture(0)
+    assert mixture(schedule, updates - 1) == finetune.curriculum(stars(), (2,)).mixture(0)
     assert schedule.mixture(updates // 2)["mapping2"] > 0.5
 
 
 def test_a_threshold_waits_for_each_rounds_own_accuracy() -> None:
     config = stars("stars_curriculum", "schedule.kind=threshold", "schedule.threshold=0.7", "schedule.check_every=5")
-    schedule = finetune._schedule(config, (0, 1, 2))
+    schedule = finetune.curriculum(config, (0, 1, 2))
     assert isinstance(schedule, Threshold) and schedule.check_every == 5
     assert [(level.metric, level.threshold, level.max_updates) for level in schedule.levels] == [
         (one.set_name, 0.7, one.updates) for one in config.rounds

@@ -11,41 +11,82 @@ import click
 from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
-    from data_gen.task import Item
+    from data_gen.judging import Judged
+    from data_gen.task import Item, Task
+
+FIRST_LEVEL = {"maze": 4}  # what is drawn where no level is given; 1 for the others
+
+
+class Levels(click.ParamType):
+    """ "3", or a range "2-7"."""
+
+    name = "N or N-M"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        first, dash, last = str(value).partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            self.fail(f"{value} is neither a number nor a range such as 2-7", param, ctx)
+        levels = tuple(range(int(first), int(last if dash else first) + 1))
+        return levels or self.fail(f"{value} is a range from high to low", param, ctx)
 
 
 def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What says which items are drawn: task, level, split, world and seed."""
+    """What says which items are drawn: task, level, split, world, looks and seed."""
     for option in (
         click.option("--seed", type=int, default=0, show_default=True, help="Decides every draw."),
-        click.option(
-            "--world", default="nano", show_default=True, help="nano (can be drawn) or everyday (plain words)."
-        ),
+        click.option("--pixels", type=click.IntRange(16, 8192), help="Mazes: side of the pictures.  [default: 512]"),
+        click.option("--style", help="Mazes: how they look.  [default: varied]"),
+        click.option("--world", help="nano (can be drawn) or everyday (plain words).  [default: nano]"),
         click.option(
             "--split", default="train", show_default=True, help="train, validation or test: never overlapping."
         ),
         click.option(
-            "--level", type=click.IntRange(1, 3), default=1, show_default=True, help="1 to 3: how many steps."
+            "--level", "--size", "levels", type=Levels(),
+            help="1 to 3: how many steps; mazes: rooms a side, 2 to 24, or a range 2-7.  [default: 1, mazes: 4]",
         ),
-        click.option("--task", default="mapping", show_default=True, help="maths or mapping."),
-    ):
+        click.option("--task", default="mapping", show_default=True, help="maths, mapping or maze."),
+    ):  # fmt: skip
         command = option(command)
     return command
 
 
-def _check_names(task: str, split: str, world: str) -> None:
-    """These are typed, so a wrong one is an error of usage; data_gen would call it one of data."""
+def _build_task(
+    task: str, levels: tuple[int, ...] | None, split: str, world: str | None, style: str | None, pixels: int | None
+) -> tuple[Task, tuple[int, ...]]:
+    """The task and its levels. These are typed, so a wrong one is an error of usage; data_gen would call it of data."""
+    from data_gen.maze.picture import STYLES
+    from data_gen.maze.task import Maze
     from data_gen.objects import WORLDS
-    from data_gen.task import SPLITS
+    from data_gen.task import SPLITS, TASKS, get_task
     from uni_train.errors import did_you_mean
 
     for noun, name, known in (
-        ("task", task, ("maths", "mapping")),
+        ("task", task, TASKS),
         ("split", split, SPLITS),
-        ("world", world, tuple(WORLDS)),
+        ("world", world or "nano", tuple(WORLDS)),
+        ("style", style or "varied", STYLES),
     ):
         if name not in known:
             raise UsageError(f"unknown {noun} {name}", did_you_mean(name, known, f"{noun}s"))
+    for option, value, wrong in (
+        ("--world", world, task == "maze"),
+        ("--style", style, task != "maze"),
+        ("--pixels", pixels, task != "maze"),
+    ):
+        if value is not None and wrong:
+            raise UsageError(f"{option} {value} says nothing about {task}", f"Leave {option} out.")
+    built = Maze(style or "varied", pixels) if task == "maze" else get_task(task, world or "nano")
+    levels = levels or (FIRST_LEVEL.get(task, 1),)
+    if levels[0] < built.levels[0] or levels[-1] > built.levels[-1]:
+        raise UsageError(
+            f"--level {'-'.join(map(str, dict.fromkeys((levels[0], levels[-1]))))} is not a level of {task}",
+            f"Choose from {built.levels[0]} to {built.levels[-1]}.",
+        )
+    if len(levels) > 1 and task != "maze":
+        raise UsageError(f"--level with a range is for mazes, not for {task}", "Run the command once a level.")
+    return built, levels
 
 
 @click.group()
@@ -61,29 +102,43 @@ def data() -> None:
 @data.command()
 @_draw_options
 @click.option(
-    "--n", type=click.IntRange(min=1), default=100, show_default=True, help="Draws; a mapping draw is a pair."
-)
+    "--n", type=click.IntRange(min=1), default=100, show_default=True,
+    help="Draws, of each level of a range; a mapping draw is a pair.",
+)  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to write.")
 @click.option("--force", is_flag=True, help="Replace a folder that was made by this command.")
-def make(task: str, level: int, split: str, world: str, seed: int, n: int, out: Path, force: bool) -> None:
+def make(
+    task: str,
+    levels: tuple[int, ...] | None,
+    split: str,
+    world: str | None,
+    style: str | None,
+    pixels: int | None,
+    seed: int,
+    n: int,
+    out: Path,
+    force: bool,
+) -> None:
     """Write a folder of fresh questions with exact answers.
 
-    The folder gets the questions in the published UniSandbox schema, items.jsonl with every fact and thought, and for
-    the nano world the pictures that answer them.
+    The folder gets the questions in the published UniSandbox schema (maths, mapping), items.jsonl with every fact and
+    thought, for the nano world the pictures that answer them, for mazes the pictures that ask and those that answer.
 
     \b
     Examples:
       uni_train data make --task maths --level 2 --n 500 --out my_maths
       uni_train data make --task mapping --level 3 --world everyday --split test --out my_mapping
+      uni_train data make --task maze --size 2-7 --style classic --split test --n 20 --out my_mazes
     """
     from data_gen.export import make as export
 
-    _check_names(task, split, world)
-    made = export(task, level, n, split, seed, world, out, force)
+    built, levels = _build_task(task, levels, split, world, style, pixels)
+    made = export(built, levels, n, split, seed, world or "nano", out, force)
     pairs = f" ({made.pairs} pairs)" if made.pairs else ""
     pictures = f", {made.images} pictures" if made.images else ""
     click.echo(f"{made.path}: {made.items} questions{pairs}{pictures}, {made.bytes / 1e3:.0f} kB")
-    click.echo(f"in the published schema: {made.questions}")
+    if made.questions.name != "items.jsonl":
+        click.echo(f"in the published schema: {made.questions}")
 
 
 @data.command()
@@ -91,7 +146,18 @@ def make(task: str, level: int, split: str, world: str, seed: int, n: int, out: 
 @click.argument("made", type=click.Path(path_type=Path), metavar="[FOLDER]", required=False)
 @click.option("--n", type=click.IntRange(min=1), default=8, show_default=True, help="How many questions to show.")
 @click.option("--out", type=click.Path(path_type=Path), help="Also draw them on one sheet, a PNG file.")
-def show(made: Path | None, task: str, level: int, split: str, world: str, seed: int, n: int, out: Path | None) -> None:
+def show(
+    made: Path | None,
+    task: str,
+    levels: tuple[int, ...] | None,
+    split: str,
+    world: str | None,
+    style: str | None,
+    pixels: int | None,
+    seed: int,
+    n: int,
+    out: Path | None,
+) -> None:
     """Show some questions with their thoughts and answers.
 
     FOLDER is one that `data make` has written; without it, fresh questions are drawn.
@@ -99,26 +165,23 @@ def show(made: Path | None, task: str, level: int, split: str, world: str, seed:
     \b
     Examples:
       uni_train data show --task maths --level 3
+      uni_train data show --task maze --size 6 --n 4 --out mazes.png
       uni_train data show my_maths --n 20 --out sheet.png
     """
-    items = _items_to_show(made, task, level, split, world, seed, n)
-    for item in items:
-        click.echo(f"{item.id}\n  {item.prompt}\n  {item.thought}\n  -> {item.answer}")
-    if out is not None:
-        _write_sheet(items, out)
-        click.echo(f"sheet: {out}")
-
-
-def _items_to_show(made: Path | None, task: str, level: int, split: str, world: str, seed: int, n: int) -> list[Item]:
     if made is not None:
         from data_gen.jsonl import read_items
 
-        return read_items(made / "items.jsonl" if made.is_dir() else made)[:n]
-    from data_gen.task import get_task
-
-    _check_names(task, split, world)
-    draws = n if task == "maths" else (n + 1) // 2
-    return get_task(task, world).generate(draws, level, split, seed)[:n]
+        items = read_items(made / "items.jsonl" if made.is_dir() else made)[:n]
+    else:
+        built, levels = _build_task(task, levels, split, world, style, pixels)
+        draws = (n + 1) // 2 if task == "mapping" else n
+        items = [item for level in levels for item in built.generate(-(-draws // len(levels)), level, split, seed)][:n]
+    for item in items:
+        maze = "".join(f"\n    {line}" for line in item.facts.get("maze", ()))
+        click.echo(f"{item.id}\n  {item.prompt}{maze}\n  {item.thought}\n  -> {item.answer}")
+    if out is not None:
+        _write_sheet(items, out)
+        click.echo(f"sheet: {out}")
 
 
 def _write_sheet(items: list[Item], out: Path) -> None:
@@ -173,3 +236,82 @@ def audit(file: Path, as_json: bool) -> None:
         console.print(f"{file}: {len(rows)} labels: {found}", markup=False, highlight=False, soft_wrap=True)
     if has_wrong(rows):
         raise SystemExit(1)
+
+
+@data.command()
+@click.option(
+    "--items", "items_file", type=click.Path(path_type=Path), required=True, help="The items.jsonl of `data make`."
+)
+@click.option("--images", type=click.Path(path_type=Path), help="A folder of pictures named after the items.")
+@click.option("--out", type=click.Path(path_type=Path), help="Where the verdicts go, one JSON object a line.")
+@click.option("--item", "item_id", help="Judge one picture: the id of its item, or the last part of it.")
+@click.option("--image", type=click.Path(path_type=Path), help="The picture of --item.")
+def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str | None, image: Path | None) -> None:
+    """Judge drawn answers.
+
+    Either a folder of them (--images, --out) or one (--item, --image; the verdict is printed). A picture of the item
+    maze4/test/0f3a is called 0f3a.png, maze4-test-0f3a.png or maze4/test/0f3a.png; jpg and webp will do.
+
+    Every item gets a line: its id, the status pass, fail, unreadable or missing, a score where the task has one, and
+    the checks with their reasons. Exit code 0 if every item was judged, whatever the verdicts; 1 if pictures are
+    missing or files cannot be read; 2 for wrong options.
+
+    \b
+    Examples:
+      uni_train data verify --items my_mazes/items.jsonl --images drawn --out verdicts.jsonl
+      uni_train data verify --items my_mazes/items.jsonl --item 0f3a9c --image drawn/one.png
+    """
+    import json
+
+    from data_gen import judging
+    from data_gen.jsonl import read_items
+
+    folder_given, one_given = images is not None and out is not None, item_id is not None and image is not None
+    if folder_given == one_given or (images is None) != (out is None) or (item_id is None) != (image is None):
+        raise UsageError("it is not clear what to judge", "Give --images and --out, or --item and --image.")
+    items = read_items(items_file)
+    if item_id is not None and image is not None:
+        item = judging.find_item(items, item_id)
+        judged = judging.Judged(item, image, judging.judge_file(item, image))
+        click.echo(json.dumps(judged.to_dict(), ensure_ascii=False))
+        return
+    assert images is not None and out is not None
+    found = _judge_all(items, images)
+    from data_gen.jsonl import write_rows
+
+    write_rows(out, (one.to_dict() for one in found))
+    _print_verdicts(found, out)
+    missing = [one.item.id for one in found if one.verdict is None]
+    if missing:
+        more = f"\n  and {len(missing) - 10} more" if len(missing) > 10 else ""
+        click.echo(f"no picture in {images} of:\n  " + "\n  ".join(missing[:10]) + more, err=True)
+        raise SystemExit(1)
+
+
+def _judge_all(items: list[Item], images: Path) -> list[Judged]:
+    from data_gen.judging import judge_folder
+    from uni_train.cli.progress import ConsoleProgress
+
+    found = []
+    with ConsoleProgress().bar("judging", len(items)) as bar:
+        for one in judge_folder(items, images):
+            found.append(one)
+            bar.advance()
+    return found
+
+
+def _print_verdicts(found: list[Judged], out: Path) -> None:
+    """How many pictures, and how many of them in each check, have each status."""
+    from rich.console import Console
+    from rich.table import Table
+
+    statuses = ("pass", "fail", "unreadable", "missing")
+    table = Table("", *statuses)
+    table.add_row("all checks", *(str(sum(one.status == status for one in found)) for status in statuses))
+    names = dict.fromkeys(check.name for one in found if one.verdict for check in one.verdict.checks)
+    for name in names:
+        checks = [check.status for one in found if one.verdict for check in one.verdict.checks if check.name == name]
+        table.add_row(name, *(str(checks.count(status)) for status in statuses[:3]))  # type: ignore[arg-type]
+    console = Console()
+    console.print(table)
+    console.print(f"{out}: {len(found)} items", markup=False, highlight=False, soft_wrap=True)

@@ -47,3 +47,8 @@ def _print_plan(config: Config) -> None:
     print(f"\n# run folder: {config.out}/{config.recipe}/{config.run_name}\n# stages:")
     for stage in stage_list(config):
         print(f"#   {stage.index:02d}-{stage.name:<20} {stage.summary}")
+
+    from uni_train.stages.plan import describe
+
+    for line in describe(config):
+        print(f"# {line}")

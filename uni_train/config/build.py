@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Union
 
-from uni_train.config.schema import ALL_SETS, KINDS, Config, RunConfig, StarsConfig
+from uni_train.config.schema import ALL_SETS, KINDS, Config, RunConfig, SftConfig, StarsConfig
 from uni_train.errors import UsageError, did_you_mean, nearest
 
 Where = Callable[[str], str]
@@ -192,6 +193,8 @@ def validate(config: Config, where: Where = lambda key: "") -> None:
     _check_common(config, where)
     if isinstance(config, StarsConfig):
         _check_stars(config, where)
+    elif isinstance(config, SftConfig):
+        _check_sft(config, where)
 
 
 def _check_ranges(config: Any, key: str, where: Where) -> None:
@@ -260,6 +263,15 @@ def _check_common(config: RunConfig, where: Where) -> None:
     for key in ("sets", "modes"):
         if not getattr(config.evaluation, key):
             raise _error(f"evaluation.{key} is empty: nothing would be measured", f"evaluation.{key}", where)
+    targets = config.lora.targets
+    if targets.startswith("re:"):
+        try:
+            re.compile(targets.removeprefix("re:"))
+        except re.error as error:
+            raise _error(f"lora.targets is no regular expression: {error}", "lora.targets", where) from None
+    elif targets not in ("understanding", "generation", "both"):
+        message = f"lora.targets must be understanding, generation, both or re:PATTERN, not {targets!r}"
+        raise _error(message, "lora.targets", where)
     if config.ema is not None and config.ema >= 1:
         raise _error("ema must be below 1: at 1 the average never moves", "ema", where)
 
@@ -269,11 +281,42 @@ def _check_name(name: str, where: Where) -> None:
         raise _error(f"name must be usable as a folder name, not {name!r}", "name", where)
 
 
+def _check_sft(config: SftConfig, where: Where) -> None:
+    if not config.used_sources:
+        raise _error(
+            "sources is empty: there is nothing to train on",
+            "sources",
+            where,
+            "Name at least one: sources.mine={form:items,path:FILE}; docs/training.md shows the forms.",
+        )
+    if (config.batch.rows is None) == (config.batch.tokens is None):
+        raise _error("batch needs one of rows and tokens", "batch", where, "batch.tokens=32768 or batch.rows=64.")
+    if config.batch.rows is not None and config.batch.accumulate > config.batch.rows:
+        raise _error(
+            f"batch.accumulate {config.batch.accumulate} is more than batch.rows {config.batch.rows}",
+            "batch.accumulate",
+            where,
+        )
+    for name, source in config.used_sources.items():
+        if not source.path:
+            raise _error(f"sources.{name}.path names no file", f"sources.{name}.path", where)
+        if not source.learn:
+            raise _error(f"sources.{name}.learn is empty: nothing would be learned", f"sources.{name}.learn", where)
+        if source.form != "items" and source.learn != ("image",):
+            raise _error(f"sources.{name}.learn belongs to form=items alone", f"sources.{name}.learn", where)
+
+
 def _check_stars(config: StarsConfig, where: Where) -> None:
     if not config.rounds:
         raise _error("rounds is empty: there is nothing to train", "rounds", where)
     if config.schedule.kind == "ramp" and len(config.rounds) < 2:
         raise _error("schedule.kind=ramp needs at least two rounds, a first and a last", "schedule.kind", where)
+    if config.batch.accumulate > config.batch.prompts:
+        raise _error(
+            f"batch.accumulate {config.batch.accumulate} is more than batch.prompts {config.batch.prompts}",
+            "batch.accumulate",
+            where,
+        )
     if config.filter == "judge" and config.judge is None:
         raise _error("filter=judge needs to know who judges: judge=shipped or judge=FOLDER of weights", "filter", where)
     known = (*ALL_SETS, "pretrain")

@@ -122,6 +122,7 @@ class DataConfig:
     world: Literal["nano", "everyday"] = "nano"  # which objects, and in which words
     distractors: int = ranged(0, low=0)  # mapping: extra rules about symbols that nobody asks for
     rule_order: Literal["chain", "random"] = "chain"  # mapping: rules as in the paper's examples, or shuffled
+    bad_rows: Literal["error", "skip"] = "error"  # sft: rows that cannot be trained on; skipped ones are counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +138,16 @@ class OptimizerConfig:
     decay_share: float = share(0.5)  # of the updates, at their end
     final_lr: float = share(0.0)  # of lr, reached at the end of the decay
     clip: float = ranged(1.0, low=0.0)  # of the gradient's norm; 0 = no clipping
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraConfig:
+    """trained=lora: low-rank adapters on the decoder, merged into the weights when training ends."""
+
+    rank: int = count(16)
+    alpha: float = positive(32.0)
+    dropout: float = share(0.0)
+    targets: str = "both"  # understanding, generation, both, or re:PATTERN of whole names of linear layers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +197,8 @@ class RunConfig:
     mse_weight: float = ranged(1.0, low=0.0)  # of the loss on images
     ema: float | None = share(None)  # decay of averaged weights; null = none
     text_dropout: float = share(0.0)  # of training prompts, for classifier-free guidance
+    activation_checkpointing: bool = False  # compute activations twice instead of keeping them: less memory
+    lora: LoraConfig = LoraConfig()
     checkpoint_every: int = count(100)  # updates
     evaluation: EvaluationConfig = EvaluationConfig()
     logger: LoggerConfig = LoggerConfig()
@@ -241,6 +254,7 @@ class ScheduleConfig:
 class BatchConfig:
     prompts: int = count()  # an update
     noise_draws: int = count(1)  # noise levels drawn for each prompt's image
+    accumulate: int = count(1)  # micro-batches an update is made of: less memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,7 +272,7 @@ class StarsConfig(RunConfig):
     filter: Literal["self", "judge", "verifier", "none"] = "self"
     judge: str | None = None  # filter=judge: whose understanding, 'shipped' or a folder of weights
     teacher: Literal["base", "current"] = "base"  # who samples the later rounds
-    trained: Literal["all", "moe_gen"] = "all"
+    trained: Literal["all", "moe_gen", "lora"] = "all"
     timestep_shift: float = positive(1.0)  # of the noise levels in training
     batch: BatchConfig
 
@@ -312,5 +326,58 @@ class PretrainConfig(RunConfig):
     timestep_shift: float = positive(1.0)
 
 
-Config = StarsConfig | PretrainConfig
-KINDS: dict[str, type[StarsConfig] | type[PretrainConfig]] = {"stars": StarsConfig, "pretrain": PretrainConfig}
+# --- kind: sft ------------------------------------------------------------------------------------------------------
+
+Form = Literal["text_to_image", "edit", "conversations", "items"]
+Part = Literal["vit", "connector", "understanding", "generation"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceConfig:
+    """Rows on disk; docs/training.md shows the forms."""
+
+    form: Form
+    path: str | tuple[str, ...]  # a .jsonl or .parquet file, a folder of Parquet files, or a list of such
+    images: str | None = None  # the folder that image paths start from; null = that of the file
+    weight: float = positive(1.0)  # how often it is drawn, beside the other sources
+    learn: tuple[Literal["thought", "answer", "image"], ...] = ("image",)  # form=items: what of a row
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftBatchConfig:
+    """An update, on each rank: `accumulate` micro-batches of `tokens` tokens, or `rows` examples over all of them."""
+
+    rows: int | None = ranged(None, low=1)
+    tokens: int | None = ranged(None, low=1)
+    example_tokens: int | None = ranged(None, low=1)  # a longer example is a bad row; null = model...max_text_tokens
+    accumulate: int = count(1)
+    noise_draws: int = count(1)  # noise levels drawn for each image that is learned
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftConfig(RunConfig):
+    """Supervised fine-tuning on rows of text and images."""
+
+    kind: Literal["sft"] = "sft"
+    sources: dict[str, SourceConfig | None]  # by a name of yours; null leaves one of a base recipe out
+    updates: int = count()
+    batch: SftBatchConfig
+    trained: Literal["all", "moe_gen", "lora"] = "all"
+    frozen: tuple[Part, ...] = ()  # parts that are not trained all the same
+    timestep_shift: float = positive(1.0)  # of the noise levels in training
+    vit_dropout: float = share(0.0)  # of shown images as the ViT sees them, where an image is drawn
+    vae_dropout: float = share(0.0)  # of shown images as latents, where an image is drawn
+    evaluate: bool = False  # Normal and CoT accuracy before and after
+
+    @property
+    def used_sources(self) -> dict[str, SourceConfig]:
+        """The sources that are not null."""
+        return {name: source for name, source in self.sources.items() if source is not None}
+
+
+Config = StarsConfig | PretrainConfig | SftConfig
+KINDS: dict[str, type[StarsConfig] | type[PretrainConfig] | type[SftConfig]] = {
+    "stars": StarsConfig,
+    "pretrain": PretrainConfig,
+    "sft": SftConfig,
+}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from uni_train.config.schema import Config, PretrainConfig, RoundConfig
+from uni_train.config.schema import Config, PretrainConfig, RoundConfig, SftConfig
 
-StageKind = Literal["vae", "pretrain", "evaluate", "sample", "filter", "finetune"]
+StageKind = Literal["vae", "pretrain", "evaluate", "sample", "filter", "finetune", "sft"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,16 @@ def stage_list(config: Config) -> tuple[PlannedStage, ...]:
             rows = sorted(((n, kind) for kind, n in vars(part.mixture).items() if kind != "noise_draws"), reverse=True)
             add("pretrain", name, f"{part.updates} updates, most on {' and '.join(kind for _, kind in rows[:2])}")
         add("evaluate", "after", evaluated)
+        return tuple(stages)
+
+    if isinstance(config, SftConfig):
+        if config.evaluate:
+            add("evaluate", "before", evaluated)
+        each = f"{config.batch.tokens} tokens" if config.batch.tokens is not None else f"{config.batch.rows} rows"
+        trained = {"all": "all weights", "moe_gen": "the generation weights", "lora": "adapters"}[config.trained]
+        add("sft", "", f"{config.updates} updates of {trained}, {each} each, from {', '.join(config.used_sources)}")
+        if config.evaluate:
+            add("evaluate", "after", evaluated)
         return tuple(stages)
 
     def sample_and_filter(i: int, one: RoundConfig) -> None:

@@ -7,9 +7,10 @@ which keep thinking, captioning and verifying alive. What is mixed when is the c
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,24 +25,35 @@ from uni_train.models.load import save_model
 from uni_train.stages.evaluate import normal_accuracy
 from uni_train.stages.filter import accepted
 from uni_train.stages.work import MODEL, StageRun, Work
-from uni_train.training.callbacks import Evaluate
 from uni_train.training.curriculum import Constant, Curriculum, Level, Ramp, Threshold
-from uni_train.training.fit import FitResult, fit_supervised
+from uni_train.training.lora import LoraSettings, adapted, save_adapters
 from uni_train.training.settings import SupervisedSettings
 from uni_train.training.steps import Source
 
+if TYPE_CHECKING:
+    from uni_train.training.callbacks import Evaluate
+    from uni_train.training.fit import FitResult
+
 PRETRAIN = "pretrain"
+ADAPTERS = "adapter"
 
 
 def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtered: Mapping[str, StageRun]) -> None:
     """Train on what the filter kept. `filtered`: set name -> its finished filter stage, of this and earlier rounds."""
     config = work.config
     model = work.model(work.weights)
-    model.prepare_training(timestep_shift=config.timestep_shift, text_dropout=config.text_dropout)
+    model.prepare_training(
+        timestep_shift=config.timestep_shift,
+        text_dropout=config.text_dropout,
+        recompute=config.activation_checkpointing,
+    )
     sources = _sources(model, config, filtered)
     updates = sum(config.rounds[i].updates for i in rounds)
-    settings = supervised_settings(config, updates, config.batch.prompts, stage.path.name, trained=config.trained)
-    schedule = _schedule(config, rounds)
+    settings = replace(
+        supervised_settings(config, updates, config.batch.prompts, stage.path.name, trained=config.trained),
+        accumulate=config.batch.accumulate,
+    )
+    schedule = curriculum(config, rounds)
 
     def watch(step: int) -> Mapping[str, float]:
         del step  # every check asks the same validation prompts
@@ -75,7 +87,13 @@ def fit(
     folder: Path,
     evaluate: Evaluate | None = None,
 ) -> FitResult:
-    """`fit_supervised` with this run's logger and progress display."""
+    """`fit_supervised` with this run's logger and progress display.
+
+    With trained=lora the adapters are left in `folder`/adapter and merged into the model.
+    """
+    # Lightning takes seconds to import, which --dry-run need not wait for.
+    from uni_train.training.fit import fit_supervised
+
     logger = None
     if work.config.logger.kind == "wandb":
         from uni_train.training.wandb_run import wandb_logger
@@ -90,9 +108,20 @@ def fit(
             offline=wanted.offline,
             prefix=settings.stage,
         )
-    return fit_supervised(
-        model, sources, schedule, settings, folder, evaluate=evaluate, logger=logger, description="  updates"
-    )
+
+    def train() -> FitResult:
+        return fit_supervised(
+            model, sources, schedule, settings, folder, evaluate=evaluate, logger=logger, description="  updates"
+        )
+
+    if settings.trained != "lora":
+        return train()
+    wanted = work.config.lora
+    lora = LoraSettings(wanted.rank, wanted.alpha, wanted.dropout, wanted.targets)
+    with adapted(model, lora, derive_seed(settings.seed, settings.stage, "lora")):
+        result = train()
+        save_adapters(model, lora, folder / ADAPTERS)
+    return result
 
 
 def supervised_settings(config: RunConfig, updates: int, rows: int, stage: str, trained: str) -> SupervisedSettings:
@@ -139,7 +168,7 @@ def _sources(model: UnifiedModel, config: StarsConfig, filtered: Mapping[str, St
                 f"{model.name} has no pretraining rows to replay",
                 "Take pretrain out of every round's replay, or put sets of earlier rounds there.",
             )
-        sources[PRETRAIN] = _any_of(replay)
+        sources[PRETRAIN] = any_of(replay)
     return sources
 
 
@@ -148,18 +177,17 @@ def _example(sample: ScoredSample, noise_draws: int) -> Example:
     return Example(sample.item.prompt, target=decode_png(sample.image), noise_draws=noise_draws)
 
 
-def _any_of(rows: Mapping[str, tuple[float, Source]]) -> Source:
-    names = list(rows)
-    weights = [share for share, _ in rows.values()]
+def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]]) -> Source:
+    names = list(makers)
+    weights = [share for share, _ in makers.values()]
 
-    def draw(random_: random.Random) -> Example | Sequence[Example]:
-        source = rows[random_.choices(names, weights)[0]][1]
-        return source(random_) if callable(source) else random_.choice(source)
+    def draw(random_: random.Random) -> Example:
+        return makers[random_.choices(names, weights)[0]][1](random_)
 
     return draw
 
 
-def _schedule(config: StarsConfig, rounds: Sequence[int]) -> Curriculum:
+def curriculum(config: StarsConfig, rounds: Sequence[int]) -> Curriculum:
     """The curriculum of one fine-tuning: a round's own mixture, or one over all rounds."""
     parts = []
     for i in rounds:

@@ -28,7 +28,11 @@ def part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
     """Train everything but the VAE on the mixture of one part of the recipe."""
     config, asked = work.config, work.config.parts[name]
     model = work.model(work.weights)
-    model.prepare_training(timestep_shift=config.timestep_shift, text_dropout=config.text_dropout)
+    model.prepare_training(
+        timestep_shift=config.timestep_shift,
+        text_dropout=config.text_dropout,
+        recompute=config.activation_checkpointing,
+    )
     rows = {kind: count for kind, count in asdict(asked.mixture).items() if kind != "noise_draws"}
     total = sum(rows.values())
     sources = corpus.sources(asked.mixture.noise_draws)

@@ -8,7 +8,7 @@ from eval import summary, tracking
 from eval.report import write_report
 from eval.store import read_shards
 from uni_train.config.build import to_plain
-from uni_train.config.schema import Config, PretrainConfig, StarsConfig
+from uni_train.config.schema import Config, PretrainConfig, SftConfig, StarsConfig
 from uni_train.config.stage_list import PlannedStage, stage_list
 from uni_train.run_folder import RunFolder
 from uni_train.stages import evaluate, filter, finetune, sample
@@ -35,6 +35,8 @@ def fit(config: Config, folder: RunFolder, progress: ConsoleProgress) -> None:
         if (stage.path / MODEL).is_dir():
             work.weights = stage.path / MODEL
         runs.append((one, stage))
+    if not any(one.kind == "evaluate" for one in planned):
+        return
     if not _concluded(folder, runs):
         _conclude(work, runs)
     for table in summary.console_tables(summary.read(folder.path)):
@@ -47,6 +49,10 @@ def _run(work: Work[Any], one: PlannedStage, stage: StageRun, before: list[tuple
         return
     if one.kind == "evaluate":
         evaluate.run(work, stage, one.name.removeprefix("evaluate-"))
+    elif isinstance(work.config, SftConfig):
+        from uni_train.stages import sft
+
+        sft.run(work, stage)
     elif isinstance(work.config, PretrainConfig):
         from uni_train.stages import pretrain
 

@@ -88,6 +88,7 @@ class Work(Generic[C]):
             planned.index + 1, total, f"{planned.name}: {planned.summary}", finished=manifest is not None
         )
         run = StageRun(self.folder.stage_dir(planned.index, planned.name), manifest)
+        earlier = self.folder.start_clock(planned.index, planned.name) if manifest is None else 0.0
         began = time.perf_counter()
         yield run
         if manifest is None:
@@ -95,7 +96,7 @@ class Work(Generic[C]):
                 planned.index,
                 planned.name,
                 key=key,
-                seconds=time.perf_counter() - began,
+                seconds=earlier + time.perf_counter() - began,
                 outputs=[path.relative_to(run.path) for path in run.outputs],
                 result={**run.result, PEAK: peak_rss()},
             )

@@ -9,8 +9,7 @@ instead would weight a token by how few others its rank happened to get.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import lightning.pytorch as pl
@@ -20,23 +19,12 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
 from data_gen.seeds import derive_seed
-from uni_train.errors import UsageError
 from uni_train.training.settings import SupervisedSettings
 from uni_train.training.steps import StepBatch
+from uni_train.training.trained import select_parameters
 
 if TYPE_CHECKING:
     from uni_train.models.base import SupervisedLoss
-
-GENERATION_NAMES = ("_moe_gen", "vae2llm", "llm2vae", "time_embedder")
-"""What the names of BAGEL's generation weights contain."""
-PARTS = {
-    "vit": r"\bvit_model\.",
-    "connector": r"\bconnector\.",
-    "understanding": r"\blanguage_model\.(?!.*_moe_gen)",
-    "generation": "|".join(GENERATION_NAMES),
-}
-"""Parts of a BAGEL that may be frozen, by what is searched in a parameter's name. `understanding` are the decoder's
-weights for text and ViT tokens, its embeddings and its head."""
 
 
 class Trainable(Protocol):
@@ -48,38 +36,6 @@ class Trainable(Protocol):
     def collate(self, examples: Any, seed: int) -> Any: ...
 
     def supervised_loss(self, batch: Any) -> SupervisedLoss: ...
-
-
-def select_parameters(model: nn.Module, trained: str | Callable[[str], bool], frozen: Sequence[str] = ()) -> list[str]:
-    """Names of the parameters that are to be trained, of those that the model itself leaves trainable.
-
-    Args:
-        trained: all | moe_gen | lora (adapters, see lora.py) | re:PATTERN (searched in the name) | a function of the
-            name.
-        frozen: `PARTS` that are not trained all the same.
-    """
-    chosen: Callable[[str], bool]
-    if callable(trained):
-        chosen = trained
-    elif trained == "all":
-        chosen = bool
-    elif trained == "moe_gen":
-        chosen = lambda name: any(part in name for part in GENERATION_NAMES)  # noqa: E731
-    elif trained == "lora":
-        chosen = lambda name: "lora_" in name  # noqa: E731
-    else:
-        pattern = re.compile(trained.removeprefix("re:"))
-        chosen = lambda name: pattern.search(name) is not None  # noqa: E731
-    kept = re.compile("|".join(PARTS[part] for part in frozen) if frozen else "(?!)")
-    names = [
-        name
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad and chosen(name) and not kept.search(name)
-    ]
-    if not names:
-        without = f" frozen={','.join(frozen)}" if frozen else ""
-        raise UsageError(f"trained={trained}{without}: no parameter of {type(model).__name__} is left to train")
-    return names
 
 
 def learning_rate_factor(step: int, settings: SupervisedSettings) -> float:

@@ -86,6 +86,22 @@ Row = tuple[Encoded, np.ndarray]
 """An encoded example and the flow noise of all its latent tokens, [tokens, C] (zeros where nothing is noised)."""
 
 
+@dataclass(frozen=True, slots=True)
+class BatchShape:
+    """Sizes of one packed batch: `rows` rows of `und` text and ViT tokens and `gen` latent tokens, padding included.
+
+    tokens: without padding. vit: patches of all images. ce, mse: text and latent tokens that are learned.
+    """
+
+    rows: int
+    und: int
+    gen: int
+    vit: int
+    tokens: int
+    ce: int
+    mse: int
+
+
 class ExamplePacker:
     """Examples to packed batches for one BAGEL with its VAE and tokenizer.
 
@@ -123,10 +139,34 @@ class ExamplePacker:
         drafts = [self._draft(example) for example in examples]
         latents = self._latents(drafts)
         rows = [self._row(draft, of) for draft, of in zip(drafts, latents, strict=True)]
+        return [self._batch([[rows[i] for i in row] for row in batch]) for batch in self._arranged(rows)]
+
+    def shapes(self, examples: Sequence[Example]) -> list[BatchShape]:
+        """The sizes of what `pack` would return, without weights: the model may be on the meta device."""
+        rows = [(self._layout(self._draft(example)), np.empty((0, 0), np.float32)) for example in examples]
+        found = []
+        for batch in self._arranged(rows):
+            inside = [[rows[i][0] for i in row] for row in batch]
+            flat = [encoded for row in inside for encoded in row]
+            found.append(
+                BatchShape(
+                    rows=len(inside),
+                    und=max(sum(one.und.shape[1] for one in row) for row in inside),
+                    gen=max(sum(one.gen.shape[1] for one in row) for row in inside),
+                    vit=sum(sum(one.vit_lengths) for one in flat),
+                    tokens=sum(one.length for one in flat),
+                    ce=sum(one.learned[0] for one in flat),
+                    mse=sum(one.learned[1] for one in flat),
+                )
+            )
+        return found
+
+    def _arranged(self, rows: Sequence[Row]) -> list[list[list[int]]]:
+        """Batches of rows of examples, by number."""
         tokens = sum(row.length for row, _ in rows)
-        if self._device.type == "cuda" and tokens >= _LONG * len(rows):
-            return [self._batch([rows])]
-        return [self._batch([[row] for row in bucket]) for bucket in _buckets(rows)]
+        if self._device.type != "cpu" and tokens >= _LONG * len(rows):
+            return [[list(range(len(rows)))]]
+        return [[[i] for i in bucket] for bucket in _buckets(rows)]
 
     def length(self, example: Example) -> int:
         """Tokens of an example of which nothing is dropped, markers included; without making any array."""
@@ -195,15 +235,20 @@ class ExamplePacker:
         keeps its numbers when the other half is changed."""
         return share > 0 and bool(generator.random() < share) and draws
 
-    def _row(self, draft: _Draft, latents: dict[int, np.ndarray]) -> Row:
-        """The example's layout, cached, with its patches, latents, noise levels and noise put in."""
-        config, generator = self.bagel.config, draft.generator
+    def _layout(self, draft: _Draft) -> Encoded:
+        """The example without its images, cached."""
         key = tuple(draft.parts)
         found = self._layouts.get(key)
         if found is None:
-            found = encode([self._segment(part) for part in draft.parts], config)
+            found = encode([self._segment(part) for part in draft.parts], self.bagel.config)
             if len(self._layouts) < _CACHED:
                 self._layouts[key] = found
+        return found
+
+    def _row(self, draft: _Draft, latents: dict[int, np.ndarray]) -> Row:
+        """The example's layout with its patches, latents, noise levels and noise put in."""
+        config, generator = self.bagel.config, draft.generator
+        found = self._layout(draft)
         pictures = iter(draft.shown)
         patches: list[np.ndarray | None] = []
         of_images: list[np.ndarray] = []
@@ -348,23 +393,22 @@ def resized(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return np.asarray(Image.fromarray(image).resize((size[1], size[0]), Image.Resampling.BICUBIC))
 
 
-def _buckets(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows of like length together: padding costs time, but so does every further forward pass.
+def _buckets(rows: Sequence[Row]) -> list[list[int]]:
+    """Numbers of rows of like length together: padding costs time, but so does every further forward pass.
 
     Rows with the same number of latent tokens are sorted by length; a bucket is closed when one more row would leave
     it with more than `_PADDING` empty places.
     """
-    ordered = sorted(rows, key=lambda row: (row[0].gen.shape[1], row[0].und.shape[1]))
-    found: list[list[Row]] = []
+    sizes = [(row.gen.shape[1], row.und.shape[1]) for row, _ in rows]
+    found: list[list[int]] = []
     latents = padding = 0
-    for row in ordered:
-        text = row[0].und.shape[1]
-        if found and row[0].gen.shape[1] == latents:
-            stretched = padding + len(found[-1]) * (text - found[-1][-1][0].und.shape[1])
+    for i in sorted(range(len(rows)), key=lambda i: sizes[i]):
+        if found and sizes[i][0] == latents:
+            stretched = padding + len(found[-1]) * (sizes[i][1] - sizes[found[-1][-1]][1])
             if stretched <= _PADDING:
-                found[-1].append(row)
+                found[-1].append(i)
                 padding = stretched
                 continue
-        found.append([row])
-        latents, padding = row[0].gen.shape[1], 0
+        found.append([i])
+        latents, padding = sizes[i][0], 0
     return found

@@ -1,0 +1,101 @@
+"""`data verify`: pictures in a folder, named after their items, judged by the verifiers of the items' tasks.
+
+A picture of the item "maze4/test/0f3a" may be called 0f3a.png (as `data make` calls the target), maze4-test-0f3a.png
+or maze4/test/0f3a.png; .png, .jpg, .jpeg and .webp are read. An item without a picture is `missing`, a picture that
+cannot be decoded is `unreadable`: neither is left out, so that a rate has the right denominator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from data_gen.errors import DataError
+from data_gen.task import Check, Item, Verdict, nearest, task_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+MAX_PIXELS = 64_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An item with its verdict; `image` and `verdict` are None if there is no picture of it."""
+
+    item: Item
+    image: Path | None
+    verdict: Verdict | None
+
+    @property
+    def status(self) -> str:
+        return self.verdict.status if self.verdict else "missing"
+
+    def to_dict(self) -> dict[str, Any]:
+        """{"id", "image", "status", "score" where the task gives one, "checks"}."""
+        verdict = self.verdict.to_dict() if self.verdict else {"status": "missing", "checks": []}
+        return {"id": self.item.id, "image": str(self.image) if self.image else None, **verdict}
+
+
+def judge_folder(items: Iterable[Item], folder: Path) -> Iterator[Judged]:
+    """A `Judged` for every item, in their order. DataError if there is no such folder."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise DataError(f"{folder} is no folder: name the one that holds the pictures")
+    for item in items:
+        image = find_image(item.id, folder)
+        yield Judged(item, image, judge_file(item, image) if image else None)
+
+
+def judge_file(item: Item, file: Path) -> Verdict:
+    """The verdict on a picture file; unreadable if it cannot be decoded. DataError if there is no such file."""
+    file = Path(file)
+    if not file.is_file():
+        raise DataError(f"{file}: there is no such file")
+    try:
+        pixels = read_image(file)
+    except DataError as error:
+        return Verdict((Check("image", "unreadable", str(error)),))
+    return task_of(item).verify(item, pixels)
+
+
+def find_image(item_id: str, folder: Path) -> Path | None:
+    """The picture of an item in `folder`, or None."""
+    parts = item_id.split("/")
+    for name in ("-".join(parts[2:]), "-".join(parts), "/".join(parts)):
+        for suffix in SUFFIXES:
+            if name and (folder / f"{name}{suffix}").is_file():
+                return folder / f"{name}{suffix}"
+    return None
+
+
+def find_item(items: Iterable[Item], item_id: str) -> Item:
+    """The item called `item_id`, or whose id ends in it. DataError if none or several are."""
+    listed = list(items)
+    found = [item for item in listed if item.id == item_id or item.id.endswith(f"/{item_id}")]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise DataError(f'{len(found)} items are called "{item_id}": give the whole id, such as {found[0].id}')
+    raise DataError(f'no item is called "{item_id}": {nearest(item_id, [item.id for item in listed][:1000])}')
+
+
+def read_image(file: Path) -> np.ndarray:
+    """uint8 [H, W, 3]; what is transparent is white. DataError if it cannot be decoded or is far too large."""
+    import numpy as np
+    from PIL import Image
+
+    try:
+        with Image.open(file) as opened:
+            if opened.width * opened.height > MAX_PIXELS:
+                raise DataError(f"{file} has {opened.width} x {opened.height} pixels: too many for a drawn answer")
+            picture = opened.convert("RGBA")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{file} cannot be read as a picture: {error}") from error
+    white = Image.new("RGBA", picture.size, (255, 255, 255, 255))
+    return np.array(Image.alpha_composite(white, picture).convert("RGB"))

@@ -1,0 +1,175 @@
+"""What a recipe would train, told without weights: parameters, and tokens and shapes of its first batch.
+
+BAGEL is built on the meta device, so a laptop answers for the 7B model; rows come from where training would take them.
+Where there is no tokenizer to ask, texts are taken to have one token for every four characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from data_gen.task import get_task
+from uni_train.config.schema import Config, ModelConfig, PretrainConfig, SftConfig, StarsConfig, TaskName
+from uni_train.config.stage_list import stage_list
+from uni_train.errors import UserError
+from uni_train.models.bagel.checkpoint import PARTS, on_meta, part_of
+from uni_train.models.bagel.examples import BatchShape
+from uni_train.models.bagel.prompts import THINK_THEN_DRAW
+from uni_train.models.bagel.tokenizer import has_tokenizer, read_tokenizer
+from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
+from uni_train.models.base import Example
+from uni_train.stages import sft
+from uni_train.stages.finetune import PRETRAIN, any_of, curriculum
+from uni_train.training.curriculum import Constant
+from uni_train.training.lora import LoraSettings, count_adapters
+from uni_train.training.steps import Source, StepDataset
+from uni_train.training.trained import select_parameters
+
+_CHARACTERS = 4  # to a token, where there is no tokenizer
+
+
+def describe(config: Config) -> list[str]:
+    """Lines for people.
+
+    Raises:
+        UserError: the checkpoint folder holds something else than this model.
+    """
+    model, guessed = _skeleton(config.model, config.seed)
+    lines = _parameters(config, model)
+    try:
+        batches = _first_update(config, model)
+    except UserError as error:
+        return [*lines, f"one update: unknown, because {error.message}"]
+    shapes = [model.examples.shapes(examples) for examples in batches]
+    lines += _update(model, [shape for micro in shapes for shape in micro], len(batches), sum(map(len, batches)))
+    if guessed:
+        lines.append(f"there is no tokenizer in {config.model.checkpoint}: {_CHARACTERS} characters count as a token")
+    replayed = isinstance(config, StarsConfig) and any(PRETRAIN in one.replay for one in config.rounds)
+    if replayed and model.replay_rows() is None:
+        lines.append(f"model={config.model.name} has no pretraining rows: take pretrain out of the rounds' replay")
+    return lines
+
+
+class _Guess:
+    """Stands in for a tokenizer when only numbers of tokens matter."""
+
+    def encode(self, text: str) -> list[int]:
+        return [0] * -(-len(text) // _CHARACTERS)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return ""
+
+
+def _skeleton(config: ModelConfig, seed: int) -> tuple[BagelUnified, bool]:
+    """The model without its checkpoint's weights, and whether its tokenizer is a guess."""
+    if config.name == "nano":
+        from uni_train.models.nano import nano
+
+        return nano.build(config, seed), False
+    bagel, vae = on_meta(config)
+    folder = Path(config.checkpoint) if config.checkpoint is not None else None
+    known = folder is not None and folder.is_dir() and has_tokenizer(folder)
+    tokenizer = read_tokenizer(folder) if known and folder is not None else _Guess()
+    speech, sampling = Speech(THINK_THEN_DRAW), Sampling.of(config.sampling)
+    size = config.architecture.image_size
+    return BagelUnified(config.name, bagel, vae, tokenizer, speech, sampling, size), not known
+
+
+def _parameters(config: Config, model: BagelUnified) -> list[str]:
+    """A table of parts: parameters, and how many of them are trained."""
+    counts = dict.fromkeys((*PARTS, "VAE"), 0)
+    trained = dict.fromkeys(counts, 0)
+    kind = "all" if isinstance(config, PretrainConfig) else config.trained
+    frozen = config.frozen if isinstance(config, SftConfig) else ()
+    chosen = set() if kind == "lora" else set(select_parameters(model, kind, frozen))
+    for name, parameter in model.named_parameters():
+        part = "VAE" if name.startswith("vae.") else part_of(name.removeprefix("bagel."))
+        counts[part] += parameter.numel()
+        trained[part] += parameter.numel() if name in chosen else 0
+    total = sum(counts.values())
+    lines = [f"model {config.model.name} (a {config.model.family}): {total:,} parameters, {counts['VAE']:,} in its VAE"]
+    lines.append(f"  {'part':<16} {'parameters':>16} {'trained':>16}")
+    lines += [f"  {part:<16} {n:>16,} {trained[part]:>16,}" for part, n in counts.items() if n]
+    if kind == "lora":
+        lora = LoraSettings(config.lora.rank, config.lora.alpha, config.lora.dropout, config.lora.targets)
+        adapters = count_adapters(model, lora)
+        lines.append(f"  {'adapters':<16} {adapters:>16,} {adapters:>16,}")
+        return [*lines, f"  trained=lora: {adapters:,} parameters"]
+    sum_trained = sum(trained.values())
+    return [*lines, f"  trained={kind}: {sum_trained:,} parameters, {100 * sum_trained / total:.1f} %"]
+
+
+def _update(model: BagelUnified, shapes: Sequence[BatchShape], micros: int, examples: int) -> list[str]:
+    tokens, ce, mse = (sum(getattr(shape, key) for shape in shapes) for key in ("tokens", "ce", "mse"))
+    config = model.bagel.config
+    lines = [f"one update: {examples} examples, {tokens:,} tokens; learned: {ce:,} text tokens, {mse:,} latent tokens"]
+    if micros > 1:
+        lines.append(f"  {micros} micro-batches, the first of them:")
+    for shape in shapes[: max(len(shapes) // micros, 1)]:
+        vit = f", ViT [{shape.vit:,}, {config.vit.patch_dim}]" if shape.vit and config.vit is not None else ""
+        und = f"text and ViT tokens [{shape.rows}, {shape.und:,}]"
+        lines.append(f"  {und}, latents [{shape.rows}, {shape.gen:,}, {config.latent_dim}]{vit}")
+    return lines
+
+
+# --- where the first batch comes from ---------------------------------------------------------------------------------
+
+
+def _first_update(config: Config, model: BagelUnified) -> list[Sequence[Example]]:
+    """The examples of the first update of the first training, by micro-batch.
+
+    Raises:
+        UserError: rows of a source are missing or bad.
+    """
+    tokens, micros = None, 1
+    if isinstance(config, SftConfig):
+        sources: dict[str, Source] = dict(sft.sources(config, model.example_tokens))
+        shares = dict(sft.schedule(config).mixture(0))
+        rows, tokens, micros = config.batch.rows or 1, config.batch.tokens, config.batch.accumulate
+    elif isinstance(config, PretrainConfig):
+        from uni_train.models.nano import corpus
+
+        counts = {name: count for name, count in asdict(config.mixture).items() if name != "noise_draws" and count}
+        rows = sum(counts.values())
+        sources = dict(corpus.sources(config.mixture.noise_draws))
+        shares = dict(Constant({name: count / rows for name, count in counts.items()}).mixture(0))
+    else:
+        sources, shares = _stars(config, model)
+        rows, micros = config.batch.prompts, config.batch.accumulate
+    dataset = StepDataset(
+        lambda examples, seed: list(examples),
+        {name: sources[name] for name in shares},
+        lambda step: shares,
+        rows=rows,
+        updates=1,
+        seed=config.seed,
+        micros=micros,
+        token_counts=lambda examples: (0, 0),
+        tokens=tokens,
+        example_tokens=model.example_tokens,
+    )
+    return [micro.content for micro in dataset[0]]
+
+
+def _stars(config: StarsConfig, model: BagelUnified) -> tuple[dict[str, Source], dict[str, float]]:
+    """Prompts of the first training's sets with blank pictures, and its mixture as far as there are rows for it."""
+    first = next(stage for stage in stage_list(config) if stage.kind == "finetune")
+    shares = dict(curriculum(config, first.rounds).mixture(0))
+    blank = np.zeros((config.model.architecture.image_size,) * 2 + (3,), np.uint8)
+    sources: dict[str, Source] = {}
+    for name in list(shares):
+        if name == PRETRAIN:
+            replay = model.replay_rows()
+            if replay is None:
+                del shares[name]
+            else:
+                sources[name] = any_of(replay)
+            continue
+        task: TaskName = "maths" if name.startswith("math") else "mapping"
+        items = get_task(task, config.data.world).generate(64, int(name[-1]), "train", config.seed)
+        sources[name] = [Example(item.prompt, target=blank, noise_draws=config.batch.noise_draws) for item in items]
+    return sources, shares

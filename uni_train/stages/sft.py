@@ -1,0 +1,123 @@
+"""Supervised fine-tuning on rows of text and images, in BAGEL's data forms and in ours (uni_train/training/data)."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from uni_train.config.schema import SftConfig, SourceConfig
+from uni_train.errors import UserError
+from uni_train.files import atomic_write_json
+from uni_train.models.base import Example
+from uni_train.models.load import save_model
+from uni_train.stages.finetune import ADAPTERS, fit, supervised_settings
+from uni_train.stages.work import MODEL, StageRun, Work
+from uni_train.training.curriculum import Constant
+from uni_train.training.data import conversations, edit, items, text_to_image
+from uni_train.training.data.rows import Parse, Row, Rows, open_rows
+from uni_train.training.settings import SupervisedSettings
+
+DATA = "data.json"
+
+
+def run(work: Work[SftConfig], stage: StageRun) -> None:
+    """Train on the recipe's sources."""
+    config = work.config
+    model = work.model(work.weights)
+    model.prepare_training(
+        timestep_shift=config.timestep_shift,
+        text_dropout=config.text_dropout,
+        vit_dropout=config.vit_dropout,
+        vae_dropout=config.vae_dropout,
+        recompute=config.activation_checkpointing,
+    )
+    found = sources(config, model.example_tokens)
+    _expect_same_data(config, found, stage.path / DATA)
+    for name, rows in found.items():
+        work.progress.say(f"  {name}: {len(rows)} rows")
+    result = fit(work, model, found, schedule(config), settings(config, stage.path.name), stage.path)
+    save_model(model, stage.path / MODEL)
+    work.changed(model, stage.path / MODEL)
+    folders = [stage.path / MODEL, *([stage.path / ADAPTERS] if config.trained == "lora" else [])]
+    stage.outputs = sorted(file for folder in folders for file in folder.iterdir())
+    skipped = {where: reason for rows in found.values() for where, reason in rows.skipped.items()}
+    stage.result = {
+        "updates": result.updates,
+        "seconds": result.seconds,
+        "rows": {name: len(rows) for name, rows in found.items()},
+        "bad_rows": len(skipped),
+        "first_bad_rows": [f"{where}: {reason}" for where, reason in list(skipped.items())[:10]],
+        "final_loss": sum(result.losses[-20:]) / max(len(result.losses[-20:]), 1),
+    }
+    if skipped:
+        where, reason = next(iter(skipped.items()))
+        work.progress.say(f"  skipped {len(skipped)} bad rows; the first: {where}: {reason}")
+    work.progress.say(f"  model: {stage.path / MODEL}")
+
+
+def sources(config: SftConfig, example_tokens: Callable[[Example], int]) -> dict[str, Rows]:
+    """The recipe's rows by the name of their source.
+
+    Raises:
+        UserError: a file is missing, damaged or of another kind.
+    """
+    longest = config.batch.example_tokens or config.model.architecture.max_text_tokens
+    found: dict[str, Rows] = {}
+    for name, source in config.used_sources.items():
+        paths = source.path if isinstance(source.path, str) else list(source.path)
+        rows = open_rows(paths, Path(source.images) if source.images is not None else None)
+        parse = _noised(_parser(source), config.batch.noise_draws)
+        found[name] = Rows(rows, parse, config.data.bad_rows, example_tokens, longest)
+    return found
+
+
+def schedule(config: SftConfig) -> Constant:
+    """Each source's share of a batch."""
+    total = sum(source.weight for source in config.used_sources.values())
+    return Constant({name: source.weight / total for name, source in config.used_sources.items()})
+
+
+def settings(config: SftConfig, stage: str) -> SupervisedSettings:
+    """The recipe in the trainer's terms."""
+    common = supervised_settings(config, config.updates, config.batch.rows or 1, stage, trained=config.trained)
+    return replace(common, tokens=config.batch.tokens, accumulate=config.batch.accumulate, frozen=tuple(config.frozen))
+
+
+def _parser(source: SourceConfig) -> Parse:
+    if source.form == "text_to_image":
+        return text_to_image.parse
+    if source.form == "edit":
+        return edit.parse
+    if source.form == "conversations":
+        return conversations.parse
+    return items.parser(source.learn)
+
+
+def _noised(parse: Parse, draws: int) -> Parse:
+    def with_draws(row: Row, random_: random.Random) -> Example:
+        return replace(parse(row, random_), noise_draws=draws)
+
+    return with_draws
+
+
+def _expect_same_data(config: SftConfig, found: Mapping[str, Rows], file: Path) -> None:
+    """A resumed run goes on with the rows it began with: their numbers are noted at its first start.
+
+    Raises:
+        UserError: a source has another number of rows now.
+    """
+    now: dict[str, Any] = {name: len(rows) for name, rows in found.items()}
+    if not file.exists():
+        atomic_write_json(file, now)
+        return
+    before = json.loads(file.read_text(encoding="utf-8"))
+    for name, rows in now.items():
+        if before.get(name) != rows:
+            raise UserError(
+                f"{config.used_sources[name].path} has {rows} rows, but {before.get(name)} when this run began",
+                "Put the data back as it was, or start over with --fresh.",
+            )

@@ -1,0 +1,53 @@
+"""Which parameters are trained, by their names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from torch import nn
+
+from uni_train.errors import UsageError
+
+GENERATION_NAMES = ("_moe_gen", "vae2llm", "llm2vae", "time_embedder")
+"""What the names of BAGEL's generation weights contain."""
+PARTS = {
+    "vit": r"\bvit_model\.",
+    "connector": r"\bconnector\.",
+    "understanding": r"\blanguage_model\.(?!.*_moe_gen)",
+    "generation": "|".join(GENERATION_NAMES),
+}
+"""Parts of a BAGEL that may be frozen, by what is searched in a parameter's name. `understanding` are the decoder's
+weights for text and ViT tokens, its embeddings and its head."""
+
+
+def select_parameters(model: nn.Module, trained: str | Callable[[str], bool], frozen: Sequence[str] = ()) -> list[str]:
+    """Names of the parameters that are to be trained, of those that the model itself leaves trainable.
+
+    Args:
+        trained: all | moe_gen | lora (adapters, see lora.py) | re:PATTERN (searched in the name) | a function of the
+            name.
+        frozen: `PARTS` that are not trained all the same.
+    """
+    chosen: Callable[[str], bool]
+    if callable(trained):
+        chosen = trained
+    elif trained == "all":
+        chosen = bool
+    elif trained == "moe_gen":
+        chosen = lambda name: any(part in name for part in GENERATION_NAMES)  # noqa: E731
+    elif trained == "lora":
+        chosen = lambda name: "lora_" in name  # noqa: E731
+    else:
+        pattern = re.compile(trained.removeprefix("re:"))
+        chosen = lambda name: pattern.search(name) is not None  # noqa: E731
+    kept = re.compile("|".join(PARTS[part] for part in frozen) if frozen else "(?!)")
+    names = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and chosen(name) and not kept.search(name)
+    ]
+    if not names:
+        without = f" frozen={','.join(frozen)}" if frozen else ""
+        raise UsageError(f"trained={trained}{without}: no parameter of {type(model).__name__} is left to train")
+    return names
