@@ -56,7 +56,7 @@ def stage_list(config: Config) -> tuple[PlannedStage, ...]:
     if config.schedule.kind == "sequential":
         for i, one in enumerate(config.rounds):
             sample_and_filter(i, one)
-            replay = ", ".join(f"{part:g} {name}" for name, part in one.replay.items())
+            replay = ", ".join(f"{part:g} {name}" for name, part in one.replay.items() if part)
             summary = f"{one.updates} updates on prompt -> image{f', replay {replay}' if replay else ''}"
             add("finetune", one.set_name, summary, (i,))
             if config.evaluation.every_round and i + 1 < len(config.rounds):

@@ -161,12 +161,12 @@ def _sources(model: UnifiedModel, config: StarsConfig, filtered: Mapping[str, St
                 "Sample more prompts or candidates, start from a better model, or use filter=verifier or filter=none.",
             )
         sources[name] = [_example(sample, config.batch.noise_draws) for sample in kept]
-    if any(PRETRAIN in one.replay for one in config.rounds):
+    if any(one.replay.get(PRETRAIN) for one in config.rounds):
         replay = model.replay_rows()
         if replay is None:
             raise UserError(
                 f"{model.name} has no pretraining rows to replay",
-                "Take pretrain out of every round's replay, or put sets of earlier rounds there.",
+                "Set pretrain_replay=0, or replay sets of earlier rounds alone.",
             )
         sources[PRETRAIN] = any_of(replay)
     return sources
@@ -193,7 +193,8 @@ def curriculum(config: StarsConfig, rounds: Sequence[int]) -> Curriculum:
     for i in rounds:
         one = config.rounds[i]
         rest = sum(one.replay.values())
-        parts.append({one.set_name: max(1 - rest, 0.0), **one.replay})
+        replayed = {name: share for name, share in one.replay.items() if share}
+        parts.append({one.set_name: max(1 - rest, 0.0), **replayed})
     kind = config.schedule.kind
     if kind == "sequential":
         return Constant(parts[0])

@@ -48,9 +48,9 @@ def describe(config: Config) -> list[str]:
     lines += _update(model, [shape for micro in shapes for shape in micro], len(batches), sum(map(len, batches)))
     if guessed:
         lines.append(f"there is no tokenizer in {config.model.checkpoint}: {_CHARACTERS} characters count as a token")
-    replayed = isinstance(config, StarsConfig) and any(PRETRAIN in one.replay for one in config.rounds)
+    replayed = isinstance(config, StarsConfig) and any(one.replay.get(PRETRAIN) for one in config.rounds)
     if replayed and model.replay_rows() is None:
-        lines.append(f"model={config.model.name} has no pretraining rows: take pretrain out of the rounds' replay")
+        lines.append(f"model={config.model.name} has no pretraining rows: set pretrain_replay=0")
     return lines
 
 
@@ -133,10 +133,11 @@ def _first_update(config: Config, model: BagelUnified) -> list[Sequence[Example]
     elif isinstance(config, PretrainConfig):
         from uni_train.models.nano import corpus
 
-        counts = {name: count for name, count in asdict(config.mixture).items() if name != "noise_draws" and count}
+        first = next(iter(config.parts.values())).mixture
+        counts = {kind: count for kind, count in asdict(first).items() if kind != "noise_draws" and count}
         rows = sum(counts.values())
-        sources = dict(corpus.sources(config.mixture.noise_draws))
-        shares = dict(Constant({name: count / rows for name, count in counts.items()}).mixture(0))
+        sources = dict(corpus.sources(first.noise_draws))
+        shares = dict(Constant({kind: count / rows for kind, count in counts.items()}).mixture(0))
     else:
         sources, shares = _stars(config, model)
         rows, micros = config.batch.prompts, config.batch.accumulate
