@@ -7,10 +7,12 @@ OpenCV's ECC (enhanced correlation coefficient, blind to brightness and contrast
 
 from __future__ import annotations
 
+import math
+
 import cv2
 import numpy as np
 
-COARSE = 192  # pixels a side at which places are compared
+COARSE = 160  # pixels a side at which places are compared
 REACH = 0.10  # of the side: how far a shift is looked for
 ZOOMS = np.linspace(0.90, 1.10, 41)
 
@@ -23,14 +25,17 @@ def resized(image: np.ndarray, side: int) -> np.ndarray:
     return cv2.resize(image, (side, side), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
 
 
-def register(image: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """The affine map from places in `reference` to places in `image`, float64 [2, 3] for cv2.warpAffine's inverse map.
+def coarse(channel: np.ndarray) -> np.ndarray:
+    """One channel, uint8 [side, side], at the size at which places are compared; float32 [COARSE, COARSE]."""
+    return resized(channel, COARSE).astype(np.float32)
 
-    Both are one channel, float32 [side, side]; what is the same in both should look alike in it, what is not should be
-    faint. Where nothing fits, the result is what fits least badly: the caller compares afterwards.
+
+def register(small: np.ndarray, expected: np.ndarray, side: int) -> np.ndarray:
+    """The affine map from places in the reference to places in the image, float64 [2, 3], both of `side` pixels.
+
+    small, expected: both `coarse`; what is the same in both should look alike in them, what is not should be faint.
+    Where nothing fits, the result is what fits least badly: the caller compares afterwards.
     """
-    side = reference.shape[0]
-    small, expected = resized(image, COARSE), resized(reference, COARSE)
     begin = np.zeros((2, 3), dtype=np.float32)
     for axis in (0, 1):
         zoom, shift = _along_one_axis(small.mean(axis=axis), expected.mean(axis=axis))
@@ -88,4 +93,5 @@ def _correlation(image: np.ndarray, expected: np.ndarray, found: np.ndarray) -> 
     side = expected.shape[0]
     laid = cv2.warpAffine(image, found.astype(np.float64), (side, side), flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
                           borderMode=cv2.BORDER_REPLICATE)  # fmt: skip
-    return float(cv2.matchTemplate(laid, expected, cv2.TM_CCOEFF_NORMED)[0, 0]) if laid.std() > 0 else 0.0
+    one, other = (m.ravel() - m.mean() for m in (laid, expected))
+    return float(one @ other / math.sqrt(float(one @ one) * float(other @ other) + 1e-9))

@@ -18,6 +18,8 @@ Red is what is redder than the input was at that place: the letter E is no path.
 
 from __future__ import annotations
 
+import colorsys
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -25,23 +27,26 @@ from functools import lru_cache
 import cv2
 import numpy as np
 from scipy import ndimage
+from scipy.special import erf
 
 from data_gen.maze import picture as pictures
 from data_gen.maze.grid import Grid, Room
 from data_gen.maze.picture import NANO, NANO_COLOURS, Picture
-from data_gen.maze.registration import register, resized, warped
+from data_gen.maze.registration import coarse, register, resized, warped
 from data_gen.task import Check, Verdict
 
 CHECKS = ("background_consistency", "rule_obey", "visual_quality", "reasoning_success")
 
-WORK_SIDE = 576  # pixels: larger pictures are judged at this size
+WORK_PITCH, WORK_WALL = 48, 3  # pixels: pictures are judged at a size that gives rooms and walls at least so many
 LEAST_PITCH = 5.0  # pixels a room of the picture that is judged; with fewer nobody can tell
 LEAST_CONTRAST = 0.2  # of that between wall and floor in the input
+RED_HUE = 0.075  # of the circle of hues, to either side: 27 degrees
 REDDER = 40  # of 255: how much redder a stroke is than the input at its place, at the least
 IS_RED = 0.35  # share of the stroke's own red from which a pixel is red
 BRIDGE = 0.05  # pitches: red grows by this before it is called unbroken
 ROOM_CORE = 0.70  # of a room's side: where red means that the path has been there
 ROOM_RED = 0.01  # of that core
+ARRIVED = 0.10  # pitches: so far beyond the room before red must come to have reached S or E
 CROSSED_RED, CROSSED_WALL = 0.60, 0.60  # a wall is crossed where it is at least so red and at most so much wall
 ON_WALLS = 0.05  # of all red may lie in the inner half of thick walls
 OUTSIDE = 0.30  # pitches: a red line so long outside the maze has left it
@@ -51,7 +56,7 @@ BLOCKED = 0.60  # of an opening
 ADDED = 0.04  # of a room's core: dark or foreign
 FOREIGN = 60.0  # of 255: distance from everything that floor, wall and stroke can mix to
 BLUR = 0.085  # pitches, standard deviation
-NOISE = 24.0  # of 255, standard deviation on bare floor
+NOISE = 12.0  # of 255, standard deviation on bare floor
 
 
 @dataclass
@@ -225,12 +230,13 @@ def _openings(grid: Grid) -> Iterator[tuple[tuple[Room, Room], tuple[int, int]]]
 class Frame:
     """What is known of the input before any output is seen, at the size at which outputs are judged.
 
-    edges: where the places of rows and of columns begin, in pixels, and where the last ends; free: pixels where one can
-    walk; beyond: what lies clearly outside the outer wall; rooms: the cores of rooms (all but the rim for S and E), and
-    how many pixels each has; letters: pixels of S and E and around; bare: floor away from walls and letters; core: the
-    middle line of walls; deep: the inside of thick walls; red: how red the input is, the reddest within a few pixels;
-    channel: that in which red looks most like floor; template: the input in it. bare_at, core_at: some thousand flat
-    indices into bare and core, which are enough for medians.
+    edges: where the places of rows and of columns begin, in pixels, and where the last ends.
+    free: where one can walk; beyond: clearly outside the outer wall; rooms: the cores of rooms; room_pixels: how many
+        each has; letters: S, E and around them; deep: the inside of thick walls.
+    ends: where red has come to S, to E (rows, columns).
+    red: how red the input is, the reddest within a few pixels and under any blur that is put up with.
+    channel: that in which red looks most like floor; template: the input in it, `coarse`.
+    bare_at, core_at, flat_at: flat indices of some bare floor, middles of walls, and whatever has one colour.
     """
 
     side: int
@@ -241,14 +247,14 @@ class Frame:
     rooms: np.ndarray
     room_pixels: np.ndarray
     letters: np.ndarray
-    bare: np.ndarray
-    core: np.ndarray
     deep: np.ndarray
     red: np.ndarray
     channel: int
     template: np.ndarray
     bare_at: np.ndarray
     core_at: np.ndarray
+    flat_at: np.ndarray
+    ends: tuple[tuple[slice, ...], ...]
 
     def per_place(self, mask: np.ndarray) -> np.ndarray:
         """How many pixels of `mask` lie in each place of the lattice, int [2R + 1, 2C + 1]."""
@@ -261,44 +267,73 @@ class Frame:
 @lru_cache(maxsize=32)
 def _frame(text: tuple[str, ...], picture: Picture) -> Frame:
     grid = Grid.from_text(text)
-    # Every wall keeps at least a pixel.
-    scale = min(1.0, max(WORK_SIDE / picture.side, 1 / picture.wall))
+    scale = min(1.0, max(WORK_PITCH / picture.pitch, WORK_WALL / picture.wall))
     side = round(picture.side * scale)
     image = resized(pictures.draw(grid, picture), side)
     y, x = (np.rint(picture.edges(n // 2, begin) * scale).astype(int)
             for n, begin in zip(grid.lattice.shape, (picture.top, picture.left), strict=True))  # fmt: skip
-    inside, free = (np.zeros((side, side), dtype=bool) for _ in range(2))
+    inside, free, letters, rooms = (np.zeros((side, side), dtype=bool) for _ in range(4))
     inside[y[0] : y[-1], x[0] : x[-1]] = True
     free[inside] = grid.lattice.repeat(np.diff(y), axis=0).repeat(np.diff(x), axis=1).ravel()
     wall = inside & ~free
     pitch, thickness, corridor = (n * scale for n in (picture.pitch, picture.wall, picture.corridor))
     tolerance = max(2, round(0.03 * pitch))
-    letters, rooms = (np.zeros((side, side), dtype=bool) for _ in range(2))
     rim = round(corridor * (1 - ROOM_CORE) / 2)
     for top, bottom in zip(y[1:-1:2] + rim, y[2::2] - rim, strict=True):
         for left, right in zip(x[1:-1:2] + rim, x[2::2] - rim, strict=True):
             rooms[top:bottom, left:right] = True
     reach = picture.letter * scale * 0.5 + tolerance
+    ends = []
     for room in (grid.start, grid.end):
         middle_x, middle_y = (at * scale for at in picture.centre(room))
-        for mask, about in ((letters, reach), (rooms, 0.42 * corridor)):
-            mask[max(0, int(middle_y - about)) : int(middle_y + about) + 1,
-                 max(0, int(middle_x - about)) : int(middle_x + about) + 1] = True  # fmt: skip
+        around, arrived = (
+            tuple(slice(max(0, round(at - about)), round(at + about)) for at in (middle_y, middle_x))
+            for about in (reach, corridor / 2 + thickness - ARRIVED * pitch)
+        )
+        letters[around] = True
+        ends.append(arrived)
     away = cv2.erode(free.astype(np.uint8), _square(tolerance)).astype(bool)
     depth = cv2.distanceTransform(wall.astype(np.uint8), cv2.DIST_L2, 3)
-    red = cv2.dilate(_redness(image), _square(tolerance))
+    # However blurred the letter E may be, it is not redder than this.
+    red = _redness(image)
+    for share in (0.02, 0.04, 0.05):
+        red = cv2.max(red, cv2.GaussianBlur(_redness(image), (0, 0), share * pitch))
+    red = cv2.dilate(red, _square(2))
     floor, walls, path = (np.array(rgb, dtype=float) for rgb in (picture.floor_rgb, picture.wall_rgb, picture.path_rgb))
     channel = int(np.argmin(np.abs(path - floor) / np.maximum(1, np.abs(walls - floor))))
     bare = away & ~letters
     beyond = ~cv2.dilate(inside.astype(np.uint8), _square(max(1, round(0.06 * pitch)))).astype(bool)
     core = wall & (depth >= max(1.0, 0.4 * thickness))
+    deep = wall & (depth >= 0.25 * thickness + 1) if thickness >= 7 else np.zeros_like(wall)
     frame = Frame(
-        side, pitch, (y, x), free, beyond, rooms, np.ones(0), letters, bare, core,
-        deep=wall & (depth >= 0.25 * thickness + 1) if thickness >= 7 else np.zeros_like(wall),
-        red=red, channel=channel, template=image[:, :, channel].astype(np.float32),
-        bare_at=_some(bare), core_at=_some(core),
-    )  # fmt: skip
+        side=side,
+        pitch=pitch,
+        edges=(y, x),
+        free=free,
+        beyond=beyond,
+        rooms=rooms,
+        room_pixels=np.ones(1),
+        letters=letters,
+        deep=deep,
+        red=red,
+        channel=channel,
+        template=coarse(image[:, :, channel]),
+        bare_at=_some(bare, 3000),
+        core_at=_some(core, 3000),
+        flat_at=_some(bare | beyond | deep, 800),
+        ends=tuple(ends),
+    )
     return replace(frame, room_pixels=frame.per_place(rooms)[1::2, 1::2])
+
+
+def _is_red(stroke: np.ndarray, floor: np.ndarray) -> bool:
+    """Whether a stroke that may be diluted with floor is red at full strength: not orange, not purple, not grey."""
+    away = stroke - floor
+    with np.errstate(divide="ignore", invalid="ignore"):
+        room = np.where(away > 0, (255 - floor) / away, np.where(away < 0, floor / -away, np.inf))
+    r, g, b = np.clip(floor + max(1.0, float(room.min())) * away, 0, 255) / 255
+    hue, saturation, _ = colorsys.rgb_to_hsv(r, g, b)
+    return saturation >= 0.5 and abs((hue + 0.5) % 1 - 0.5) <= RED_HUE
 
 
 def _some(mask: np.ndarray, most: int = 6000) -> np.ndarray:
@@ -322,14 +357,15 @@ def read_picture(grid: Grid, picture: Picture, image: np.ndarray) -> Reading:
     frame = _frame(tuple(grid.to_text()), picture)
     if min(image.shape[:2]) / picture.side * picture.pitch < LEAST_PITCH:
         return Reading(unreadable=f"{image.shape[1]} x {image.shape[0]} pixels are too few for this maze")
-    image = resized(image, frame.side)
-    image = warped(image, register(image[:, :, frame.channel].astype(np.float32), frame.template))
+    original, image = image, resized(image, frame.side)
+    found = register(coarse(image[:, :, frame.channel]), frame.template, frame.side)
+    image = warped(image, found)
     redder = cv2.subtract(_redness(image), frame.red)
     is_red = redder >= REDDER
     colours = _colours(frame, picture, image, redder, is_red)
     if isinstance(colours, Reading):
         return colours
-    floor, walls, stroke, flaws = colours
+    floor, walls, stroke = colours
 
     # Shares of wall and stroke that explain a pixel best, and how far that is from the pixel.
     mixing = np.stack([walls - floor, stroke - floor], axis=1)
@@ -341,48 +377,50 @@ def read_picture(grid: Grid, picture: Picture, image: np.ndarray) -> Reading:
                      for along in (np.linalg.pinv(mixing)[0], normal))  # fmt: skip
     peak = max(1.0, float(stroke[0] - max(stroke[1:])))
     red = redder.astype(np.float32) / peak
-    drawn = (red >= IS_RED) & is_red.any()
+    if not _is_red(stroke, floor):
+        red[:] = 0
+    drawn = red >= IS_RED
 
-    reading = Reading(flaws=flaws)
+    reading = Reading()
     _read_path(grid, frame, drawn, reading)
     for axis in (0, 1):
         _read_walls(grid, frame, axis, wall, red, reading)
     _read_rooms(frame, wall, strange, red, reading)
-    _read_quality(grid, frame, image, wall, strange, red, reading)
+    contrast = np.linalg.norm(walls - floor) / np.linalg.norm(np.subtract(picture.wall_rgb, picture.floor_rgb))
+    _read_quality(grid, frame, original, found, wall * float(contrast), strange, red, reading)
     return reading
 
 
 def _colours(
     frame: Frame, picture: Picture, image: np.ndarray, redder: np.ndarray, is_red: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]] | Reading:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | Reading:
     """Floor, wall and stroke as the picture has them, float [3] each."""
     expected_floor, expected_wall = np.array(picture.floor_rgb, float), np.array(picture.wall_rgb, float)
     pixels, redness = image.reshape(-1, 3), redder.ravel()
     bare, core = (pixels[at[redness[at] < REDDER]] for at in (frame.bare_at, frame.core_at))
-    if len(bare) < 0.05 * len(frame.bare_at):
-        return Reading(crossed=["the whole maze"], outside=True, on_walls=1.0, changed=["the floor is all red"],
-                       visited={(0, 0)})  # fmt: skip
-    floor = np.median(bare, axis=0)
-    walls = np.median(core, axis=0) if len(core) else floor
+    # Where red covers nearly all, the floor is taken from the input.
+    floor = np.median(bare, axis=0) if len(bare) > 0.02 * len(frame.bare_at) else expected_floor
+    walls = np.median(core, axis=0) if len(core) else floor + expected_wall - expected_floor
     expected, seen = expected_wall - expected_floor, walls - floor
     strength = float(seen @ expected / (expected @ expected))
-    flaws: list[str] = []
     if strength < LEAST_CONTRAST:
         if image.std() < 12:
             return Reading(unreadable="the picture is all but empty")
         walls = floor + expected  # most walls are gone: what is left of them still looks like walls
     top = np.bincount(redness[is_red.ravel()], minlength=256)
     if top.sum() < 4:
-        return floor, walls, np.array(picture.path_rgb, float), flaws
+        return floor, walls, np.array(picture.path_rgb, float)
     reddest = int(np.searchsorted(np.cumsum(top), 0.99 * top.sum()))
     stroke = np.median(pixels[_some(redness >= max(REDDER, 0.7 * reddest))], axis=0)
-    return floor, walls, stroke, flaws
+    return floor, walls, stroke
 
 
 def _read_path(grid: Grid, frame: Frame, drawn: np.ndarray, reading: Reading) -> None:
     """Rooms, openings, connection, and red outside."""
     cores = frame.per_place(drawn & frame.rooms)[1::2, 1::2]
     visited = cores >= np.maximum(3, ROOM_RED * frame.room_pixels)
+    for room, arrived in zip((grid.start, grid.end), frame.ends, strict=True):
+        visited[room] = np.count_nonzero(drawn[arrived] & frame.free[arrived]) >= 3
     reading.visited = {(r, c) for r, c in np.argwhere(visited).tolist()}
     places = frame.per_place(drawn)
     thickness = int(frame.edges[0][1] - frame.edges[0][0])
@@ -413,16 +451,18 @@ def _read_walls(grid: Grid, frame: Frame, axis: int, wall: np.ndarray, red: np.n
         wall, red, lattice = wall.T, red.T, lattice.T
     begin, end = y[:-1:2], y[1::2]
     thickness = int((end - begin).min())
-    spare = int(0.2 * thickness)
+    # Along the middle of a wall: a slanting line is nowhere red from edge to edge of a thick one, but it is red there,
+    # and a wide stroke beside the wall hides nothing of it.
+    spare = int(0.35 * thickness)
     around = np.clip(begin[:, None] + np.arange(-1, thickness + 1), 0, frame.side - 1)
-    through = np.clip(begin[:, None] + np.arange(spare, thickness - spare), 0, frame.side - 1)
-    most_wall = wall[around].max(axis=1)
-    least_red, most_red = red[through].min(axis=1), red[around].max(axis=1)
-    seen = most_red < IS_RED
+    middle = np.clip(begin[:, None] + np.arange(spare, thickness - spare), 0, frame.side - 1)
+    most_wall, wall_within = wall[around].max(axis=1), wall[middle if spare else around].max(axis=1)
+    least_red = red[middle].min(axis=1)
+    seen = red[middle].max(axis=1) < IS_RED
     closed = ~lattice[::2, 1::2]
 
     posts = (x[:-1:2] + x[1::2]) // 2
-    crossing = (least_red >= CROSSED_RED) & (most_wall <= CROSSED_WALL)
+    crossing = (least_red >= CROSSED_RED) & (wall_within <= CROSSED_WALL)
     crossed = np.add.reduceat(crossing[:, : posts[-1]], posts[:-1], axis=1, dtype=np.int32)
     inner = np.zeros(frame.side, dtype=bool)
     for left, right in zip(x[1:-1:2], x[2::2], strict=True):
@@ -457,19 +497,18 @@ def _read_rooms(frame: Frame, wall: np.ndarray, strange: np.ndarray, red: np.nda
 def _read_quality(
     grid: Grid,
     frame: Frame,
-    image: np.ndarray,
+    original: np.ndarray,
+    found: np.ndarray,
     wall: np.ndarray,
     strange: np.ndarray,
     red: np.ndarray,
     reading: Reading,
 ) -> None:
-    bare = frame.bare_at[red.ravel()[frame.bare_at] < 0.1]
-    grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32)
-    grain = (grey - cv2.blur(grey, (5, 5))).ravel()[bare]
-    noise = 1.48 * float(np.median(np.abs(grain))) if len(bare) else 0.0
+    bare, flat = (at[red.ravel()[at] < 0.1] for at in (frame.bare_at, frame.flat_at))
+    noise = _noise(original, found, flat, frame.side) if len(flat) >= 100 else 0.0
     if noise > NOISE:
         reading.flaws.append(f"noise of {noise:.0f} grey levels")
-    foreign = float((np.abs(strange.ravel()[bare]) > FOREIGN).mean()) if len(bare) else 0.0
+    foreign = float((np.abs(strange.ravel()[bare]) > FOREIGN).mean()) if len(bare) >= 100 else 0.0
     if foreign > 0.05:
         reading.flaws.append(f"foreign colours on {foreign:.0%} of the floor")
     blur = _blur(grid, frame, wall, red)
@@ -477,36 +516,57 @@ def _read_quality(
         reading.flaws.append(f"blurred by {blur:.0%} of a room")
 
 
-def _blur(grid: Grid, frame: Frame, wall: np.ndarray, red: np.ndarray) -> float:
-    """The standard deviation of the blur in pitches, from the mean profile across inner walls.
+def _noise(original: np.ndarray, found: np.ndarray, flat: np.ndarray, side: int) -> float:
+    """The standard deviation of grey among 3 x 3 neighbours in the picture as it came, the median over flat places."""
+    y, x = np.divmod(flat, side)
+    height, width = original.shape[:2]
+    places = np.stack([x, y, np.ones_like(x)]).T @ found.T
+    x, y = (
+        np.clip((at + 0.5) * n / side, 1, n - 2).astype(int) for at, n in zip(places.T, (width, height), strict=True)
+    )
+    around = np.arange(-1, 2)
+    pixels = original[y[:, None, None] + around[:, None], x[:, None, None] + around]
+    return float(np.median((pixels @ np.array([0.299, 0.587, 0.114], dtype=np.float32)).std(axis=(1, 2))))
 
-    A wall of thickness t blurred by s has the variance t^2 / 12 + s^2 across it.
+
+def _blur(grid: Grid, frame: Frame, wall: np.ndarray, red: np.ndarray) -> float:
+    """The standard deviation of the blur in pitches: that which makes a wall look like the mean of all inner walls.
+
+    wall: in units of the input's contrast, so that faint walls are blurred ones. Where red or letters are beside all
+    inner walls (2 x 2), the outer walls are seen from outside.
     """
+    thickness = int(min((e[1::2] - e[:-1:2]).min() for e in frame.edges))
     reach = max(2, round(0.24 * frame.pitch))
-    profiles, weights = [], 0
-    for axis in (0, 1):
-        y, x = frame.edges if axis == 0 else frame.edges[::-1]
-        shares, reds, lattice = (m if axis == 0 else m.T for m in (wall, red, grid.lattice))
-        begin = y[2:-2:2]
-        if not len(begin):
-            continue
-        thickness = int((y[1::2] - y[:-1:2]).min())
-        window = begin[:, None] + np.arange(-reach, thickness + reach)
-        use = np.zeros((len(begin), frame.side), dtype=bool)
-        for j, (left, right) in enumerate(zip(x[1:-1:2], x[2::2], strict=True)):
-            rim = round(0.25 * (right - left))
-            use[:, left + rim : right - rim] = ~lattice[2:-2:2, 2 * j + 1 : 2 * j + 2]
-        use &= reds[window].max(axis=1) < 0.1
-        profiles.append((shares[window] * use[:, None]).sum(axis=(0, 2)))
-        weights += int(use.sum())
-    length = min(map(len, profiles), default=0)
-    if weights < frame.pitch or not length:
-        return 0.0
-    profile = sum(p[:length] for p in profiles) / weights
-    profile = np.maximum(profile - min(profile[0], profile[-1]), 0)
-    if profile.max() < 0.1:
-        return 0.0
-    at = np.arange(length)
-    middle = (profile * at).sum() / profile.sum()
-    variance = (profile * (at - middle) ** 2).sum() / profile.sum() - (length - 2 * reach) ** 2 / 12
-    return float(np.sqrt(max(0.0, variance)) / frame.pitch)
+    margin = min(reach, *(int(min(e[0], frame.side - e[-1])) for e in frame.edges))
+    inner, outer = np.arange(-reach, thickness + reach), np.arange(-margin, thickness // 2 + 1)
+    for offsets in (inner, outer):
+        total, weight = np.zeros(len(offsets)), 0
+        for axis in (0, 1):
+            y, x = frame.edges if axis == 0 else frame.edges[::-1]
+            shares, reds, letters, lattice = (m if axis == 0 else m.T for m in (wall, red, frame.letters, grid.lattice))
+            closed = ~lattice[::2, 1::2]
+            if offsets is inner:
+                lines, window = slice(1, -1), y[2:-2:2, None] + inner
+            else:
+                lines, window = slice(None, None, len(closed) - 1), np.stack([y[0] + outer, y[-1] - 1 - outer])
+            use = np.zeros((len(window), frame.side), dtype=bool)
+            for wall_closed, left, right in zip(closed[lines].T, x[1:-1:2], x[2::2], strict=True):
+                rim = round(0.25 * (right - left))
+                use[:, left + rim : right - rim] = wall_closed[:, None]
+            use &= (reds[window].max(axis=1) < 0.1) & ~letters[window].any(axis=1)
+            total += (shares[window] * use[:, None]).sum(axis=(0, 2))
+            weight += int(use.sum())
+        if weight >= 0.2 * frame.pitch and len(offsets) >= 4:
+            return _blur_of(total / weight, offsets, thickness) / frame.pitch
+    return 0.0
+
+
+def _blur_of(profile: np.ndarray, offsets: np.ndarray, thickness: int) -> float:
+    """In pixels: the blur that makes a wall of 0 <= offset < thickness look most like `profile`."""
+    blurs = 0.01 * thickness + np.geomspace(0.3, 60, 36)
+    at = (offsets + 0.5)[None] / (math.sqrt(2) * blurs[:, None])
+    shapes = (erf(at) - erf(at - thickness / (math.sqrt(2) * blurs[:, None]))) / 2
+    centred = shapes - shapes.mean(axis=1, keepdims=True)
+    contrasts = centred @ profile / ((centred**2).sum(axis=1) + 1e-9)
+    rest = profile - np.clip(contrasts, 0.6, 1.15)[:, None] * shapes
+    return float(blurs[rest.var(axis=1).argmin()])

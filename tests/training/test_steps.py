@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -97,3 +98,83 @@ def test_errors_name_what_is_wrong():
         dataset(micros=2, token_counts=None)
     with pytest.raises(UsageError, match="empty has no examples"):
         StepDataset(ToyModel().collate, {"empty": []}, lambda step: {}, rows=1, updates=1, seed=0)
+
+
+# --- batches by tokens ------------------------------------------------------------------------------------------------
+
+
+POOL = toy_examples(40, 0)
+
+
+def tokens_of(example) -> int:
+    """One in four examples is nine times as long as the others."""
+    return 9 if example.x in LONG else 1
+
+
+LONG = {example.x for example in POOL[::4]}
+
+
+def filling(tokens=30, length=tokens_of, sources=None, **changes) -> StepDataset:
+    model = ToyModel()
+    options = {"rows": 1, "updates": 20, "seed": 3, "token_counts": model.token_counts} | changes
+    return StepDataset(
+        model.collate,
+        sources or {"a": POOL},
+        lambda step: {"a": 1.0},
+        tokens=tokens,
+        example_tokens=length,
+        **options,
+    )
+
+
+def test_a_batch_takes_examples_until_it_has_the_tokens():
+    for step in range(20):
+        (batch,) = filling()[step]
+        lengths = [tokens_of(example) for example in filling().filled(step, 0)]
+        assert sum(lengths) >= 30 > sum(lengths[:-1])
+        assert batch.content.x.shape[0] == len(lengths)
+
+
+def test_long_examples_are_drawn_as_often_as_short_ones():
+    drawn = [tokens_of(example) for step in range(20) for slot in range(40) for example in filling().filled(step, slot)]
+    share, expected = drawn.count(9) / len(drawn), len(LONG) / len(POOL)
+    assert abs(share - expected) < 4 * (expected * (1 - expected) / len(drawn)) ** 0.5
+
+
+def test_ranks_and_micro_batches_are_the_same_places():
+    """Two ranks see what one rank sees in two micro-batches."""
+    whole = filling(micros=2)[7]
+    ranks = [filling(rank=rank, ranks=2)[7][0] for rank in (0, 1)]
+    for one, other in zip(whole, ranks, strict=True):
+        assert torch.equal(one.content.x, other.content.x) and torch.equal(one.content.noise, other.content.noise)
+    assert not torch.equal(whole[0].content.x[:3], whole[1].content.x[:3])
+
+
+def test_no_example_twice_before_its_source_is_through():
+    drawn = [example.x for example in filling(tokens=60, length=lambda example: 1).filled(0, 0)]
+    assert len(set(drawn[:40])) == 40 and len(drawn) == 60
+
+
+class Captioned:
+    """Rows with a choice."""
+
+    def __len__(self) -> int:
+        return 5
+
+    def draw(self, index, random_) -> ToyExample:
+        return replace(POOL[index], label=random_.randrange(1000))
+
+
+def test_rows_are_asked_for_their_examples_with_a_generator_of_their_own():
+    by_rows = StepDataset(ToyModel().collate, {"a": Captioned()}, lambda step: {"a": 1.0}, rows=12, updates=20, seed=3)
+    for labels in (
+        lambda step: [example.label for example in by_rows.examples(step)],
+        lambda step: [example.label for example in filling(sources={"a": Captioned()}).filled(step, 0)],
+    ):
+        assert labels(0) == labels(0) != labels(1)
+        assert len(set(labels(0))) > 5, "the same row is drawn with other choices"
+
+
+def test_a_model_that_cannot_count_tokens_is_refused():
+    with pytest.raises(UsageError, match="tokens=30: this model cannot count"):
+        filling(length=None)

@@ -1,6 +1,7 @@
 """Classifier-free guidance with a text and an image scale, and the renormalisation of the result.
 
-With c, u_t, u_i the velocities given everything, without the text, and without the images:
+`guide` is BAGEL's, `true_cfg` Qwen-Image's. For `guide`, with c, u_t, u_i the velocities given everything, without the
+text, and without the images:
 
     a = u_t + s_text (c - u_t)
     b = u_i + s_img  (a - u_i)          (only where s_img > 1, else b = a)
@@ -66,6 +67,16 @@ def guide(cond: Tensor, no_text: Tensor, no_img: Tensor | None, guidance: Guidan
     if guidance.renorm == "channel":
         return _shorten(guided, cond, (-1,), guidance.renorm_min)
     return guided
+
+
+def true_cfg(cond: Tensor, uncond: Tensor, scale: float) -> Tensor:
+    """Qwen-Image's guidance [B, L, C]: ``u + scale (c - u)``, each token brought to the length of c, up or down.
+
+    A token that is zero in both, as padding is, stays zero.
+    """
+    guided = uncond + scale * (cond - uncond)
+    norm, norm_guided = (torch.linalg.vector_norm(x, dim=-1, keepdim=True) for x in (cond, guided))
+    return guided * (norm / norm_guided.clamp_min(torch.finfo(guided.dtype).tiny))
 
 
 def _shorten(guided: Tensor, cond: Tensor, dims: tuple[int, ...], minimum: float) -> Tensor:

@@ -6,6 +6,9 @@ high noise levels, which large images need. BAGEL uses the same formula for trai
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -34,3 +37,93 @@ def inference_timesteps(num_timesteps: int, shift: float) -> Tensor:
     if num_timesteps < 2:
         raise ValueError(f"num_timesteps must be at least 2 (2 points are 1 step), got {num_timesteps}")
     return shift_timestep(torch.linspace(1, 0, num_timesteps), shift)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """The noise levels that a sampling run goes through; step i leads from level i to level i + 1.
+
+    Attributes:
+        levels: [N + 1], falling, the last one 0. Models with a time of 0 to 1000 are given 1000 times a level.
+    """
+
+    levels: Tensor
+
+    def __post_init__(self) -> None:
+        if self.levels.ndim != 1 or len(self.levels) < 2:
+            raise ValueError(f"a schedule needs at least two levels in one row, got shape {tuple(self.levels.shape)}")
+        if not bool((self.levels.diff() < 0).all()):
+            raise ValueError(f"noise levels must fall from step to step, got {self.levels.tolist()}")
+
+    @property
+    def steps(self) -> int:
+        """N, the number of steps."""
+        return len(self.levels) - 1
+
+    @property
+    def ceiling(self) -> Tensor:
+        """Scalar: the second level, which stands in for 1 where 1 would be a pole (see `steps.FlowSDE`)."""
+        return self.levels[1]
+
+    def step(self, index: Tensor | int) -> tuple[Tensor, Tensor]:
+        """Levels before and after step `index` in [0, N): an int gives scalars, int64 [B] gives [B], one a row."""
+        return self.levels[index], self.levels[index + 1]
+
+    def to(self, device: torch.device | str) -> Schedule:
+        """The same levels on another device."""
+        return Schedule(self.levels.to(device))
+
+
+def bagel_schedule(num_timesteps: int, shift: float) -> Schedule:
+    """BAGEL's, as in `inference_timesteps`: `num_timesteps` levels are one step less."""
+    return Schedule(inference_timesteps(num_timesteps, shift))
+
+
+def static_schedule(num_steps: int, shift: float, train_timesteps: int = 1000) -> Schedule:
+    """That of diffusers' flow-matching Euler scheduler with a fixed shift (Stable Diffusion 3: 3), and 0 behind it.
+
+    The shift counts twice: the lowest of the training levels, ``1 / train_timesteps``, is shifted to find the end of an
+    even spacing from 1, and the spacing is shifted again.
+    """
+    lowest = float(shift_timestep(torch.tensor(1 / train_timesteps, dtype=torch.double), shift))
+    even = torch.linspace(1, lowest, num_steps, dtype=torch.double)
+    return Schedule(_closed(shift_timestep(even, shift)))
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicShift:
+    """A shift that grows with the picture, as in Qwen-Image's scheduler_config.json (the defaults here).
+
+        mu(n) = base_shift + (max_shift - base_shift) (n - base_tokens) / (max_tokens - base_tokens)
+        t -> e^mu / (e^mu + 1/t - 1)
+
+    which is `shift_timestep` with ``s = e^mu``; then the levels are stretched so that the last one above 0 is
+    `terminal`.
+    """
+
+    base_tokens: int = 256
+    max_tokens: int = 8192
+    base_shift: float = 0.5
+    max_shift: float = 0.9
+    terminal: float | None = 0.02
+
+    def mu(self, tokens: int) -> float:
+        """For a picture of `tokens` latent tokens; linear, also outside the two given points."""
+        slope = (self.max_shift - self.base_shift) / (self.max_tokens - self.base_tokens)
+        return self.base_shift + slope * (tokens - self.base_tokens)
+
+    def schedule(self, num_steps: int, tokens: int) -> Schedule:
+        """`num_steps` levels from 1 to `terminal` (evenly spaced down to 1 / num_steps before the shift), and 0.
+
+        Shifted and stretched in float32, as diffusers does: the same bits, so the same log probabilities.
+        """
+        even = torch.linspace(1, 1 / num_steps, num_steps, dtype=torch.double).float()
+        t = shift_timestep(even, math.exp(self.mu(tokens)))
+        if self.terminal is not None and num_steps > 1:
+            t = 1 - (1 - t) / ((1 - t[-1]) / (1 - self.terminal))
+        return Schedule(_closed(t))
+
+
+def _closed(t: Tensor) -> Tensor:
+    """float32, with 0 behind."""
+    return torch.cat([t, t.new_zeros(1)]).float()

@@ -82,7 +82,9 @@ def image_of(value: Any, folder: Path, key: str) -> np.ndarray:
                 return rgb(opened)
     except UserError as error:
         raise BadRow(str(error)) from None
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except Image.DecompressionBombError as error:
+        raise BadRow(f"{key} is too large ({error})") from None
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
         raise BadRow(f"{key} cannot be read as a picture ({error})") from None
 
 

@@ -1,0 +1,218 @@
+"""The figures of docs/maze.md, as markdown tables.
+
+    python bench/maze.py suite [--seed 1] [--mazes 54]     the verifier's confusion matrix over the corruption suite
+    python bench/maze.py speed [--n 60]                    verified images a second and core
+    python bench/maze.py make [--reference PYTHON]         mazes a second, beside those of the package maze-dataset
+
+`suite` draws the same pictures for the same seed; thresholds were fitted on seed 0, so report another one. `make` times
+this package and, in turn with it, maze-dataset 1.4.2 under the interpreter PYTHON, of a throw-away environment:
+
+    python3.11 -m venv ENV && ENV/bin/pip install maze-dataset==1.4.2 'muutils<0.9'
+
+Times are CPU seconds of one process with one thread (medians of rounds), so that other processes disturb little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import cv2
+
+from data_gen.maze import picture as pictures
+from data_gen.maze.corruptions import Case, suite
+from data_gen.maze.grid import ALGORITHMS, draw
+from data_gen.maze.task import Maze, read_facts
+from data_gen.maze.verifier import CHECKS, judge
+from data_gen.seeds import rng
+from data_gen.task import Verdict
+
+STATUSES = ("pass", "fail", "unreadable")
+GRIDS = (4, 8, 16)
+ROUNDS = 5
+# What maze-dataset does for one maze: carve, choose two rooms and the way between them, draw all of it.
+REFERENCE = """
+import json, statistics, sys, time, warnings
+import numpy as np
+from maze_dataset import SolvedMaze
+from maze_dataset.generation import LatticeMazeGenerators
+warnings.simplefilter("ignore")
+for line in sys.stdin:
+    name, n, count = json.loads(line)
+    carve, shape = getattr(LatticeMazeGenerators, "gen_" + name), np.array([n, n])
+    began = time.process_time()
+    for _ in range(count):
+        maze = carve(shape)
+        SolvedMaze.from_lattice_maze(maze, maze.generate_random_path()).as_pixels()
+    print(json.dumps((time.process_time() - began) / count), flush=True)
+"""
+
+
+def table(*columns: str) -> Iterator[str]:
+    yield f"| {' | '.join(columns)} |"
+    yield f"|---|{'---:|' * (len(columns) - 1)}"
+
+
+def row(*cells: object) -> str:
+    return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def with_interval(wrong: int, n: int) -> str:
+    """ "0.4 % [0.1, 1.0]", the share with its 95 % Wilson interval; "-" of nothing."""
+    if not n:
+        return "-"
+    z, share = 1.96, wrong / n
+    middle = (share + z * z / 2 / n) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / 4 / n / n)
+    return f"{share:.1%} [{max(0.0, middle - half):.1%}, {middle + half:.1%}]"
+
+
+# ------------------------------------------------------------------------------------------------------------- suite
+
+
+def is_wrong(case: Case, verdict: Verdict) -> bool:
+    """A worn solution that does not pass; a fault or a trap whose check passes."""
+    if case.kind == "worn":
+        return not verdict.passed
+    return any(check.status == "pass" for check in verdict.checks if check.name in case.must_fail)
+
+
+def print_suite(seed: int, mazes: int) -> Iterator[str]:
+    matrix: dict[str, Counter[str]] = defaultdict(Counter)
+    by_name: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    by_check: dict[str, Counter[tuple[bool, str]]] = defaultdict(Counter)
+    for case in suite(seed, mazes):
+        verdict = judge(*read_facts(case.item), case.image)
+        wrong = is_wrong(case, verdict)
+        for counter in (matrix[case.kind], by_name[case.kind, case.name]):
+            counter[verdict.status] += 1
+            counter["wrong"] += wrong
+        for check in verdict.checks:
+            if case.kind == "worn" or check.name in case.must_fail:
+                by_check[check.name][case.kind == "worn", check.status] += 1
+    yield f"Seed {seed}, {mazes} mazes of all styles but nano, {sum(map(total, matrix.values()))} pictures."
+    yield ""
+    yield from table("", "pictures", *STATUSES, "wrong", "of them")
+    for kind, truth in (("worn", "right, worn"), ("faulty", "one fault"), ("trap", "traps")):
+        counts = matrix[kind]
+        yield row(truth, total(counts), *(counts[status] for status in STATUSES), counts["wrong"],
+                  with_interval(counts["wrong"], total(counts)))  # fmt: skip
+    yield ""
+    yield from table("check", "must pass: passes", "does not", "must fail: does not pass", "passes")
+    for name in CHECKS:
+        counts_of = by_check[name]
+        missed = [sum(counts_of[right, status] for status in STATUSES[1:]) for right in (True, False)]
+        yield row(name, counts_of[True, "pass"], missed[0], missed[1], counts_of[False, "pass"])
+    yield ""
+    yield from table("", "pictures", *STATUSES, "wrong")
+    for (kind, name), counts in by_name.items():
+        yield row(f"{kind}: {name}", total(counts), *(counts[status] for status in STATUSES), counts["wrong"])
+
+
+def total(counts: Counter[str]) -> int:
+    return sum(counts[status] for status in STATUSES)
+
+
+# ------------------------------------------------------------------------------------------------------------- speed
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """Median CPU seconds of a run; a first one does not count."""
+    taken = []
+    for i in range(ROUNDS + 1):
+        began = time.process_time()
+        run()
+        if i:
+            taken.append(time.process_time() - began)
+    return statistics.median(taken)
+
+
+def print_speed(n: int) -> Iterator[str]:
+    yield from table("pictures of 512 x 512", "a second and core: one a maze", "16 a maze, as in a group of RL")
+    for style in ("classic", "varied"):
+        for level in (4, 8, 16):
+            items = Maze(style).generate(n, level, "test", 0)
+            scenes = [(*read_facts(item), Maze().render(item)) for item in items]
+            group = [scene for scene in scenes[: max(1, n // 16)] for _ in range(16)]
+            each, grouped = (
+                len(some) / seconds(lambda some=some: [judge(*scene) for scene in some])  # type: ignore[misc]
+                for some in (scenes, group)
+            )
+            yield row(f"{style}, {level} x {level} rooms", f"{each:.0f}", f"{grouped:.0f}")
+
+
+# -------------------------------------------------------------------------------------------------------------- make
+
+
+def make_mazes(algorithm: str, n: int, style: str, count: int) -> None:
+    """Carve, choose S and E, find the way, draw the maze with it."""
+    random_ = rng("bench", algorithm, n)
+    for _ in range(count):
+        grid = draw(algorithm, n, n, random_)
+        pictures.draw(grid, pictures.choose_picture(style, n, None, random_), grid.route())
+
+
+def print_make(reference: str | None) -> Iterator[str]:
+    other = None
+    if reference:
+        other = subprocess.Popen(
+            [reference, "-c", REFERENCE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+    yield from table(
+        "grid", "carved by", "nano, a second", "512 x 512, a second", "maze-dataset, a second", "nano / it"
+    )
+    for n in GRIDS:
+        for algorithm in ALGORITHMS:
+            count = max(2, 1500 // n**2 // (4 if algorithm == "wilson" else 1))
+            times: dict[str, list[float]] = {"nano": [], "classic": [], "reference": []}
+            for _ in range(ROUNDS):
+                for style in ("nano", "classic"):
+                    began = time.process_time()
+                    make_mazes(algorithm, n, style, count)
+                    times[style].append((time.process_time() - began) / count)
+                if other is not None and other.stdin is not None and other.stdout is not None:
+                    print(json.dumps([algorithm, n, count]), file=other.stdin, flush=True)
+                    times["reference"].append(float(json.loads(other.stdout.readline() or "NaN")))
+            nano, large = (1 / statistics.median(times[style]) for style in ("nano", "classic"))
+            theirs = 1 / statistics.median(times["reference"]) if times["reference"] else math.nan
+            ratio = f"{nano / theirs:.1f}" if times["reference"] else "-"
+            yield row(f"{n} x {n}", algorithm, f"{nano:.0f}", f"{large:.0f}", f"{theirs:.0f}", ratio)
+    if other is not None:
+        other.kill()
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = made.add_subparsers(dest="part", required=True)
+    suite_part = parts.add_parser("suite")
+    suite_part.add_argument("--seed", type=int, default=1)
+    suite_part.add_argument("--mazes", type=int, default=54)
+    parts.add_parser("speed").add_argument("--n", type=int, default=48)
+    parts.add_parser("make").add_argument("--reference", metavar="PYTHON")
+    return made
+
+
+def main() -> None:
+    chosen = parser().parse_args()
+    cv2.setNumThreads(1)
+    lines = {
+        "suite": lambda: print_suite(chosen.seed, chosen.mazes),
+        "speed": lambda: print_speed(chosen.n),
+        "make": lambda: print_make(chosen.reference),
+    }[chosen.part]
+    for line in lines():
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

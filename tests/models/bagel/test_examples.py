@@ -1,0 +1,179 @@
+"""Examples as packed batches, on the tiny official weights: layout, dropout, batches, what is learned, memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.models.bagel.test_unified import Numbers, picture, unified, vae  # noqa: F401  (vae is a fixture)
+from uni_train.models.bagel.examples import Dropout, ExamplePacker
+from uni_train.models.bagel.packing import encode, pack
+from uni_train.models.base import Example, Turn
+
+TWO = (picture(5, 20, 50), picture(6, 48, 48))
+EDIT = Example(turns=(Turn(image=TWO[0]), Turn("5 6 7"), Turn(image=TWO[1], learn=True)), seed=3)
+CHAIN = Example(
+    turns=(
+        Turn(image=TWO[0]),
+        Turn("5 6"),
+        Turn("7 8 9", learn=True),
+        Turn(image=TWO[1], learn=True),
+        Turn("10", learn=True),
+    ),
+    noise_draws=2,
+    seed=4,
+)
+ASKED = Example("11 12", images=TWO, answer="13 14 15", seed=5)
+DRAWN = Example("16 17 18", target=TWO[1], noise_draws=3, seed=6)
+THOUGHT = Example("19 20", thought="21 22", target=TWO[0], seed=7)
+WORDS = Example("23", thought="24 25 26", seed=8)
+KINDS = [EDIT, CHAIN, ASKED, DRAWN, THOUGHT, WORDS]
+
+
+@pytest.fixture(scope="module")
+def bagel(tiny_model, vae):  # noqa: F811
+    return unified(tiny_model(), vae)
+
+
+@pytest.fixture
+def packer(bagel) -> ExamplePacker:
+    bagel.examples.dropout = Dropout()
+    yield bagel.examples
+    bagel.examples.dropout = Dropout()
+
+
+def sums(model, batches):
+    with torch.no_grad():
+        loss = model.supervised_loss(batches)
+    return [float(value) for value in (loss.ce_sum, loss.ce_tokens, loss.mse_sum, loss.mse_tokens)]
+
+
+@dataclass
+class Sizes:
+    """The golden plans show the VAE and the ViT different pictures; here one picture is resized to both."""
+
+    sizes: dict[tuple[int, int], tuple[int, int]]
+
+    def target_size(self, height, width, images=1):
+        return self.sizes[height, width]
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("name", ["none", "vit_dropped", "vae_dropped"])
+def test_bagel_examples_are_laid_out_as_the_released_code_does(name, golden, tiny_config, plan, packer, monkeypatch):
+    case, config = golden("packing"), tiny_config()
+    about = case.settings["cases"][name]
+    shape = {key.split(".")[-1]: tuple(value) for key, value in shapes_of(case).items()}
+    vae_sizes, vit_sizes, examples = {}, {}, []
+    for sample in about["samples"]:
+        turns, height = [], 1000 + len(examples)
+        for item, following in zip(sample, [*sample[1:], None], strict=True):
+            if item["type"] == "text":
+                turns.append(Turn(" ".join(map(str, item["text_ids"])), learn=bool(item["loss"])))
+            elif item["type"] == "vae_image":
+                size = (height, len(turns) + 1)
+                vae_sizes[size] = shape[item["image"]][-2:]
+                seen = following if following is not None and following["type"] == "vit_image" else item
+                vit_sizes[size] = shape[seen["image"]][-2:]
+                turns.append(Turn(image=np.zeros((*size, 3), np.uint8), learn=bool(item["loss"])))
+        examples.append(Example(turns=tuple(turns)))
+    monkeypatch.setattr(packer, "vae_transform", Sizes(vae_sizes))
+    monkeypatch.setattr(packer, "vit_transform", Sizes(vit_sizes))
+    text, vit, vae_share = about["drop"]
+    packer.dropout = Dropout(text, vit, vae_share)
+    ours = pack([[packer._layout(packer._draft(example)) for example in examples]], config)
+    theirs = pack([[encode(sample, config) for sample in plan(about, case.tensors, config)]], config)
+    for field in ("und_id", "und_rope", "gen_position", "gen_rope", "gen_image", "ce_index", "ce_label", "mse_index"):
+        assert torch.equal(getattr(ours, field), getattr(theirs, field)), field
+    assert torch.equal(ours.mask.allowed(), theirs.mask.allowed())
+    assert ours.latent_grids == theirs.latent_grids and ours.vit_lengths == theirs.vit_lengths
+
+
+def shapes_of(case):
+    return {key: tensor.shape for key, tensor in case.tensors.items() if key.startswith("in.image.")}
+
+
+def test_the_tokens_of_an_example_are_known_before_it_is_made(packer):
+    for example in KINDS:
+        (batch,) = packer.pack([example])
+        assert packer.length(example) == int(batch.und_valid.sum() + batch.gen_valid.sum())
+        (shape,) = packer.shapes([example])
+        assert shape.tokens == packer.length(example)
+        assert (shape.ce, shape.mse) == (len(batch.ce_index), len(batch.mse_index))
+        assert (shape.rows, shape.und, shape.gen) == (1, batch.und_id.shape[1], batch.gen_position.shape[1])
+
+
+def test_what_is_learned_of_each_kind(packer, bagel):
+    grid = {size: size[0] // 16 * (size[1] // 16) for size in ((48, 48), packer.vae_transform.target_size(20, 50))}
+    other, square = grid[packer.vae_transform.target_size(20, 50)], grid[48, 48]
+    expected = [(0, square), (4 + 2, 2 * square), (4, 0), (0, 3 * square), (3, other), (4, 0)]
+    assert [bagel.token_counts(packer.pack([example])) for example in KINDS] == expected
+
+
+def test_an_example_does_not_depend_on_its_batch_nor_on_being_packed_in_one_row(packer, bagel):
+    packer.dropout = Dropout(0.3, 0.3, 0.3)
+    examples = [replace(one, seed=one.seed + 10 * k) for k in range(3) for one in KINDS]
+    alone = np.sum([sums(bagel, packer.pack([one])) for one in examples], axis=0)
+    assert sums(bagel, packer.pack(examples)) == pytest.approx(alone.tolist(), rel=1e-5)
+    drafts = [packer._draft(one) for one in examples]
+    rows = [packer._row(draft, of) for draft, of in zip(drafts, packer._latents(drafts), strict=True)]
+    assert sums(bagel, [packer._batch([rows])]) == pytest.approx(alone.tolist(), rel=1e-5)
+
+
+def test_dropped_texts_leave_nothing_and_dropped_images_their_position(packer):
+    packer.dropout = Dropout(text=1.0)
+    (batch,) = packer.pack([EDIT])
+    assert batch.und_id[0].unique().numel() <= 2 and not len(batch.ce_index), "no text, only markers of images"
+    assert int(batch.gen_rope.max()) == 2, "two views of the shown image, then the target"
+    packer.dropout = Dropout(vit=1.0, vae=1.0)
+    (bare,) = packer.pack([EDIT])
+    assert len(bare.latent_grids) == 1 and not bare.vit_lengths
+    assert int(bare.gen_rope.max()) == 2 + 5, "both views count, and the five text tokens"
+    packer.dropout = Dropout(1.0, 1.0, 1.0)
+    for kept in (ASKED, WORDS):
+        assert packer.shapes([kept])[0].tokens == packer.length(kept), "nothing to draw, nothing dropped"
+    assert packer.shapes([DRAWN])[0].tokens == 3 * (9 + 2), "a plain example loses all its texts at once"
+
+
+def test_each_condition_is_dropped_as_often_as_asked(packer):
+    packer.dropout = Dropout(0.1, 0.3, 0.5)
+    seen = Counter()
+    for seed in range(1500):
+        draft = packer._draft(replace(EDIT, seed=seed))
+        seen["text"] += all(part.kind != "text" for part in draft.parts)
+        seen.update(part.kind for part in draft.parts if part.dropped)
+    for kind, share in (("text", 0.1), ("vit", 0.3), ("vae", 0.5)):
+        assert abs(seen[kind] / 1500 - share) < 4 * (share * (1 - share) / 1500) ** 0.5, kind
+
+
+def test_an_image_that_is_learned_is_shown_to_what_follows(packer, bagel):
+    """The text behind the learned image of a chain sees its clean latents and its patches, not the noised ones."""
+    (batch,) = packer.pack([CHAIN])
+    assert len(batch.latent_grids) == 1 + 2 + 1 and len(batch.vit_lengths) == 2
+    assert torch.isfinite(batch.logit).tolist() == [False, True, True, False]
+    order = batch.und_mask.order[0]
+    last = int(order[batch.ce_index[-1]])
+    allowed = batch.mask.allowed()[0, 0][batch.ce_index[-1]]
+    gen = allowed[len(order) :]
+    sees = {int(image): bool(gen[batch.gen_image[0] == image].all()) for image in range(4)}
+    assert sees == {0: True, 1: False, 2: False, 3: True} and last == int(batch.mask.order.max()) - 1
+
+
+def test_activation_checkpointing_changes_no_gradient(packer, bagel):
+    batches = packer.pack(KINDS)
+
+    def gradients(recompute: bool) -> dict[str, torch.Tensor]:
+        bagel.bagel.checkpoint_layers(recompute)
+        loss = bagel.supervised_loss(batches)
+        bagel.zero_grad()
+        (loss.ce_sum + loss.mse_sum).backward()
+        bagel.bagel.checkpoint_layers(False)
+        return {name: p.grad.clone() for name, p in bagel.named_parameters() if p.grad is not None}
+
+    kept, again = gradients(False), gradients(True)
+    assert kept.keys() == again.keys() and all(torch.equal(kept[name], again[name]) for name in kept)
+    assert any("vit_model" in name for name in kept)

@@ -1,0 +1,196 @@
+"""Recipe sft on a published folder: all forms, adapters, killed and unbroken runs, what a person is told."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from PIL import Image
+from safetensors.torch import load_file
+
+from tests.models.bagel.conftest import FOLDER
+from tests.models.bagel.published import published
+from uni_train.cli.main import uni_train
+from uni_train.training import callbacks
+from uni_train.training.metric_log import read_metrics
+
+QUICK = (
+    "model.threads=1",
+    "updates=4",
+    "checkpoint_every=2",
+    "batch.tokens=900",
+    "batch.example_tokens=400",
+    "optimizer.warmup_updates=0",
+    "optimizer.lr=1e-3",
+    "ema=0.5",
+    "strategy.precision=32-true",
+)
+
+
+def png(seed: int, height: int, width: int) -> bytes:
+    data = io.BytesIO()
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)).save(data, "PNG")
+    return data.getvalue()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BAGEL folder and rows of all four forms beside it."""
+    place = tmp_path_factory.mktemp("sft")
+    published(FOLDER, place / "BAGEL")
+    images = [png(i, 40, 50) for i in range(4)]
+    captions = [json.dumps({"a": f"picture {i}", "b": f"number {i}"}) for i in range(4)]
+    pq.write_table(pa.table({"image": images, "captions": captions}), place / "t2i.parquet")
+    steps = pa.table({"image_list": [images[:3], images[1:]], "instruction_list": [[["turn"], ["bend"]]] * 2})
+    pq.write_table(steps, place / "edit.parquet")
+    (place / "a.png").write_bytes(images[0])
+    spoken = [{"from": "human", "value": "<image> what?"}, {"from": "gpt", "value": "noise"}]
+    lines = [{"image": "a.png", "conversations": spoken}, {"conversations": spoken[1:]}]
+    (place / "vlm.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    rows = [{"prompt": f"draw {i}", "thought": "hm", "image": "a.png"} for i in range(3)]
+    (place / "items.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return place
+
+
+def sources(place: Path) -> list[str]:
+    paths = {"t2i": "t2i.parquet", "editing": "edit.parquet", "vlm": "vlm.jsonl"}
+    given = [f"sources.{name}.path={place / path}" for name, path in paths.items()]
+    items = f"{{form:items,path:{place / 'items.jsonl'},learn:[thought,image]}}"
+    return [*given, f"sources.vlm.images={place}", f"sources.items={items}"]
+
+
+def fit(place: Path, out: Path, *overrides: str) -> Result:
+    arguments = [f"model.checkpoint={place / 'BAGEL'}", f"out={out}", *QUICK, *sources(place), *overrides]
+    return CliRunner().invoke(uni_train, ["fit", "--recipe", "sft", *arguments], terminal_width=100)
+
+
+def finish(place: Path, out: Path, *overrides: str) -> Path:
+    result = fit(place, out, *overrides)
+    assert result.exit_code == 0, result.output
+    return out / "sft" / "seed0" / "stages" / "00-sft"
+
+
+@pytest.fixture(scope="module")
+def finished(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return finish(place, tmp_path_factory.mktemp("runs"))
+
+
+def test_all_forms_train_and_the_model_is_whole(place: Path, finished: Path) -> None:
+    before, after = load_file(place / "BAGEL" / "ema.safetensors"), load_file(finished / "model" / "ema.safetensors")
+    assert before.keys() == after.keys()
+    still = {name for name, value in before.items() if torch.equal(after[name], value)}
+    assert still == {"latent_pos_embed.pos_embed", "vit_pos_embed.pos_embed"} | untouched_positions(still)
+    result = json.loads((finished / "manifest.json").read_text())["result"]
+    assert result["rows"] == {"t2i": 4, "editing": 2, "vlm": 2, "items": 3} and result["bad_rows"] == 0
+    lines = read_metrics(finished / "metrics.jsonl")
+    assert len(lines) == 4 and sum(line["ce"] > 0 and line["mse"] > 0 for line in lines) >= 2
+
+
+def untouched_positions(names: set[str]) -> set[str]:
+    """Tensors that no row of this data uses: none but, maybe, the ViT's key biases, which softmax ignores."""
+    return {name for name in names if name.endswith("k_proj.bias") and name.startswith("vit_model")}
+
+
+def test_a_killed_run_ends_in_the_same_numbers_and_its_time_adds_up(
+    place: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """What nothing catches."""
+
+    saved = callbacks.PeriodicCheckpoint.on_train_batch_end
+
+    def die(self, trainer, *rest) -> None:
+        saved(self, trainer, *rest)
+        if trainer.global_step == 3:
+            raise Killed
+
+    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
+    with pytest.raises(Killed):
+        fit(place, tmp_path)
+    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", saved)
+    left = tmp_path / "sft" / "seed0" / "stages" / "00-sft"
+    half = left / ".model.0a1b2c3d.partial.safetensors"
+    half.write_bytes(b"half")
+    stage = finish(place, tmp_path)
+    assert not half.exists() and not (stage / ".clock.json").exists()
+    assert (stage / "metrics.jsonl").read_bytes() == (finished / "metrics.jsonl").read_bytes()
+    ours, theirs = (load_file(folder / "model" / "ema.safetensors") for folder in (stage, finished))
+    assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+
+
+def test_adapters_are_stored_and_merged(place: Path, tmp_path: Path) -> None:
+    stage = finish(place, tmp_path, "trained=lora", "lora.rank=2", "lora.targets=generation", "ema=null")
+    before, after = load_file(place / "BAGEL" / "ema.safetensors"), load_file(stage / "model" / "ema.safetensors")
+    changed = {name for name, value in before.items() if not torch.equal(after[name], value)}
+    assert before.keys() == after.keys() and changed and all("proj" in name and "_moe_gen" in name for name in changed)
+    adapters = load_file(stage / "adapter" / "adapter_model.safetensors")
+    assert len(adapters) == 2 * len(changed)
+    checkpoint = max((stage / "checkpoints").iterdir())
+    assert all("lora_" in name for name in load_file(checkpoint / "state.safetensors") if "state_dict/model." in name)
+
+
+def test_frozen_parts_stay_as_they_were(place: Path, tmp_path: Path) -> None:
+    stage = finish(place, tmp_path, "frozen=[vit,connector,understanding]", "updates=2")
+    before, after = load_file(place / "BAGEL" / "ema.safetensors"), load_file(stage / "model" / "ema.safetensors")
+    changed = {name for name, value in before.items() if not torch.equal(after[name], value)}
+    assert changed and all(
+        "moe_gen" in n or n.split(".")[0] in ("vae2llm", "llm2vae", "time_embedder") for n in changed
+    )
+
+
+def test_bad_rows_stop_the_run_or_are_counted(place: Path, tmp_path: Path) -> None:
+    broken = Path(shutil.copytree(place, tmp_path / "place"))
+    with open(broken / "items.jsonl", "a") as file:
+        file.write('\n{"prompt": ""}\n{"prompt": "x", "thought": "y", "image": "gone.png"}')
+    only = ("sources.t2i=null", "sources.editing=null", "sources.vlm=null", "updates=2")
+    stopped = fit(broken, tmp_path / "a", *only)
+    assert stopped.exit_code == 1 and "items.jsonl, line " in stopped.output and "bad_rows=skip" in stopped.output
+    stage = finish(broken, tmp_path / "b", *only, "data.bad_rows=skip")
+    result = json.loads((stage / "manifest.json").read_text())["result"]
+    assert result["bad_rows"] == len(result["first_bad_rows"]) == 2
+    assert any("line 5: " in text and "gone.png: no such file" in text for text in result["first_bad_rows"])
+
+
+def test_data_that_has_changed_under_a_run_is_refused(place: Path, tmp_path: Path) -> None:
+    moved = Path(shutil.copytree(place, tmp_path / "place"))
+    stage = finish(moved, tmp_path, "updates=2")
+    (stage / "manifest.json").unlink()
+    with open(moved / "vlm.jsonl", "a") as file:
+        file.write('\n{"conversations": []}')
+    result = fit(moved, tmp_path, "updates=2")
+    assert result.exit_code == 1 and "vlm.jsonl has 3 rows, but 2 when this run began" in result.output
+
+
+def test_dry_run_tells_parameters_tokens_and_shapes_without_weights(place: Path) -> None:
+    long = ("batch.tokens=20000", "batch.example_tokens=20000")
+    result = CliRunner().invoke(uni_train, ["fit", "--recipe", "sft", "--dry-run", *QUICK, *sources(place), *long])
+    assert result.exit_code == 0, result.output
+    for expected in ("14,691,079,811 parameters", "trained=all: 14,575,018,464", "one update:", "latents [1, "):
+        assert expected in result.output
+    missing = CliRunner().invoke(uni_train, ["fit", "--recipe", "sft", "--dry-run"])
+    assert missing.exit_code == 0 and "data/bagel_example/t2i: no such file" in missing.output
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("sources.t2i=null", "sources.editing=null", "sources.vlm=null"), "sources is empty"),
+        (("batch.rows=4",), "batch needs one of rows and tokens"),
+        (("sources.t2i.learn=[answer]",), "sources.t2i.learn belongs to form=items alone"),
+        (("sources.t2i.form=text",), "sources.t2i.form must be one of text_to_image, edit, conversations, items"),
+        (("frozen=[vae]",), "frozen.0 must be one of vit, connector, understanding, generation"),
+        (("lora.targets=decoder",), "lora.targets must be understanding, generation, both or re:PATTERN"),
+        (("vit_dropout=1.5",), "vit_dropout must be between 0 and 1"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_named(overrides: tuple[str, ...], message: str) -> None:
+    result = CliRunner().invoke(uni_train, ["fit", "--recipe", "sft", *overrides])
+    assert result.exit_code == 2 and message in " ".join(result.output.split())

@@ -1,0 +1,105 @@
+"""How much better a sample is than others of its prompt.
+
+    A = (r - mean) / (std + eps)
+
+The mean is that of the group (all samples of one prompt), the standard deviation that of the group or of the whole
+batch. A group whose rewards are all equal teaches nothing. Standard deviations are those of the population.
+
+N samples in a row, R rewards each. Groups are int64 [N], any numbers, in any order. Sums are in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Spread = Literal["group", "batch"]
+
+FLOW_GRPO_EPS = 1e-4
+FLOW_FACTORY_FLOOR = 1e-6
+
+
+def group_index(keys: Sequence[Hashable]) -> Tensor:
+    """int64 [N]: equal keys, equal numbers, counted from 0 as they come. Keys are compared whole."""
+    numbers: dict[Hashable, int] = {}
+    return torch.tensor([numbers.setdefault(key, len(numbers)) for key in keys], dtype=torch.long)
+
+
+def group_advantages(
+    rewards: Tensor, groups: Tensor, spread: Spread = "group", eps: float = FLOW_GRPO_EPS, floor: float = 0.0
+) -> Tensor:
+    """float32, like `rewards` [N] or [N, R] (each reward by itself): by the group's mean and the given spread.
+
+    Flow-GRPO's per-prompt tracker adds `eps` to the standard deviation; Flow-Factory has no `eps`, but a `floor` of
+    1e-6 below it.
+    """
+    statistics = group_statistics(rewards, groups)
+    values = rewards.double()
+    std = statistics.std[statistics.member] if spread == "group" else values.std(0, correction=0)
+    return _over(values - statistics.mean[statistics.member], std, eps, floor).float()
+
+
+def batch_advantages(rewards: Tensor, eps: float = FLOW_GRPO_EPS, floor: float = 0.0) -> Tensor:
+    """float32, like `rewards`: by mean and spread of all numbers in it, whatever their prompt or reward."""
+    values = rewards.double()
+    return _over(values - values.mean(), values.std(correction=0), eps, floor).float()
+
+
+def gdpo_advantages(
+    rewards: Tensor, weights: Tensor, groups: Tensor, eps: float = 0.0, floor: float = FLOW_FACTORY_FLOOR
+) -> Tensor:
+    """float32 [N] of rewards [N, R]: each reward is normalised in its group before they are added.
+
+    A reward with a wide range cannot drown the others then, as it does in the advantage of a weighted sum. The sum is
+    normalised over the batch. As in Flow-Factory's ``gdpo``.
+    """
+    each = group_advantages(rewards.double(), groups, "group", eps, floor).double()
+    return batch_advantages(each @ weights.double(), eps, floor)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupStatistics:
+    """Of G groups, in the order of their numbers.
+
+    Attributes:
+        mean, std: float64 [G] or [G, R].
+        size: int64 [G].
+        flat: bool, like `std`: all rewards of the group are equal, exactly.
+        member: int64 [N], the row of `mean` that a sample belongs to.
+    """
+
+    mean: Tensor
+    std: Tensor
+    size: Tensor
+    flat: Tensor
+    member: Tensor
+
+
+def group_statistics(rewards: Tensor, groups: Tensor) -> GroupStatistics:
+    """Of rewards [N] or [N, R]."""
+    numbers, member = groups.unique(return_inverse=True)
+    values = rewards.double()
+    blank = values.new_zeros(len(numbers), *values.shape[1:])
+    index = member.reshape(-1, *[1] * (values.ndim - 1)).expand_as(values)
+
+    def reduce(x: Tensor, how: Literal["mean", "amax", "amin"]) -> Tensor:
+        return blank.scatter_reduce(0, index, x, how, include_self=False)
+
+    mean = reduce(values, "mean")
+    std = reduce((values - mean[member]).square(), "mean").sqrt()
+    flat = reduce(values, "amax") == reduce(values, "amin")
+    return GroupStatistics(mean, std, torch.bincount(member), flat, member)
+
+
+def informative(rewards: Tensor, groups: Tensor) -> Tensor:
+    """bool [N]: samples of groups whose rewards [N] differ; the others have advantage 0 and need no training."""
+    statistics = group_statistics(rewards, groups)
+    return ~statistics.flat[statistics.member]
+
+
+def _over(difference: Tensor, std: Tensor, eps: float, floor: float) -> Tensor:
+    return difference / (std + eps).clamp_min(floor)

@@ -1,0 +1,119 @@
+"""Policy objectives on the density of steps: clipped (GRPO, as in Flow-GRPO) and GRPO-Guard.
+
+Both take B steps, one a row: log probabilities now and when they were sampled, and the advantage of the sample that a
+step belongs to. The penalty towards the reference model is `Transition.kl`; the trainer adds ``beta * kl.mean()``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from uni_train.flow.transition import Transition, row_mean
+
+ADVANTAGE_CLIP = 5.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolicyLoss:
+    """What to minimise, and what to watch.
+
+    Attributes:
+        loss: scalar, the mean over rows.
+        ratio: [B], detached: how much likelier the step has become.
+        clipped_high, clipped_low: scalars, shares of rows whose ratio is beyond the clip range.
+        drift: scalar, ``mean (new - old)^2 / 2`` of the log probabilities: an estimate of the divergence from the
+            policy that sampled.
+    """
+
+    loss: Tensor
+    ratio: Tensor
+    clipped_high: Tensor
+    clipped_low: Tensor
+    drift: Tensor
+
+
+def grpo_loss(
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantage: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    advantage_clip: float = ADVANTAGE_CLIP,
+) -> PolicyLoss:
+    """``mean max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high))``, ``r = exp(new - old)``, A within +-`advantage_clip`.
+
+    PPO's clipped objective (Schulman et al. 2017, eq. 7) with GRPO's advantage, on steps of a flow (Flow-GRPO,
+    arXiv 2505.05470). All arguments [B]; the gradient goes to `log_prob`.
+    """
+    log_ratio = log_prob - old_log_prob
+    terms, ratio = _clipped(log_ratio, advantage, clip_low, clip_high, advantage_clip)
+    return _policy_loss(terms, ratio, log_ratio, clip_low, clip_high)
+
+
+def guard_loss(
+    transition: Transition,
+    value: Tensor,
+    old_log_prob: Tensor,
+    old_mean: Tensor,
+    advantage: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    advantage_clip: float = ADVANTAGE_CLIP,
+    scope: Literal["row", "batch"] = "row",
+) -> PolicyLoss:
+    """GRPO-Guard (Wang et al. 2025, arXiv 2510.22319): a ratio that is centred and equally wide at every noise level.
+
+    With d the difference of the new and the old mean, s the step's standard deviation and x' = old mean + s e,
+
+        log r = s (new - old + mean d^2 / (2 s^2)) = mean e d
+
+    which is 0 on average over e: the plain ratio is below 1 on average, so it hits the upper clip too late. Steps are
+    weighted by ``1 / (t - t')``, which makes their gradients comparable.
+
+    Args:
+        transition: the step with today's weights.
+        value: [B, ...], the x' that was sampled.
+        old_log_prob, old_mean: [B] and [B, ...], of the transition that sampled it.
+        scope: "row": mean d^2 and s are each row's own, so rows may be at different levels. "batch": they are averaged
+            over the batch, as the released code does; that is right only where all rows are at one level.
+
+    Raises:
+        ValueError: a squared error in place of a density (CPS), whose ratio has another scale.
+    """
+    if transition.density == "squared_error":
+        raise ValueError("GRPO-Guard normalises the ratio of Gaussian densities; CPS has none")
+    log_ratio = transition.log_prob(value) - old_log_prob
+    std, moved = transition.std.flatten(), row_mean((transition.mean - old_mean).square(), transition.mask)
+    root_dt = std / transition.diffusion.flatten()
+    if scope == "batch":
+        root_dt, moved = root_dt.mean(), moved.mean()
+        std = transition.diffusion.mean() * root_dt
+    centred = (log_ratio + moved / (2 * std.square())) * std
+    terms, ratio = _clipped(centred, advantage, clip_low, clip_high, advantage_clip)
+    return _policy_loss(terms / root_dt.square(), ratio, log_ratio, clip_low, clip_high)
+
+
+def _clipped(
+    log_ratio: Tensor, advantage: Tensor, clip_low: float, clip_high: float, advantage_clip: float
+) -> tuple[Tensor, Tensor]:
+    """Terms [B] of the objective and the ratio [B]."""
+    advantage = advantage.clamp(-advantage_clip, advantage_clip)
+    ratio = log_ratio.exp()
+    return torch.maximum(-advantage * ratio, -advantage * ratio.clamp(1 - clip_low, 1 + clip_high)), ratio
+
+
+def _policy_loss(terms: Tensor, ratio: Tensor, log_ratio: Tensor, clip_low: float, clip_high: float) -> PolicyLoss:
+    ratio = ratio.detach()
+    return PolicyLoss(
+        terms.mean(),
+        ratio,
+        (ratio - 1 > clip_high).float().mean(),
+        (1 - ratio > clip_low).float().mean(),
+        log_ratio.detach().square().mean() / 2,
+    )
