@@ -1,0 +1,200 @@
+"""Advantages and objectives: identities."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from uni_train.flow.advantages import (
+    batch_advantages,
+    gdpo_advantages,
+    group_advantages,
+    group_index,
+    group_statistics,
+    informative,
+)
+from uni_train.flow.grpo import grpo_loss, guard_loss
+from uni_train.flow.nft import anchor, nft_loss, old_policy_decay, optimality
+from uni_train.flow.objective import interpolate, velocity_target
+from uni_train.flow.schedule import bagel_schedule
+from uni_train.flow.steps import FlowCPS, FlowSDE
+
+seeds = st.integers(0, 1000)
+SCHEDULE = bagel_schedule(9, 3.0)
+CLIP = {"clip_low": 0.1, "clip_high": 0.2}
+
+
+def rewards(seed, groups=5, size=4):
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(groups * size, generator=generator)
+    return torch.rand(groups * size, generator=generator), torch.arange(groups).repeat_interleave(size)[order]
+
+
+# --- advantages -----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(seeds, st.floats(0.1, 100), st.floats(-5, 5))
+def test_advantages_forget_scale_and_offset_and_the_order_of_samples(seed, scale, offset):
+    values, groups = rewards(seed)
+    ours = group_advantages(values, groups, eps=0.0)
+    torch.testing.assert_close(group_advantages(values * scale + offset, groups, eps=0.0), ours, rtol=1e-3, atol=1e-3)
+    order = torch.randperm(len(values), generator=torch.Generator().manual_seed(seed + 1))
+    torch.testing.assert_close(group_advantages(values[order], groups[order], eps=0.0), ours[order])
+    sums = torch.zeros(5).index_add(0, groups, ours)
+    torch.testing.assert_close(sums, torch.zeros(5), rtol=0, atol=1e-5)
+    assert group_statistics(ours, groups).std.allclose(torch.ones(5, dtype=torch.double), atol=1e-5)
+
+
+@settings(max_examples=25)
+@given(seeds, st.sampled_from([0.1, 0.7, 1.0, 1e6]))
+def test_a_group_with_equal_rewards_teaches_nothing(seed, reward):
+    values, groups = rewards(seed)
+    values[groups == 2] = reward
+    flat = groups == 2
+    assert torch.equal(informative(values, groups), ~flat)
+    for options in ({}, {"spread": "batch"}, {"eps": 0.0, "floor": 1e-6}):
+        assert group_advantages(values, groups, **options)[flat].abs().max() < 1e-3
+
+
+def test_long_prompts_with_one_beginning_are_two_groups():
+    assert group_index(["a" * 300 + "b", "a" * 300 + "c", "a" * 300 + "b"]).tolist() == [0, 1, 0]
+
+
+@settings(max_examples=25)
+@given(seeds)
+def test_gdpo_does_not_let_one_reward_drown_another(seed):
+    values, groups = rewards(seed)
+    other, _ = rewards(seed + 7)
+    weights = torch.ones(2)
+    even = gdpo_advantages(torch.stack([values, other], 1), weights, groups)
+    scaled = gdpo_advantages(torch.stack([values * 1000, other], 1), weights, groups)
+    torch.testing.assert_close(even, scaled, rtol=1e-4, atol=1e-4)
+    assert abs(float(even.mean())) < 1e-5 and abs(float(batch_advantages(even).std(correction=0)) - 1) < 1e-3
+
+
+# --- clipped objective ----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(seeds)
+def test_unchanged_weights_give_the_plain_policy_gradient(seed):
+    generator = torch.Generator().manual_seed(seed)
+    old, advantage = torch.randn(2, 6, generator=generator, dtype=torch.double)
+    new = old.clone().requires_grad_()
+    policy = grpo_loss(new, old, advantage, **CLIP)
+    policy.loss.backward()
+    assert torch.equal(policy.ratio, torch.ones(6, dtype=torch.double))
+    torch.testing.assert_close(policy.loss.detach(), -advantage.mean())
+    torch.testing.assert_close(new.grad, -advantage / 6)
+    assert float(policy.clipped_high) == float(policy.clipped_low) == float(policy.drift) == 0
+
+
+def test_what_was_gained_beyond_the_clip_range_has_no_gradient_and_what_was_lost_has():
+    old, advantage = torch.zeros(4), torch.tensor([1.0, -1.0, 1.0, -1.0])
+    new = torch.tensor([0.5, -0.5, -0.5, 0.5], requires_grad=True)  # twice the right way, twice the wrong way
+    grpo_loss(new, old, advantage, **CLIP).loss.backward()
+    assert (new.grad[:2] == 0).all() and (new.grad[2:].sign() == torch.tensor([-1.0, 1.0])).all()
+
+
+# --- Guard ----------------------------------------------------------------------------------------------------------
+
+
+def guarded(seed, change, rows=6, scope="row", elements=20, steps=None):
+    """An old and a new policy that differ by `change`, at one level unless `steps` says otherwise."""
+    generator = torch.Generator().manual_seed(seed)
+    x, v, moved, noise = torch.randn(4, rows, elements, 3, generator=generator, dtype=torch.double)
+    advantage = torch.randn(rows, generator=generator, dtype=torch.double)
+    step = 3 if steps is None else steps
+    old, new = (FlowSDE(0.7).transition(x, velocity, SCHEDULE, step) for velocity in (v, v + change * moved))
+    value = old.sample(noise)
+    policy = guard_loss(new, value, old.log_prob(value), old.mean, advantage, scope=scope, **CLIP)
+    plain = new.log_prob(value) - old.log_prob(value)
+    return policy, plain, old, new, noise, advantage
+
+
+@settings(max_examples=25)
+@given(seeds, st.floats(0, 0.5))
+def test_guards_ratio_is_the_noise_along_the_change_of_the_mean(seed, change):
+    steps = torch.tensor([0, 1, 2, 3, 4, 5])
+    policy, _, old, new, noise, _ = guarded(seed, change, steps=steps)
+    torch.testing.assert_close(policy.ratio.log(), (noise * (new.mean - old.mean)).mean((1, 2)), rtol=1e-6, atol=1e-8)
+
+
+def test_guard_centres_the_ratio():
+    """The published finding: the plain log ratio is below 0 on average, at noisier levels less so."""
+    policy, plain, *_ = guarded(0, 0.5, rows=20_000, elements=2)
+    log_ratio = policy.ratio.log()
+    assert plain.mean() < -10 * plain.std() / 20_000**0.5
+    assert abs(log_ratio.mean()) < 4 * log_ratio.std() / 20_000**0.5
+
+
+@settings(max_examples=25)
+@given(seeds)
+def test_guard_with_unchanged_weights_is_grpo_with_steps_weighted_by_their_length(seed):
+    policy, _, old, _, _, advantage = guarded(seed, 0.0)
+    dt = (old.std / old.diffusion).square().mean()
+    torch.testing.assert_close(policy.loss, -advantage.mean() / dt)
+    assert torch.equal(policy.ratio, torch.ones(6, dtype=torch.double))
+
+
+@settings(max_examples=25)
+@given(seeds, st.floats(0, 0.3))
+def test_guards_two_scopes_agree_on_one_row(seed, change):
+    row, batch = (guarded(seed, change, rows=1, scope=scope)[0] for scope in ("row", "batch"))
+    torch.testing.assert_close(row.loss, batch.loss)
+    torch.testing.assert_close(row.ratio, batch.ratio)
+
+
+def test_guard_refuses_what_is_no_density():
+    x = torch.zeros(1, 2, 2)
+    moved = FlowCPS(0.7).transition(x, x, SCHEDULE, 0)
+    with pytest.raises(ValueError, match="CPS has none"):
+        guard_loss(moved, x, torch.zeros(1), x, torch.zeros(1), **CLIP)
+
+
+# --- DiffusionNFT ---------------------------------------------------------------------------------------------------
+
+
+def noised(seed, rows=4):
+    generator = torch.Generator().manual_seed(seed)
+    clean, noise, old = torch.randn(3, rows, 5, 2, generator=generator, dtype=torch.double)
+    t = torch.rand(rows, 1, 1, generator=generator, dtype=torch.double) * 0.8 + 0.1
+    return interpolate(clean, noise, t), clean, t, old, velocity_target(clean, noise)
+
+
+@settings(max_examples=25)
+@given(seeds, st.floats(0, 1), st.floats(0.2, 2))
+def test_nft_is_least_between_the_sample_and_its_mirror_image(seed, r, beta):
+    x_t, clean, t, old, target = noised(seed)
+    optimal = torch.full((4,), r, dtype=torch.double)
+    best = (old + (2 * r - 1) / beta * (target - old)).requires_grad_()
+    nft_loss(best, old, x_t, clean, t, optimal, beta=beta, weighting="none").sum().backward()
+    torch.testing.assert_close(best.grad, torch.zeros_like(best), rtol=0, atol=1e-10)
+
+
+@settings(max_examples=25)
+@given(seeds, st.sampled_from(["error", "none"]))
+def test_nft_learns_nothing_from_the_middling_and_opposites_from_good_and_bad(seed, weighting):
+    x_t, clean, t, old, target = noised(seed)
+
+    def gradient(r):
+        velocity = old.clone().requires_grad_()
+        optimal = torch.full((4,), r, dtype=torch.double)
+        nft_loss(velocity, old, x_t, clean, t, optimal, weighting=weighting).sum().backward()
+        return velocity.grad
+
+    torch.testing.assert_close(gradient(0.5), torch.zeros_like(old), rtol=0, atol=1e-12)
+    torch.testing.assert_close(gradient(1.0), -gradient(0.0))
+    assert (gradient(1.0) * (target - old)).sum() < 0
+
+
+def test_optimality_decay_and_anchor():
+    assert optimality(torch.tensor([-9.0, -2.5, 0.0, 5.0, 9.0]), 5.0).tolist() == [0.0, 0.25, 0.5, 1.0, 1.0]
+    assert [old_policy_decay(step, "slow") for step in (0, 100, 900)] == [0.0, 0.1, 0.5]
+    assert [old_policy_decay(step, "late") for step in (75, 76, 900)] == [0.0, 0.0075, 0.999]
+    assert old_policy_decay(900, "on_policy") == 0
+    x = torch.tensor([[[1.0], [3.0]]])
+    assert anchor(x, torch.zeros_like(x), torch.tensor([[[True], [False]]])).tolist() == [1.0]
