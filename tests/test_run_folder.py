@@ -142,3 +142,31 @@ def test_damage_is_named_with_the_remedy_and_nothing_is_removed(
 
 def test_stage_key_depends_on_content_not_on_order() -> None:
     assert stage_key(a=1, b=[2]) == stage_key(b=[2], a=1) != stage_key(a=1, b=[3])
+
+
+def test_the_time_of_a_stage_adds_up_over_its_starts(tmp_path: Path) -> None:
+    """A killed start counts until the last file that it wrote."""
+    with RunFolder(tmp_path, "r", "n") as run:
+        assert run.start_clock(0, "sft") == 0
+        clock = run.stage_dir(0, "sft") / ".clock.json"
+        began = json.loads(clock.read_text())["began"]
+        written = run.stage_dir(0, "sft") / "metrics.jsonl"
+        written.write_text("")
+        os.utime(written, (began + 100, began + 100))
+        assert run.start_clock(0, "sft") == pytest.approx(100, abs=0.1)
+        os.utime(written, (began - 5, began - 5))
+        assert 100 <= run.start_clock(0, "sft") < 101, "the second start wrote nothing"
+        run.write_manifest(0, "sft", key="k", seconds=1.0)
+        assert not clock.exists()
+
+
+def test_opening_a_folder_removes_what_killed_writers_left(tmp_path: Path) -> None:
+    stage = tmp_path / "r" / "n" / "stages" / "00-a"
+    stage.mkdir(parents=True)
+    for name in (".model.0a1b2c3d.partial.safetensors", ".manifest.ffffffff.partial.json", ".run.00000000.partial"):
+        (stage / name).write_text("half")
+    kept = [stage / name for name in ("model.partial.json", ".mine.partial.json", "00000.parquet")]
+    for file in kept:
+        file.write_text("whole")
+    with RunFolder(tmp_path, "r", "n"):
+        assert sorted(stage.iterdir()) == sorted(kept)
