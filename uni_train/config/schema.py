@@ -266,7 +266,7 @@ class StarsConfig(RunConfig):
     rounds: tuple[RoundConfig, ...]
     # set name -> what a round of it does by default
     budget: dict[str, BudgetConfig] = dataclasses.field(default_factory=dict)
-    pretrain_replay: float = share(0.0)  # what recipes put in rounds[].replay.pretrain; 0 where a model has no such rows
+    pretrain_replay: float = share(0.0)  # for rounds[].replay.pretrain in recipes; 0 where a model has no such rows
     schedule: ScheduleConfig = ScheduleConfig()
     candidates: int = count(1)  # pictures drawn a prompt, before the filter
     temperature: float | None = ranged(None, low=0.0)  # of thoughts while sampling; null = model.sampling.temperature

@@ -47,7 +47,7 @@ def verification(steps: str, asked: str, seen: str) -> str:
 
 
 def judgement(asked: str, seen: str) -> str:
-    """Both criteria in words, and the verdict on its own line: "Number : right . Object : wrong .\\nFinal Answer: NO"."""
+    """Both criteria in words, "Number : right . Object : wrong .", and on a line of its own "Final Answer: NO"."""
     if seen == UNCLEAR:
         number = object_ = False
     else:
