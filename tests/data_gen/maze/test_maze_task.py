@@ -1,0 +1,109 @@
+"""The maze task: disjoint splits, the same items everywhere, pictures of every style that their verifier accepts."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from data_gen.errors import DataError
+from data_gen.export import make
+from data_gen.jsonl import read_items
+from data_gen.maze.grid import Grid
+from data_gen.maze.picture import NANO_COLOURS, STYLES
+from data_gen.maze.task import INSTRUCTION, TEST_LEVELS, Maze, read_facts
+from data_gen.task import Item, get_task
+
+
+def test_splits_share_no_maze_in_any_position_and_none_comes_twice() -> None:
+    found = {split: Maze("nano").generate(150, 4, split, seed=3) for split in ("train", "validation", "test")}
+    canonical = {split: {item.facts["canonical"] for item in items} for split, items in found.items()}
+    assert not canonical["train"] & canonical["test"]
+    assert not canonical["train"] & canonical["validation"]
+    assert not canonical["validation"] & canonical["test"]
+    for items in found.values():
+        assert len({"".join(item.facts["maze"]) for item in items}) == len({item.id for item in items}) == 150
+        assert all(Grid.from_text(item.facts["maze"]).canonical() == item.facts["canonical"] for item in items)
+
+
+def test_the_split_does_not_depend_on_the_style() -> None:
+    for style in ("classic", "varied"):
+        (item,) = Maze(style).sample(5, 6, "test")
+        (nano,) = Maze("nano").sample(5, 6, "test")
+        assert item.facts["maze"] == nano.facts["maze"] and item.id != nano.id
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_target_of_every_style_passes_and_the_input_does_not(style: str) -> None:
+    task = Maze(style)
+    for level in (3, 8):
+        (item,) = task.sample(level, level, "test")
+        given, target = task.input_image(item), task.render(item)
+        assert given.shape == target.shape and given.dtype == target.dtype == np.uint8
+        assert (given != target).any()
+        verdict = task.verify(item, target)
+        assert verdict.passed and verdict.score == 1.0, verdict.reason
+        copied = task.verify(item, given)
+        assert copied.status == "fail" and copied.score == 0.0
+
+
+def test_every_size_can_be_drawn_and_small_pictures_of_large_mazes_are_refused() -> None:
+    task = Maze("classic")
+    for level in (*TEST_LEVELS, 16, 24):
+        (item,) = task.sample(0, level, "test")
+        assert task.verify(item, task.render(item)).passed
+    with pytest.raises(DataError, match="take a larger image"):
+        Maze("classic", 128).sample(0, 24)
+
+
+def test_nano_pictures_are_places_of_2_x_2_pixels() -> None:
+    task = Maze("nano")
+    (item,) = task.sample(1, 4, "train")
+    image = task.render(item)
+    assert image.shape == (20, 20, 3)
+    assert np.array_equal(image, image[::2, ::2].repeat(2, axis=0).repeat(2, axis=1))
+    assert {tuple(colour) for colour in image.reshape(-1, 3).tolist()} == set(NANO_COLOURS.values())
+    with pytest.raises(DataError, match="leave the side out"):
+        Maze("nano", 512).sample(0, 4)
+
+
+def test_all_mazes_of_2_x_2_rooms_are_test() -> None:
+    assert len(Maze("nano").generate(20, 2, "test", 0)) == 20
+    with pytest.raises(DataError, match="too few to be divided"):
+        Maze("nano").sample(0, 2, "train")
+    with pytest.raises(DataError, match=r"found only 24 different mazes .* ask for fewer"):
+        Maze("nano").generate(100, 2, "test", 0)
+
+
+def test_prompt_answer_and_thought() -> None:
+    (item,) = Maze("classic").sample(2, 5)
+    assert item.prompt == INSTRUCTION
+    assert item.prompt.startswith("Starting from the green letter 'S' and ending at the red letter 'E', draw a red path")
+    grid, _ = read_facts(item)
+    (r, c), steps = grid.start, {"R": (0, 1), "L": (0, -1), "D": (1, 0), "U": (-1, 0)}
+    for letter in item.answer:
+        r, c = r + steps[letter][0], c + steps[letter][1]
+    assert (r, c) == grid.end
+    assert sum(int(word.strip(".,")) for word in item.thought.split() if word.strip(".,").isdecimal()) == len(item.answer)
+
+
+def test_a_folder_holds_items_inputs_and_targets_that_pass(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    from PIL import Image
+
+    summary = make(Maze("classic", 256), (2, 3), 2, "test", 7, "nano", tmp_path / "mazes", force=False)
+    assert (summary.items, summary.images, summary.pairs) == (4, 8, 0)
+    assert sorted(entry.name for entry in (tmp_path / "mazes").iterdir()) == ["images", "inputs", "items.jsonl"]
+    items = read_items(tmp_path / "mazes" / "items.jsonl")
+    task = get_task("maze")
+    for item, line in zip(items, (tmp_path / "mazes" / "items.jsonl").read_text().splitlines(), strict=True):
+        row = json.loads(line)
+        given, target = (np.asarray(Image.open(tmp_path / "mazes" / row[key])) for key in ("input_image", "image"))
+        assert np.array_equal(given, task.input_image(item))
+        assert task.verify(item, target).passed
+
+
+def test_an_item_that_is_no_maze_is_named() -> None:
+    broken = Item("maze4/test/x", "maze", 4, "test", "", "", {"maze": ["###"]}, "")
+    with pytest.raises(DataError, match="maze4/test/x: its facts do not describe a maze"):
+        Maze().input_image(broken)

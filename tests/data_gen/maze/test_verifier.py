@@ -1,0 +1,159 @@
+"""The verifier: a slice of the corruption suite, nano's places, mazes with several ways, scores, what is unreadable.
+
+The whole suite is bench/maze.py's; its figures are in docs/maze.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bench.maze import is_wrong
+from data_gen.maze import corruptions
+from data_gen.maze.corruptions import suite
+from data_gen.maze.grid import Grid
+from data_gen.maze.picture import choose_picture, draw
+from data_gen.maze.task import Maze, read_facts
+from data_gen.maze.verifier import CHECKS, judge
+from data_gen.seeds import rng
+
+
+def test_a_slice_of_the_suite_is_judged_without_a_mistake() -> None:
+    seen = set()
+    for case in suite(seed=11, mazes=4):
+        verdict = judge(*read_facts(case.item), case.image)
+        assert [check.name for check in verdict.checks] == list(CHECKS)
+        assert not is_wrong(case, verdict), (case.kind, case.name, verdict)
+        assert verdict.score is not None and 0 <= verdict.score <= 1
+        if case.kind == "worn":
+            assert verdict.score == 1
+        seen.add((case.kind, case.name))
+    assert len(seen) == len(corruptions.WEAR) + len(corruptions.FAULTS) + len(corruptions.TRAPS)
+
+
+LOOP = ["#######", "#S...E#", "#.###.#", "#.....#", "#######"]  # two ways from S to E
+
+
+@pytest.mark.parametrize("style", ["nano", "classic"])
+def test_any_valid_way_counts_and_both_at_once_do_not(style: str) -> None:
+    grid = Grid.from_text(LOOP)
+    picture = choose_picture(style, 3, None, rng())
+    above, below = [(0, 0), (0, 1), (0, 2)], [(0, 0), (1, 0), (1, 1), (1, 2), (0, 2)]
+    assert judge(grid, picture, draw(grid, picture, above)).passed
+    assert judge(grid, picture, draw(grid, picture, below)).passed
+    both = np.minimum(draw(grid, picture, above), draw(grid, picture, below))
+    assert failed(judge(grid, picture, both)) == {"reasoning_success"}
+
+
+def failed(verdict) -> set[str]:  # type: ignore[no-untyped-def]
+    return {check.name for check in verdict.checks if check.status == "fail"}
+
+
+# ------------------------------------------------------------------------------------------------------------- nano
+
+
+@pytest.fixture(scope="module")
+def nano():  # type: ignore[no-untyped-def]
+    """A nano item with a room off the way, its grid, and its target."""
+    task = Maze("nano")
+    item = task.generate(1, 4, "test", 4)[0]
+    return item, read_facts(item)[0], task.render(item)
+
+
+def paint(image: np.ndarray, place: tuple[int, int], like: str) -> np.ndarray:
+    from data_gen.maze.picture import NANO_COLOURS
+
+    changed = image.copy()
+    changed[2 * place[0] : 2 * place[0] + 2, 2 * place[1] : 2 * place[1] + 2] = NANO_COLOURS[like]
+    return changed
+
+
+def test_in_nano_only_the_solution_passes_whatever_place_is_changed(nano) -> None:  # type: ignore[no-untyped-def]
+    item, _, target = nano
+    task = Maze("nano")
+    assert task.verify(item, target).passed
+    for r in range(target.shape[0] // 2):
+        for c in range(target.shape[1] // 2):
+            for colour in ("floor", "wall", "path", "start", "end"):
+                changed = paint(target, (r, c), colour)
+                assert task.verify(item, changed).passed == np.array_equal(changed, target), (r, c, colour)
+
+
+def test_in_nano_each_fault_fails_its_check(nano) -> None:  # type: ignore[no-untyped-def]
+    item, grid, target = nano
+    task = Maze("nano")
+    route = grid.route()
+    r, c = (route[0][0] + route[1][0] + 1, route[0][1] + route[1][1] + 1)
+    assert failed(task.verify(item, paint(target, (r, c), "floor"))) == {"reasoning_success"}
+    wall = next((r, c) for r, c in np.argwhere(~grid.lattice).tolist() if 0 < r < 8 and 0 < c < 8)
+    assert "rule_obey" in failed(task.verify(item, paint(target, wall, "path")))
+    assert failed(task.verify(item, paint(target, wall, "floor"))) == {"background_consistency"}
+    faint = np.rint(0.5 * target + 0.5 * target.mean()).astype(np.uint8)
+    assert "visual_quality" in failed(task.verify(item, faint))
+    everything = np.full_like(target, (255, 70, 70))
+    flooded = task.verify(item, everything)
+    assert {"rule_obey", "background_consistency"} <= failed(flooded)
+    assert flooded.score is not None and flooded.score < 0.05
+
+
+def test_nano_bears_a_little_noise() -> None:
+    task = Maze("nano")
+    random_ = np.random.default_rng(0)
+    for item in task.generate(20, 5, "test", 9):
+        noisy = np.clip(task.render(item) + random_.normal(0, 15, (24, 24, 3)), 0, 255).astype(np.uint8)
+        assert task.verify(item, noisy).passed
+
+
+# ------------------------------------------------------------------------------------------------ scores, unreadable
+
+
+@pytest.mark.parametrize("style", ["nano", "classic"])
+def test_the_score_grows_with_the_way_and_shrinks_with_every_other_fault(style: str) -> None:
+    (item,) = Maze(style).sample(8, 6, "test")
+    grid, picture = read_facts(item)
+    route = grid.route()
+
+    def score(image: np.ndarray) -> float:
+        found = judge(grid, picture, image).score
+        assert found is not None
+        return found
+
+    partial = [score(draw(grid, picture, route[: 1 + i])) for i in range(1, len(route))]
+    assert partial == sorted(partial) and partial[0] > 0 and partial[-1] == 1
+    through = score(draw(grid, picture, [grid.start, *sideways(grid)]))
+    assert through < 0.5
+    opened = grid.lattice.copy()
+    r, c = next((r, c) for r, c in np.argwhere(~opened).tolist() if r % 2 != c % 2 and 0 < r < 12 and 0 < c < 12)
+    opened[r, c] = True
+    changed = score(draw(replace(grid, lattice=opened), picture, route))
+    assert 0.3 < changed < 1
+    assert score(draw(grid, replace(picture, floor_rgb=picture.path_rgb))) < 0.5
+
+
+def sideways(grid: Grid) -> list[tuple[int, int]]:
+    """The other rooms of the row of S, walls or not."""
+    r, c = grid.start
+    return [(r, k) for k in (range(c + 1, grid.columns) if c < grid.columns / 2 else range(c - 1, -1, -1))]
+
+
+def test_what_nobody_can_tell_is_unreadable() -> None:
+    (item,) = Maze("classic").sample(0, 8, "test")
+    task = Maze()
+    for image in (np.full((512, 512, 3), 255, np.uint8), task.render(item)[::32, ::32].copy()):
+        verdict = task.verify(item, image)
+        assert verdict.status == "unreadable" and verdict.score == 0
+        assert {check.name for check in verdict.checks} == set(CHECKS)
+    with pytest.raises(ValueError, match=r"uint8 \[H, W, 3\]"):
+        task.verify(item, task.render(item)[:, :, 0])
+
+
+def test_the_size_and_the_shape_of_a_picture_do_not_matter() -> None:
+    from PIL import Image
+
+    task = Maze("classic")
+    (item,) = task.sample(3, 6, "test")
+    target = Image.fromarray(task.render(item))
+    for size in ((1024, 1024), (300, 310), (1184, 1120)):
+        assert task.verify(item, np.asarray(target.resize(size, Image.Resampling.LANCZOS))).passed
