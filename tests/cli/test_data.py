@@ -78,3 +78,79 @@ def test_a_line_that_does_not_parse_is_named_with_its_number(tmp_path: Path) -> 
     result = run("audit", file)
     assert result.exit_code == 1
     assert str(file) in result.output and "line 2" in result.output
+
+
+@pytest.fixture(scope="module")
+def mazes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "mazes"
+    made = run(
+        "make", "--task", "maze", "--size", "3-4", "--style", "nano", "--split", "test", "--n", 2, "--out", folder
+    )
+    assert made.exit_code == 0 and "4 questions, 8 pictures" in made.output
+    return folder
+
+
+def test_verify_judges_a_folder_and_lists_what_is_missing(mazes: Path, tmp_path: Path) -> None:
+    items, verdicts = mazes / "items.jsonl", tmp_path / "verdicts.jsonl"
+    assert run("verify", "--items", items, "--images", mazes / "images", "--out", verdicts).exit_code == 0
+    assert [json.loads(line)["status"] for line in verdicts.read_text().splitlines()] == ["pass"] * 4
+
+    drawn = tmp_path / "drawn"
+    drawn.mkdir()
+    ids = [json.loads(line)["id"] for line in items.read_text().splitlines()]
+    (drawn / f"{ids[0].replace('/', '-')}.png").write_bytes((mazes / f"inputs/{ids[0][-16:]}.png").read_bytes())
+    (drawn / f"{ids[1][-16:]}.jpg").write_bytes(b"no picture")
+    (drawn / "maze4" / "test").mkdir(parents=True)
+    (drawn / f"{ids[2]}.png").write_bytes((mazes / f"images/{ids[2][-16:]}.png").read_bytes())
+    result = run("verify", "--items", items, "--images", drawn, "--out", verdicts)
+    assert result.exit_code == 1 and ids[3] in result.output
+    found = [json.loads(line) for line in verdicts.read_text().splitlines()]
+    assert [(one["id"], one["status"]) for one in found] == list(
+        zip(ids, ("fail", "unreadable", "pass", "missing"), strict=True)
+    )
+    assert found[0]["score"] == 0 and {check["name"] for check in found[0]["checks"]} >= {"rule_obey"}
+
+
+def test_verify_judges_one_picture(mazes: Path) -> None:
+    items = mazes / "items.jsonl"
+    item = json.loads(items.read_text().splitlines()[0])
+    result = run("verify", "--items", items, "--item", item["id"][-16:], "--image", mazes / item["image"])
+    assert result.exit_code == 0
+    assert json.loads(result.output)["status"] == "pass" and json.loads(result.output)["id"] == item["id"]
+
+
+def test_verify_knows_the_other_tasks(tmp_path: Path) -> None:
+    assert run("make", "--task", "maths", "--n", 3, "--out", tmp_path / "made").exit_code == 0
+    arguments = ("--items", tmp_path / "made" / "items.jsonl", "--images", tmp_path / "made" / "images")
+    result = run("verify", *arguments, "--out", tmp_path / "verdicts.jsonl")
+    assert result.exit_code == 0 and result.output.count("3") >= 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "message"),
+    [
+        (["make", "--task", "maze", "--style", "navi", "--out", "x"], 2, "Did you mean navy?"),
+        (["make", "--task", "maze", "--world", "nano", "--out", "x"], 2, "Leave --world out"),
+        (["make", "--task", "maths", "--style", "navy", "--out", "x"], 2, "Leave --style out"),
+        (["make", "--task", "maze", "--size", "1-7", "--out", "x"], 2, "Choose from 2 to 24"),
+        (["make", "--task", "maze", "--size", "7-2", "--out", "x"], 2, "from high to low"),
+        (["make", "--task", "mapping", "--level", "1-2", "--out", "x"], 2, "is for mazes"),
+        (["make", "--task", "maze", "--size", "24", "--pixels", "100", "--out", "x"], 1, "take a larger image"),
+        (["verify", "--items", "x.jsonl"], 2, "Give --images and --out, or --item and --image"),
+        (["verify", "--items", "x.jsonl", "--images", "y", "--out", "z"], 1, "x.jsonl"),
+    ],
+)
+def test_wrong_requests_about_mazes_are_named(arguments: list[str], exit_code: int, message: str) -> None:
+    test_wrong_input_is_named(arguments, exit_code, message, Path())
+
+
+def test_a_wrong_item_or_picture_is_named(mazes: Path, tmp_path: Path) -> None:
+    items = mazes / "items.jsonl"
+    first = json.loads(items.read_text().splitlines()[0])["id"]
+    for arguments, message in (
+        (("--item", first[:-1], "--image", "x.png"), f'did you mean "{first}"'),
+        (("--item", first, "--image", "x.png"), "x.png: there is no such file"),
+        (("--images", tmp_path / "nowhere", "--out", tmp_path / "v.jsonl"), "is no folder"),
+    ):
+        result = run("verify", "--items", items, *arguments)
+        assert result.exit_code == 1 and message in result.output and "Traceback" not in result.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def test_a_drawn_maze_is_perfect_and_its_route_walks_through_openings(grid: Grid
     route = grid.route()
     assert (route[0], route[-1]) == (grid.start, grid.end) and len(set(route)) == len(route) >= 2
     assert len(moves(route)) == len(route) - 1
-    for (r, c), (o, p) in zip(route, route[1:], strict=False):
+    for (r, c), (o, p) in pairwise(route):
         assert abs(r - o) + abs(c - p) == 1 and grid.lattice[r + o + 1, c + p + 1]
 
 

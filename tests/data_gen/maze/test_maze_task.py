@@ -79,13 +79,17 @@ def test_all_mazes_of_2_x_2_rooms_are_test() -> None:
 def test_prompt_answer_and_thought() -> None:
     (item,) = Maze("classic").sample(2, 5)
     assert item.prompt == INSTRUCTION
-    assert item.prompt.startswith("Starting from the green letter 'S' and ending at the red letter 'E', draw a red path")
+    assert item.prompt.startswith(
+        "Starting from the green letter 'S' and ending at the red letter 'E', draw a red path"
+    )
     grid, _ = read_facts(item)
     (r, c), steps = grid.start, {"R": (0, 1), "L": (0, -1), "D": (1, 0), "U": (-1, 0)}
     for letter in item.answer:
         r, c = r + steps[letter][0], c + steps[letter][1]
     assert (r, c) == grid.end
-    assert sum(int(word.strip(".,")) for word in item.thought.split() if word.strip(".,").isdecimal()) == len(item.answer)
+    assert sum(int(word.strip(".,")) for word in item.thought.split() if word.strip(".,").isdecimal()) == len(
+        item.answer
+    )
 
 
 def test_a_folder_holds_items_inputs_and_targets_that_pass(tmp_path) -> None:  # type: ignore[no-untyped-def]
