@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from uni_train.flow.euler import euler_step
 from uni_train.flow.rollout import roll_out
-from uni_train.flow.schedule import Schedule, bagel_schedule
+from uni_train.flow.schedule import DynamicShift, Schedule, bagel_schedule
 from uni_train.flow.steps import DanceSDE, FlowCPS, FlowSDE, step_rule
 from uni_train.flow.window import Window
 
@@ -104,6 +104,19 @@ def test_cps_leaves_no_noise_however_few_steps(noise_level, steps, mean):
     assert abs(m - mean) < 1e-9 and std < 1e-6
     if steps > 1:
         assert final_moments(FlowSDE(noise_level), steps, mean, 0.0)[1] > 1e-3
+
+
+@pytest.mark.parametrize("family", ["qwen_image", "bagel"])
+def test_the_first_step_has_no_pole_whatever_the_shift_rounds_to(family):
+    schedules = (
+        [DynamicShift().schedule(8, tokens) for tokens in range(64, 8192, 129)]
+        if family == "qwen_image"
+        else [bagel_schedule(8, shift / 100) for shift in range(20, 1000, 7)]
+    )
+    assert {float(schedule.levels[0]) for schedule in schedules} != {1.0}
+    x = torch.zeros(1, 1, 1)
+    for schedule in schedules:
+        assert FlowSDE(1.0).transition(x, x, schedule, 0).diffusion ** 2 < 1.001 / (1 - schedule.ceiling)
 
 
 def test_noise_levels_that_cannot_be():

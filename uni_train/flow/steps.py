@@ -23,6 +23,9 @@ from uni_train.flow.euler import euler_step
 from uni_train.flow.schedule import Schedule
 from uni_train.flow.transition import Density, Transition
 
+ROUNDING = 1e-5
+"""Levels this close below 1 are 1."""
+
 
 @dataclass(frozen=True)
 class StepRule(ABC):
@@ -89,11 +92,12 @@ class _SDE(StepRule):
 class FlowSDE(_SDE):
     """Flow-GRPO (Liu et al. 2025, arXiv 2505.05470): ``g = noise_level sqrt(t / (1 - t))``.
 
-    At t = 1 the root takes the schedule's second level for the t below it (Flow-GRPO's and Flow-Factory's code).
+    At t = 1 the denominator takes the schedule's second level instead (Flow-GRPO's and Flow-Factory's code). So it does
+    just below 1: a first level that a shift rounded to 1 - 6e-8 would otherwise give a standard deviation of thousands.
     """
 
     def diffusion(self, t: Tensor, ceiling: Tensor) -> Tensor:
-        return self.noise_level * (t / (1 - torch.where(t == 1, ceiling, t))).sqrt()
+        return self.noise_level * (t / (1 - torch.where(t > 1 - ROUNDING, ceiling, t))).sqrt()
 
 
 @dataclass(frozen=True)
