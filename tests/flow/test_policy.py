@@ -124,7 +124,7 @@ def test_guards_ratio_is_the_noise_along_the_change_of_the_mean(seed, change):
 
 
 def test_guard_centres_the_ratio():
-    """The published finding: the plain log ratio is below 0 on average, at noisier levels less so."""
+    """The published finding: the plain log ratio is below 0 on average."""
     policy, plain, *_ = guarded(0, 0.5, rows=20_000, elements=2)
     log_ratio = policy.ratio.log()
     assert plain.mean() < -10 * plain.std() / 20_000**0.5

@@ -38,7 +38,7 @@ class StepRule(ABC):
         new = rule.transition(x, new_velocity, schedule, step).log_prob(x_next)
 
     Attributes:
-        noise_level: 0 is the Euler step. Published runs use 0.7 to 1.3.
+        noise_level: 0 is the Euler step. Published Flow-GRPO runs use 0.7 to 1.3.
         density: how log probabilities count.
     """
 
