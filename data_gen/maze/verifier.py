@@ -47,7 +47,7 @@ BRIDGE = 0.05  # pitches: red grows by this before it is called unbroken
 ROOM_CORE = 0.70  # of a room's side: where red means that the path has been there
 ROOM_RED = 0.01  # of that core
 ARRIVED = 0.10  # pitches: so far beyond the room before red must come to have reached S or E
-CROSSED_RED, CROSSED_WALL = 0.60, 0.60  # a wall is crossed where it is at least so red and at most so much wall
+CROSSED_RED, CROSSED_BY = 0.45, 0.20  # a wall is crossed where it is so red, and by so much more red than wall
 ON_WALLS = 0.05  # of all red may lie in the inner half of thick walls
 OUTSIDE = 0.30  # pitches: a red line so long outside the maze has left it
 FADED = 0.45  # a wall is missing where less than this of it is left
@@ -361,6 +361,9 @@ def read_picture(grid: Grid, picture: Picture, image: np.ndarray) -> Reading:
     found = register(coarse(image[:, :, frame.channel]), frame.template, frame.side)
     image = warped(image, found)
     redder = cv2.subtract(_redness(image), frame.red)
+    tint = np.median(redder.ravel()[frame.bare_at]).astype(np.uint8)
+    if 0 < tint < REDDER:  # a floor that is a little pink all over is no path
+        redder = np.maximum(redder, tint) - tint
     is_red = redder >= REDDER
     colours = _colours(frame, picture, image, redder, is_red)
     if isinstance(colours, Reading):
@@ -462,7 +465,7 @@ def _read_walls(grid: Grid, frame: Frame, axis: int, wall: np.ndarray, red: np.n
     closed = ~lattice[::2, 1::2]
 
     posts = (x[:-1:2] + x[1::2]) // 2
-    crossing = (least_red >= CROSSED_RED) & (wall_within <= CROSSED_WALL)
+    crossing = (least_red >= CROSSED_RED) & (least_red - wall_within >= CROSSED_BY)
     crossed = np.add.reduceat(crossing[:, : posts[-1]], posts[:-1], axis=1, dtype=np.int32)
     inner = np.zeros(frame.side, dtype=bool)
     for left, right in zip(x[1:-1:2], x[2::2], strict=True):
