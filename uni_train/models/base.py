@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from uni_train.errors import UserError
+from uni_train.flow.schedule import Schedule
 
 OnStep = Callable[[int, int], None]
 """Called with (done, in all) after each step of a picture or token of a text, for progress bars."""
@@ -167,6 +168,10 @@ class UnifiedModel(nn.Module, ABC):
 
     def decode(self, latents: Tensor, condition: Any = None) -> list[np.ndarray]:
         """Pictures uint8 [H, W, 3] of clean latents [B, G, C]; None: all of the model's own size."""
+        raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
+
+    def schedule(self, condition: Any, row: int = 0, steps: int | None = None) -> Schedule:
+        """The noise levels that drawing goes through for a row of `condition`; `steps` replaces the model's number."""
         raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
 
     @abstractmethod

@@ -20,6 +20,7 @@ from data_gen.seeds import derive_seed
 from uni_train.config.schema import SamplingConfig
 from uni_train.errors import UserError
 from uni_train.flow.guidance import Guidance
+from uni_train.flow.schedule import Schedule, bagel_schedule
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.examples import (
     Dropout,
@@ -281,6 +282,10 @@ class BagelUnified(UnifiedModel):
         used = max(h * w for h, w in condition.grids)
         velocity = Denoiser(self.bagel, condition)(x_t[:, :used], t)
         return torch.nn.functional.pad(velocity, (0, 0, 0, x_t.shape[1] - used))
+
+    def schedule(self, condition: Contexts | None = None, row: int = 0, steps: int | None = None) -> Schedule:
+        """The same for pictures of all sizes."""
+        return bagel_schedule((steps or self.sampling.steps) + 1, self.sampling.timestep_shift)
 
     @torch.no_grad()
     def decode(self, latents: Tensor, condition: Contexts | None = None) -> list[np.ndarray]:
