@@ -226,7 +226,7 @@ def test_pretraining_makes_a_checkpoint_that_stars_can_start_from(tmp_path: Path
     made = run / "stages/04-pretrain-look/model"
     assert fit(tmp_path, *QUICK, f"model.checkpoint={made}", "level=1", recipe="stars_mapping").exit_code == 0
     again = fit(tmp_path, *MODEL, *small, *work, *evaluated, recipe="nano_pretrain")
-    assert again.exit_code == 0 and again.output.count("(already done)") == 4
+    assert again.exit_code == 0 and " ".join(again.output.split()).count("(already done)") == len(stages)
 
 
 @pytest.mark.slow
