@@ -343,9 +343,12 @@ class Branch:
 
     Args:
         grids: latent rows and columns of every row's image; they may differ.
+        forward_only: these velocities are never computed again with gradients (drawing for its own sake).
     """
 
-    def __init__(self, model: Bagel, cache: KVCache, grids: Sequence[tuple[int, int]]) -> None:
+    def __init__(
+        self, model: Bagel, cache: KVCache, grids: Sequence[tuple[int, int]], forward_only: bool = False
+    ) -> None:
         if len(grids) != cache.rows:
             raise ValueError(f"{len(grids)} image sizes for {cache.rows} contexts")
         device = cache.valid.device
@@ -357,7 +360,9 @@ class Branch:
         marks = torch.tensor([model.config.tokens.start_of_image, model.config.tokens.end_of_image], device=device)
         self.marks_B2 = marks.expand(cache.rows, 2)
         allowed = torch.cat([cache.valid, torch.ones_like(self.marks_B2, dtype=torch.bool), self.valid_BG], 1)
-        self.attend = prepare_bool(allowed[:, None, None, :], model.config.attention, model.dtype)
+        self.attend = prepare_bool(
+            allowed[:, None, None, :], model.config.attention, model.dtype, forward_only=forward_only
+        )
         self.rope_B1 = cache.next_rope[:, None]
 
     def __call__(self, x_t_BGC: Tensor, t: Tensor | float) -> Tensor:
@@ -375,22 +380,25 @@ class Branch:
 class Denoiser:
     """The guided velocity of images: up to three branches, as many as the guidance needs at a noise level.
 
+    Args:
+        forward_only: as for `Branch`.
+
     Raises:
         ValueError: the guidance needs a context that `contexts` lacks.
     """
 
-    def __init__(self, model: Bagel, contexts: Contexts) -> None:
+    def __init__(self, model: Bagel, contexts: Contexts, forward_only: bool = False) -> None:
         self.guidance = guidance = contexts.guidance
-        self.full = Branch(model, contexts.full, contexts.grids)
+        self.full = Branch(model, contexts.full, contexts.grids, forward_only)
         self.no_text = self.no_images = None
         if guidance.text_scale > 1:
             if contexts.no_text is None:
                 raise ValueError("a text guidance scale above 1 needs the context without the text")
-            self.no_text = Branch(model, contexts.no_text, contexts.grids)
+            self.no_text = Branch(model, contexts.no_text, contexts.grids, forward_only)
             if guidance.img_scale > 1:
                 if contexts.no_images is None:
                     raise ValueError("an image guidance scale above 1 needs the context without images")
-                self.no_images = Branch(model, contexts.no_images, contexts.grids)
+                self.no_images = Branch(model, contexts.no_images, contexts.grids, forward_only)
 
     def __call__(self, x_t_BGC: Tensor, t: Tensor | float) -> Tensor:
         """float32 [B, G, C], zero in padding; `t` a number, or [B] for rows at different noise levels."""
@@ -426,7 +434,7 @@ def sample_latents(
     Returns:
         float32 [B, G, C] latent tokens; `positions.unpatchify` makes [C, H, W] of a row.
     """
-    denoiser = Denoiser(model, contexts)
+    denoiser = Denoiser(model, contexts, forward_only=True)
     times = inference_timesteps(num_timesteps, timestep_shift).tolist()
     x = noise_BGC.float()
     for step, (t, t_next) in enumerate(pairwise(times), start=1):

@@ -92,9 +92,15 @@ class AutoEncoder(nn.Module):
         return self.config.scale * (z - self.config.shift)
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Images [B, 3, H, W], about in [-1, 1], of scaled latents [B, C, h, w]."""
+        """Images [B, 3, H, W], about in [-1, 1], of scaled latents [B, C, h, w].
+
+        On CPU with channels last in memory, which all layers keep: one thread, the tiny released autoencoder, 16
+        pictures of 128 x 128: 48 ms each instead of 57. Encoding must not do that: PyTorch's group norm then takes
+        the variance as a difference of two means, and loses three digits where most of an image is one colour.
+        """
         z = latents / self.config.scale + self.config.shift
-        return self.decoder(z.to(self.decoder.conv_in.weight.dtype))
+        layout = torch.channels_last if z.device.type == "cpu" else torch.contiguous_format
+        return self.decoder(z.to(self.decoder.conv_in.weight.dtype, memory_format=layout))
 
 
 class Encoder(nn.Module):
