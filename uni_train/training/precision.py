@@ -1,0 +1,37 @@
+"""`bf16-true` as our models need it: weights in bfloat16, everything that is noised or drawn in float32.
+
+Lightning's own plugin also casts each batch and makes bfloat16 the default dtype while a batch is computed. Noise levels,
+latents and rope angles would then have eight bits; the models cast their inputs themselves, where it does no harm.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from lightning.pytorch.plugins import HalfPrecision
+from torch import nn
+
+
+class HalfWeights(HalfPrecision):
+    """Casts the weights of the trained model but those of its VAE, which encodes targets and is never trained."""
+
+    def __init__(self) -> None:
+        super().__init__("bf16-true")
+
+    def convert_module(self, module: nn.Module) -> nn.Module:
+        model = getattr(module, "model", module)
+        for name, part in model.named_children():
+            if name != "vae":
+                part.to(torch.bfloat16)
+        return module
+
+    def convert_input(self, data: Any) -> Any:
+        return data
+
+    def forward_context(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def tensor_init_context(self) -> AbstractContextManager[None]:
+        return nullcontext()
