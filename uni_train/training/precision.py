@@ -1,7 +1,8 @@
 """`bf16-true` as our models need it: weights in bfloat16, everything that is noised or drawn in float32.
 
-Lightning's own plugin also casts each batch and makes bfloat16 the default dtype while a batch is computed. Noise levels,
-latents and rope angles would then have eight bits; the models cast their inputs themselves, where it does no harm.
+Lightning's own plugin also casts each batch and makes bfloat16 the default dtype while a batch is computed. Noise
+levels, latents and rope angles would then have eight bits; the models cast their inputs themselves, where it does no
+harm.
 """
 
 from __future__ import annotations
