@@ -15,7 +15,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 @click.option("--dtype", type=click.Choice(_DTYPES), help="Of the weights; the default keeps theirs.")
 @click.option("--shard-gb", type=click.FloatRange(min=0, min_open=True), help="Split into files of at most this size.")
 def export(source: Path, out: Path, dtype: str | None, shard_gb: float | None) -> None:
-    """Write a model to the folder OUT: BAGEL in its official layout, nano in its own.
+    """Write a model to the folder OUT: BAGEL in its official layout, Qwen-Image-Edit in diffusers', nano in its own.
 
     RUN_OR_FOLDER is a run's folder (its last finished model is taken) or a checkpoint's. The tokenizer, the
     autoencoder and the JSON files go along, so that OUT is complete.

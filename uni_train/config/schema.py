@@ -101,13 +101,25 @@ class ArchitectureConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EditingConfig:
+    """What Qwen-Image-Edit has beside the sizes above; a size is the side of a square with a picture's area."""
+
+    plus: bool = True  # the form of 2509 and 2511: several images, looked at smaller than drawn from
+    latent_size: int = count(1024)  # plus: of shown images as latents
+    look_size: int = count(384)  # plus: of shown images as the Qwen2.5-VL sees them
+    negative_prompt: str = " "  # what guidance leads away from, and what stands for words that are left out
+    positions: Literal["spatial", "sequential"] = "spatial"  # of image tokens; sequential = as diffusers up to 0.42
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """One option of configs/model/."""
 
     name: str
-    family: Literal["bagel"] = "bagel"
+    family: Literal["bagel", "qwen_image_edit"] = "bagel"
     checkpoint: str | None = None  # 'shipped' = the one inside the package; a folder; null = random weights
     architecture: ArchitectureConfig
+    editing: EditingConfig | None = None  # family=qwen_image_edit alone
     sampling: SamplingConfig = SamplingConfig()
     think_batch: int = count(128)  # requests a batch while thinking or answering
     draw_batch: int = count(256)  # requests a batch while drawing

@@ -27,10 +27,10 @@ def export_model(
 ) -> Found:
     """Write the model at `source` (a run's folder or a checkpoint's) to the folder `out`. Returns what it was.
 
-    BAGEL is written in the official layout, complete; nano as `save_model` writes it.
+    BAGEL is written in the official layout, Qwen-Image-Edit in diffusers', both complete; nano as `save_model` does.
 
     Args:
-        dtype: of floating-point weights; None keeps each one's.
+        dtype: of floating-point weights (Qwen-Image-Edit: of the transformer); None keeps each one's.
         shard_bytes: split the weights into files of at most this size.
 
     Raises:
@@ -40,12 +40,19 @@ def export_model(
     if found.kind == "other":
         raise UserError(f"{source} is {found.what}, not a model that can be exported", found.hint)
     taken = sorted(out.glob("*.safetensors")) if out.is_dir() else []
-    if any(file.stem.split("-")[0] in ("ema", "model", "model_bf16") for file in taken):
+    if (out / "model_index.json").is_file() or any(
+        file.stem.split("-")[0] in ("ema", "model", "model_bf16") for file in taken
+    ):
         raise UserError(f"{out} holds a model already", "Give another folder, or remove that one.")
     if found.kind == "bagel":
         from uni_train.models.bagel.checkpoint import export
 
         export(found.path, out, start, dtype, shard_bytes)
+        return found
+    if found.kind == "qwen_image_edit":
+        from uni_train.models.qwen_image_edit.checkpoint import export as export_editor
+
+        export_editor(found.path, out, start, dtype, shard_bytes)
         return found
     weights = Weights([found.path / WEIGHTS])
     tensors = {

@@ -24,9 +24,9 @@ class Inspection:
     """What lies at a path, or is meant by a name.
 
     Attributes:
-        kind: nano, bagel or other. what: the same in words.
+        kind: nano, bagel, qwen_image_edit or other. what: the same in words.
         path: where it lies; None for a model whose weights are not on this machine.
-        weights: file -> its dtypes, most bytes first.
+        weights: file (of a diffusers folder: subfolder) -> its dtypes, most bytes first.
         bytes: of all weight files.
         parameters: by part; the VAE is the last one.
         problems: what is missing, extra or misshapen, a phrase each; with any of them the model does not load.
@@ -65,6 +65,18 @@ def inspect(name_or_path: str) -> Inspection:
             from uni_train.models.nano.nano import shipped
 
             return _nano(shipped())
+        if config.family == "qwen_image_edit" and not Path(config.checkpoint or "").is_dir():
+            from uni_train.models.qwen_image_edit import checkpoint as editor
+
+            parts = zip(editor.PARTS, editor.on_meta(config), strict=True)
+            return Inspection(
+                "qwen_image_edit",
+                f"Qwen-Image-Edit of the sizes in configs/model/{config.name}.yaml",
+                None,
+                parameters={part: sum(value.numel() for value in module.parameters()) for part, module in parts},
+                problems=(f"its folder {config.checkpoint} is not there",),
+                hint="Download the checkpoint there, or give the folder's path.",
+            )
         if config.checkpoint is None or not Path(config.checkpoint).exists():
             from uni_train.models.bagel.checkpoint import on_meta
 
@@ -81,6 +93,8 @@ def inspect(name_or_path: str) -> Inspection:
     found = recognise(Path(name_or_path))
     if found.kind == "bagel":
         return _bagel(found)
+    if found.kind == "qwen_image_edit":
+        return _editor(found)
     if found.kind == "nano":
         return _nano(found.path)
     return Inspection("other", found.what, str(found.path), hint=found.hint)
@@ -106,6 +120,23 @@ def _bagel(found: Found) -> Inspection:
         _parts(shapes, folder.vae.shapes if folder.vae is not None else {}),
         tuple(wrong),
         "Copy what is missing from the folder of BAGEL-7B-MoT; see docs/models/bagel.md." if wrong else "",
+    )
+
+
+def _editor(found: Found) -> Inspection:
+    from uni_train.models.qwen_image_edit import checkpoint as editor
+
+    folder = editor.open_folder(found.path)
+    wrong = editor.compare(folder)
+    return Inspection(
+        "qwen_image_edit",
+        found.what,
+        str(found.path),
+        {part: tuple(_short(dtype) for dtype in weights.dtypes) for part, weights in folder.weights.items()},
+        sum(weights.bytes for weights in folder.weights.values()),
+        editor.count_parts(folder),
+        tuple(wrong),
+        "Copy the folder again." if wrong else "",
     )
 
 
@@ -139,11 +170,11 @@ def _nano(folder: Path) -> Inspection:
 
 
 def _dtypes(files: Sequence[Weights]) -> dict[str, tuple[str, ...]]:
-    return {
-        file.name: tuple(str(dtype).removeprefix("torch.") for dtype in weights.dtypes)
-        for weights in files
-        for file in weights.files
-    }
+    return {file.name: tuple(_short(dtype) for dtype in weights.dtypes) for weights in files for file in weights.files}
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _parts(bagel: Shapes, vae: Shapes) -> dict[str, int]:

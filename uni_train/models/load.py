@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -23,11 +24,17 @@ def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = 
     """The model of a recipe, with the weights that its `checkpoint` names (null: random ones from `seed`, nano only).
 
     Args:
-        dtype: of the weights; None: as stored (BAGEL), float32 (nano).
+        dtype: of the weights; None: as stored (BAGEL, Qwen-Image-Edit), float32 (nano).
 
     Raises:
         UserError: weights that are missing, damaged or of another shape; a folder that is something else.
     """
+    if config.family == "qwen_image_edit":
+        from uni_train.models.qwen_image_edit import checkpoint as editor
+
+        if config.checkpoint is not None:
+            _expect("qwen_image_edit", Path(config.checkpoint), config.name)
+        return editor.build(config, dtype).eval()
     if config.name != "nano":
         from uni_train.models.bagel import checkpoint
 
@@ -47,8 +54,9 @@ def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = 
 def model_config(name_or_path: str) -> ModelConfig:
     """The configuration of a model by its name (`uni_train models`), or of the checkpoint at a path.
 
-    A path may be a BAGEL folder or one weight file in it, a folder that a stage has written, or a run's folder (then
-    its last finished model is meant). Of a model that a run has trained, the run's own settings are taken.
+    A path may be a BAGEL folder or one weight file in it, a Qwen-Image-Edit as diffusers stores it, a folder that a
+    stage has written, or a run's folder (then its last finished model is meant). Of a model that a run has trained, the
+    run's own settings are taken.
 
     Raises:
         UserError: what lies there cannot be loaded. UsageError: no such name.
@@ -67,7 +75,7 @@ def model_config(name_or_path: str) -> ModelConfig:
 
         config = build(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))).model
     else:
-        config = compose("stars_curriculum", [f"model={'nano' if found.kind == 'nano' else 'bagel_7b'}"]).model
+        config = compose("stars_curriculum", [f"model={found.model}"]).model
     return replace(config, checkpoint=str(found.path))
 
 
@@ -75,7 +83,8 @@ def save_model(model: UnifiedModel, folder: Path, dtype: torch.dtype | None = No
     """Write a folder that `build_model` and `load_weights` read; `dtype` converts floating-point weights.
 
     nano: `model.safetensors` and `config.json`. BAGEL: the official layout, with the autoencoder and the tokenizer of
-    the folder it came from. Each file is written atomically.
+    the folder it came from. Qwen-Image-Edit: diffusers' layout, with all other parts of that folder. Each file is
+    written atomically.
 
     Raises:
         UserError, OSError: the disk is full or the folder cannot be written; an older checkpoint there is untouched.
@@ -84,6 +93,11 @@ def save_model(model: UnifiedModel, folder: Path, dtype: torch.dtype | None = No
 
     if isinstance(model, PublishedBagel):
         save(model, folder, dtype)
+        return
+    if _family(model) == "qwen_image_edit":
+        from uni_train.models.qwen_image_edit import checkpoint as editor
+
+        editor.save(cast("editor.PublishedEditor", model), folder, dtype)
         return
     folder.mkdir(parents=True, exist_ok=True)
     state = model.state_dict()
@@ -107,6 +121,12 @@ def load_weights(model: UnifiedModel, folder: Path) -> None:
         _expect("bagel", folder, model.name)
         load(model, folder)
         return
+    if _family(model) == "qwen_image_edit":
+        from uni_train.models.qwen_image_edit import checkpoint as editor
+
+        _expect("qwen_image_edit", folder, model.name)
+        editor.load(cast("editor.PublishedEditor", model), folder)
+        return
     file = folder / WEIGHTS
     if not file.is_file():
         raise UserError(f"{folder} holds no {WEIGHTS}", "Give a folder that a run has written, e.g. runs/.../model.")
@@ -118,11 +138,16 @@ def load_weights(model: UnifiedModel, folder: Path) -> None:
             value.copy_(stored.read(name))
 
 
+def _family(model: UnifiedModel) -> str:
+    """Whose code a model is, told without importing it: diffusers takes seconds, and most runs do without."""
+    return type(model).__module__.removeprefix("uni_train.models.").split(".")[0]
+
+
 def _expect(kind: str, path: Path, name: str) -> None:
     """Raises UserError if a path holds another kind of model, saying which."""
     found = recognise(path)
     if found.kind != kind:
         raise UserError(
             f"model={name} cannot be loaded from {path}: it is {found.what}",
-            found.hint or f"Choose model={found.kind}, or another model.checkpoint=FOLDER.",
+            found.hint or f"Choose model={found.model}, or another model.checkpoint=FOLDER.",
         )

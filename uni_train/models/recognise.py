@@ -13,7 +13,7 @@ from typing import Literal
 from uni_train.config import places
 from uni_train.errors import UsageError, UserError, did_you_mean
 
-Kind = Literal["nano", "bagel", "other"]
+Kind = Literal["nano", "bagel", "qwen_image_edit", "other"]
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
@@ -21,13 +21,14 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 class Found:
     """kind: whose loader reads it; path: the folder (or weight file) that the loader is given; what: in words.
 
-    hint: for "other": what a person could do.
+    hint: for "other": what a person could do. model: the option of configs/model/ that fits it.
     """
 
     kind: Kind
     path: Path
     what: str
     hint: str = ""
+    model: str = ""
 
 
 def recognise(path: Path) -> Found:
@@ -46,14 +47,16 @@ def recognise(path: Path) -> Found:
     if (path / "config.yaml").is_file() and (path / "stages").is_dir():
         return recognise(final_model(path))
     if (path / "llm_config.json").is_file() or (path / "vit_config.json").is_file():
-        return Found("bagel", path, "BAGEL, official layout")
+        return Found("bagel", path, "BAGEL, official layout", model="bagel_7b")
     if (path / "model_index.json").is_file():
         name = _json(path / "model_index.json").get("_class_name", "unknown")
+        if name in ("QwenImageEditPipeline", "QwenImageEditPlusPipeline"):
+            return _editor(path, plus=name == "QwenImageEditPlusPipeline")
         return Found(
             "other",
             path,
             f"a diffusers pipeline ({name})",
-            "BAGEL folders have llm_config.json and ema.safetensors; this one is for diffusers.",
+            "Of diffusers' pipelines, those of Qwen-Image-Edit can be loaded; BAGEL folders have llm_config.json.",
         )
     if (path / "adapter_config.json").is_file():
         return Found("other", path, "a peft adapter", "Give the folder of the model that it belongs to.")
@@ -64,10 +67,12 @@ def recognise(path: Path) -> Found:
     if (path / "config.json").is_file():
         config = _json(path / "config.json")
         if config.get("model") == "nano":
-            return Found("nano", path, "nano")
+            return Found("nano", path, "nano", model="nano")
         if "architectures" in config or "model_type" in config:
             name = ", ".join(map(str, _list(config.get("architectures")))) or str(config.get("model_type"))
-            return Found("other", path, f"a transformers model ({name})", "uni_train reads nano and BAGEL checkpoints.")
+            return Found(
+                "other", path, f"a transformers model ({name})", "uni_train reads nano, BAGEL and Qwen-Image-Edit."
+            )
     return _unknown(path)
 
 
@@ -86,11 +91,19 @@ def final_model(run: Path) -> Path:
     return models[-1]
 
 
+def _editor(path: Path, plus: bool) -> Found:
+    """Which Qwen-Image-Edit: 2511 gives shown images a time of their own (zero_cond_t)."""
+    config = path / "transformer" / "config.json"
+    late = plus and config.is_file() and bool(_json(config).get("zero_cond_t"))
+    name = "qwen_image_edit_2511" if late else "qwen_image_edit_2509" if plus else "qwen_image_edit"
+    return Found("qwen_image_edit", path, f"Qwen-Image-Edit, diffusers' layout{', Plus' if plus else ''}", model=name)
+
+
 def _file(path: Path) -> Found:
     if path.suffix in PICKLES:
         return _pickle(path, path)
     if path.suffix == ".safetensors" and (path.parent / "llm_config.json").is_file():
-        return Found("bagel", path, f"BAGEL, official layout, weights of {path.name}")
+        return Found("bagel", path, f"BAGEL, official layout, weights of {path.name}", model="bagel_7b")
     return Found("other", path, "a file", "Give the folder that it lies in.")
 
 

@@ -69,7 +69,7 @@ def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtere
     result = fit(work, model, sources, schedule, settings, stage.path, watch if schedule.check_every else None)
     save_model(model, stage.path / MODEL)
     work.changed(model, stage.path / MODEL)
-    stage.outputs = sorted((stage.path / MODEL).iterdir())
+    stage.outputs = sorted(file for file in (stage.path / MODEL).rglob("*") if file.is_file())
     stage.result = {
         "updates": result.updates,
         "seconds": result.seconds,

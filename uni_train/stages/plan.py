@@ -6,14 +6,24 @@ Where there is no tokenizer to ask, texts are taken to have one token for every 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from data_gen.task import get_task
-from uni_train.config.schema import Config, ModelConfig, PretrainConfig, SftConfig, StarsConfig, TaskName
+from uni_train.config.schema import (
+    Config,
+    EditingConfig,
+    ModelConfig,
+    PretrainConfig,
+    SftConfig,
+    StarsConfig,
+    TaskName,
+)
 from uni_train.config.stage_list import stage_list
 from uni_train.errors import UserError
 from uni_train.models.bagel.checkpoint import PARTS, on_meta, part_of
@@ -21,13 +31,16 @@ from uni_train.models.bagel.examples import BatchShape
 from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 from uni_train.models.bagel.tokenizer import has_tokenizer, read_tokenizer
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
-from uni_train.models.base import Example
+from uni_train.models.base import Example, UnifiedModel
 from uni_train.stages import sft
 from uni_train.stages.finetune import PRETRAIN, any_of, curriculum
 from uni_train.training.curriculum import Constant
 from uni_train.training.lora import LoraSettings, count_adapters
 from uni_train.training.steps import Source, StepDataset
 from uni_train.training.trained import select_parameters
+
+if TYPE_CHECKING:
+    from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 
 _CHARACTERS = 4  # to a token, where there is no tokenizer
 
@@ -38,8 +51,10 @@ def describe(config: Config) -> list[str]:
     Raises:
         UserError: the checkpoint folder holds something else than this model.
     """
+    if config.model.family == "qwen_image_edit":
+        return _describe_editor(config)
     model, guessed = _skeleton(config.model, config.seed)
-    lines = _parameters(config, model)
+    lines = _parameters(config, model, (*PARTS, "VAE"), _part_of)
     try:
         batches = _first_update(config, model)
     except UserError as error:
@@ -58,7 +73,10 @@ class _Guess:
     """Stands in for a tokenizer when only numbers of tokens matter."""
 
     def encode(self, text: str) -> list[int]:
-        return [0] * -(-len(text) // _CHARACTERS)
+        return [0] * self.count(text)
+
+    def count(self, text: str) -> int:
+        return -(-len(text) // _CHARACTERS)
 
     def decode(self, ids: Sequence[int]) -> str:
         return ""
@@ -79,15 +97,20 @@ def _skeleton(config: ModelConfig, seed: int) -> tuple[BagelUnified, bool]:
     return BagelUnified(config.name, bagel, vae, tokenizer, speech, sampling, size), not known
 
 
-def _parameters(config: Config, model: BagelUnified) -> list[str]:
+def _part_of(name: str) -> str:
+    """Of a parameter of a BagelUnified."""
+    return "VAE" if name.startswith("vae.") else part_of(name.removeprefix("bagel."))
+
+
+def _parameters(config: Config, model: UnifiedModel, parts: Sequence[str], part_of: Callable[[str], str]) -> list[str]:
     """A table of parts: parameters, and how many of them are trained."""
-    counts = dict.fromkeys((*PARTS, "VAE"), 0)
+    counts = dict.fromkeys(parts, 0)
     trained = dict.fromkeys(counts, 0)
     kind = "all" if isinstance(config, PretrainConfig) else config.trained
     frozen = config.frozen if isinstance(config, SftConfig) else ()
     chosen = set() if kind == "lora" else set(select_parameters(model, kind, frozen))
     for name, parameter in model.named_parameters():
-        part = "VAE" if name.startswith("vae.") else part_of(name.removeprefix("bagel."))
+        part = part_of(name)
         counts[part] += parameter.numel()
         trained[part] += parameter.numel() if name in chosen else 0
     total = sum(counts.values())
@@ -101,6 +124,44 @@ def _parameters(config: Config, model: BagelUnified) -> list[str]:
         return [*lines, f"  trained=lora: {adapters:,} parameters"]
     sum_trained = sum(trained.values())
     return [*lines, f"  trained={kind}: {sum_trained:,} parameters, {100 * sum_trained / total:.1f} %"]
+
+
+def _describe_editor(config: Config) -> list[str]:
+    """The same for a Qwen-Image-Edit, on the meta device."""
+    from uni_train.flow.schedule import DynamicShift
+    from uni_train.models.qwen_image_edit import checkpoint as editor
+    from uni_train.models.qwen_image_edit.examples import edits_of
+    from uni_train.models.qwen_image_edit.unified import EditSampling, QwenImageEdit
+
+    editing = config.model.editing or EditingConfig()
+    parts = editor.on_meta(config.model)
+    processor = editor.read_processor(config.model)
+    model = QwenImageEdit(
+        config.model.name, *parts, processor or _Guess(), DynamicShift(), EditSampling.of(config.model), editing
+    )
+    lines = _parameters(config, model, editor.PARTS, editor.part_of)
+    if not isinstance(config, SftConfig):
+        return [*lines, "one update: unknown, because this model edits, and the recipe's prompts have no image"]
+    try:
+        batches = _first_update(config, model)
+    except UserError as error:
+        return [*lines, f"one update: unknown, because {error.message}"]
+    edits = [edit for examples in batches for example in examples for edit in edits_of(example)]
+    tokens = sum(model.example_tokens(example) for examples in batches for example in examples)
+    learned = sum(model.shape(edit)[0] for edit in edits) * config.batch.noise_draws
+    lines.append(
+        f"one update: {len(edits)} edits, {tokens:,} tokens; learned: 0 text tokens, {learned:,} latent tokens"
+    )
+    if len(batches) > 1:
+        lines.append(f"  {len(batches)} micro-batches, the first of them:")
+    first = [model.shape(edit) for example in batches[0] for edit in edits_of(example)]
+    for (target, shown), number in sorted(Counter(first).items()):
+        rows = number * config.batch.noise_draws
+        width = model.latents.channels
+        lines.append(f"  latents [{rows}, {target:,} + {shown:,} shown, {width}]")
+    if processor is None:
+        lines.append(f"there is no tokenizer in {config.model.checkpoint}: {_CHARACTERS} characters count as a token")
+    return lines
 
 
 def _update(model: BagelUnified, shapes: Sequence[BatchShape], micros: int, examples: int) -> list[str]:
@@ -119,7 +180,7 @@ def _update(model: BagelUnified, shapes: Sequence[BatchShape], micros: int, exam
 # --- where the first batch comes from ---------------------------------------------------------------------------------
 
 
-def _first_update(config: Config, model: BagelUnified) -> list[Sequence[Example]]:
+def _first_update(config: Config, model: BagelUnified | QwenImageEdit) -> list[Sequence[Example]]:
     """The examples of the first update of the first training, by micro-batch.
 
     Raises:
@@ -156,7 +217,7 @@ def _first_update(config: Config, model: BagelUnified) -> list[Sequence[Example]
     return [micro.content for micro in dataset[0]]
 
 
-def _stars(config: StarsConfig, model: BagelUnified) -> tuple[dict[str, Source], dict[str, float]]:
+def _stars(config: StarsConfig, model: UnifiedModel) -> tuple[dict[str, Source], dict[str, float]]:
     """Prompts of the first training's sets with blank pictures, and its mixture as far as there are rows for it."""
     first = next(stage for stage in stage_list(config) if stage.kind == "finetune")
     shares = dict(curriculum(config, first.rounds).mixture(0))

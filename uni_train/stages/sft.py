@@ -43,7 +43,7 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
     save_model(model, stage.path / MODEL)
     work.changed(model, stage.path / MODEL)
     folders = [stage.path / MODEL, *([stage.path / ADAPTERS] if config.trained == "lora" else [])]
-    stage.outputs = sorted(file for folder in folders for file in folder.iterdir())
+    stage.outputs = sorted(file for folder in folders for file in folder.rglob("*") if file.is_file())
     skipped = {where: reason for rows in found.values() for where, reason in rows.skipped.items()}
     stage.result = {
         "updates": result.updates,

@@ -1,7 +1,7 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021) on BAGEL's decoder, by peft: W x + alpha / rank * B A x, A and B trained.
+"""Low-rank adapters (LoRA, Hu et al. 2021) on a model's transformer, by peft: W x + alpha / rank * B A x, A, B trained.
 
 Adapters are put into the model, trained, and merged into the weights; then the model is as it was, with other numbers.
-In between, `save_adapters` writes what peft reads.
+In between, `save_adapters` writes what peft reads, or diffusers where the model is one of its own.
 """
 
 from __future__ import annotations
@@ -24,11 +24,23 @@ ADAPTER = "default"
 _WEIGHTS, _CONFIG = "adapter_model.safetensors", "adapter_config.json"
 _LINEAR = r"(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)"
 _GENERATION = r"(self_attn\.[qkvo]_proj_moe_gen|mlp_moe_gen\.(gate|up|down)_proj)"
+# Qwen-Image's transformer has two streams as well: of images, and of the text that it draws by.
+_IMAGE_STREAM = r"(attn\.(to_[qkv]|to_out\.0)|img_mlp\.net\.(0\.proj|2))"
+_TEXT_STREAM = r"(attn\.(add_[qkv]_proj|to_add_out)|txt_mlp\.net\.(0\.proj|2))"
+
+
+def _either(bagel: str, editor: str) -> str:
+    """Whole names of layers of a BAGEL, or of a Qwen-Image-Edit."""
+    return rf"(.*\.)?(language_model\.model\.layers\.\d+\.{bagel}|transformer\.transformer_blocks\.\d+\.{editor})"
+
+
 TARGETS = {
-    "generation": rf"(.*\.)?language_model\.model\.layers\.\d+\.{_GENERATION}",
-    "understanding": rf"(.*\.)?language_model\.model\.layers\.\d+\.{_LINEAR}",
-    "both": rf"(.*\.)?language_model\.model\.layers\.\d+\.({_LINEAR}|{_GENERATION})",
+    "generation": _either(_GENERATION, _IMAGE_STREAM),
+    "understanding": _either(_LINEAR, _TEXT_STREAM),
+    "both": _either(f"({_LINEAR}|{_GENERATION})", f"({_IMAGE_STREAM}|{_TEXT_STREAM})"),
 }
+_DIFFUSERS = "transformer"  # the submodule that diffusers' pipelines have under the same name
+_DIFFUSERS_WEIGHTS = "pytorch_lora_weights.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,29 +109,42 @@ def _merge(model: nn.Module) -> None:
             del module.peft_config
 
 
-def save_adapters(model: nn.Module, settings: LoraSettings, folder: Path, root: str = "bagel") -> None:
-    """Write the adapters below the submodule `root` as peft does, so that `PeftModel.from_pretrained` reads them.
+def save_adapters(model: nn.Module, settings: LoraSettings, folder: Path) -> None:
+    """Write the adapters of a BAGEL as peft does, so that `PeftModel.from_pretrained` reads them; those of a
+    Qwen-Image-Edit as diffusers does, so that a pipeline's `load_lora_weights` reads them, rank and alpha included.
 
     Raises:
         UserError: the folder cannot be written.
     """
+    own = {
+        name.replace(f".{ADAPTER}.", "."): value.detach().cpu().contiguous()
+        for name, value in model.state_dict().items()
+        if "lora_" in name
+    }
+    root = next(iter(own)).split(".")[0]
+    config = json.loads(json.dumps(_peft_config(settings).to_dict(), default=_plain))
+    if root == _DIFFUSERS:
+        # The pattern of whole names holds for our model; there, layers are told by the keys.
+        there = {f"{root}.{key}": value for key, value in config.items() if key != "target_modules"}
+        there[f"{root}.target_modules"] = sorted({name.split(".", 1)[1].split(".lora_")[0] for name in own})
+        _write(folder / _DIFFUSERS_WEIGHTS, own, {"lora_adapter_metadata": json.dumps(there, sort_keys=True)})
+        return
+    tensors = {f"base_model.model.{name.split('.', 1)[1]}": value for name, value in own.items()}
+    _write(folder / _WEIGHTS, tensors, {})
+    atomic_write_json(folder / _CONFIG, config)
+
+
+def _write(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    tensors: dict[str, Tensor] = {}
-    for name, value in model.state_dict().items():
-        if "lora_" in name and name.startswith(f"{root}."):
-            key = name.removeprefix(f"{root}.").replace(f".{ADAPTER}.", ".")
-            tensors[f"base_model.model.{key}"] = value.detach().cpu().contiguous()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with atomic_path(folder / _WEIGHTS) as temporary:
-            save_file(tensors, temporary, metadata={"format": "pt"})
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(file) as temporary:
+            save_file(tensors, temporary, metadata={"format": "pt", **metadata})
             temporary.chmod(0o644)
     except (SafetensorError, OSError) as error:
-        raise UserError(f"cannot write {folder / _WEIGHTS} ({error})", "Make room there, then run again.") from error
-    config = _peft_config(settings).to_dict()
-    atomic_write_json(folder / _CONFIG, json.loads(json.dumps(config, default=_plain)))
+        raise UserError(f"cannot write {file} ({error})", "Make room there, then run again.") from error
 
 
 def _peft_config(settings: LoraSettings) -> Any:

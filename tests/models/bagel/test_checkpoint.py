@@ -228,8 +228,8 @@ def test_what_is_not_bagel_is_told_by_its_name(config: ModelConfig, tmp_path: Pa
         assert caught.value.hint and str(path) in caught.value.message
         return caught.value.message
 
-    assert "a diffusers pipeline (QwenImageEditPipeline)" in told(
-        model_index__json='{"_class_name": "QwenImageEditPipeline"}'
+    assert "a diffusers pipeline (StableDiffusion3Pipeline)" in told(
+        model_index__json='{"_class_name": "StableDiffusion3Pipeline"}'
     )
     assert "a transformers model (Qwen2ForCausalLM)" in told(config__json='{"architectures": ["Qwen2ForCausalLM"]}')
     assert "a pickle (pytorch_model.bin)" in told(pytorch_model__bin="", README__md="")

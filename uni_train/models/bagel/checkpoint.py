@@ -25,7 +25,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from uni_train.config.schema import ArchitectureConfig, ModelConfig
 from uni_train.errors import UserError
@@ -38,6 +37,7 @@ from uni_train.models.bagel.tokenizer import FILES as TOKENIZER_FILES
 from uni_train.models.bagel.tokenizer import read_tokenizer
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
+from uni_train.models.meta import without_weights
 from uni_train.models.weights import Weights, check, indexed_files, problems, shard_like, whole, write_sharded
 
 WEIGHTS = ("ema.safetensors", "model.safetensors", "model_bf16.safetensors")
@@ -188,18 +188,8 @@ def on_meta(config: ModelConfig) -> tuple[Bagel, AutoEncoder]:
 
 
 def _meta(config: BagelConfig, vae: VaeConfig) -> tuple[Bagel, AutoEncoder]:
-    with torch.device("meta"), _WithoutDraws():
+    with without_weights():
         return Bagel(config), AutoEncoder(vae)
-
-
-class _WithoutDraws(TorchFunctionMode):
-    """Leaves initial random values out: on the meta device, drawing them means nothing but importing torch._dynamo."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if getattr(func, "__module__", None) == "torch.nn.init":
-            return kwargs["tensor"] if "tensor" in kwargs else args[0]
-        return func(*args, **kwargs)
 
 
 def _from_recipe(sizes: ArchitectureConfig) -> BagelConfig:

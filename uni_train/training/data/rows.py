@@ -23,7 +23,7 @@ import numpy as np
 
 from uni_train.errors import UserError
 from uni_train.models.bagel.images import check_image, read_image, rgb
-from uni_train.models.base import Example
+from uni_train.models.base import Example, SkillMissing
 
 _KEPT_BYTES = 2**30  # of Parquet row groups, uncompressed
 
@@ -311,7 +311,12 @@ class Rows:
 
     def _example(self, index: int, random_: random.Random) -> Example:
         example = self.parse(self.rows[index], random_)
-        tokens = self.tokens(example)
+        try:
+            tokens = self.tokens(example)
+        except SkillMissing:
+            raise
+        except UserError as error:  # what the model cannot be trained on, e.g. an editor on a row without an image
+            raise BadRow(error.message) from None
         if tokens > self.most_tokens:
             raise BadRow(f"has {tokens} tokens, more than the {self.most_tokens} that an example may have")
         return example

@@ -1,0 +1,56 @@
+"""The tiny pipeline as a folder, and the model of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.models.qwen_image_edit import tiny
+from uni_train.config.compose import compose
+from uni_train.config.schema import ModelConfig
+from uni_train.models.load import build_model
+from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
+
+pytest.importorskip("diffusers")
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.published(tmp_path_factory.mktemp("editor") / "Qwen-Image-Edit-2511", zero_cond_t=True)
+
+
+def config_of(folder: Path, name: str = "qwen_image_edit_2511", **editing: object) -> ModelConfig:
+    """Tiny pictures, three steps, few tokens."""
+    full = compose("sft", [f"model={name}"]).model
+    assert full.editing is not None
+    return replace(
+        full,
+        checkpoint=str(folder),
+        architecture=replace(full.architecture, image_size=tiny.SIDE),
+        editing=replace(full.editing, latent_size=tiny.SIDE, look_size=tiny.SIDE, **editing),
+        sampling=replace(full.sampling, steps=3, max_think_tokens=5),
+    )
+
+
+@pytest.fixture(scope="session")
+def build(folder: Path) -> Callable[..., PublishedEditor]:
+    def made(place: Path = folder, name: str = "qwen_image_edit_2511", **editing: object) -> PublishedEditor:
+        model = build_model(config_of(place, name, **editing))
+        assert isinstance(model, PublishedEditor)
+        return model
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def model(build: Callable[..., PublishedEditor]) -> PublishedEditor:
+    """Not to be changed."""
+    return build()
+
+
+def picture(seed: int, height: int = 50, width: int = 80) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)

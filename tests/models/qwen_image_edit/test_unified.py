@@ -1,0 +1,249 @@
+"""Drawing equals diffusers' own pipelines; batches, groups and seeds; training; what cannot be meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.models.qwen_image_edit import tiny
+from tests.models.qwen_image_edit.conftest import picture
+from uni_train.errors import UserError
+from uni_train.flow.objective import interpolate
+from uni_train.models.base import Example, Request, SkillMissing, Turn
+from uni_train.models.qwen_image_edit import latents
+from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
+from uni_train.training.trained import select_parameters
+
+REQUESTS = [
+    Request("tall", "make it red", (picture(0, 90, 40),), seed=1),
+    Request("two", "put the first into the second, then turn it", (picture(1), picture(2, 64, 64)), seed=2),
+    Request("sized", "bend", (picture(3),), seed=3, size=(32, 48), thought="a bent thing"),
+    Request("wide", "erase the walls", (picture(4),), seed=4),
+    Request("alike", "x", (picture(5),), seed=5),
+]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """diffusers' pipelines resize to a megapixel whatever is asked."""
+    from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit as edit
+    from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit_plus as plus
+
+    monkeypatch.setattr(plus, "VAE_IMAGE_SIZE", tiny.SIDE**2)
+    monkeypatch.setattr(plus, "CONDITION_IMAGE_SIZE", tiny.SIDE**2)
+    rule = edit.calculate_dimensions
+    monkeypatch.setattr(edit, "calculate_dimensions", lambda area, ratio: rule(tiny.SIDE**2, ratio))
+
+
+@pytest.mark.parametrize(
+    ("name", "positions", "scale", "images"),
+    [
+        ("qwen_image_edit", "sequential", 4.0, 1),
+        ("qwen_image_edit_2509", "sequential", 4.0, 2),
+        ("qwen_image_edit_2511", "sequential", 1.0, 1),
+        ("qwen_image_edit_2511", "spatial", 4.0, 2),
+    ],
+)
+def test_a_picture_equals_that_of_the_diffusers_pipeline(
+    name: str,
+    positions: str,
+    scale: float,
+    images: int,
+    build: Callable[..., PublishedEditor],
+    small: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plus, late = name != "qwen_image_edit", name.endswith("2511")
+    model = build(tiny.published(tmp_path / "it", plus, zero_cond_t=late), name, positions=positions)
+    model.sampling = replace(model.sampling, scale=scale)
+    pipeline = tiny.pipeline(plus, zero_cond_t=late)
+    if positions == "spatial":  # what the pipelines do not tell: which tokens are images
+        own, token = pipeline.text_encoder.forward, pipeline.processor.image_token
+        told = lambda input_ids, **rest: own(input_ids, mm_token_type_ids=(input_ids == token).int(), **rest)  # noqa: E731
+        monkeypatch.setattr(pipeline.text_encoder, "forward", told)
+    request = Request("it", "make it red", tuple(picture(i, 50 + 20 * i, 80) for i in range(images)), seed=3)
+    noise = model.noise([request])
+    height, width = latents.fit_area(tiny.SIDE, *request.images[-1].shape[:2])
+    asked = {
+        "image": [Image.fromarray(image) for image in request.images] if plus else Image.fromarray(request.images[0]),
+        "prompt": request.prompt,
+        "negative_prompt": " " if scale > 1 else None,
+        "true_cfg_scale": scale,
+        "num_inference_steps": 3,
+        "height": height,
+        "width": width,
+    }
+    theirs = pipeline(**asked, latents=noise.clone(), output_type="latent").images
+    assert torch.allclose(drawn(model, [request]), theirs, atol=1e-4, rtol=0)
+    shown = np.asarray(pipeline(**asked, latents=noise.clone()).images[0])
+    assert np.abs(model.draw([request])[0].astype(int) - shown).max() <= 1
+
+
+def drawn(model: PublishedEditor, requests: list[Request]) -> torch.Tensor:
+    """Latents before they are decoded."""
+    found: list[torch.Tensor] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model, "decode", lambda x, condition: found.append(x) or [])
+        model.draw(requests)
+    return found[0]
+
+
+def test_results_do_not_depend_on_the_batch(model: PublishedEditor) -> None:
+    together = drawn(model, REQUESTS)
+    for row, request in enumerate(REQUESTS):
+        alone = drawn(model, [request])[0]
+        assert torch.allclose(together[row, : len(alone)], alone, atol=1e-4 * float(alone.abs().max()), rtol=0)
+        assert not together[row, len(alone) :].any()
+    pictures = model.draw(REQUESTS)
+    assert [one.shape[:2] for one in pictures] == [(96, 32), (64, 64), (32, 48), (64, 96), (64, 96)]
+    texts = model.think(REQUESTS[:2], temperature=1.0)
+    assert texts == [model.think([request], temperature=1.0)[0] for request in REQUESTS[:2]]
+    assert texts[0] != texts[1] and len(set(model.think(REQUESTS[:1] * 2, temperature=0.0))) == 1
+    question = Request("q", "what is this?")
+    assert model.answer([question, REQUESTS[0]])[0] == model.answer([question])[0]
+
+
+def test_a_group_is_read_once_and_its_velocity_is_that_of_single_requests(model: PublishedEditor) -> None:
+    calls = {"text_encoder.model.language_model": 0, "text_encoder.model.visual": 0, "vae.encoder": 0}
+
+    def count(name: str) -> Callable[..., None]:
+        def add(*_: object) -> None:
+            calls[name] += 1
+
+        return add
+
+    handles = [model.get_submodule(name).register_forward_hook(count(name)) for name in calls]
+    try:
+        condition = model.encode(REQUESTS[:2]).repeat(4)
+        x = model.noise([request for request in REQUESTS[:2] for _ in range(4)])
+        velocity = model.velocity(x, torch.linspace(0.9, 0.2, 8), condition)
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert calls == {"text_encoder.model.language_model": 2, "text_encoder.model.visual": 2, "vae.encoder": 3}, (
+        "sizes of images"
+    )
+    assert len(condition) == 8 and len(condition.text) == 2
+    part = model.velocity(x[5:6], torch.linspace(0.9, 0.2, 8)[5:6], condition.select([5]))
+    assert torch.allclose(velocity[5:6], part, atol=1e-5)
+    levels = model.levels(condition, 4)
+    assert torch.equal(levels[:, 5], model.schedule(condition, 5, steps=4).levels)
+    assert levels[0].eq(1).all() and levels[-1].eq(0).all()
+    x.requires_grad_()
+    model.velocity(x, 0.5, condition).square().mean().backward()
+    reached = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+    model.zero_grad()
+    assert x.grad is not None and x.grad.any()
+    assert reached == set(select_parameters(model, "all")), "and none of these is without gradient"
+    assert all(name.startswith("transformer.") for name in reached)
+
+
+EDITS = [
+    Example("make it red", (picture(0),), target=picture(1), seed=1, noise_draws=2),
+    Example(
+        turns=(
+            Turn(image=picture(2, 64, 64)),
+            Turn("turn"),
+            Turn(image=picture(3, 90, 40), learn=True),
+            Turn("bend"),
+            Turn(image=picture(4), learn=True),
+        ),
+        seed=2,
+    ),
+]
+
+
+def test_the_loss_is_the_error_of_the_velocity_on_noised_targets(model: PublishedEditor) -> None:
+    model.prepare_training(timestep_shift=3.0, text_dropout=0.0)
+    both = model.supervised_loss(model.collate(EDITS, 0))
+    parts = [model.supervised_loss(model.collate([one], 7)) for one in EDITS]
+    assert both.mse_tokens == sum(part.mse_tokens for part in parts) == 2 * 24 + 12 + 24
+    assert model.token_counts(model.collate(EDITS, 0)) == (0, 84) and both.ce_tokens == 0
+    assert both.mse_sum.item() == pytest.approx(sum(part.mse_sum.item() for part in parts), rel=1e-5)
+
+    batch = model.collate(EDITS[:1], 0)
+    clean = model.latents.encode([latents.pixels(latents.resize(EDITS[0].target, (64, 96)))])[0]
+    expected = 0.0
+    condition = model.encode([Request("it", "make it red", EDITS[0].images)])
+    unguided = type(condition)(condition.text, None, condition.latents, condition.shapes, condition.rows)
+    for noise, t in zip(batch.noise, batch.levels, strict=True):
+        x_t = interpolate(clean, noise, t)[None]
+        expected += (model.velocity(x_t, t, unguided)[0] - (noise - clean)).square().mean(-1).sum().item()
+    assert parts[0].mse_sum.item() == pytest.approx(expected, rel=1e-5)
+    assert model.example_tokens(EDITS[0]) == 2 * (24 + 24 + 6 + len("make it red"))
+
+
+def test_what_is_left_out_depends_on_the_example_alone(model: PublishedEditor) -> None:
+    many = [Example("make it red", (picture(0),), target=picture(1), seed=seed) for seed in range(12)]
+    try:
+        model.prepare_training(timestep_shift=1.0, text_dropout=0.5, vit_dropout=0.5, vae_dropout=0.5)
+        batch, again = model.collate(many, 0), model.collate(many[::-1], 0)
+        assert {len(shown) for shown in batch.shown} == {0, 1} == {len(shape) - 1 for shape in batch.shapes}
+        assert len({int(n) for n in batch.inputs["attention_mask"].sum(-1)}) == 4, "with words or not, seen or not"
+        assert batch.shapes == again.shapes[::-1] and torch.equal(batch.levels, again.levels.flip(0))
+        assert model.supervised_loss(batch).mse_sum.item() == pytest.approx(
+            model.supervised_loss(again).mse_sum.item(), rel=1e-5
+        )
+    finally:
+        model.prepare_training(timestep_shift=1.0, text_dropout=0.0)
+
+
+def test_recomputed_activations_give_the_same_gradients(build: Callable[..., PublishedEditor]) -> None:
+    model = build()
+    model.train()
+    gradients = []
+    for recompute in (False, True):
+        model.prepare_training(timestep_shift=1.0, text_dropout=0.0, recompute=recompute)
+        model.zero_grad()
+        model.supervised_loss(model.collate(EDITS, 0)).mse_sum.backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    assert gradients[0] and all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (Request("r", "draw a cat"), "request r shows no image, but qwen_image_edit_2511 draws by editing one"),
+        (Request("r", " ", (picture(0),)), "request r has an empty prompt"),
+        (Request("r", "<|image_pad|>", (picture(0),)), "has a marker of the chat in it"),
+        (Request("r", "x", (picture(0).astype(float),)), "request r, image 1: an image must be uint8"),
+        (Request("r", "x", (picture(0),), size=(40, 50)), "cannot draw 40 x 50 pixels"),
+    ],
+)
+def test_requests_that_cannot_be_meant_are_named(request_: Request, message: str, model: PublishedEditor) -> None:
+    for ask in (model.draw, model.encode):
+        with pytest.raises(UserError, match=message) as caught:
+            ask([REQUESTS[0], request_])
+        assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        (Example("x", target=picture(0)), "there is no input image"),
+        (Example("x", (picture(0),), answer="y"), "there is no picture to learn"),
+        (Example("x", (picture(0),), target=picture(0), thought="y"), "its thought is to be learned"),
+        (Example(turns=(Turn(image=picture(0)), Turn(image=picture(1), learn=True))), "there is no instruction"),
+        (Example(turns=(Turn(image=picture(0)), Turn("t", learn=True))), "texts to be learned"),
+    ],
+)
+def test_examples_that_are_no_edits_are_refused(example: Example, message: str, model: PublishedEditor) -> None:
+    with pytest.raises(UserError, match=message):
+        model.example_tokens(example)
+
+
+def test_skills_and_images_that_a_form_lacks(
+    model: PublishedEditor, build: Callable[..., PublishedEditor], tmp_path: Path
+) -> None:
+    with pytest.raises(SkillMissing, match="think before it answers"):
+        model.answer(REQUESTS, think=True)
+    single = build(tiny.published(tmp_path / "it", plus=False), "qwen_image_edit")
+    with pytest.raises(UserError, match="request two shows 2 images, but qwen_image_edit takes one"):
+        single.draw(REQUESTS)

@@ -1,0 +1,425 @@
+"""A diffusers folder of a Qwen-Image-Edit to a model, and a model to such a folder.
+
+    model_index.json   names the pipeline: QwenImageEditPipeline, or QwenImageEditPlusPipeline (2509, 2511)
+    transformer/       what is trained: config.json and *.safetensors, alone or in shards with an index
+    text_encoder/, vae/, tokenizer/, processor/, scheduler/
+
+The transformer is made on the meta device and gets its tensors one by one, each rank only its part where it is sharded.
+What we write, `from_pretrained` of diffusers reads: the transformer is new, all other files are those of the folder
+that the model came from (hard links where the file system allows, since they are never changed).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from uni_train.config.schema import EditingConfig, ModelConfig
+from uni_train.errors import UserError
+from uni_train.files import atomic_path
+from uni_train.flow.schedule import DynamicShift
+from uni_train.models.meta import without_weights
+from uni_train.models.qwen_image_edit.reading import Processor, image_processor
+from uni_train.models.qwen_image_edit.unified import EditSampling, QwenImageEdit
+from uni_train.models.weights import Weights, check, indexed_files, problems, whole, write_sharded
+
+PIPELINES = ("QwenImageEditPipeline", "QwenImageEditPlusPipeline")
+PARTS = ("transformer", "text encoder", "VAE")
+_STEM = "diffusion_pytorch_model"
+_STEMS = {"transformer": _STEM, "text_encoder": "model", "vae": _STEM}
+_SHARD_BYTES = 10 * 10**9
+_HINT = "It must be a Qwen-Image-Edit in diffusers' layout; `uni_train models inspect` shows what it is."
+_TEXT_7B = {
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152_064,
+}
+"""Sizes of the Qwen2.5-VL-7B that all of them read with."""
+
+
+class PublishedEditor(QwenImageEdit):
+    """A QwenImageEdit read from a folder.
+
+    Attributes:
+        source: the folder; all but the transformer goes from there into every export.
+    """
+
+    source: Path
+
+
+@dataclass(frozen=True, slots=True)
+class EditorFolder:
+    """A folder in diffusers' layout: its JSON files and the headers of its weights, by subfolder."""
+
+    path: Path
+    plus: bool
+    weights: Mapping[str, Weights]
+    configs: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def shift(self) -> DynamicShift:
+        """The scheduler's. Raises UserError for one that shifts otherwise."""
+        config = self.configs["scheduler"]
+        if not config.get("use_dynamic_shifting") or config.get("time_shift_type", "exponential") != "exponential":
+            raise UserError(
+                f"{self.path / 'scheduler'} shifts noise levels in a way that is not known here",
+                "Copy scheduler_config.json of the released checkpoint, with use_dynamic_shifting.",
+            )
+        return DynamicShift(
+            base_tokens=int(config.get("base_image_seq_len", 256)),
+            max_tokens=int(config.get("max_image_seq_len", 4096)),
+            base_shift=float(config.get("base_shift", 0.5)),
+            max_shift=float(config.get("max_shift", 1.15)),
+            terminal=config.get("shift_terminal"),
+        )
+
+
+def open_folder(path: Path) -> EditorFolder:
+    """Read the JSON files and the headers.
+
+    Raises:
+        UserError: files that are missing or damaged, or another pipeline.
+    """
+    name = _read_json(path / "model_index.json").get("_class_name")
+    if name not in PIPELINES:
+        raise UserError(f"{path} is a diffusers pipeline ({name}), but none of {', '.join(PIPELINES)}", _HINT)
+    weights = {part: Weights(_weight_files(path / part, stem)) for part, stem in _STEMS.items()}
+    configs = {part: _read_json(path / part / "config.json") for part in _STEMS}
+    configs["scheduler"] = _read_json(path / "scheduler" / "scheduler_config.json")
+    return EditorFolder(path, name == PIPELINES[1], weights, configs)
+
+
+def _weight_files(folder: Path, stem: str) -> list[Path]:
+    file = folder / f"{stem}.safetensors"
+    if file.is_file():
+        return [file]
+    index = folder / f"{stem}.safetensors.index.json"
+    if index.is_file():
+        return indexed_files(index)
+    raise UserError(f"{folder} holds no {file.name}, alone or in shards with {index.name}", _HINT)
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        loaded = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{file} is missing", _HINT) from None
+    except (ValueError, OSError) as error:
+        raise UserError(f"{file} is damaged ({error})", "Copy it again.") from error
+    if not isinstance(loaded, dict):
+        raise UserError(f"{file} is damaged: it is no JSON object", "Copy it again.")
+    return loaded
+
+
+@contextmanager
+def _libraries(name: str) -> Iterator[None]:
+    """Turns a library that is not installed into a UserError."""
+    try:
+        yield
+    except ImportError as error:
+        raise UserError(
+            f"model={name} needs diffusers and transformers ({error})", "Install them: pip install 'uni_train[hf]'."
+        ) from error
+
+
+# --- building ---------------------------------------------------------------------------------------------------------
+
+
+def on_meta(config: ModelConfig) -> tuple[nn.Module, nn.Module, nn.Module]:
+    """Transformer, text encoder and VAE without weights, for counting and dry runs.
+
+    Sizes are those of the folder `config.checkpoint`; where there is none, those of the recipe.
+    """
+    folder = Path(config.checkpoint) if config.checkpoint is not None else None
+    with _libraries(config.name):
+        from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+        if folder is not None and folder.exists():
+            opened = open_folder(folder)
+            transformer, vae = _meta(opened)
+            text = Qwen2_5_VLConfig.from_dict(dict(opened.configs["text_encoder"]))
+        else:
+            transformer, vae = _meta_of_recipe(config)
+            one = config.architecture
+            seeing = {
+                "depth": one.vit_layers,
+                "hidden_size": one.vit_hidden_size,
+                "intermediate_size": one.vit_intermediate_size,
+                "num_heads": one.vit_heads,
+                "patch_size": one.vit_patch,
+                "out_hidden_size": _TEXT_7B["hidden_size"],
+            }
+            text = Qwen2_5_VLConfig(text_config=_TEXT_7B, vision_config=seeing)
+        with without_weights():
+            return transformer, Qwen2_5_VLForConditionalGeneration(text), vae
+
+
+def _meta(opened: EditorFolder) -> tuple[Any, Any]:
+    from diffusers import AutoencoderKLQwenImage, QwenImageTransformer2DModel
+
+    with without_weights():
+        transformer: Any = QwenImageTransformer2DModel.from_config(dict(opened.configs["transformer"]))
+        vae: Any = AutoencoderKLQwenImage.from_config(dict(opened.configs["vae"]))
+    return transformer, vae
+
+
+def _meta_of_recipe(config: ModelConfig) -> tuple[nn.Module, nn.Module]:
+    from diffusers import AutoencoderKLQwenImage, QwenImageTransformer2DModel
+
+    one = config.architecture
+    with without_weights():
+        transformer = QwenImageTransformer2DModel(
+            patch_size=one.latent_patch,
+            in_channels=one.latent_channels * one.latent_patch**2,
+            out_channels=one.latent_channels,
+            num_layers=one.layers,
+            attention_head_dim=one.hidden_size // one.heads,
+            num_attention_heads=one.heads,
+            joint_attention_dim=_TEXT_7B["hidden_size"],
+        )
+        return transformer, AutoencoderKLQwenImage(z_dim=one.latent_channels)
+
+
+def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> PublishedEditor:
+    """The model of the folder `config.checkpoint`, with its weights.
+
+    Args:
+        dtype: of all weights; None keeps the stored ones.
+
+    Raises:
+        UserError: there is no such folder, it holds something else, or its weights do not fit.
+    """
+    if config.checkpoint is None:
+        raise UserError(
+            f"model={config.name} has no random weights to start from",
+            "Give the folder of a Qwen-Image-Edit checkpoint with model.checkpoint=FOLDER.",
+        )
+    opened = open_folder(Path(config.checkpoint))
+    with _libraries(config.name):
+        return _build(config, opened, dtype, device)
+
+
+def _build(
+    config: ModelConfig, opened: EditorFolder, dtype: torch.dtype | None, device: torch.device | str
+) -> PublishedEditor:
+    from diffusers.models.transformers.transformer_qwenimage import QwenEmbedRope
+    from transformers import Qwen2_5_VLForConditionalGeneration
+    from transformers.utils import logging
+
+    transformer, vae = _meta(opened)
+    for part, module in (("transformer", transformer), ("vae", vae)):
+        _fill(module, opened.weights[part], dtype, device)
+    rope = transformer.pos_embed
+    if not isinstance(rope, QwenEmbedRope):
+        raise UserError(f"{opened.path} draws layers (use_layer3d_rope), which is not known here", _HINT)
+    # Its tables are plain attributes, so they were left on the meta device.
+    transformer.pos_embed = QwenEmbedRope(rope.theta, rope.axes_dim, rope.scale_rope)
+    processor = read_processor(config)
+    if processor is None:
+        raise UserError(f"{opened.path} holds no tokenizer", _HINT)
+    stored = opened.weights["text_encoder"].dtypes[0]
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    text_encoder: Any
+    try:
+        text_encoder = Qwen2_5_VLForConditionalGeneration.from_pretrained(
+            opened.path / "text_encoder", dtype=dtype or stored, use_safetensors=True, local_files_only=True
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UserError(f"{opened.path} cannot be loaded: {error}", _HINT) from error
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+    model = PublishedEditor(
+        config.name,
+        transformer,
+        text_encoder.to(device),
+        vae,
+        processor,
+        opened.shift,
+        EditSampling.of(config),
+        replace(config.editing or EditingConfig(), plus=opened.plus),
+    )
+    model.source = opened.path
+    return model
+
+
+def read_processor(config: ModelConfig) -> Processor | None:
+    """The processor of the folder `config.checkpoint`, if it is there."""
+    folder = Path(config.checkpoint) if config.checkpoint is not None else None
+    if folder is None or not (folder / "tokenizer").is_dir():
+        return None
+    with _libraries(config.name):
+        from transformers import Qwen2Tokenizer
+
+        try:
+            tokenizer = Qwen2Tokenizer.from_pretrained(folder / "tokenizer", local_files_only=True)
+            return Processor(image_processor(folder / "processor"), tokenizer)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{folder} cannot be loaded: {error}", _HINT) from error
+
+
+def _fill(module: nn.Module, weights: Weights, dtype: torch.dtype | None, device: torch.device | str) -> None:
+    """Give a module its weights: meta ones are replaced, others overwritten in place, sharded ones get their part."""
+    own = module.state_dict(keep_vars=True)
+    check(weights.shapes, _shapes(own), str(weights.files[0].parent), _HINT)
+    state: dict[str, Tensor] = {}
+    for name, value in own.items():
+        got = weights.read_like(name, value)
+        if value.is_meta:
+            got = got if dtype is None else got.to(dtype)
+            state[name] = got if hasattr(got, "placements") else got.to(device)
+        else:
+            with torch.no_grad():
+                value.copy_(got)
+    if state:
+        module.load_state_dict(state, assign=True)
+
+
+def load(model: PublishedEditor, path: Path) -> None:
+    """Take the transformer's weights from a folder that `save` has written; nothing else is ever trained.
+
+    Raises:
+        UserError: names and shapes that do not fit (at most ten), files that are missing or damaged.
+    """
+    _fill(model.transformer, open_folder(path).weights["transformer"], None, model.device)
+    model.source = path
+
+
+def _shapes(state: Mapping[str, Tensor]) -> dict[str, Sequence[int]]:
+    return {name: tuple(value.shape) for name, value in state.items()}
+
+
+def compare(opened: EditorFolder) -> list[str]:
+    """What keeps a folder's weights from fitting its sizes, in phrases."""
+    with _libraries("qwen_image_edit"):
+        modules = _meta(opened)
+    return [
+        f"{part}: {problem}"
+        for part, module in zip(("transformer", "vae"), modules, strict=True)
+        for problem in problems(opened.weights[part].shapes, _shapes(module.state_dict()))
+    ]
+
+
+def part_of(name: str) -> str:
+    """Which of `PARTS` a parameter of a QwenImageEdit belongs to."""
+    return {"text_encoder": "text encoder", "vae": "VAE"}.get(name.split(".")[0], "transformer")
+
+
+def count_parts(opened: EditorFolder) -> dict[str, int]:
+    """Numbers of parameters by part."""
+    return {
+        part: sum(math.prod(stored.shape) for stored in opened.weights[folder].values())
+        for part, folder in zip(PARTS, ("transformer", "text_encoder", "vae"), strict=True)
+    }
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def save(
+    model: PublishedEditor, folder: Path, dtype: torch.dtype | None = None, shard_bytes: int | None = None
+) -> None:
+    """Write a folder that diffusers' `from_pretrained` reads.
+
+    With a sharded transformer every rank calls this, and rank 0 writes; one tensor at a time is gathered.
+
+    Args:
+        dtype: of the transformer's floating-point weights; None keeps theirs.
+        shard_bytes: write shards of at most this size; None: 10 GB.
+
+    Raises:
+        UserError, OSError: the disk is full or the folder cannot be written. The weights are written last.
+    """
+    state = model.transformer.state_dict()
+    sharded = any(hasattr(value, "placements") for value in state.values())
+    writes = not sharded or torch.distributed.get_rank() == 0
+    if writes:
+        _carry(model.source, folder)
+    tensors = {name: (_cast(value.dtype, dtype), tuple(value.shape)) for name, value in state.items()}
+    write_sharded(
+        folder / "transformer",
+        _STEM,
+        tensors,
+        lambda name: whole(state[name]),
+        shard_bytes or _SHARD_BYTES,
+        writes,
+    )
+
+
+def export(
+    source: Path,
+    folder: Path,
+    start: Callable[[int], Callable[[], object]],
+    dtype: torch.dtype | None = None,
+    shard_bytes: int | None = None,
+) -> None:
+    """Copy a folder, its transformer tensor by tensor and in `dtype` if one is given.
+
+    Args:
+        start: told how many tensors there will be; what it returns is called after each.
+
+    Raises:
+        UserError, OSError: weights that do not fit the folder's JSON files; a disk that is full.
+    """
+    opened = open_folder(source)
+    wrong = compare(opened)
+    if wrong:
+        raise UserError(f"{source} does not fit its config.json: {'; '.join(wrong[:10])}", _HINT)
+    weights = opened.weights["transformer"]
+    advance = start(len(weights))
+
+    def get(name: str) -> Tensor:
+        advance()
+        return weights.read(name)
+
+    _carry(source, folder)
+    tensors = {name: (_cast(stored.dtype, dtype), stored.shape) for name, stored in weights.items()}
+    write_sharded(folder / "transformer", _STEM, tensors, get, shard_bytes or _SHARD_BYTES)
+
+
+def _carry(source: Path, folder: Path) -> None:
+    """Everything but the transformer's weights, as it is."""
+    if source.resolve() == folder.resolve():
+        return
+    for name in (*_STEMS, "tokenizer", "processor", "scheduler", "."):
+        if not (source / name).is_dir():
+            continue
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for file in sorted((source / name).iterdir()):
+            if not file.is_file() or (name == "transformer" and file.name != "config.json"):
+                continue
+            if name == "." and file.name != "model_index.json":
+                continue
+            with atomic_path(folder / name / file.name) as temporary:
+                _link_or_copy(file.resolve(), temporary)
+
+
+def _link_or_copy(file: Path, to: Path) -> None:
+    """Large weights take no room twice where both places are on one file system."""
+    if file.suffix == ".safetensors":
+        try:
+            to.unlink(missing_ok=True)
+            os.link(file, to)
+        except OSError:
+            pass
+        else:
+            return
+    shutil.copyfile(file, to)
+
+
+def _cast(stored: torch.dtype, wanted: torch.dtype | None) -> torch.dtype:
+    return wanted if wanted is not None and stored.is_floating_point else stored

@@ -1,0 +1,64 @@
+"""What a picture is drawn under: hidden states of the chat, and the shown images as latents."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from uni_train.models.qwen_image_edit.latents import Grid
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EditCondition:
+    """R readings, and B rows that are drawn under them; a row is an index, so that a group shares one reading.
+
+    Attributes:
+        text: [L_r, D] a reading, hidden states of the chat.
+        empty: the same with the negative prompt; None: no guidance.
+        latents: [K_r, C] a reading, the shown images one after the other (K_r may be 0).
+        shapes: the grids of a reading: that of the picture to be drawn, then those of the shown images.
+        rows: which reading each row has.
+    """
+
+    text: Sequence[Tensor]
+    empty: Sequence[Tensor] | None
+    latents: Sequence[Tensor]
+    shapes: Sequence[tuple[Grid, ...]]
+    rows: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def grids(self) -> list[Grid]:
+        """Of each row's picture."""
+        return [self.shapes[reading][0] for reading in self.rows]
+
+    def select(self, rows: Sequence[int] | Tensor) -> EditCondition:
+        """The given rows, in that order; nothing is copied but indices."""
+        return replace(self, rows=[self.rows[int(row)] for row in rows])
+
+    def repeat(self, times: int) -> EditCondition:
+        """Every row `times` times in a row."""
+        return replace(self, rows=[row for row in self.rows for _ in range(times)])
+
+    def alike(self) -> list[list[int]]:
+        """Rows whose grids are all equal: the transformer gives all rows of a batch the same positions."""
+        rows_of: dict[tuple[Grid, ...], list[int]] = defaultdict(list)
+        for row, reading in enumerate(self.rows):
+            rows_of[self.shapes[reading]].append(row)
+        return list(rows_of.values())
+
+
+def padded(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+    """[B, L, D] with zeros behind shorter rows, and which tokens count, bool [B, L] (None: all)."""
+    lengths = [len(row) for row in rows]
+    stacked = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
+    if min(lengths) == max(lengths):
+        return stacked, None
+    places = torch.arange(max(lengths), device=stacked.device)
+    return stacked, places < torch.tensor(lengths, device=stacked.device)[:, None]

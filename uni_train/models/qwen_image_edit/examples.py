@@ -1,0 +1,138 @@
+"""Training examples of an editor: what is shown, what is said, what it should become.
+
+An example is `images` + `prompt` -> `target`, or a chain of turns (image, text, learned image, text, learned image),
+of which each learned image is one edit: from the images shown last, by the words since. For guidance, words and shown
+images are left out at random: words become the negative prompt; of an image, what the Qwen2.5-VL sees and its latents
+have a draw each.
+
+Texts are not learned: what pictures are drawn under must stay what the transformer was pretrained on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from data_gen.seeds import derive_seed
+from uni_train.errors import UserError
+from uni_train.models.base import Example
+from uni_train.models.qwen_image_edit.condition import Grid
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One learned picture, and what it is drawn from."""
+
+    prompt: str
+    images: tuple[np.ndarray, ...]
+    target: np.ndarray
+
+
+@dataclass(slots=True)
+class EditBatch:
+    """R edits and N noised copies of their targets.
+
+    Attributes:
+        inputs: of the Qwen2.5-VL, a row an edit.
+        shown: the images of each edit, uint8 [3, H, W] each. targets: the same.
+        shapes: as in `EditCondition`.
+        rows: which edit each noised copy is of.
+        noise: [G, C] of each copy. levels: [N], the noise levels.
+    """
+
+    inputs: dict[str, Tensor]
+    shown: list[list[Tensor]]
+    targets: list[Tensor]
+    shapes: list[tuple[Grid, ...]]
+    rows: list[int]
+    noise: list[Tensor]
+    levels: Tensor
+
+    def to(self, device: torch.device) -> EditBatch:
+        """The same on another device."""
+        return EditBatch(
+            {name: value.to(device) for name, value in self.inputs.items()},
+            [[image.to(device) for image in images] for images in self.shown],
+            [image.to(device) for image in self.targets],
+            self.shapes,
+            self.rows,
+            [one.to(device) for one in self.noise],
+            self.levels.to(device),
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Latent tokens that are learned."""
+        return sum(h * w for h, w in (self.shapes[row][0] for row in self.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Dropout:
+    """Shares of the words and of the two forms of shown images that are left out."""
+
+    text: float = 0.0
+    look: float = 0.0
+    latents: float = 0.0
+
+
+def edits_of(example: Example) -> list[Edit]:
+    """The edits that an example stands for.
+
+    Raises:
+        UserError: it has no shown image, no words, nothing to draw, or texts to be learned.
+    """
+    if not example.turns:
+        if example.target is None or example.answer is not None:
+            raise UserError("there is no picture to learn, only text", _HINT)
+        if example.thought is not None and example.learn_thought:
+            raise UserError("its thought is to be learned, but this model learns pictures alone", _HINT)
+        prompt = example.prompt if example.thought is None else with_thought(example.prompt, example.thought)
+        return [_checked(Edit(prompt, example.images, example.target))]
+    found: list[Edit] = []
+    images: list[np.ndarray] = []
+    words: list[str] = []
+    for turn in example.turns:
+        if turn.image is None:
+            if turn.learn:
+                raise UserError("it has texts to be learned, but this model learns pictures alone", _HINT)
+            words.append(turn.text or "")
+        elif turn.learn:
+            found.append(_checked(Edit("\n".join(words), tuple(images), turn.image)))
+            images, words = [turn.image], []
+        else:
+            images.append(turn.image)
+    if not found:
+        raise UserError("there is no picture to learn, only text", _HINT)
+    return found
+
+
+def with_thought(prompt: str, thought: str) -> str:
+    """Words to draw by after thinking: as one longer instruction, which is what the transformer knows how to read."""
+    return f"{prompt}\n{thought}"
+
+
+def draws(example: Example) -> random.Random:
+    """The generator of what is left out of an example."""
+    return random.Random(derive_seed(example.seed, "dropout"))
+
+
+def noise_of(example: Example, edit: int, draw: int, size: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Noise of a size, and the normal draw that its level comes from; both from the example's seed alone."""
+    generator = torch.Generator().manual_seed(derive_seed(example.seed, "noise", edit, draw))
+    return torch.randn(*size, generator=generator), torch.randn((), generator=generator)
+
+
+_HINT = "Give rows with an input image, an instruction and the edited image (form=edit or form=items)."
+
+
+def _checked(edit: Edit) -> Edit:
+    if not edit.images:
+        raise UserError("there is no input image: this model edits", _HINT)
+    if not edit.prompt.strip():
+        raise UserError("there is no instruction", _HINT)
+    return edit

@@ -1,0 +1,187 @@
+"""How the Qwen2.5-VL of a Qwen-Image-Edit is asked: templates, the image-only processor, conditions and texts.
+
+A picture is drawn under the last hidden states of the Qwen2.5-VL over a chat: a system prompt (which tells it to
+describe the image and to explain the change), the shown images and the user's words. The first `TEMPLATE_TOKENS`
+states, which are those of the system prompt, are dropped. `think` lets the same chat go on, so it says what that system
+prompt asks for.
+
+Image tokens have three positions (time, row, column), as in pretraining. transformers 5 computes them only if it is
+told which tokens are images, and diffusers up to 0.42 does not tell it (huggingface/diffusers issue 14194): there all
+tokens are counted through. `positions` chooses: "spatial" as pretrained, "sequential" as those pipelines do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from uni_train.models.base import OnStep
+
+Positions = Literal["spatial", "sequential"]
+IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
+TEMPLATE_TOKENS = 64
+EDIT_SYSTEM = (
+    "Describe the key features of the input image (color, shape, size, texture, objects, background), then explain how "
+    "the user's text instruction should alter or modify the image. Generate a new image that meets the user's "
+    "requirements while maintaining consistency with the original input where appropriate."
+)
+"""The checkpoints were trained with exactly these words (they are in their pipelines)."""
+ANSWER_SYSTEM = "You are a helpful assistant."
+_PAD = "<|image_pad|>"
+_END = "<|im_end|>"
+
+
+def chat(system: str, user: str) -> str:
+    """The chat up to where the assistant begins."""
+    return f"<|im_start|>system\n{system}{_END}\n<|im_start|>user\n{user}{_END}\n<|im_start|>assistant\n"
+
+
+def user_turn(prompt: str, images: int, plus: bool) -> str:
+    """The shown images and the words: the Plus form numbers the images."""
+    if plus:
+        return "".join(f"Picture {i + 1}: {IMAGE}" for i in range(images)) + prompt
+    return IMAGE * images + prompt
+
+
+def image_processor(folder: Path | None = None) -> Any:
+    """The PIL form of the Qwen2-VL image processor, which needs no torchvision; from `folder`, else as released."""
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    return Qwen2VLImageProcessorPil() if folder is None else Qwen2VLImageProcessorPil.from_pretrained(folder)
+
+
+class Processor:
+    """Texts and images to the inputs of a Qwen2.5-VL.
+
+    The stock processor insists on a video processor, and that on torchvision. This one takes its place in diffusers'
+    pipelines as well: ``QwenImageEditPlusPipeline.from_pretrained(folder, processor=processor)``.
+    """
+
+    def __init__(self, image_processor: Any, tokenizer: Any) -> None:
+        self.image_processor = image_processor
+        self.tokenizer = tokenizer
+        self.image_token = tokenizer.convert_tokens_to_ids(_PAD)
+
+    def count(self, text: str) -> int:
+        """Tokens of a text."""
+        return len(self.tokenizer(text)["input_ids"])
+
+    def __call__(
+        self,
+        text: Sequence[str],
+        images: Any = None,
+        padding: bool = True,
+        return_tensors: str = "pt",
+        padding_side: Literal["left", "right"] = "right",
+    ) -> Any:
+        """input_ids and attention_mask int64 [B, L]; with images also pixel_values [patches, numbers a patch],
+        image_grid_thw [images, 3] and mm_token_type_ids [B, L] (1 at image tokens).
+
+        Args:
+            images: pictures (PIL, or uint8 [H, W, 3]), those of the first text first; one, a list, or None.
+            padding, return_tensors: taken as given here: rows are padded, tensors returned.
+        """
+        from transformers.feature_extraction_utils import BatchFeature
+
+        found: dict[str, Any] = {}
+        pieces = list(text)
+        if images is not None and not (isinstance(images, list | tuple) and not images):
+            found = dict(self.image_processor(images=images, return_tensors="pt"))
+            merged = self.image_processor.merge_size**2
+            counts = iter((found["image_grid_thw"].prod(-1) // merged).tolist())
+            pieces = ["".join(part if part != _PAD else _PAD * next(counts) for part in _split(one)) for one in pieces]
+        ids = [self.tokenizer(one)["input_ids"] for one in pieces]
+        longest = max(map(len, ids))
+        rows, mask = torch.full((len(ids), longest), self.tokenizer.pad_token_id), torch.zeros(len(ids), longest).long()
+        for row, own in enumerate(ids):
+            start = longest - len(own) if padding_side == "left" else 0
+            rows[row, start : start + len(own)] = torch.tensor(own)
+            mask[row, start : start + len(own)] = 1
+        found |= {"input_ids": rows, "attention_mask": mask}
+        if "pixel_values" in found:
+            found["mm_token_type_ids"] = (rows == self.image_token).int()
+        return BatchFeature(found)
+
+
+def _split(text: str) -> list[str]:
+    """The text in pieces, each image token one of its own."""
+    pieces: list[str] = []
+    for i, part in enumerate(text.split(_PAD)):
+        pieces += [part] if i == 0 else [_PAD, part]
+    return pieces
+
+
+@torch.no_grad()
+def hidden_states(text_encoder: nn.Module, inputs: dict[str, Tensor], positions: Positions) -> list[Tensor]:
+    """What pictures are drawn under: [L, D] a row, without the system prompt's tokens.
+
+    Args:
+        inputs: of `Processor`, padded on the right.
+    """
+    given = {name: value.to(_device(text_encoder)) for name, value in inputs.items()}
+    if positions == "sequential":
+        given.pop("mm_token_type_ids", None)
+    states: Tensor = text_encoder.model(**given).last_hidden_state  # type: ignore[operator, union-attr]
+    lengths = given["attention_mask"].sum(-1).tolist()
+    return [row[TEMPLATE_TOKENS:length] for row, length in zip(states, lengths, strict=True)]
+
+
+@torch.no_grad()
+def write(
+    text_encoder: Any,
+    processor: Processor,
+    chats: Sequence[str],
+    images: Sequence[np.ndarray],
+    max_tokens: int,
+    temperature: float,
+    seeds: Sequence[int],
+    on_step: OnStep | None = None,
+) -> list[str]:
+    """How each chat goes on, until the assistant's turn ends.
+
+    At a temperature above 0 a row's tokens come from its own seed: the largest of logits / temperature + Gumbel noise
+    is a draw from their softmax.
+
+    Args:
+        images: those of the first chat first.
+    """
+    from transformers import GenerationConfig, LogitsProcessorList
+
+    inputs = processor(chats, list(images), padding_side="left").to(_device(text_encoder))
+    end = processor.tokenizer.convert_tokens_to_ids(_END)
+    steps: list[Callable[[Tensor, Tensor], Tensor]] = []
+    if temperature > 0:
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+        def sample(ids: Tensor, scores: Tensor) -> Tensor:
+            uniform = torch.stack([torch.rand(scores.shape[-1], generator=one) for one in generators]).to(scores.device)
+            return scores.float() / temperature - (-uniform.clamp_min(1e-20).log()).log()
+
+        steps.append(sample)
+    if on_step is not None:
+        done = iter(range(1, max_tokens + 1))
+
+        def tell(ids: Tensor, scores: Tensor) -> Tensor:
+            on_step(next(done), max_tokens)
+            return scores
+
+        steps.append(tell)
+    found = text_encoder.generate(
+        **inputs,
+        logits_processor=LogitsProcessorList(steps),
+        # A whole configuration, because that of the folder may hold penalties and a temperature of its own.
+        generation_config=GenerationConfig(
+            max_new_tokens=max_tokens, do_sample=False, eos_token_id=end, pad_token_id=processor.tokenizer.pad_token_id
+        ),
+    )
+    ids = found[:, inputs["input_ids"].shape[1] :].tolist()
+    return [processor.tokenizer.decode(row, skip_special_tokens=True).strip() for row in ids]
+
+
+def _device(module: nn.Module) -> torch.device:
+    return next(module.parameters()).device
