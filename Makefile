@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # Without a GPU: the tested versions, and with them torch's CPU build. With one: whatever fits it.
 CONSTRAINTS := $(shell nvidia-smi -L 2>/dev/null | grep -q GPU || echo -c constraints-cpu.txt)
 
-.PHONY: help demo test test-fast lint bench-nano wheel wheel-check
+.PHONY: help demo test test-fast lint bench-nano bench-bagel wheel wheel-check
 .DEFAULT_GOAL := help
 
 help:
@@ -24,7 +24,7 @@ $(VENV)/.installed-dev: pyproject.toml constraints-cpu.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet $(CONSTRAINTS) -e '.[dev]'
 	@touch $@ $(VENV)/.installed
 
-demo: $(VENV)/.installed ## train nano with the STARS curriculum: about ten minutes, prints a table and a report's path
+demo: $(VENV)/.installed ## train nano with the STARS curriculum: about seven minutes, prints a table and a report's path
 	$(BIN)/python -m uni_train fit --recipe stars_curriculum
 
 test: $(VENV)/.installed-dev ## all tests
@@ -39,6 +39,9 @@ lint: $(VENV)/.installed-dev ## ruff and mypy
 
 bench-nano: $(VENV)/.installed ## the figures in docs/, measured on this machine
 	$(BIN)/python bench/nano.py
+
+bench-bagel: $(VENV)/.installed ## the same for BAGEL, tiny and with 100 million random weights
+	$(BIN)/python bench/bagel.py
 
 wheel: $(VENV)/.installed-dev ## build dist/*.whl
 	rm -rf dist

@@ -2,7 +2,7 @@
 
     python bench/stars.py runs/stars_curriculum/* runs/stars_mixed/*
     python bench/stars.py --seeds 0,1,2 --run stars_curriculum --run stars_mixed --run stars_no_filter
-    python bench/stars.py --run stars_curriculum --run "stars_mapping level=3 budget.mapping3.updates=900 name=long"
+    python bench/stars.py --run stars_curriculum --run "stars_mapping level=3 budget.mapping3.updates=260 name=long"
 
 Runs of one recipe whose names differ in the seed alone are one row. Differences are between the first row and each
 other one, paired by seed. `--run` first does what is missing, one run after the other; as `fit` continues what it
