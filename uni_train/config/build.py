@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Union
 
-from uni_train.config.schema import ALL_SETS, KINDS, Config, RunConfig, SftConfig, StarsConfig
+from uni_train.config.schema import ALL_SETS, KINDS, Config, FlowGrpoConfig, RunConfig, SftConfig, StarsConfig
 from uni_train.errors import UsageError, did_you_mean, nearest
 
 Where = Callable[[str], str]
@@ -195,6 +195,8 @@ def validate(config: Config, where: Where = lambda key: "") -> None:
         _check_stars(config, where)
     elif isinstance(config, SftConfig):
         _check_sft(config, where)
+    elif isinstance(config, FlowGrpoConfig):
+        _check_grpo(config, where)
 
 
 def _check_ranges(config: Any, key: str, where: Where) -> None:
@@ -306,6 +308,49 @@ def _check_sft(config: SftConfig, where: Where) -> None:
             raise _error(f"sources.{name}.learn is empty: nothing would be learned", f"sources.{name}.learn", where)
         if source.form != "items" and source.learn != ("image",):
             raise _error(f"sources.{name}.learn belongs to form=items alone", f"sources.{name}.learn", where)
+
+
+def _check_grpo(config: FlowGrpoConfig, where: Where) -> None:
+    if (config.prompts.task is None) == (config.prompts.path is None):
+        raise _error(
+            "prompts needs one of task and path", "prompts", where, "prompts.task=maze, or prompts.path=items.jsonl."
+        )
+    if not config.used_rewards:
+        raise _error("rewards is empty: there is nothing to learn", "rewards", where, "rewards.v={function:verifier}.")
+    for name, reward in config.used_rewards.items():
+        if reward.weight == 0:
+            raise _error(f"rewards.{name}.weight is 0", f"rewards.{name}.weight", where, f"rewards.{name}=null.")
+    for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
+        if levels is not None and not levels:
+            raise _error(f"{key} is empty", key, where)
+    rollout, pictures = config.rollout, config.rollout.groups * config.rollout.group_size
+    if pictures % config.updates_per_epoch:
+        updates = (n for n in range(1, pictures + 1) if pictures % n == 0)
+        near = min(updates, key=lambda n: abs(n - config.updates_per_epoch))
+        raise _error(
+            f"rollout.groups {rollout.groups} x rollout.group_size {rollout.group_size}: {pictures} pictures cannot be "
+            f"divided into {config.updates_per_epoch} equal updates",
+            "updates_per_epoch",
+            where,
+            f"The nearest number is updates_per_epoch={near}.",
+        )
+    if config.variant == "diffusion_nft":
+        return
+    first, last = rollout.first_step, rollout.steps - 1 if rollout.last_step is None else rollout.last_step
+    most = rollout.steps - 1 if config.variant == "cps" else rollout.steps
+    if not first < last <= most or (rollout.window or 1) > last - first:
+        raise _error(
+            f"rollout.window {rollout.window} does not fit between step {first} and step {last} of {rollout.steps}",
+            "rollout",
+            where,
+            "Raise rollout.steps, or lower rollout.window. The last step of cps has no noise.",
+        )
+    if rollout.noise_level == 0:
+        raise _error("rollout.noise_level 0 leaves no step random", "rollout.noise_level", where)
+    if config.variant == "cps" and rollout.noise_level is not None and rollout.noise_level > 1:
+        raise _error("rollout.noise_level of cps must be between 0 and 1", "rollout.noise_level", where)
+    if config.objective.clip_low >= 1:
+        raise _error("objective.clip_low must be below 1", "objective.clip_low", where)
 
 
 def _check_stars(config: StarsConfig, where: Where) -> None:

@@ -388,9 +388,109 @@ class SftConfig(RunConfig):
         return {name: source for name, source in self.sources.items() if source is not None}
 
 
-Config = StarsConfig | PretrainConfig | SftConfig
-KINDS: dict[str, type[StarsConfig] | type[PretrainConfig] | type[SftConfig]] = {
+# --- kind: flow_grpo ------------------------------------------------------------------------------------------------
+
+GrpoVariant = Literal["flow_grpo", "fast", "cps", "dance", "guard", "mix", "diffusion_nft"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptsConfig:
+    """What is asked. A task draws prompts of its train split; a file has rows as `data make` writes them."""
+
+    task: Literal["maths", "mapping", "maze"] | None = None
+    levels: tuple[int, ...] = ranged((1,), low=1)  # in turns
+    n: int | None = ranged(None, low=1)  # draws of the task, asked again and again; null = new ones every epoch
+    path: str | None = None  # a .jsonl or .parquet file, in place of a task's draws
+    images: str | None = None  # the folder that its image paths start from; null = that of the file
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardConfig:
+    """function: verifier, verifier_dense, MODULE:FUNCTION or FILE.py:FUNCTION with trl's contract."""
+
+    function: str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutConfig:
+    """How pictures are drawn for training."""
+
+    groups: int = count()  # prompts an epoch
+    group_size: int = ranged(low=2)  # pictures a prompt
+    steps: int = count()
+    noise_level: float | None = ranged(None, low=0.0)  # null = the variant's published one
+    window: int | None = ranged(None, low=1)  # random steps; null = all between first_step and last_step (fast, mix: 2)
+    first_step: int = ranged(0, low=0)
+    last_step: int | None = ranged(None, low=1)  # random steps end before it; null = the last step is Euler's
+    window_every: int = count(25)  # mix: epochs before the window moves on
+    latents: Literal["float32", "bfloat16"] = "float32"  # as stored and scored
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig:
+    """What is learned from them."""
+
+    clip_low: float = positive(1e-3)
+    clip_high: float = positive(1e-3)
+    advantage_clip: float = positive(5.0)
+    kl: float = ranged(0.0, low=0.0)  # weight of the penalty towards the starting weights; diffusion_nft: the anchor
+    spread: Literal["group", "batch", "each"] = "group"  # by what advantages are divided; each: reward by reward
+    drop_flat: bool = True  # leave out groups whose rewards are all equal
+    noise_draws: int = count(4)  # diffusion_nft: noise levels drawn for each picture
+    nft_beta: float = positive(1.0)
+    nft_decay: float = share(0.9)  # diffusion_nft: how much of the drawing weights is kept after an epoch
+    parity: float = positive(0.5)  # before weights change, |log ratio| may be this share of the clip range
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlarmsConfig:
+    """When to stop, after a checkpoint; null = never."""
+
+    log_ratio: float | None = positive(1.0)  # largest |log ratio| of a step
+    diversity: float | None = share(0.1)  # smallest share left of the spread within groups
+    held_out: float | None = positive(None)  # largest fall of the held-out score below its best
+    flat_epochs: int | None = ranged(20, low=1)  # epochs in a row without a group whose rewards differ
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutConfig:
+    """Success on prompts of the task that are not trained on, by the verifier, drawn as the model always draws."""
+
+    n: int = ranged(64, low=0)  # prompts a level; 0 = no such look
+    levels: tuple[int, ...] | None = ranged(None, low=1)  # null = prompts.levels
+    every: int = count(10)  # epochs
+    split: Literal["validation", "test"] = "validation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowGrpoConfig(RunConfig):
+    """Reinforcement of a flow by rewards on its pictures."""
+
+    kind: Literal["flow_grpo"] = "flow_grpo"
+    variant: GrpoVariant = "flow_grpo"
+    epochs: int = count()
+    updates_per_epoch: int = count(1)
+    rows: int = count(64)  # random steps of pictures in a micro-batch
+    prompts: PromptsConfig
+    rewards: dict[str, RewardConfig | None]  # by a name of yours; null leaves one of a base recipe out
+    rollout: RolloutConfig
+    objective: ObjectiveConfig = ObjectiveConfig()
+    alarms: AlarmsConfig = AlarmsConfig()
+    held_out: HeldOutConfig = HeldOutConfig()
+    trained: Literal["all", "moe_gen", "lora"] = "all"
+    evaluate: bool = False  # Normal and CoT accuracy before and after
+
+    @property
+    def used_rewards(self) -> dict[str, RewardConfig]:
+        """The rewards that are not null."""
+        return {name: reward for name, reward in self.rewards.items() if reward is not None}
+
+
+Config = StarsConfig | PretrainConfig | SftConfig | FlowGrpoConfig
+KINDS: dict[str, type[StarsConfig] | type[PretrainConfig] | type[SftConfig] | type[FlowGrpoConfig]] = {
     "stars": StarsConfig,
     "pretrain": PretrainConfig,
     "sft": SftConfig,
+    "flow_grpo": FlowGrpoConfig,
 }

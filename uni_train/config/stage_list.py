@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from uni_train.config.schema import Config, PretrainConfig, RoundConfig, SftConfig
+from uni_train.config.schema import Config, FlowGrpoConfig, PretrainConfig, RoundConfig, SftConfig
 
-StageKind = Literal["vae", "pretrain", "evaluate", "sample", "filter", "finetune", "sft"]
+StageKind = Literal["vae", "pretrain", "evaluate", "sample", "filter", "finetune", "sft", "grpo"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,17 @@ def stage_list(config: Config) -> tuple[PlannedStage, ...]:
         each = f"{config.batch.tokens} tokens" if config.batch.tokens is not None else f"{config.batch.rows} rows"
         trained = {"all": "all weights", "moe_gen": "the generation weights", "lora": "adapters"}[config.trained]
         add("sft", "", f"{config.updates} updates of {trained}, {each} each, from {', '.join(config.used_sources)}")
+        if config.evaluate:
+            add("evaluate", "after", evaluated)
+        return tuple(stages)
+
+    if isinstance(config, FlowGrpoConfig):
+        if config.evaluate:
+            add("evaluate", "before", evaluated)
+        drawn = f"{config.rollout.groups} prompts x {config.rollout.group_size} pictures"
+        asked = config.prompts.path or config.prompts.task
+        rewards = ", ".join(config.used_rewards)
+        add("grpo", "", f"{config.variant}: {config.epochs} epochs of {drawn} on {asked}, rewarded by {rewards}")
         if config.evaluate:
             add("evaluate", "after", evaluated)
         return tuple(stages)

@@ -7,7 +7,8 @@ which keep thinking, captioning and verifying alive. What is mixed when is the c
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ from uni_train.training.settings import SupervisedSettings
 from uni_train.training.steps import Source
 
 if TYPE_CHECKING:
+    from lightning.pytorch.loggers import Logger
+
     from uni_train.training.callbacks import Evaluate
     from uni_train.training.fit import FitResult
 
@@ -94,34 +97,42 @@ def fit(
     # Lightning takes seconds to import, which --dry-run need not wait for.
     from uni_train.training.fit import fit_supervised
 
-    logger = None
-    if work.config.logger.kind == "wandb":
-        from uni_train.training.wandb_run import wandb_logger
-
-        wanted = work.config.logger
-        logger = wandb_logger(
-            work.folder.path,
-            project=wanted.project,
-            group=wanted.group,
-            name=work.folder.name,
-            config=to_plain(work.config),
-            offline=wanted.offline,
-            prefix=settings.stage,
-        )
-
-    def train() -> FitResult:
+    logger = run_logger(work, settings.stage)
+    with adapters(work, model, settings, folder):
         return fit_supervised(
             model, sources, schedule, settings, folder, evaluate=evaluate, logger=logger, description="  updates"
         )
 
+
+def run_logger(work: Work[Any], stage: str) -> Logger | None:
+    """The further logger that the recipe asks for, metrics under the stage's name."""
+    if work.config.logger.kind != "wandb":
+        return None
+    from uni_train.training.wandb_run import wandb_logger
+
+    wanted = work.config.logger
+    return wandb_logger(
+        work.folder.path,
+        project=wanted.project,
+        group=wanted.group,
+        name=work.folder.name,
+        config=to_plain(work.config),
+        offline=wanted.offline,
+        prefix=stage,
+    )
+
+
+@contextmanager
+def adapters(work: Work[Any], model: UnifiedModel, settings: SupervisedSettings, folder: Path) -> Iterator[None]:
+    """With trained=lora the model has adapters within this block; behind it they are in `folder`/adapter and merged."""
     if settings.trained != "lora":
-        return train()
+        yield
+        return
     wanted = work.config.lora
     lora = LoraSettings(wanted.rank, wanted.alpha, wanted.dropout, wanted.targets)
     with adapted(model, lora, derive_seed(settings.seed, settings.stage, "lora")):
-        result = train()
+        yield
         save_adapters(model, lora, folder / ADAPTERS)
-    return result
 
 
 def supervised_settings(config: RunConfig, updates: int, rows: int, stage: str, trained: str) -> SupervisedSettings:

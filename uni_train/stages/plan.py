@@ -18,6 +18,7 @@ from data_gen.task import get_task
 from uni_train.config.schema import (
     Config,
     EditingConfig,
+    FlowGrpoConfig,
     ModelConfig,
     PretrainConfig,
     SftConfig,
@@ -32,7 +33,7 @@ from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 from uni_train.models.bagel.tokenizer import has_tokenizer, read_tokenizer
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.base import Example, UnifiedModel
-from uni_train.stages import sft
+from uni_train.stages import grpo, sft
 from uni_train.stages.finetune import PRETRAIN, any_of, curriculum
 from uni_train.training.curriculum import Constant
 from uni_train.training.lora import LoraSettings, count_adapters
@@ -55,6 +56,8 @@ def describe(config: Config) -> list[str]:
         return _describe_editor(config)
     model, guessed = _skeleton(config.model, config.seed)
     lines = _parameters(config, model, (*PARTS, "VAE"), _part_of)
+    if isinstance(config, FlowGrpoConfig):
+        return [*lines, *_epoch(config)]
     try:
         batches = _first_update(config, model)
     except UserError as error:
@@ -140,6 +143,8 @@ def _describe_editor(config: Config) -> list[str]:
         config.model.name, *parts, processor or _Guess(), DynamicShift(), EditSampling.of(config.model), editing
     )
     lines = _parameters(config, model, editor.PARTS, editor.part_of)
+    if isinstance(config, FlowGrpoConfig):
+        return [*lines, *_epoch(config)]
     if not isinstance(config, SftConfig):
         return [*lines, "one update: unknown, because this model edits, and the recipe's prompts have no image"]
     try:
@@ -177,10 +182,24 @@ def _update(model: BagelUnified, shapes: Sequence[BatchShape], micros: int, exam
     return lines
 
 
+def _epoch(config: FlowGrpoConfig) -> list[str]:
+    """What an epoch of reinforcement draws and trains on."""
+    asked = grpo.settings(config, "grpo")
+    asked.check()
+    rollout, pictures = config.rollout, asked.groups * asked.group_size
+    kind = "noise levels" if config.variant == "diffusion_nft" else "random steps"
+    return [
+        f"one epoch: {asked.groups} prompts x {asked.group_size} = {pictures} pictures of {rollout.steps} steps, "
+        f"{asked.window_size} {kind} each",
+        f"  {asked.updates_per_epoch} updates of {pictures * asked.window_size // asked.updates_per_epoch} rows in "
+        f"{asked.micros} micro-batches; {asked.updates} updates in all",
+    ]
+
+
 # --- where the first batch comes from ---------------------------------------------------------------------------------
 
 
-def _first_update(config: Config, model: BagelUnified | QwenImageEdit) -> list[Sequence[Example]]:
+def _first_update(config: StarsConfig | PretrainConfig | SftConfig, model: BagelUnified | QwenImageEdit) -> list[Sequence[Example]]:
     """The examples of the first update of the first training, by micro-batch.
 
     Raises:

@@ -8,7 +8,7 @@ from eval import summary, tracking
 from eval.report import write_report
 from eval.store import read_shards
 from uni_train.config.build import to_plain
-from uni_train.config.schema import Config, PretrainConfig, SftConfig, StarsConfig
+from uni_train.config.schema import Config, FlowGrpoConfig, PretrainConfig, SftConfig, StarsConfig
 from uni_train.config.stage_list import PlannedStage, stage_list
 from uni_train.run_folder import RunFolder
 from uni_train.stages import evaluate, filter, finetune, sample
@@ -53,6 +53,10 @@ def _run(work: Work[Any], one: PlannedStage, stage: StageRun, before: list[tuple
         from uni_train.stages import sft
 
         sft.run(work, stage)
+    elif isinstance(work.config, FlowGrpoConfig):
+        from uni_train.stages import grpo
+
+        grpo.run(work, stage)
     elif isinstance(work.config, PretrainConfig):
         from uni_train.stages import pretrain
 

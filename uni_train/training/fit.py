@@ -11,9 +11,9 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -35,6 +35,7 @@ from uni_train.training.checkpoint_io import (
 from uni_train.training.curriculum import Curriculum
 from uni_train.training.ema import Ema
 from uni_train.training.metric_log import JsonlLogger, MetricLog, read_metrics, truncate_metrics
+from uni_train.training.precision import HalfWeights
 from uni_train.training.progress import StepProgress
 from uni_train.training.settings import SupervisedSettings
 from uni_train.training.steps import Source, StepDataset, StepLoader
@@ -94,6 +95,63 @@ def fit_supervised(
                 "far, so batches cannot be made ahead of time",
                 "Use num_workers=0.",
             )
+
+    def prepare(made: Run) -> SupervisedModule:
+        module = SupervisedModule(model, settings)
+        model.train()
+        made.callbacks += [CurriculumCallback(schedule, evaluate, made.log, made.ema), *callbacks]
+        made.data = StepData(model, sources, schedule, settings)
+        return module
+
+    return run(
+        model,
+        settings,
+        directory,
+        prepare,
+        logger=logger,
+        progress=progress,
+        description=description or settings.stage,
+        schedule=schedule,
+    )
+
+
+@dataclass
+class Run:
+    """A fit that is about to start: what `prepare` may look at, and what it fills in.
+
+    Attributes:
+        done: updates that the checkpoint it continues from has seen.
+        callbacks: run after log and averages, before progress and checkpoints.
+        data: gives the batches; must be set.
+    """
+
+    done: int
+    log: MetricLog
+    ema: Ema | None
+    callbacks: list[Callback] = field(default_factory=list)
+    data: pl.LightningDataModule | None = None
+
+
+def run(
+    model: nn.Module,
+    settings: SupervisedSettings,
+    directory: Path,
+    prepare: Callable[[Run], SupervisedModule],
+    *,
+    logger: Logger | None,
+    progress: bool | Progress,
+    description: str,
+    schedule: Curriculum | None = None,
+) -> FitResult:
+    """What all kinds of fits share: folder, resuming, metric log, averages, progress, checkpoints, Lightning's trainer.
+
+    `prepare` makes the module and fills in callbacks and data. `schedule`: gets its state back where nothing is left to
+    train. Which parameters want gradients, and the modules' modes, are afterwards as they were.
+
+    Raises:
+        UsageError: settings. UserError: a damaged or foreign checkpoint, a full disk, a diverged loss.
+    """
+    settings.check()
     directory = Path(directory)
     metrics = directory / METRICS
     try:
@@ -113,28 +171,26 @@ def fit_supervised(
 
     trainable = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
     modes = {module: module.training for module in model.modules()}
-    log = MetricLog(settings.log_every)
-    ema = Ema(settings.ema) if settings.ema is not None else None
-    parts: list[Callback] = [log]
-    if ema is not None:
-        parts.append(ema)
-    parts.append(CurriculumCallback(schedule, evaluate, log, ema))
-    if progress:
-        joined = progress if isinstance(progress, Progress) else None
-        parts.append(StepProgress(description or settings.stage, log, joined))
-    parts += [*callbacks, PeriodicCheckpoint(directory / CHECKPOINTS, settings.checkpoint_every, settings.keep, log)]
+    half = settings.precision == "bf16-true"
+    made = Run(done, MetricLog(settings.log_every), Ema(settings.ema) if settings.ema is not None else None)
     began = time.perf_counter()
     try:
         with quiet_lightning():
-            module = SupervisedModule(model, settings)
-            model.train()
+            module = prepare(made)
+            parts: list[Callback] = [made.log, *([made.ema] if made.ema is not None else []), *made.callbacks]
+            if progress:
+                joined = progress if isinstance(progress, Progress) else None
+                parts.append(StepProgress(description, made.log, joined))
+            parts.append(
+                PeriodicCheckpoint(directory / CHECKPOINTS, settings.checkpoint_every, settings.keep, made.log)
+            )
             trainer = pl.Trainer(
                 accelerator=settings.accelerator,
                 devices=settings.devices,
                 num_nodes=settings.num_nodes,
                 strategy=_strategy(settings),
-                precision=settings.precision,  # type: ignore[arg-type]
-                plugins=[FolderCheckpointIO()],
+                precision=None if half else settings.precision,  # type: ignore[arg-type]
+                plugins=[FolderCheckpointIO(), *([HalfWeights()] if half else [])],
                 max_steps=settings.updates,
                 max_epochs=-1,
                 accumulate_grad_batches=settings.accumulate,
@@ -148,14 +204,13 @@ def fit_supervised(
                 enable_model_summary=False,
                 default_root_dir=str(directory),
             )
-            data = StepData(model, sources, schedule, settings)
-            trainer.fit(module, datamodule=data, ckpt_path=str(resume) if resume else None)
+            trainer.fit(module, datamodule=made.data, ckpt_path=str(resume) if resume else None)
     finally:
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(trainable[name])
         for part, mode in modes.items():
             part.training = mode
-    seconds = log.seconds or time.perf_counter() - began
+    seconds = made.log.seconds or time.perf_counter() - began
     return FitResult(settings.updates, seconds, _losses(metrics), done)
 
 
@@ -200,13 +255,13 @@ def _tidy(directory: Path, done: int) -> None:
     truncate_metrics(directory / METRICS, done)
 
 
-def _finished(model: nn.Module, schedule: Curriculum, checkpoint: Path, metrics: Path) -> FitResult:
+def _finished(model: nn.Module, schedule: Curriculum | None, checkpoint: Path, metrics: Path) -> FitResult:
     """Nothing is left to train: take the weights of the last checkpoint (the averaged ones, if there are such)."""
     state = load_folder(checkpoint)
     callbacks = state["callbacks"]
     trained = state["state_dict"] | callbacks.get(Ema.__qualname__, {}).get("averages", {})
     model.load_state_dict(model.state_dict() | {name.removeprefix("model."): v for name, v in trained.items()})
-    if CurriculumCallback.__qualname__ in callbacks:
+    if schedule is not None and CurriculumCallback.__qualname__ in callbacks:
         schedule.load_state_dict(callbacks[CurriculumCallback.__qualname__])
     done = checkpoint_step(checkpoint)
     return FitResult(done, float(callbacks[MetricLog.__qualname__]["seconds"]), _losses(metrics), done)

@@ -1,0 +1,82 @@
+"""The contract of rewards: sums, what does not apply, and every way to get it wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data_gen.task import get_task
+from uni_train.errors import UsageError, UserError
+from uni_train.rewards.contract import Reward, score
+from uni_train.rewards.naming import reward_function
+
+IMAGES = [np.full((4, 4, 3), value, np.uint8) for value in (0, 100, 200)]
+COLUMNS = {"id": ["a", "b", "c"], "wanted": [0, 100, 0]}
+
+
+def near(prompts: list[str], completions: list[np.ndarray], wanted: list[int], **_: Any) -> list[float | None]:
+    return [None if not w else -abs(float(i.mean()) - w) for i, w in zip(completions, wanted, strict=True)]
+
+
+def asked(function: Any, weight: float = 1.0) -> Any:
+    constant = Reward("one", lambda prompts, completions, **_: [1] * len(completions))
+    return score([Reward("tried", function, weight), constant], ["x"] * 3, IMAGES, COLUMNS)
+
+
+def test_a_mixture_is_the_weighted_sum_of_what_applies() -> None:
+    found = asked(near, 2.0)
+    assert found.names == ("tried", "one")
+    assert np.isnan(found.each[[0, 2], 0]).all() and found.total.tolist() == [1, 1, 1]
+    assert asked(lambda prompts, completions, **_: [1, 2, 3], 0.5).total.tolist() == [1.5, 2, 2.5]
+
+
+def raises(**_: Any) -> list[float]:
+    raise KeyError("no such column")
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (raises, "the reward tried raised KeyError"),
+        (lambda **_: [1.0, 2.0], "returned 2 values for 3 pictures"),
+        (lambda **_: [1.0, float("nan"), 2.0], "of the picture of b is nan"),
+        (lambda **_: [1.0, 2.0, float("inf")], "of the picture of c is inf"),
+        (lambda **_: ["good", 1, 2], "of the picture of a is 'good'"),
+        (lambda **_: None, "returned NoneType, not a list"),
+    ],
+)
+def test_a_reward_that_fails_is_named(function: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        asked(function)
+
+
+def test_a_picture_without_any_reward_is_an_error() -> None:
+    with pytest.raises(UserError, match="no reward applies to the picture of a"):
+        score([Reward("near", near)], ["x"] * 3, IMAGES, COLUMNS)
+
+
+def test_the_verifier_rewards_the_solved_maze_and_the_dense_one_what_is_nearly_so() -> None:
+    task = get_task("maze", "nano")
+    (item,) = task.sample(0, 4)
+    images = [task.render(item, 0), task.input_image(item)]
+    exact, dense = reward_function("verifier"), reward_function("verifier_dense")
+    columns = {"item": [item, item]}
+    assert exact(prompts=["", ""], completions=images, **columns) == [1.0, 0.0]
+    solved, untouched = dense(prompts=["", ""], completions=images, **columns)
+    assert solved is not None and untouched is not None and 0 <= untouched < solved <= 1
+
+
+def test_rewards_are_found_by_name_module_and_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def good(prompts, completions, **columns):\n    return [0.5] * len(completions)\n")
+    assert reward_function(f"{file}:good")(prompts=["a"], completions=[1]) == [0.5]
+    assert reward_function("uni_train.rewards.verifier:dense") is reward_function("verifier_dense")
+    with pytest.raises(UsageError, match="has no function bad"):
+        reward_function(f"{file}:bad")
+    with pytest.raises(UsageError, match="there is no reward verifer"):
+        reward_function("verifer")
+    with pytest.raises(UserError, match="cannot be imported"):
+        reward_function("no.such.module:f")

@@ -1,0 +1,188 @@
+"""Reinforcement: every variant learns, a run killed anywhere ends in the same numbers, gate and alarms stop it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.flow_grpo.toy import PROMPTS, ToyFlow, bright
+from uni_train.errors import UsageError, UserError
+from uni_train.flow.window import epoch_window
+from uni_train.rewards.contract import Reward
+from uni_train.training import callbacks
+from uni_train.training.checkpoint_io import list_checkpoints
+from uni_train.training.fit import FitResult
+from uni_train.training.flow_grpo import fit as fitting
+from uni_train.training.flow_grpo.fit import fit_flow_grpo
+from uni_train.training.flow_grpo.rollouts import collect, window_of
+from uni_train.training.flow_grpo.settings import VARIANTS, AlarmSettings, FlowGrpoSettings
+from uni_train.training.lora import LoraSettings, adapted
+from uni_train.training.metric_log import read_metrics
+from uni_train.training.settings import SupervisedSettings
+
+GRPO = FlowGrpoSettings(epochs=3, updates_per_epoch=2, groups=4, group_size=4, steps=5, rows=12)
+OPTIMIZER = SupervisedSettings(lr=3e-3, accelerator="cpu", checkpoint_every=1, log_every=2, keep=9, ema=0.5)
+REWARDS = [Reward("bright", bright)]
+
+
+def fit(folder: Path, grpo: FlowGrpoSettings = GRPO, **changes: Any) -> tuple[ToyFlow, FitResult]:
+    model = changes.pop("model", None) or ToyFlow()
+    optimizer = replace(OPTIMIZER, **changes.pop("optimizer", {}))
+    given = {"prompts": PROMPTS, "rewards": REWARDS, "progress": False} | changes
+    return model, fit_flow_grpo(model, given.pop("prompts"), given.pop("rewards"), grpo, optimizer, folder, **given)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_raises_the_reward(variant: Any, tmp_path: Path) -> None:
+    grpo = replace(GRPO, variant=variant, epochs=16, updates_per_epoch=1, group_size=8, clip_low=0.2, clip_high=0.2)
+    if variant == "diffusion_nft":
+        grpo = replace(grpo, advantage_clip=1.0, nft_decay=0.5)
+    fit(tmp_path, grpo, optimizer={"checkpoint_every": 100, "log_every": 100, "lr": 1e-2, "ema": None})
+    rewards = [line["reward"] for line in read_metrics(tmp_path / "rollouts.jsonl")]
+    assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.02, rewards
+    line = read_metrics(tmp_path / "metrics.jsonl")[0]
+    assert {"loss", "policy_loss", "drift", "grad_norm", "reward", "reward_std", "flat_groups"} <= line.keys()
+    if variant != "diffusion_nft":
+        assert line["log_ratio_max"] < 1e-5 and line["ratio"] == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("variant", "killed_after"), [("flow_grpo", 1), ("fast", 2), ("guard", 3), ("diffusion_nft", 3)]
+)
+def test_a_run_killed_anywhere_ends_in_the_same_numbers(
+    variant: Any, killed_after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """What nothing catches."""
+
+    grpo = replace(GRPO, variant=variant, kl=0.01)
+    looks = lambda step: {"held_out": 0.5}  # noqa: E731
+    whole, _ = fit(tmp_path / "whole", grpo, evaluate=looks, evaluate_every=1)
+    saved = callbacks.PeriodicCheckpoint.on_train_batch_end
+
+    def die(self: Any, trainer: Any, *rest: Any) -> None:
+        saved(self, trainer, *rest)
+        if trainer.global_step == killed_after:
+            raise Killed
+
+    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
+    with pytest.raises(Killed):
+        fit(tmp_path / "cut", grpo, evaluate=looks, evaluate_every=1)
+    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", saved)
+    resumed, result = fit(tmp_path / "cut", grpo, evaluate=looks, evaluate_every=1)
+    assert result.resumed_from == killed_after
+    for (name, one), (_, other) in zip(whole.state_dict().items(), resumed.state_dict().items(), strict=True):
+        assert torch.equal(one, other), name
+    for file in ("metrics.jsonl", "held_out.jsonl"):
+        assert (tmp_path / "whole" / file).read_text() == (tmp_path / "cut" / file).read_text()
+    epochs = [
+        [{k: v for k, v in line.items() if k != "seconds"} for line in read_metrics(tmp_path / run / "rollouts.jsonl")]
+        for run in ("whole", "cut")
+    ]
+    assert epochs[0] == epochs[1] and len(epochs[0]) == 3
+    again, nothing = fit(tmp_path / "cut", grpo, evaluate=looks, evaluate_every=1)
+    assert nothing.resumed_from == 6
+    assert torch.equal(again.body.weight, whole.body.weight)
+
+
+def test_micro_batches_and_batches_of_drawing_change_nothing_but_rounding(tmp_path: Path) -> None:
+    one, _ = fit(tmp_path / "a", replace(GRPO, rows=1000, epochs=1), optimizer={"clip": 0.0})
+    many, _ = fit(tmp_path / "b", replace(GRPO, rows=3, draw_rows=5, epochs=1), optimizer={"clip": 0.0})
+    assert torch.allclose(one.body.weight, many.body.weight, atol=1e-5)
+
+
+def test_conditions_are_read_once_a_group_and_update(tmp_path: Path) -> None:
+    model, _ = fit(tmp_path, GRPO)
+    assert model.read_times == 3 * 2  # once with the drawing, once for the second update of each epoch
+
+
+def test_windows_follow_from_seed_and_epoch() -> None:
+    fast = replace(GRPO, variant="fast", steps=12, window=2, first_step=1, last_step=8)
+    assert [window_of(fast, e) for e in range(20)] == [epoch_window(0, e, 2, (1, 8)) for e in range(20)]
+    assert len({window_of(fast, e).start for e in range(20)}) > 3  # type: ignore[union-attr]
+    mix = replace(GRPO, variant="mix", steps=12, window=3, first_step=1, last_step=8, window_every=2)
+    assert [window_of(mix, e).start for e in range(12)] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 5, 5]  # type: ignore[union-attr]
+
+
+def test_the_reference_is_the_start_with_adapters_and_without(tmp_path: Path) -> None:
+    grpo = replace(GRPO, kl=0.1, epochs=2, updates_per_epoch=1)
+    fit(tmp_path / "full", grpo)
+    lines = read_metrics(tmp_path / "full" / "metrics.jsonl")
+    assert lines[0]["kl"] == 0 and lines[1]["kl"] > 0
+    model = ToyFlow()
+    before = model.body.weight.detach().clone()
+    with adapted(model, LoraSettings(rank=2, targets="re:body"), 0):
+        fit(tmp_path / "lora", grpo, model=model, optimizer={"trained": "lora", "ema": None})
+        assert torch.equal(model.body.get_base_layer().weight, before)
+    lines = read_metrics(tmp_path / "lora" / "metrics.jsonl")
+    assert lines[0]["kl"] == 0 and lines[1]["kl"] > 0
+
+
+def test_bfloat16_latents_are_scored_as_they_are_stored(tmp_path: Path) -> None:
+    fit(tmp_path, replace(GRPO, latents="bfloat16", epochs=1))
+    assert read_metrics(tmp_path / "metrics.jsonl")[0]["log_ratio_max"] < 1e-5
+
+
+def test_the_parity_gate_stops_what_draws_and_trains_differently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dropping(model: ToyFlow, *args: Any) -> Any:
+        found = collect(model, *args)
+        model.train()  # dropout from now on
+        return found
+
+    monkeypatch.setattr(fitting, "collect", dropping)
+    model = ToyFlow(dropout=0.5)
+    with pytest.raises(UserError, match=r"parity: before update 1 .* log ratio"):
+        fit(tmp_path, model=model)
+
+
+def test_ratios_that_explode_stop_the_run_after_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="stopped after update 2: the log ratio") as error:
+        fit(tmp_path, optimizer={"lr": 1.0, "clip": 0.0, "checkpoint_every": 100})
+    assert "step=00000002" in (error.value.hint or "")
+    assert [path.name for path in list_checkpoints(tmp_path / "checkpoints")] == ["step=00000002"]
+    assert len(read_metrics(tmp_path / "metrics.jsonl")) == 2
+
+
+def test_collapse_flat_rewards_and_falling_held_out_scores_are_alarms(tmp_path: Path) -> None:
+    def still(prompts: Any, completions: Any, **_: Any) -> list[float]:
+        return [1.0] * len(completions)
+
+    flat = replace(GRPO, alarms=AlarmSettings(flat_epochs=2))
+    with pytest.raises(UserError, match="stopped after update 4: in 2 epochs no group"):
+        fit(tmp_path / "flat", flat, rewards=[Reward("still", still)])
+    with pytest.raises(UserError, match="grey levels"):
+        fit(tmp_path / "same", replace(GRPO, epochs=9, alarms=AlarmSettings(diversity=0.999, log_ratio=None)))
+    scores = {0: 0.9, 2: 0.95, 4: 0.5, 6: 0.5}
+    watch = replace(GRPO, alarms=AlarmSettings(held_out=0.3))
+    with pytest.raises(UserError, match=r"stopped after update 4: the held-out score has fallen from 0.950 to 0.500"):
+        fit(tmp_path / "fooled", watch, evaluate=lambda step: {"held_out": scores[step]}, evaluate_every=1)
+
+
+def test_what_cannot_be_divided_is_refused_with_the_nearest_that_can() -> None:
+    with pytest.raises(UsageError, match="16 pictures cannot be divided") as error:
+        replace(GRPO, updates_per_epoch=3).check()
+    assert "nearest number of updates is 2" in (error.value.hint or "")
+    with pytest.raises(UsageError, match="group_size=1"):
+        replace(GRPO, group_size=1).check()
+    with pytest.raises(UsageError, match="does not fit into steps=5"):
+        replace(GRPO, window=6).check()
+    with pytest.raises(UsageError, match="last step of cps"):
+        replace(GRPO, variant="cps", last_step=5).check()
+
+
+def test_the_epoch_log_tells_rewards_and_where_time_goes(tmp_path: Path) -> None:
+    seen: list[int] = []
+    fit(tmp_path, on_drawn=lambda epoch, drawn: seen.append(len(drawn.images)))
+    lines = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]
+    assert seen == [16] * 3
+    assert [line["step"] for line in lines] == [2, 4, 6]
+    for line in lines:
+        assert line["reward_p10"] <= line["reward_p50"] <= line["reward_p90"] <= 1
+        assert set(line["seconds"]) == {"rollout", "reward", "update"} and line["window"] == [0, 4]

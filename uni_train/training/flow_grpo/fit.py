@@ -1,0 +1,124 @@
+"""`fit_flow_grpo`: one resumable reinforced fit, from wherever its folder says it stopped.
+
+directory/checkpoints/step=00000100/    see checkpoint_io; in the middle of an epoch with its rollouts
+directory/metrics.jsonl                 a line an update, the same whether interrupted or not
+directory/rollouts.jsonl                a line an epoch: rewards, pictures, seconds
+directory/held_out.jsonl                scores on prompts that are not trained on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.loggers import Logger
+from rich.progress import Progress
+
+from uni_train.errors import UserError
+from uni_train.models.base import UnifiedModel
+from uni_train.rewards.contract import Reward
+from uni_train.training.callbacks import Evaluate
+from uni_train.training.fit import CHECKPOINTS, METRICS, FitResult, Run, run
+from uni_train.training.flow_grpo.batches import RolloutLoader
+from uni_train.training.flow_grpo.callbacks import Alarms, Epochs, HeldOut, OnDrawn
+from uni_train.training.flow_grpo.module import FlowGrpoModule
+from uni_train.training.flow_grpo.prompts import Prompt, Prompts
+from uni_train.training.flow_grpo.rollouts import Drawn, Rollouts, collect
+from uni_train.training.flow_grpo.settings import FlowGrpoSettings, with_layout
+from uni_train.training.metric_log import truncate_metrics
+from uni_train.training.settings import SupervisedSettings
+
+ROLLOUTS = "rollouts.jsonl"
+HELD_OUT = "held_out.jsonl"
+
+
+def fit_flow_grpo(
+    model: UnifiedModel,
+    prompts: Prompts,
+    rewards: Sequence[Reward],
+    grpo: FlowGrpoSettings,
+    settings: SupervisedSettings,
+    directory: Path,
+    *,
+    evaluate: Evaluate | None = None,
+    evaluate_every: int = 10,
+    on_drawn: OnDrawn | None = None,
+    logger: Logger | None = None,
+    progress: bool | Progress = True,
+    description: str | None = None,
+) -> FitResult:
+    """Train `model` in place; afterwards it has the final weights, averaged ones if `settings.ema`.
+
+    Running it again with the same arguments continues from the newest intact checkpoint, also in the middle of an
+    epoch, and ends with the same weights and the same metrics.jsonl, bit for bit. The model stays in eval mode: a
+    dropout that differs between drawing and training would be taken for a change of policy.
+
+    Args:
+        settings: optimizer, precision, EMA, checkpoints; its updates and micro-batches follow from `grpo`.
+        evaluate: updates done -> scores on held-out prompts ("held_out" is what the alarm watches), every
+            `evaluate_every` epochs.
+        on_drawn: is shown every epoch's pictures.
+
+    Raises:
+        UsageError: settings that do not fit together.
+        UserError: a reward that fails, the parity gate, an alarm, a damaged checkpoint, a diverged loss.
+    """
+    grpo.check()
+    settings = with_layout(settings, grpo)
+    if settings.devices * settings.num_nodes > 1:
+        raise UserError("reinforcement runs on one device", "Use devices=1.")
+    directory = Path(directory)
+
+    def parts(made: Run) -> FlowGrpoModule:
+        truncate_metrics(directory / ROLLOUTS, made.done)
+        truncate_metrics(directory / HELD_OUT, made.done or -1)  # the look before the first update comes again
+        module = FlowGrpoModule(model, settings, grpo)
+        epochs = Epochs(directory / ROLLOUTS, grpo, on_drawn)
+        held_out = None
+        if evaluate is not None:
+            held_out = HeldOut(evaluate, evaluate_every, directory / HELD_OUT, grpo, made.log, made.ema)
+        alarms = Alarms(grpo.alarms, epochs, held_out, made.log, directory / CHECKPOINTS)
+        made.callbacks += [epochs, *([held_out] if held_out is not None else []), alarms]
+        made.data = RolloutData(model, prompts, rewards, grpo, module, epochs)
+        model.eval()
+        return module
+
+    return run(
+        model, settings, directory, parts, logger=logger, progress=progress, description=description or grpo.stage
+    )
+
+
+class RolloutData(pl.LightningDataModule):
+    """Makes the loader once Lightning has restored its checkpoint."""
+
+    def __init__(
+        self,
+        model: UnifiedModel,
+        prompts: Prompts,
+        rewards: Sequence[Reward],
+        grpo: FlowGrpoSettings,
+        module: FlowGrpoModule,
+        epochs: Epochs,
+    ) -> None:
+        super().__init__()
+        self.model, self.prompts, self.rewards, self.grpo = model, prompts, rewards, grpo
+        self.module, self.epochs = module, epochs
+
+    def train_dataloader(self) -> RolloutLoader:
+        trainer = self.trainer
+        assert trainer is not None
+
+        def draw(prompts: Sequence[Prompt], epoch: int) -> tuple[Rollouts, Any, Drawn]:
+            with self.module.sampling():
+                found = collect(self.model, prompts, self.rewards, self.grpo, epoch)
+            self.epochs.drawn(self.module, epoch, found[2])
+            return found
+
+        loader = RolloutLoader(self.model, self.prompts, self.grpo, draw, lambda: trainer.global_step)
+        self.epochs.attach(loader)
+        return loader
+
+
+__all__ = ["CHECKPOINTS", "HELD_OUT", "METRICS", "ROLLOUTS", "fit_flow_grpo"]

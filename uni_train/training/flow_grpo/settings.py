@@ -1,0 +1,130 @@
+"""What a person may set about reinforcement. Plain values only, so that it can be made from a recipe without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from uni_train.errors import UsageError
+from uni_train.training.settings import SupervisedSettings
+
+Variant = Literal["flow_grpo", "fast", "cps", "dance", "guard", "mix", "diffusion_nft"]
+VARIANTS: tuple[Variant, ...] = ("flow_grpo", "fast", "cps", "dance", "guard", "mix", "diffusion_nft")
+NOISE_LEVELS = {"flow_grpo": 0.7, "fast": 0.7, "cps": 0.7, "dance": 0.3, "guard": 0.7, "mix": 0.7}
+"""Published ones, where `noise_level` is not given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlarmSettings:
+    """When a run is stopped, after a checkpoint. None: never."""
+
+    log_ratio: float | None = 1.0
+    """Largest |log ratio| of a step: beyond it the policy has left the samples that it is judged by."""
+    diversity: float | None = 0.1
+    """Smallest share that is left of the spread within groups of pictures, against the first epoch's."""
+    held_out: float | None = None
+    """Largest fall of the held-out score below its best."""
+    flat_epochs: int | None = 20
+    """Epochs in a row without any group whose rewards differ: nothing can be learned any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowGrpoSettings:
+    """One reinforced fit. An *epoch* draws `groups` x `group_size` pictures and makes `updates_per_epoch` updates."""
+
+    variant: Variant = "flow_grpo"
+    epochs: int = 100
+    updates_per_epoch: int = 1
+    groups: int = 24
+    """Prompts an epoch."""
+    group_size: int = 8
+    """Pictures a prompt."""
+    steps: int = 10
+    """Of drawing while training."""
+    noise_level: float | None = None
+    window: int | None = None
+    """Random steps of a picture; None: all between `first_step` and `last_step` (fast, mix: 2)."""
+    first_step: int = 0
+    last_step: int | None = None
+    """The step before which random steps end; None: the last one, which is Euler's."""
+    window_every: int = 25
+    """mix: epochs before the window moves on."""
+    noise_draws: int = 4
+    """diffusion_nft: noise levels drawn for each picture."""
+    clip_low: float = 1e-3
+    clip_high: float = 1e-3
+    advantage_clip: float = 5.0
+    kl: float = 0.0
+    """Weight of the penalty towards the weights that the run starts from (diffusion_nft: of the anchor)."""
+    spread: Literal["group", "batch", "each"] = "group"
+    """Advantages are divided by the deviation of the group or the batch; each: every reward by itself, then summed."""
+    drop_flat: bool = True
+    """Leave out groups whose rewards are all equal."""
+    nft_beta: float = 1.0
+    nft_decay: float = 0.9
+    """diffusion_nft: how much of the sampling weights is kept after an epoch."""
+    rows: int = 64
+    """Random steps of pictures in a micro-batch."""
+    draw_rows: int = 256
+    """Pictures drawn together."""
+    latents: Literal["float32", "bfloat16"] = "float32"
+    """How latents are stored and scored."""
+    parity: float = 0.5
+    """Before weights have changed, |log ratio| may be this share of the clip range."""
+    alarms: AlarmSettings = AlarmSettings()
+    seed: int = 0
+    stage: str = "grpo"
+
+    def check(self, ranks: int = 1) -> None:
+        """Raises UsageError for sizes that do not fit together, with the nearest that do."""
+        if self.group_size < 2:
+            raise UsageError(f"group_size={self.group_size}: a group is compared with itself, so it needs at least 2")
+        pictures = self.groups * self.group_size
+        if pictures % self.updates_per_epoch:
+            near = [n for n in range(1, pictures + 1) if pictures % n == 0]
+            best = min(near, key=lambda n: abs(n - self.updates_per_epoch))
+            raise UsageError(
+                f"groups={self.groups} x group_size={self.group_size}: {pictures} pictures cannot be divided into "
+                f"updates_per_epoch={self.updates_per_epoch} equal updates",
+                f"The nearest number of updates is {best}.",
+            )
+        if self.variant != "diffusion_nft":
+            low, high = self.bounds
+            if not 0 <= low < high <= self.steps or (self.window is not None and self.window > high - low):
+                raise UsageError(
+                    f"window={self.window} from first_step={low} to last_step={high} does not fit into "
+                    f"steps={self.steps}",
+                    "Raise steps, or lower the window.",
+                )
+            if high == self.steps and self.variant == "cps":
+                raise UsageError(f"last_step={high}: the last step of cps has no noise", f"Use last_step={high - 1}.")
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Random steps are from the first to before the second."""
+        return self.first_step, self.last_step if self.last_step is not None else self.steps - 1
+
+    @property
+    def window_size(self) -> int:
+        """Random steps of each picture (diffusion_nft: noise levels)."""
+        if self.variant == "diffusion_nft":
+            return self.noise_draws
+        low, high = self.bounds
+        if self.window is not None:
+            return self.window
+        return min(2, high - low) if self.variant in ("fast", "mix") else high - low
+
+    @property
+    def updates(self) -> int:
+        return self.epochs * self.updates_per_epoch
+
+    @property
+    def micros(self) -> int:
+        """Micro-batches of an update."""
+        rows = self.groups * self.group_size * self.window_size // self.updates_per_epoch
+        return max(1, -(-rows // self.rows))
+
+
+def with_layout(settings: SupervisedSettings, grpo: FlowGrpoSettings) -> SupervisedSettings:
+    """The optimizer's settings with the numbers of updates and micro-batches that follow from the rollouts."""
+    return replace(settings, updates=grpo.updates, accumulate=grpo.micros, seed=grpo.seed, stage=grpo.stage)
