@@ -384,7 +384,7 @@ def main() -> None:
     if chosen.probe:
         print(json.dumps(probe(nano)))
         return
-    print(f"{platform.machine()}, {_processor()}: {torch.get_num_threads()} thread(s); torch {torch.__version__}, "
+    print(f"{platform.machine()}, {processor()}: {torch.get_num_threads()} thread(s); torch {torch.__version__}, "
           f"Python {platform.python_version()}")  # fmt: skip
     began = time.perf_counter()
     for name in sections:
@@ -401,7 +401,7 @@ def main() -> None:
     print(f"\nmeasured in {time.perf_counter() - began:.0f} s")
 
 
-def _processor() -> str:
+def processor() -> str:
     """The CPU's name where the system tells it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

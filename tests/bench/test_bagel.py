@@ -1,0 +1,64 @@
+"""The benchmark of BAGEL: one reading a request, the models it says, memory that was really used, whole tables."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from bench import bagel
+from uni_train.models.bagel.bagel import Bagel
+
+
+@pytest.fixture(scope="module")
+def tiny() -> bagel.Subject:
+    return bagel.tiny()
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampling = replace(bagel.released_sampling(), steps=6)
+    monkeypatch.setattr(bagel, "released_sampling", lambda: sampling)
+    for name, value in {"SHORT_STEPS": 1, "SIDES": (32,), "WRITTEN": 3, "BATCH": 3}.items():
+        monkeypatch.setattr(bagel, name, value)
+
+
+def test_no_condition_is_read_twice(tiny: bagel.Subject) -> None:
+    lines = [cells(line) for line in bagel.read(tiny) if line.startswith("|")][2:]
+    counts = {title: list(map(int, numbers)) for title, *numbers in lines}
+    plain = [counts[title] for title in counts if "image" not in title]
+    assert len(plain) == 4 and all(readings == 1 for readings, *_ in plain)
+    letters = [len(one.prompt) + 2 for one in bagel.requests(bagel.BATCH)]
+    assert counts[f"{bagel.BATCH} pictures from text"][1] == sum(letters)
+    for readings, tokens, apart, *_, seen, encoded in (counts[title] for title in counts if "image" in title):
+        assert readings == 2 and tokens < apart and seen == encoded == 1  # the texts without the image are the other
+    steps = tiny.model.sampling.steps
+    assert steps < counts["a picture from text"][4] < 2 * steps  # guided in part of the noise levels
+
+
+def test_the_larger_model_has_a_hundred_million_parameters() -> None:
+    with torch.device("meta"):
+        count = sum(weight.numel() for weight in Bagel(bagel.hundred_config()).parameters())
+    assert 95e6 < count < 105e6
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
+def test_memory_is_that_of_the_work_alone() -> None:
+    bagel.peak_memory(lambda: torch.ones(50 << 18))
+    small, large = (bagel.peak_memory(lambda n=n: torch.ones(n << 18)) for n in (20, 100))
+    assert small == pytest.approx(20, abs=8) and large == pytest.approx(100, abs=8)
+
+
+def test_every_table_is_whole(tiny: bagel.Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bagel, "peak_rate", lambda dtype: 1e9)
+    for table in (bagel.draw, bagel.write, bagel.train):
+        head, _, *rows = [cells(line) for line in table([tiny]) if line.startswith("|")]
+        assert [row[1] for row in rows] == ["1", str(bagel.BATCH)]
+        assert all(len(row) == len(head) for row in rows)
+        assert all(float(cell.strip("*")) >= 0 for row in rows for cell in row[2:])
