@@ -1,7 +1,7 @@
 """The figures of docs/maze.md, as markdown tables.
 
-    python bench/maze.py suite [--seed 1] [--mazes 54]     the verifier's confusion matrix over the corruption suite
-    python bench/maze.py speed [--n 60]                    verified images a second and core
+    python bench/maze.py suite [--seed 3] [--mazes 54]     the verifier's confusion matrix over the corruption suite
+    python bench/maze.py speed [--n 48]                    verified images a second and core
     python bench/maze.py make [--reference PYTHON]         mazes a second, beside those of the package maze-dataset
 
 `suite` draws the same pictures for the same seed; thresholds were fitted on seed 0, so report another one. `make` times
@@ -195,7 +195,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = made.add_subparsers(dest="part", required=True)
     suite_part = parts.add_parser("suite")
-    suite_part.add_argument("--seed", type=int, default=1)
+    suite_part.add_argument("--seed", type=int, default=3)
     suite_part.add_argument("--mazes", type=int, default=54)
     parts.add_parser("speed").add_argument("--n", type=int, default=48)
     parts.add_parser("make").add_argument("--reference", metavar="PYTHON")

@@ -33,6 +33,7 @@ from data_gen.seeds import derive_seed, rng
 from data_gen.task import Item
 
 Kind = Literal["worn", "faulty", "trap"]
+WIDTHS = (0.06, 0.12, 0.25, 0.5, 0.75, 1.0)
 LEVELS = (2, 3, 4, 5, 6, 7, 8, 12, 16)
 BACKGROUND, RULE, QUALITY, REASONING = (
     "background_consistency", "rule_obey", "visual_quality", "reasoning_success",
@@ -52,12 +53,17 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What a case is made from: a maze, how it is shown, and a generator for all that is left to chance."""
+    """What a case is made from: a maze, how it is shown, and a generator for all that is left to chance.
+
+    width: of the stroke, as a share of the corridor; red: its colour. One hand has one pen.
+    """
 
     item: Item
     grid: Grid
     picture: Picture
     random_: random.Random
+    width: float
+    red: Colour
 
     @property
     def noise(self) -> np.random.Generator:
@@ -79,7 +85,8 @@ def suite(seed: int, mazes: int) -> Iterator[Case]:
         grid, picture = read_facts(item)
 
         def scene(name: str, of: tuple[Item, Grid, Picture] = (item, grid, picture), i: int = i) -> Scene:
-            return Scene(*of, rng("suite", seed, i, name))
+            random_ = rng("suite", seed, i, name)
+            return Scene(*of, random_, random_.choice(WIDTHS), some_red(random_))
 
         for name, wear in WEAR.items():
             here = scene(name)
@@ -116,15 +123,14 @@ def centres(picture: Picture, route: Sequence[Room]) -> np.ndarray:
 
 
 def stroke(scene: Scene, image: np.ndarray, points: np.ndarray, colour: Colour | None = None) -> None:
-    """A line through `points` in place, of a random width and red, wavering as far as the corridor allows."""
+    """A line through `points` in place, wavering as far as the corridor allows."""
     u, picture = scene.random_.uniform, scene.picture
-    share = scene.random_.choice((0.06, 0.12, 0.25, 0.5, 0.75, 1.0))
-    width = min(picture.corridor, max(2, round(share * picture.corridor)))
+    width = min(picture.corridor, max(2, round(scene.width * picture.corridor)))
     slack = (picture.corridor - width) / 2
     line = waver(points, 0.7 * slack * u(0, 1), picture.pitch, scene.noise) if len(points) > 1 else points
-    colour = some_red(scene.random_) if colour is None else colour
+    colour = scene.red if colour is None else colour
     fixed = np.rint((line - 0.5 + (0 if width % 2 else 0.5)) * 16).astype(np.int32)
-    if share == 1.0:  # filled from wall to wall: OpenCV's thick lines are a pixel too wide for that
+    if scene.width == 1.0:  # filled from wall to wall: OpenCV's thick lines are a pixel too wide for that
         half = (width - 1) / 2
         for (x, y), (other_x, other_y) in pairwise(points):
             top, left = (math.ceil(min(a, b) - half - 0.5) for a, b in ((y, other_y), (x, other_x)))
@@ -430,7 +436,7 @@ FAULTS: dict[str, tuple[Fault, tuple[str, ...]]] = {
 def _all_red(scene: Scene) -> np.ndarray:
     """All of the picture, or all but the letters, or the whole maze with a margin around."""
     image, picture = pictures.draw(scene.grid, scene.picture), scene.picture
-    colour = some_red(scene.random_)
+    colour = scene.red
     how = scene.random_.randrange(3)
     if how == 0:
         image[:] = colour
@@ -445,7 +451,7 @@ def _flooded(scene: Scene) -> np.ndarray | None:
     """All corridors red, walls and letters as they were."""
     if len(scene.route) == scene.grid.rows * scene.grid.columns:
         return None  # that is the solution
-    return pictures.draw(scene.grid, replace(scene.picture, floor_rgb=some_red(scene.random_)))
+    return pictures.draw(scene.grid, replace(scene.picture, floor_rgb=scene.red))
 
 
 def _flooded_off_route(scene: Scene) -> np.ndarray | None:
@@ -455,7 +461,7 @@ def _flooded_off_route(scene: Scene) -> np.ndarray | None:
     if not rest:
         return None
     for x, y in centres(scene.picture, rest):
-        cv2.circle(image, (round(x), round(y)), max(2, scene.picture.corridor // 4), some_red(scene.random_), -1)
+        cv2.circle(image, (round(x), round(y)), max(2, scene.picture.corridor // 4), scene.red, -1)
     return image
 
 
@@ -498,7 +504,7 @@ def _around(scene: Scene) -> np.ndarray:
     left, top = picture.left / 2, picture.top / 2
     width = max(2, round(min(left, top) / 2))
     points = np.rint([(left, y0), (left, top), (picture.side - left, top), (picture.side - left, y1)]).astype(np.int32)
-    cv2.polylines(image, [points], False, some_red(scene.random_), width, cv2.LINE_AA)
+    cv2.polylines(image, [points], False, scene.red, width, cv2.LINE_AA)
     return image
 
 
@@ -509,7 +515,7 @@ def _along_border(scene: Scene) -> np.ndarray:
     (x0, y0), (x1, y1) = centres(picture, [grid.start, grid.end])
     edge = picture.top + scene.random_.choice((0.5, -0.5)) * picture.wall
     points = np.rint([(x0, y0), (x0, edge), (x1, edge), (x1, y1)]).astype(np.int32)
-    cv2.polylines(image, [points], False, some_red(scene.random_), max(2, picture.wall), cv2.LINE_AA)
+    cv2.polylines(image, [points], False, scene.red, max(2, picture.wall), cv2.LINE_AA)
     return image
 
 
@@ -552,7 +558,7 @@ TRAPS: dict[str, tuple[Fault, tuple[str, ...]]] = {
     "walls erased, then crossed": (_erased_then_crossed, (REASONING,)),
     "outside and in again": (_outside, (RULE, REASONING)),
     "outside only": (_around, (RULE, REASONING)),
-    "along the border": (_along_border, (RULE, REASONING)),
+    "along the border": (_along_border, (RULE,)),  # it may cover the very rooms of the solution
     "another maze, solved": (_redrawn, (BACKGROUND,)),
     "another item's target": (_anothers_target, (BACKGROUND,)),
     "nothing at all": (_blank, (BACKGROUND,)),

@@ -12,7 +12,8 @@ import math
 import cv2
 import numpy as np
 
-COARSE = 160  # pixels a side at which places are compared
+COARSE = 160  # pixels a side at which ECC works
+SAMPLES = 320  # of the sums of rows and of columns
 REACH = 0.10  # of the side: how far a shift is looked for
 ZOOMS = np.linspace(0.90, 1.10, 41)
 
@@ -25,35 +26,54 @@ def resized(image: np.ndarray, side: int) -> np.ndarray:
     return cv2.resize(image, (side, side), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
 
 
-def coarse(channel: np.ndarray) -> np.ndarray:
-    """One channel, uint8 [side, side], at the size at which places are compared; float32 [COARSE, COARSE]."""
-    return resized(channel, COARSE).astype(np.float32)
+class Template:
+    """What a picture is laid over: one channel of the input, uint8 [side, side], prepared once.
 
-
-def register(small: np.ndarray, expected: np.ndarray, side: int) -> np.ndarray:
-    """The affine map from places in the reference to places in the image, float64 [2, 3], both of `side` pixels.
-
-    small, expected: both `coarse`; what is the same in both should look alike in them, what is not should be faint.
-    Where nothing fits, the result is what fits least badly: the caller compares afterwards.
+    What is the same in input and output should look alike in that channel, what is not should be faint.
     """
-    begin = np.zeros((2, 3), dtype=np.float32)
-    for axis in (0, 1):
-        zoom, shift = _along_one_axis(small.mean(axis=axis), expected.mean(axis=axis))
-        begin[axis, axis], begin[axis, 2] = zoom, shift
-    found = begin.astype(np.float64)
-    until = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 12, 1e-4)
-    try:
-        before = _correlation(small, expected, found)
-        everywhere = np.ones(expected.shape, dtype=np.uint8)
-        _, fine = cv2.findTransformECC(expected, small, begin.copy(), cv2.MOTION_AFFINE, until, everywhere, 3)
-        if np.abs(fine[:, :2] - np.eye(2)).max() < 0.15 and _correlation(small, expected, fine) >= before:
-            found = fine.astype(np.float64)
-    except cv2.error:  # it has not converged: nothing like the reference is there
-        pass
-    # From COARSE pixels to pixels of the reference, with whole numbers at the middle of pixels.
-    k = side / COARSE
-    found[:, 2] = k * found[:, 2] + (found[:, :2].sum(axis=1) - 1) * (1 - k) / 2
-    return found
+
+    def __init__(self, channel: np.ndarray) -> None:
+        self.side = channel.shape[0]
+        self.small = resized(channel, COARSE).astype(np.float32)
+        at = np.arange(SAMPLES)
+        places = (at - (SAMPLES - 1) / 2) / ZOOMS[:, None] + (SAMPLES - 1) / 2
+        self.spectra = []
+        for sums in _sums(channel):
+            zoomed = np.interp(places, at, sums)
+            zoomed -= zoomed.mean(axis=1, keepdims=True)
+            zoomed /= np.linalg.norm(zoomed, axis=1, keepdims=True) + 1e-9
+            self.spectra.append(np.conj(np.fft.rfft(zoomed, 2 * SAMPLES, axis=1)))
+
+    def register(self, channel: np.ndarray) -> np.ndarray:
+        """The affine map from places in the input to places in an output, float64 [2, 3].
+
+        channel: the same channel of the output, uint8 [side, side]. Where nothing fits, the result is what fits least
+        badly: the caller compares afterwards.
+        """
+        found = np.zeros((2, 3))
+        for axis, (sums, spectra) in enumerate(zip(_sums(channel), self.spectra, strict=True)):
+            zoom, shift = _along_one_axis(sums, spectra)
+            found[axis, axis], found[axis, 2] = zoom, _rescaled(zoom, shift, COARSE / SAMPLES)
+        small = resized(channel, COARSE).astype(np.float32)
+        until = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 12, 1e-4)
+        try:
+            everywhere = np.ones(small.shape, dtype=np.uint8)
+            begin = found.astype(np.float32)
+            _, fine = cv2.findTransformECC(self.small, small, begin, cv2.MOTION_AFFINE, until, everywhere, 3)
+            if np.abs(fine[:, :2] - np.eye(2)).max() < 0.15 and self._likeness(small, fine) >= self._likeness(
+                small, found
+            ):
+                found = fine.astype(np.float64)
+        except cv2.error:  # it has not converged: nothing like the input is there
+            pass
+        found[:, 2] = _rescaled(found[:, :2].sum(axis=1), found[:, 2], self.side / COARSE)
+        return found
+
+    def _likeness(self, small: np.ndarray, found: np.ndarray) -> float:
+        laid = cv2.warpAffine(small, found.astype(np.float64), (COARSE, COARSE), borderMode=cv2.BORDER_REPLICATE,
+                              flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP)  # fmt: skip
+        one, other = (m.ravel() - m.mean() for m in (laid, self.small))
+        return float(one @ other / math.sqrt(float(one @ one) * float(other @ other) + 1e-9))
 
 
 def warped(image: np.ndarray, found: np.ndarray) -> np.ndarray:
@@ -67,31 +87,30 @@ def warped(image: np.ndarray, found: np.ndarray) -> np.ndarray:
     )
 
 
-def _along_one_axis(seen: np.ndarray, expected: np.ndarray) -> tuple[float, float]:
-    """(zoom, shift) that make seen[zoom * i + shift] most like expected[i]; (1, 0) unless another is clearly better."""
-    n = len(expected)
-    at = np.arange(n)
-    # The zoomed template, for every zoom a row, then all shifts at once through the Fourier transform.
-    places = (at[None] - (n - 1) / 2) / ZOOMS[:, None] + (n - 1) / 2
-    templates = np.interp(places, at, expected)
-    templates -= templates.mean(axis=1, keepdims=True)
-    templates /= np.linalg.norm(templates, axis=1, keepdims=True) + 1e-9
+def _sums(channel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The means of columns and of rows, float32 [SAMPLES] each."""
+    columns = cv2.reduce(channel, 0, cv2.REDUCE_AVG, dtype=cv2.CV_32F).ravel()
+    rows = cv2.reduce(channel, 1, cv2.REDUCE_AVG, dtype=cv2.CV_32F).ravel()
+    at = (np.arange(SAMPLES) + 0.5) * len(columns) / SAMPLES - 0.5
+    return np.interp(at, np.arange(len(columns)), columns), np.interp(at, np.arange(len(rows)), rows)
+
+
+def _rescaled(zoom: np.ndarray | float, shift: np.ndarray | float, k: float) -> np.ndarray | float:
+    """The shift of x -> zoom * x + shift where k pixels come on an old one; the middle of a pixel is a whole number."""
+    return k * shift + (zoom - 1) * (1 - k) / 2
+
+
+def _along_one_axis(seen: np.ndarray, spectra: np.ndarray) -> tuple[float, float]:
+    """(zoom, shift) that make seen[zoom * i + shift] most like the input; (1, 0) unless another is clearly better.
+
+    All shifts are compared at once through the Fourier transform, for every zoom of the template a row.
+    """
     level = np.concatenate([seen[:4], seen[-4:]]).mean()
-    spectrum = np.fft.rfft(seen - level, 2 * n)
-    likeness = np.fft.irfft(spectrum * np.conj(np.fft.rfft(templates, 2 * n, axis=1)), 2 * n, axis=1)
-    reach = int(REACH * n)
+    likeness = np.fft.irfft(np.fft.rfft(seen - level, 2 * SAMPLES) * spectra, 2 * SAMPLES, axis=1)
+    reach = int(REACH * SAMPLES)
     likeness = np.concatenate([likeness[:, -reach:], likeness[:, : reach + 1]], axis=1)
     row, column = divmod(int(likeness.argmax()), likeness.shape[1])
-    middle = len(ZOOMS) // 2
-    if likeness[row, column] <= 1.02 * likeness[middle, reach]:
+    if likeness[row, column] <= 1.02 * likeness[len(ZOOMS) // 2, reach]:
         return 1.0, 0.0
     zoom = float(ZOOMS[row])
-    return zoom, column - reach + (n - 1) / 2 * (1 - zoom)
-
-
-def _correlation(image: np.ndarray, expected: np.ndarray, found: np.ndarray) -> float:
-    side = expected.shape[0]
-    laid = cv2.warpAffine(image, found.astype(np.float64), (side, side), flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
-                          borderMode=cv2.BORDER_REPLICATE)  # fmt: skip
-    one, other = (m.ravel() - m.mean() for m in (laid, expected))
-    return float(one @ other / math.sqrt(float(one @ one) * float(other @ other) + 1e-9))
+    return zoom, column - reach + (SAMPLES - 1) / 2 * (1 - zoom)
