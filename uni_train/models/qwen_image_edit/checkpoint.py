@@ -176,7 +176,7 @@ def _meta(opened: EditorFolder) -> tuple[Any, Any]:
     return transformer, vae
 
 
-def _meta_of_recipe(config: ModelConfig) -> tuple[nn.Module, nn.Module]:
+def _meta_of_recipe(config: ModelConfig) -> tuple[Any, Any]:
     from diffusers import AutoencoderKLQwenImage, QwenImageTransformer2DModel
 
     one = config.architecture

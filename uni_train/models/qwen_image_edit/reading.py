@@ -59,7 +59,7 @@ class Processor:
     """Texts and images to the inputs of a Qwen2.5-VL.
 
     The stock processor insists on a video processor, and that on torchvision. This one takes its place in diffusers'
-    pipelines as well: ``QwenImageEditPlusPipeline.from_pretrained(folder, processor=processor)``.
+    pipelines as well (docs/models/qwen_image_edit.md shows how).
     """
 
     def __init__(self, image_processor: Any, tokenizer: Any) -> None:

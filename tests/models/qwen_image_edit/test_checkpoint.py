@@ -1,0 +1,159 @@
+"""Folders: what we write diffusers reads, adapters too; sizes without weights; damaged and foreign ones."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+from tests.models.qwen_image_edit import tiny
+from tests.models.qwen_image_edit.conftest import config_of, picture
+from uni_train.cli.main import uni_train
+from uni_train.config.compose import compose
+from uni_train.errors import UserError
+from uni_train.models.base import Request
+from uni_train.models.inspection import inspect
+from uni_train.models.load import build_model, load_weights, model_config, save_model
+from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
+from uni_train.training.lora import LoraSettings, adapted, count_adapters, save_adapters
+
+REQUEST = Request("it", "make it red", (picture(0),), seed=1)
+
+
+def shake(model: PublishedEditor, part: str = "") -> None:
+    """Other numbers in the transformer's weights whose names contain `part`."""
+    with torch.no_grad():
+        for i, (name, weight) in enumerate(model.transformer.named_parameters()):
+            if part in name:
+                weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(i)) * 0.05)
+
+
+def velocity(model: PublishedEditor) -> torch.Tensor:
+    with torch.no_grad():
+        return model.velocity(model.noise([REQUEST]), 0.7, model.encode([REQUEST]))
+
+
+def test_what_is_written_is_read_by_diffusers_and_by_us(
+    build: Callable[..., PublishedEditor], folder: Path, tmp_path: Path
+) -> None:
+    from diffusers import QwenImageEditPlusPipeline
+
+    model = build()
+    shake(model)
+    save_model(model, tmp_path / "model")
+    pipeline = QwenImageEditPlusPipeline.from_pretrained(tmp_path / "model", processor=None)
+    pipeline.register_modules(processor=model.processor)
+    seen = {
+        "image": [Image.fromarray(REQUEST.images[0])],
+        "prompt": "x",
+        "height": 32,
+        "width": 32,
+        "true_cfg_scale": 1.0,
+    }
+    assert pipeline(**seen, num_inference_steps=2).images[0].size == (32, 32)
+    theirs = pipeline.transformer.state_dict()
+    assert all(torch.equal(theirs[name], value) for name, value in model.transformer.state_dict().items())
+    other, expected = build(), velocity(model)
+    assert not torch.allclose(velocity(other), expected, atol=1e-3)
+    load_weights(other, tmp_path / "model")
+    assert torch.equal(velocity(other), expected) and torch.equal(velocity(build(tmp_path / "model")), expected)
+    weights = "text_encoder/model.safetensors"
+    assert (folder / weights).stat().st_ino == (tmp_path / "model" / weights).stat().st_ino, "no room taken twice"
+
+    told = CliRunner().invoke(
+        uni_train,
+        ["export", str(tmp_path / "model"), str(tmp_path / "out"), "--dtype", "bfloat16", "--shard-gb", "1e-4"],
+    )
+    assert told.exit_code == 0, told.output
+    assert inspect(str(tmp_path / "out")).weights["transformer"] == ("bfloat16",)
+    QwenImageEditPlusPipeline.from_pretrained(tmp_path / "out", processor=None)
+    assert (tmp_path / "out" / "transformer" / "diffusion_pytorch_model.safetensors.index.json").is_file()
+    again = CliRunner().invoke(uni_train, ["export", str(folder), str(tmp_path / "out")])
+    assert again.exit_code == 1 and "holds a model already" in again.output
+
+
+def test_adapters_are_read_by_load_lora_weights_with_their_scale(
+    build: Callable[..., PublishedEditor], tmp_path: Path
+) -> None:
+    model, settings = build(), LoraSettings(rank=2, alpha=6.0, targets="both")
+    names = list(model.state_dict())
+    expected = count_adapters(model, settings)
+    with adapted(model, settings, seed=1):
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        adapters = [name for name, _ in model.named_parameters() if "lora_" in name]
+        shake(model, "lora_")
+        save_adapters(model, settings, tmp_path)
+    assert sum(parameter.numel() for parameter in trained) == expected
+    assert len(adapters) == 2 * (12 * 2) and all(
+        name.startswith("transformer.transformer_blocks.") for name in adapters
+    )
+    assert list(model.state_dict()) == names
+    pipeline = tiny.pipeline(zero_cond_t=True)
+    pipeline.load_lora_weights(tmp_path)
+    merged = velocity(model)
+    model.transformer = pipeline.transformer
+    assert torch.allclose(velocity(model), merged, atol=1e-5)
+    pipeline.unload_lora_weights()
+    assert not torch.allclose(velocity(model), merged, atol=1e-3)
+
+
+@pytest.mark.parametrize(("targets", "stream"), [("generation", "img_mlp"), ("understanding", "txt_mlp")])
+def test_targets_name_a_stream(model: PublishedEditor, targets: str, stream: str) -> None:
+    pattern = LoraSettings(targets=targets).pattern
+    layers = {name for name, _ in model.named_modules() if re.fullmatch(pattern, name)}
+    assert len(layers) == 2 * 6 and any(stream in name for name in layers)
+    assert all(name.startswith("transformer.") for name in layers)
+
+
+@pytest.mark.parametrize("name", ["qwen_image_edit", "qwen_image_edit_2509", "qwen_image_edit_2511"])
+def test_sizes_without_weights(name: str) -> None:
+    found = inspect(name)
+    assert found.parameters == {"transformer": 20_430_401_088, "text encoder": 8_292_166_656, "VAE": 126_892_531}
+    assert not found.loads and f"checkpoints/{'Qwen-Image-Edit' + name[15:].replace('_', '-')}" in found.problems[0]
+
+
+def test_a_folder_tells_what_it_is(folder: Path, tmp_path: Path) -> None:
+    assert model_config(str(folder)).name == "qwen_image_edit_2511"
+    assert model_config(str(tiny.published(tmp_path / "a"))).name == "qwen_image_edit_2509"
+    assert model_config(str(tiny.published(tmp_path / "b", plus=False))).name == "qwen_image_edit"
+    found = inspect(str(folder))
+    assert found.loads and found.total == sum(found.parameters.values()) == 193_207
+    assert found.weights == {part: ("float32",) for part in ("transformer", "text_encoder", "vae")}
+
+
+def test_folders_that_cannot_be_loaded_are_told_apart(folder: Path, tmp_path: Path) -> None:
+    def refused(change: Callable[[Path], object], name: str = "qwen_image_edit_2511") -> str:
+        broken = Path(shutil.copytree(folder, tmp_path / str(len(list(tmp_path.iterdir())))))
+        change(broken)
+        with pytest.raises(UserError) as caught:
+            build_model(config_of(broken, name))
+        assert caught.value.hint
+        return caught.value.message
+
+    weights = Path("transformer") / "diffusion_pytorch_model.safetensors"
+    assert "damaged" in refused(lambda at: (at / weights).write_bytes((folder / weights).read_bytes()[:-9]))
+    assert "holds no diffusion_pytorch_model.safetensors" in refused(lambda at: (at / weights).unlink())
+    assert "holds no tokenizer" in refused(lambda at: shutil.rmtree(at / "tokenizer"))
+    assert "scheduler_config.json is damaged" in refused(
+        lambda at: (at / "scheduler" / "scheduler_config.json").write_text("{")
+    )
+    index = json.dumps({"_class_name": "StableDiffusion3Pipeline"})
+    assert "(StableDiffusion3Pipeline)" in refused(lambda at: (at / "model_index.json").write_text(index))
+
+    def narrower(at: Path) -> None:
+        config = json.loads((at / "transformer" / "config.json").read_text())
+        (at / "transformer" / "config.json").write_text(json.dumps(config | {"joint_attention_dim": 8}))
+
+    assert "txt_in.weight has shape [32, 16], not [32, 8]" in refused(narrower)
+    with pytest.raises(UserError, match="no random weights to start from"):
+        build_model(replace(config_of(folder), checkpoint=None))
+    with pytest.raises(UserError, match=r"model=bagel_7b cannot be loaded from .*: it is Qwen-Image-Edit"):
+        build_model(replace(compose("sft").model, checkpoint=str(folder)))

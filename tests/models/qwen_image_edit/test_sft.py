@@ -1,0 +1,133 @@
+"""Recipe sft with an editor: all weights or adapters, killed and continued, used from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from PIL import Image
+from safetensors.torch import load_file
+
+from tests.models.qwen_image_edit import tiny
+from tests.models.qwen_image_edit.conftest import picture
+from uni_train.cli.main import uni_train
+from uni_train.training import callbacks
+from uni_train.training.metric_log import read_metrics
+
+TINY = (f"architecture.image_size={tiny.SIDE}", f"editing.latent_size={tiny.SIDE}", f"editing.look_size={tiny.SIDE}")
+QUICK = (
+    "model=qwen_image_edit_2511",
+    "model.threads=1",
+    *(f"model.{key}" for key in TINY),
+    "sources.t2i=null",
+    "sources.editing=null",
+    "sources.vlm=null",
+    "updates=4",
+    "checkpoint_every=2",
+    "batch.tokens=null",
+    "batch.rows=4",
+    "batch.accumulate=2",
+    "optimizer.warmup_updates=0",
+    "optimizer.lr=1e-3",
+    "strategy.precision=32-true",
+)
+ENDS = ("attn.to_add_out", "txt_mlp.net.0.proj", "txt_mlp.net.2")
+WEIGHTS = Path("model") / "transformer" / "diffusion_pytorch_model.safetensors"
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("rows")
+    lines = []
+    for i, (height, width) in enumerate([(50, 80), (64, 64), (90, 40), (50, 80)]):
+        for name in ("in", "out"):
+            Image.fromarray(picture(i, height, width)).save(place / f"{name}{i}.png")
+        lines.append({"prompt": f"change it {i}", "images": [f"in{i}.png"], "image": f"out{i}.png"})
+    (place / "items.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return place
+
+
+def fit(folder: Path, rows: Path, out: Path, *overrides: str) -> Result:
+    source = f"sources.items={{form:items,path:{rows / 'items.jsonl'},learn:[image]}}"
+    arguments = [*QUICK, f"model.checkpoint={folder}", f"out={out}", source, *overrides]
+    return CliRunner().invoke(uni_train, ["fit", "--recipe", "sft", *arguments], terminal_width=100)
+
+
+def finish(folder: Path, rows: Path, out: Path, *overrides: str) -> Path:
+    result = fit(folder, rows, out, *overrides)
+    assert result.exit_code == 0, result.output
+    return out / "sft" / "seed0" / "stages" / "00-sft"
+
+
+def test_it_trains_ends_in_the_same_numbers_when_killed_and_draws(
+    folder: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = finish(folder, rows, tmp_path / "whole")
+    before = load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors")
+    after = load_file(stage / WEIGHTS)
+    still = {name for name, value in before.items() if torch.equal(after[name], value)}
+    last = "transformer_blocks.1"
+    assert before.keys() == after.keys() and still == {  # its text stream ends there: nothing asks for these
+        *(f"{last}.{name}.weight" for name in (*ENDS, "attn.add_q_proj", "attn.norm_added_q")),
+        *(f"{last}.{name}.bias" for name in (*ENDS, "attn.add_q_proj")),
+    }
+    assert all(line["mse"] > 0 and line["ce"] == 0 for line in read_metrics(stage / "metrics.jsonl"))
+
+    class Killed(BaseException):
+        """What nothing catches."""
+
+    saved = callbacks.PeriodicCheckpoint.on_train_batch_end
+
+    def die(self, trainer, *rest) -> None:
+        saved(self, trainer, *rest)
+        if trainer.global_step == 3:
+            raise Killed
+
+    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
+    with pytest.raises(Killed):
+        fit(folder, rows, tmp_path / "killed")
+    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", saved)
+    again = finish(folder, rows, tmp_path / "killed")
+    assert (again / "metrics.jsonl").read_bytes() == (stage / "metrics.jsonl").read_bytes()
+    ours = load_file(again / WEIGHTS)
+    assert all(torch.equal(ours[name], value) for name, value in after.items())
+
+    run, out = tmp_path / "whole" / "sft" / "seed0", tmp_path / "it.png"
+    asked = ["generate", "-m", str(run), "-p", "make it red", "--image", str(rows / "in0.png"), "--out", str(out)]
+    drawn = CliRunner().invoke(uni_train, [*asked, "--steps", "2"])
+    assert drawn.exit_code == 0, drawn.output
+    assert Image.open(out).size == (96, 64)
+    refused = CliRunner().invoke(uni_train, ["generate", "-m", str(run), "-p", "a cat"])
+    assert refused.exit_code == 1 and "shows no image" in refused.output
+
+
+def test_adapters_are_stored_for_diffusers_and_merged(folder: Path, rows: Path, tmp_path: Path) -> None:
+    stage = finish(folder, rows, tmp_path, "trained=lora", "lora.rank=2", "lora.targets=generation", "ema=null")
+    before = load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors")
+    after = load_file(stage / WEIGHTS)
+    changed = {name for name, value in before.items() if not torch.equal(after[name], value)}
+    adapters = load_file(stage / "adapter" / "pytorch_lora_weights.safetensors")
+    assert len(changed) == 2 * 6 and len(adapters) == 2 * len(changed)
+    assert {key.split(".lora_")[0] for key in adapters} == {f"transformer.{name[:-7]}" for name in changed}
+    checkpoint = max((stage / "checkpoints").iterdir())
+    assert all("lora_" in name for name in load_file(checkpoint / "state.safetensors") if "state_dict/model." in name)
+
+
+def test_rows_that_are_no_edits_and_dry_runs(folder: Path, rows: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text(json.dumps({"prompt": "draw a cat", "image": str(rows / "out0.png")}))
+    source = f"sources.bad={{form:items,path:{bad},learn:[image]}}"
+    result = fit(folder, rows, tmp_path, source)
+    assert result.exit_code == 1 and "bad.jsonl, line 1: there is no input image" in " ".join(result.output.split())
+    plan = CliRunner().invoke(
+        uni_train,
+        ["fit", "--recipe", "sft", *QUICK, f"sources.items={{form:items,path:{rows / 'items.jsonl'}}}", "--dry-run"],
+    )
+    assert plan.exit_code == 0, plan.output
+    for line in ("20,430,401,088", "20,345,448,000 parameters, 70.5 %", "one update: 4 edits", "2 micro-batches"):
+        assert line in plan.output
+    nonsense = fit(folder, rows, tmp_path, "trained=moe_gen", f"name=x{0}")
+    assert nonsense.exit_code == 2 and "no parameter of PublishedEditor is left to train" in nonsense.output
