@@ -143,21 +143,25 @@ def _editor(found: Found) -> Inspection:
 def _nano(folder: Path) -> Inspection:
     from uni_train.models.bagel.bagel import Bagel
     from uni_train.models.bagel.config import BagelConfig
+    from uni_train.models.nano.edit import Pixels
     from uni_train.models.nano.vae import PatchVAE
 
     stored = Weights([folder / WEIGHTS])
     try:
-        sizes = BagelConfig.from_dict(json.loads((folder / CONFIG).read_text(encoding="utf-8"))["bagel"])
+        described = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        name, sizes = str(described["model"]), BagelConfig.from_dict(described["bagel"])
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / CONFIG} is damaged ({error})", "Copy it again.") from error
     patch = stored.shapes.get("vae.encoder.0.weight", (1, 3, 1, 1))
     with torch.device("meta"):
-        bagel, vae = Bagel(sizes), PatchVAE(sizes.latent_channels, hidden=patch[0], downsample=patch[-1])
+        bagel = Bagel(sizes)
+        learned = PatchVAE(sizes.latent_channels, hidden=patch[0], downsample=patch[-1])
+        vae = Pixels() if name == "nano_edit" else learned
     own = {f"bagel.{name}": shape for name, shape in _shapes(bagel).items()}
     own |= {f"vae.{name}": shape for name, shape in _shapes(vae).items()}
     return Inspection(
         "nano",
-        "nano",
+        name,
         str(folder),
         _dtypes([stored]),
         stored.bytes,

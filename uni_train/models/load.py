@@ -35,15 +35,15 @@ def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = 
         if config.checkpoint is not None:
             _expect("qwen_image_edit", Path(config.checkpoint), config.name)
         return editor.build(config, dtype).eval()
-    if config.name != "nano":
+    if config.name not in ("nano", "nano_edit"):
         from uni_train.models.bagel import checkpoint
 
         if config.checkpoint is not None:
             _expect("bagel", Path(config.checkpoint), config.name)
         return checkpoint.build(config, dtype).eval()
-    from uni_train.models.nano import nano
+    from uni_train.models.nano import edit, nano
 
-    model = nano.build(config, seed)
+    model = edit.build(config, seed) if config.name == "nano_edit" else nano.build(config, seed)
     if config.checkpoint == "shipped":
         load_weights(model, nano.shipped())
     elif config.checkpoint is not None:

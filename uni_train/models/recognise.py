@@ -66,8 +66,8 @@ def recognise(path: Path) -> Found:
         )
     if (path / "config.json").is_file():
         config = _json(path / "config.json")
-        if config.get("model") == "nano":
-            return Found("nano", path, "nano", model="nano")
+        if config.get("model") in ("nano", "nano_edit"):
+            return Found("nano", path, str(config["model"]), model=str(config["model"]))
         if "architectures" in config or "model_type" in config:
             name = ", ".join(map(str, _list(config.get("architectures")))) or str(config.get("model_type"))
             return Found(

@@ -87,10 +87,10 @@ class _Guess:
 
 def _skeleton(config: ModelConfig, seed: int) -> tuple[BagelUnified, bool]:
     """The model without its checkpoint's weights, and whether its tokenizer is a guess."""
-    if config.name == "nano":
-        from uni_train.models.nano import nano
+    if config.name in ("nano", "nano_edit"):
+        from uni_train.models.nano import edit, nano
 
-        return nano.build(config, seed), False
+        return (edit if config.name == "nano_edit" else nano).build(config, seed), False
     bagel, vae = on_meta(config)
     folder = Path(config.checkpoint) if config.checkpoint is not None else None
     known = folder is not None and folder.is_dir() and has_tokenizer(folder)
@@ -199,7 +199,9 @@ def _epoch(config: FlowGrpoConfig) -> list[str]:
 # --- where the first batch comes from ---------------------------------------------------------------------------------
 
 
-def _first_update(config: StarsConfig | PretrainConfig | SftConfig, model: BagelUnified | QwenImageEdit) -> list[Sequence[Example]]:
+def _first_update(
+    config: StarsConfig | PretrainConfig | SftConfig, model: BagelUnified | QwenImageEdit
+) -> list[Sequence[Example]]:
     """The examples of the first update of the first training, by micro-batch.
 
     Raises:

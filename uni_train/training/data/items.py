@@ -1,8 +1,8 @@
 """Rows of our own, as `uni_train data make` writes them (items.jsonl): a prompt, and what is learned from it.
 
-Keys: `prompt`; `thought`, `answer`, `image` (the picture to be drawn) as far as they are learned; `images` for what is
-shown. Images are paths from the file's folder, or encoded bytes in Parquet. A thought without an image is think text;
-a thought with one teaches to think, then to draw.
+Keys: `prompt`; `thought`, `answer`, `image` (the picture to be drawn) as far as they are learned; `images` (or one
+`input_image`) for what is shown. Images are paths from the file's folder, or encoded bytes in Parquet. A thought
+without an image is think text; a thought with one teaches to think, then to draw.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def parser(learn: Sequence[str]) -> Callable[[Row, random.Random], Example]:
     def parse(row: Row, random_: random.Random) -> Example:
         """One exchange. Raises BadRow."""
         del random_
-        shown = row.values.get("images") or []
+        given = row.values.get("input_image")
+        shown = row.values.get("images") or ([] if given is None else [given])
         if not isinstance(shown, list):
             raise BadRow("images is no list")
         return Example(

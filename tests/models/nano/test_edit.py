@@ -1,0 +1,63 @@
+"""nano_edit: pictures of any size go in and come out as they are; the two maze recipes, one after the other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+from data_gen.task import get_task
+from uni_train.cli.main import uni_train
+from uni_train.config.compose import compose
+from uni_train.errors import UserError
+from uni_train.models.base import Request
+from uni_train.models.load import build_model
+from uni_train.training.metric_log import read_metrics
+
+SMALL = ("model.architecture.layers=1", "model.architecture.hidden_size=32", "model.architecture.intermediate_size=32")
+
+
+def run(*arguments: str) -> None:
+    result = CliRunner().invoke(uni_train, list(arguments), terminal_width=120)
+    assert result.exit_code == 0, result.output
+
+
+def test_pictures_of_every_size_are_edited_at_their_size_and_latents_are_pixels() -> None:
+    model = build_model(compose("sft_maze", SMALL).model)
+    task = get_task("maze", "nano")
+    items = [task.sample(0, level, "test")[0] for level in (2, 4, 7)]
+    images = [np.asarray(task.input_image(item)) for item in items]
+    requests = [Request(i.id, i.prompt, (image,), seed=1) for i, image in zip(items, images, strict=True)]
+    assert [picture.shape for picture in model.draw(requests)] == [image.shape for image in images]
+    condition = model.encode(requests)
+    x = model.noise(requests)
+    assert x.shape == (3, 64, 48) and bool((x[0, 9:] == 0).all())
+    alone = model.velocity(model.noise(requests[:1]), 0.5, condition.select([0]))
+    assert torch.allclose(model.velocity(x, 0.5, condition)[0, :9], alone[0], atol=1e-4)
+    with pytest.raises(UserError, match="does not know the instruction"):
+        model.draw([Request("x", "Draw a cat", (images[0],))])
+
+
+def test_the_two_maze_recipes_follow_each_other(tmp_path: Path) -> None:
+    mazes, runs = tmp_path / "maze4", tmp_path / "runs"
+    make = ["--task", "maze", "--style", "nano", "--size", "4", "--n", "12", "--split", "train", "--out", str(mazes)]
+    run("data", "make", *make)
+    common = [f"out={runs}", "model.threads=1", *SMALL]
+    given = [f"sources.mazes.path={mazes / 'items.jsonl'}", "updates=3", "batch.rows=4", "optimizer.warmup_updates=1"]
+    run("fit", "--recipe", "sft_maze", *common, *given)
+    trained = runs / "sft_maze" / "seed0" / "stages" / "00-sft" / "model"
+    run("models", "inspect", str(trained))
+    quick = ["epochs=2", "rollout.groups=2", "rollout.group_size=3", "rollout.steps=3", "rollout.last_step=2"]
+    quick += ["held_out.n=4", "rewards.solved.function=verifier_dense", f"model.checkpoint={trained}"]
+    run("fit", "--recipe", "flow_grpo_maze", *common, *quick)
+    stage = runs / "flow_grpo_maze" / "seed0" / "stages" / "00-grpo"
+    result = json.loads((stage / "manifest.json").read_text())["result"]
+    assert result["held_out"]["after"]["4"]["n"] == 4 and set(result["split"]) == {"rollout", "reward", "update"}
+    assert len(read_metrics(stage / "metrics.jsonl")) == 2
+    assert [path.name for path in sorted((stage / "gallery").iterdir())] == ["epoch-00000.png", "epoch-00001.png"]
+    same = ["prompts.task=null", f"prompts.path={mazes / 'items.jsonl'}", "name=same"]
+    run("fit", "--recipe", "flow_grpo_maze", *common, *quick, *same)
