@@ -62,6 +62,7 @@ def finish(folder: Path, rows: Path, out: Path, *overrides: str) -> Path:
     return out / "sft" / "seed0" / "stages" / "00-sft"
 
 
+@pytest.mark.slow
 def test_it_trains_ends_in_the_same_numbers_when_killed_and_draws(
     folder: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +105,7 @@ def test_it_trains_ends_in_the_same_numbers_when_killed_and_draws(
     assert refused.exit_code == 1 and "shows no image" in refused.output
 
 
+@pytest.mark.slow
 def test_adapters_are_stored_for_diffusers_and_merged(folder: Path, rows: Path, tmp_path: Path) -> None:
     stage = finish(folder, rows, tmp_path, "trained=lora", "lora.rank=2", "lora.targets=generation", "ema=null")
     before = load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors")
