@@ -556,9 +556,9 @@ TRAPS: dict[str, tuple[Fault, tuple[str, ...]]] = {
     "red spots everywhere": (_flooded_off_route, (REASONING,)),
     "straight through walls": (_straight, (RULE, REASONING)),
     "walls erased, then crossed": (_erased_then_crossed, (REASONING,)),
-    "outside and in again": (_outside, (RULE, REASONING)),
+    "outside and in again": (_outside, (RULE,)),  # a broad stroke may touch the very rooms of the solution
     "outside only": (_around, (RULE, REASONING)),
-    "along the border": (_along_border, (RULE,)),  # it may cover the very rooms of the solution
+    "along the border": (_along_border, (RULE,)),  # so may this one
     "another maze, solved": (_redrawn, (BACKGROUND,)),
     "another item's target": (_anothers_target, (BACKGROUND,)),
     "nothing at all": (_blank, (BACKGROUND,)),

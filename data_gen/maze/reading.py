@@ -124,7 +124,6 @@ def read_places(grid: Grid, picture: Picture, image: np.ndarray) -> Reading:
     reading.openings = {pair for pair, (r, c) in _openings(grid) if red[r, c]}
     touched = {room for pair in reading.openings for room in pair}
     reading.visited -= {room for room in ends if room not in touched}
-    reading.visited |= touched & set(ends)
     reading.openings = {pair for pair in reading.openings if set(pair) <= reading.visited}
     stray = [place for pair, place in _openings(grid) if red[place] and pair not in reading.openings]
     labels, _ = ndimage.label(reached)
