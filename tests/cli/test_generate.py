@@ -66,7 +66,8 @@ def test_a_published_bagel_edits_and_answers(tmp_path: Path) -> None:
     assert (tmp_path / "blue.txt").is_file()
     plain, guided, alone = (tmp_path / f"{name}.png" for name in ("plain", "guided", "alone"))
     run(*common, "--steps", "2", "--text-scale", "1", "--image-scale", "1", "--out", plain)
-    run(*common, "--steps", "2", "--text-scale", "1", "--image-scale", "3", "--out", alone)
+    noted = run(*common, "--steps", "2", "--text-scale", "1", "--image-scale", "3", "--out", alone)
+    assert "does nothing while --text-scale is 1 or less" in noted.stderr
     run(*common, "--steps", "2", "--text-scale", "4", "--image-scale", "3", "--out", guided)
     assert (pixels(plain) == pixels(alone)).all() and (pixels(plain) != pixels(guided)).any()
     answered = run(*common, "--answer", "--think", "--temperature", "1")

@@ -92,6 +92,8 @@ def generate(
     changes |= {"cfg_text_scale": text_scale, "edit_text_scale": text_scale}
     changes |= {"cfg_img_scale": image_scale, "edit_img_scale": image_scale}
     config = _config(model, {key: value for key, value in changes.items() if value is not None})
+    if images and not answer and config.sampling.edit_img_scale > 1 >= config.sampling.edit_text_scale:
+        progress.say("note: guidance by the images does nothing while --text-scale is 1 or less")
     loaded = _load(config, progress)
 
     from uni_train.stages.work import in_batches

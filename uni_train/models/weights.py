@@ -252,7 +252,13 @@ def _read_header(file: Path) -> dict[str, Stored]:
     try:
         with open(file, "rb") as opened:
             length = os.fstat(opened.fileno()).st_size
-            size = int.from_bytes(opened.read(8), "little")
+            start = opened.read(8)
+            if start == b"version ":
+                raise UserError(
+                    f"{file} is the note that git leaves in a file's place, not the weights",
+                    "Run `git lfs pull` there.",
+                )
+            size = int.from_bytes(start, "little")
             if length < 8 or size > min(length - 8, _LONGEST_HEADER):
                 raise ValueError("it ends before its header does" if length >= 8 else "it is too short")
             header = json.loads(opened.read(size).decode("utf-8"))

@@ -203,6 +203,10 @@ def test_files_that_are_missing_are_named(folder: Path) -> None:
         (folder / name).unlink()
         assert missing in refused(folder)
         (folder / name).write_bytes(kept)
+    (folder / EMA).rename(folder / "pytorch_model.bin")
+    assert "as a pickle (pytorch_model.bin)" in refused(folder)
+    (folder / EMA).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 29\n")
+    assert "the note that git leaves" in refused(folder)
     (folder / "llm_config.json").write_text('{"hidden_size": 64}')
     assert str(folder) in refused(folder)
 

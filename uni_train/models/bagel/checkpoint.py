@@ -38,6 +38,7 @@ from uni_train.models.bagel.tokenizer import read_tokenizer
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
 from uni_train.models.meta import without_weights
+from uni_train.models.recognise import PICKLES
 from uni_train.models.weights import Weights, check, indexed_files, problems, shard_like, whole, write_sharded
 
 WEIGHTS = ("ema.safetensors", "model.safetensors", "model_bf16.safetensors")
@@ -155,6 +156,12 @@ def _weight_files(folder: Path) -> list[Path]:
             return [folder / name]
         if (folder / f"{name}.index.json").is_file():
             return indexed_files(folder / f"{name}.index.json")
+    pickles = sorted(file.name for file in folder.glob("*") if file.suffix in PICKLES)
+    if pickles:
+        raise UserError(
+            f"{folder} holds its weights as a pickle ({pickles[0]})",
+            "Pickles can run any code and are never read. Get the safetensors files, or convert it where you trust it.",
+        )
     raise UserError(f"{folder} holds no weights: none of {', '.join(WEIGHTS)}, alone or with an index.json", _HINT)
 
 

@@ -8,6 +8,7 @@ becomes 512 x 512.
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +86,8 @@ def read_image(path: Path) -> np.ndarray:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file", "Check the path of the image.") from None
     except Image.DecompressionBombError as error:
-        raise _too_large(str(path), str(error)) from None
+        pixels = re.search(r"\d+", str(error))
+        raise _too_large(str(path), f"{int(pixels[0]):,} pixels" if pixels else str(error)) from None
     except UnidentifiedImageError:
         raise UserError(f"{path} is no picture that can be read", "Give a PNG, JPEG or WebP file.") from None
     except (OSError, ValueError, SyntaxError) as error:  # what PIL raises for truncated and damaged files
