@@ -7,7 +7,8 @@ harm.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -31,8 +32,9 @@ class HalfWeights(HalfPrecision):
     def convert_input(self, data: Any) -> Any:
         return data
 
-    def forward_context(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def forward_context(self) -> Generator[None, None, None]:
+        yield
 
     def tensor_init_context(self) -> AbstractContextManager[None]:
         return nullcontext()
