@@ -22,8 +22,11 @@ def resized(image: np.ndarray, side: int) -> np.ndarray:
     """`image` at side x side pixels: averaged where it shrinks, interpolated where it grows."""
     if image.shape[:2] == (side, side):
         return image
-    shrinks = min(image.shape[:2]) > side
-    return cv2.resize(image, (side, side), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+    while min(image.shape[:2]) >= 2 * side:  # halving is what OpenCV averages fast
+        image = cv2.resize(image, (image.shape[1] // 2, image.shape[0] // 2), interpolation=cv2.INTER_AREA)
+    if min(image.shape[:2]) > side:
+        image = cv2.GaussianBlur(image, (3, 3), 0.6)
+    return cv2.resize(image, (side, side), interpolation=cv2.INTER_LINEAR)
 
 
 class Template:
