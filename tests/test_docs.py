@@ -73,7 +73,7 @@ def test_a_shown_command_can_be_typed(page: str, command: str) -> None:
         case ["python", "bench/stars.py", *arguments]:
             for line in stars.parser().parse_args(arguments).run:
                 assert stars.plan(line, [0])
-        case [script, *_] | ["python", script, *_]:
+        case ["python", script, *_] | [script, *_]:
             assert (ROOT / script).is_file()
 
 
