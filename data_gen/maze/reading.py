@@ -29,7 +29,7 @@ from data_gen.maze.picture import NANO_COLOURS, Picture
 from data_gen.maze.registration import Template, resized, warped
 
 # Larger pictures are judged at a size that leaves the side, a room and a wall at least so many pixels.
-WORK_SIDE, WORK_PITCH, WORK_WALL = 320, 40, 3
+WORK_SIDE, WORK_PITCH, WORK_WALL = 256, 36, 3
 LEAST_PITCH = 5.0  # pixels a room of the picture that is judged; with fewer nobody can tell
 LEAST_CONTRAST = 0.2  # of that between wall and floor in the input
 RED_HUE = 0.075  # of the circle of hues, to either side: 27 degrees
@@ -203,7 +203,7 @@ def _frame(text: tuple[str, ...], picture: Picture) -> Frame:
         for left, right in zip(x[1:-1:2] + rim, x[2::2] - rim, strict=True):
             rooms[top:bottom, left:right] = True
     reach = picture.letter * scale * 0.5 + tolerance
-    ends = []
+    ends, letters_at = [], []
     for room in (grid.start, grid.end):
         middle_x, middle_y = (at * scale for at in picture.centre(room))
         around, arrived = (
@@ -211,13 +211,16 @@ def _frame(text: tuple[str, ...], picture: Picture) -> Frame:
             for about in (reach, corridor / 2 + thickness - ARRIVED * pitch)
         )
         letters[around] = True
+        letters_at.append(around)
         ends.append(arrived)
     away = cv2.erode(free.astype(np.uint8), _square(tolerance)).astype(bool)
     depth = cv2.distanceTransform(wall.astype(np.uint8), cv2.DIST_L2, 3)
-    # However blurred the letter E may be, it is not redder than this.
     red = _redness(image)
+    # However blurred the letter E may be, it is not redder than this.
+    halo = tuple(slice(max(0, at.start - round(0.15 * pitch)), at.stop + round(0.15 * pitch)) for at in letters_at[1])
+    sharp = red[halo].copy()
     for share in (0.02, 0.04, 0.05):
-        red = cv2.max(red, cv2.GaussianBlur(_redness(image), (0, 0), share * pitch))
+        red[halo] = cv2.max(red[halo], cv2.GaussianBlur(sharp, (0, 0), share * pitch))
     red = cv2.dilate(red, _square(2))
     floor, walls, path = (np.array(rgb, dtype=float) for rgb in (picture.floor_rgb, picture.wall_rgb, picture.path_rgb))
     channel = int(np.argmin(np.abs(path - floor) / np.maximum(1, np.abs(walls - floor))))
@@ -238,9 +241,9 @@ def _frame(text: tuple[str, ...], picture: Picture) -> Frame:
         red=red,
         channel=channel,
         template=Template(np.ascontiguousarray(image[:, :, channel])),
-        bare_at=_some(bare, 3000),
-        core_at=_some(core, 3000),
-        flat_at=_some(bare | beyond | deep, 800),
+        bare_at=_some(bare, 1500),
+        core_at=_some(core, 1500),
+        flat_at=_some(bare | beyond | deep, 400),
         ends=tuple(ends),
     )
     return replace(frame, room_pixels=frame.per_place(rooms)[1::2, 1::2])
@@ -256,7 +259,7 @@ def _is_red(stroke: np.ndarray, floor: np.ndarray) -> bool:
     return saturation >= 0.5 and abs((hue + 0.5) % 1 - 0.5) <= RED_HUE
 
 
-def _some(mask: np.ndarray, most: int = 6000) -> np.ndarray:
+def _some(mask: np.ndarray, most: int) -> np.ndarray:
     """At most so many flat indices of `mask`, evenly spread."""
     at = np.flatnonzero(mask)
     return at[np.linspace(0, len(at) - 1, min(most, len(at))).astype(int)]
@@ -284,8 +287,7 @@ def read_picture(grid: Grid, picture: Picture, image: np.ndarray) -> Reading:
     tint = np.median(redder.ravel()[frame.bare_at]).astype(np.uint8)
     if 0 < tint < REDDER:  # a floor that is a little pink all over is no path
         redder = np.maximum(redder, tint) - tint
-    is_red = redder >= REDDER
-    colours = _colours(frame, picture, image, redder, is_red)
+    colours = _colours(frame, picture, image, redder)
     if isinstance(colours, Reading):
         return colours
     floor, walls, stroke = colours
@@ -320,7 +322,7 @@ def read_picture(grid: Grid, picture: Picture, image: np.ndarray) -> Reading:
 
 
 def _colours(
-    frame: Frame, picture: Picture, image: np.ndarray, redder: np.ndarray, is_red: np.ndarray
+    frame: Frame, picture: Picture, image: np.ndarray, redder: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | Reading:
     """Floor, wall and stroke as the picture has them, float [3] each."""
     expected_floor, expected_wall = np.array(picture.floor_rgb, float), np.array(picture.wall_rgb, float)
@@ -335,11 +337,12 @@ def _colours(
         if image.std() < 12:
             return Reading(unreadable="the picture is all but empty")
         walls = floor + expected  # most walls are gone: what is left of them still looks like walls
-    top = np.bincount(redness[is_red.ravel()], minlength=256)
+    top = np.bincount(redness, minlength=256)
+    top[:REDDER] = 0
     if top.sum() < 4:
         return floor, walls, np.array(picture.path_rgb, float)
     reddest = int(np.searchsorted(np.cumsum(top), 0.99 * top.sum()))
-    stroke = np.median(pixels[_some(redness >= max(REDDER, 0.7 * reddest))], axis=0)
+    stroke = np.median(pixels[_some(redness >= max(REDDER, 0.7 * reddest), 1500)], axis=0)
     return floor, walls, stroke
 
 
@@ -489,7 +492,7 @@ def _blur(views: tuple[View, View], pitch: float, contrast: float) -> float:
     """The standard deviation of the blur in pitches: that which makes a wall look like the mean of all inner walls.
 
     contrast: of walls to floor, as a share of the input's: faint walls are blurred ones. Where red or letters are
-    beside all inner walls (2 x 2), the outer walls are seen from outside, red or not. A dozen lines are enough.
+    beside all inner walls (2 x 2), the outer walls are seen from outside, red or not. Some lines are enough.
     """
     thickness, side = min(view.thickness for view in views), len(views[0].wall)
     reach = max(2, round(0.24 * pitch))
@@ -500,7 +503,7 @@ def _blur(views: tuple[View, View], pitch: float, contrast: float) -> float:
         for view in views:
             rows = len(view.closed) - 1
             if offsets is inner:
-                lines = np.arange(1, rows, max(1, rows // 6))
+                lines = np.arange(1, rows, max(1, rows // 4))
                 window = view.y[2 * lines, None] + inner
             else:
                 lines = np.array([0, rows])
