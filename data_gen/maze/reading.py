@@ -6,8 +6,8 @@ do to it too, and the shares are read at the places of the lattice. In `nano` a 
 colour that it is nearest to.
 
 Red is what is redder than the input was at that place: the letter E is no path. All lengths are shares of the pitch
-(from room to room), so the size of a picture does not matter. Thresholds were fitted on one seed of
-`data_gen.maze.corruptions` and are reported on another (docs/maze.md).
+(from room to room), so the size of a picture does not matter. Thresholds were fitted on some seeds
+of `data_gen.maze.corruptions`; how often they are wrong on another is in docs/maze.md.
 """
 
 from __future__ import annotations
