@@ -4,7 +4,7 @@
     python bench/maze.py speed [--n 48]                    verified images a second and core
     python bench/maze.py make [--reference PYTHON]         mazes a second, beside those of the package maze-dataset
 
-`suite` draws the same pictures for the same seed; thresholds were fitted on seeds 0 to 2: report another one. `make` times
+`suite` draws the same pictures for the same seed; thresholds were fitted on 0 to 2: report another one. `make` times
 this package and, in turn with it, maze-dataset 1.4.2 under the interpreter PYTHON, of a throw-away environment:
 
     python3.11 -m venv ENV && ENV/bin/pip install maze-dataset==1.4.2 'muutils<0.9'
