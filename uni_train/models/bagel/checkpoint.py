@@ -26,11 +26,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from uni_train.config.schema import ArchitectureConfig, ModelConfig
+from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
 from uni_train.files import atomic_path
 from uni_train.models.bagel.bagel import Bagel
-from uni_train.models.bagel.config import BagelConfig, LlmConfig, SpecialTokens, VitConfig
+from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.positions import sincos_table
 from uni_train.models.bagel.prompts import THINK_THEN_ANSWER, THINK_THEN_DRAW
 from uni_train.models.bagel.tokenizer import FILES as TOKENIZER_FILES
@@ -191,39 +191,14 @@ def on_meta(config: ModelConfig) -> tuple[Bagel, AutoEncoder]:
     if folder is not None and folder.exists():
         opened = open_folder(folder)
         return _meta(opened.config(), opened.vae_config() if opened.vae is not None else VaeConfig())
-    return _meta(_from_recipe(config.architecture), VaeConfig(latent_channels=config.architecture.latent_channels))
+    sizes, nobody = config.architecture, SpecialTokens(0, 0, 0, 0)
+    bagel = BagelConfig.from_sizes(sizes, _VOCABULARY, nobody, vit_patches_per_side=_VIT_PATCHES_PER_SIDE)
+    return _meta(bagel, VaeConfig(latent_channels=sizes.latent_channels))
 
 
 def _meta(config: BagelConfig, vae: VaeConfig) -> tuple[Bagel, AutoEncoder]:
     with without_weights():
         return Bagel(config), AutoEncoder(vae)
-
-
-def _from_recipe(sizes: ArchitectureConfig) -> BagelConfig:
-    return BagelConfig(
-        llm=LlmConfig(
-            vocab_size=_VOCABULARY,
-            hidden_size=sizes.hidden_size,
-            intermediate_size=sizes.intermediate_size,
-            num_hidden_layers=sizes.layers,
-            num_attention_heads=sizes.heads,
-            num_key_value_heads=sizes.kv_heads,
-            rope_theta=sizes.rope_theta,
-        ),
-        vit=VitConfig(
-            hidden_size=sizes.vit_hidden_size,
-            intermediate_size=sizes.vit_intermediate_size,
-            num_hidden_layers=sizes.vit_layers,
-            num_attention_heads=sizes.vit_heads,
-            patch_size=sizes.vit_patch,
-            image_size=_VIT_PATCHES_PER_SIDE * sizes.vit_patch,
-        ),
-        tokens=SpecialTokens(0, 0, 0, 0),
-        latent_channels=sizes.latent_channels,
-        latent_patch_size=sizes.latent_patch,
-        max_latent_size=sizes.image_size // (sizes.latent_downsample * sizes.latent_patch),
-        vit_max_num_patch_per_side=_VIT_PATCHES_PER_SIDE,
-    )
 
 
 def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> PublishedBagel:

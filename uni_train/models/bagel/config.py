@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from uni_train.config.schema import ArchitectureConfig
 
 AttentionImpl = Literal["auto", "eager", "sdpa", "flex"]
 Prediction = Literal["velocity", "clean"]
@@ -110,6 +113,42 @@ class BagelConfig:
         values["vit"] = None if values.get("vit") is None else _build(VitConfig, values["vit"], "vit")
         values["tokens"] = _build(SpecialTokens, values["tokens"], "tokens")
         return _build(cls, values, "model")
+
+    @classmethod
+    def from_sizes(
+        cls,
+        sizes: ArchitectureConfig,
+        vocab_size: int,
+        tokens: SpecialTokens,
+        vit_patches_per_side: int,
+        prediction: Prediction = "velocity",
+    ) -> BagelConfig:
+        """From `model.architecture` of a recipe."""
+        return cls(
+            llm=LlmConfig(
+                vocab_size=vocab_size,
+                hidden_size=sizes.hidden_size,
+                intermediate_size=sizes.intermediate_size,
+                num_hidden_layers=sizes.layers,
+                num_attention_heads=sizes.heads,
+                num_key_value_heads=sizes.kv_heads,
+                rope_theta=sizes.rope_theta,
+            ),
+            vit=VitConfig(
+                hidden_size=sizes.vit_hidden_size,
+                intermediate_size=sizes.vit_intermediate_size,
+                num_hidden_layers=sizes.vit_layers,
+                num_attention_heads=sizes.vit_heads,
+                patch_size=sizes.vit_patch,
+                image_size=vit_patches_per_side * sizes.vit_patch,
+            ),
+            tokens=tokens,
+            latent_channels=sizes.latent_channels,
+            latent_patch_size=sizes.latent_patch,
+            max_latent_size=sizes.image_size // (sizes.latent_downsample * sizes.latent_patch),
+            vit_max_num_patch_per_side=vit_patches_per_side,
+            prediction=prediction,
+        )
 
     @classmethod
     def from_official(

@@ -18,7 +18,7 @@ from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
 from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel.bagel import Bagel
-from uni_train.models.bagel.config import BagelConfig, LlmConfig, SpecialTokens, VitConfig
+from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.images import ImageTransform
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 
@@ -69,31 +69,11 @@ def build(config: ModelConfig, seed: int) -> BagelUnified:
     sizes, tokenizer = config.architecture, SentenceTokenizer()
     token = sizes.latent_downsample * sizes.latent_patch
     bagel = Bagel(
-        BagelConfig(
-            llm=LlmConfig(
-                vocab_size=len(tokenizer),
-                hidden_size=sizes.hidden_size,
-                intermediate_size=sizes.intermediate_size,
-                num_hidden_layers=sizes.layers,
-                num_attention_heads=sizes.heads,
-                num_key_value_heads=sizes.kv_heads,
-                rope_theta=sizes.rope_theta,
-            ),
-            vit=VitConfig(
-                hidden_size=sizes.vit_hidden_size,
-                intermediate_size=sizes.vit_intermediate_size,
-                num_hidden_layers=sizes.vit_layers,
-                num_attention_heads=sizes.vit_heads,
-                patch_size=sizes.vit_patch,
-                image_size=sizes.vit_patch,
-            ),
-            tokens=SpecialTokens(
-                tokenizer.bos_id, tokenizer.eos_id, tokenizer.start_of_image_id, tokenizer.end_of_image_id
-            ),
-            latent_channels=sizes.latent_channels,
-            latent_patch_size=sizes.latent_patch,
-            max_latent_size=sizes.image_size // token,
-            vit_max_num_patch_per_side=1,
+        BagelConfig.from_sizes(
+            sizes,
+            len(tokenizer),
+            SpecialTokens(tokenizer.bos_id, tokenizer.eos_id, tokenizer.start_of_image_id, tokenizer.end_of_image_id),
+            vit_patches_per_side=1,
             prediction="clean",
         )
     )
