@@ -1,0 +1,216 @@
+"""The nouns of scoring a checkpoint: what is asked, what came back, what it is worth.
+
+A `Benchmark` owns its cases, how a setting turns a case into calls of a model, its program checks, its judge, and the
+tables of its paper. It owns no storage, no concurrency and no statistics: those are the engine's, and the same for all.
+
+    cases -> respond (calls of a model, each stored once) -> Sample -> check | judge -> Scored -> tables
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from data_gen.task import Verdict
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from eval.statistics import Estimate, PairedComparison
+    from uni_train.models.base import OnStep, Request
+
+# What became of a sample before anybody scored it. Everything but "ok" counts as not right and stays in the
+# denominator, under its own name.
+GENERATED = ("ok", "generation_failed", "not_extracted", "cue_missing")
+# What became of a sample after scoring, in the order in which it is shown.
+OUTCOMES = ("pass", "fail", "unreadable", *GENERATED[1:], "judge_failed", "unparseable", "missing")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing that a benchmark asks, whatever the setting.
+
+    id: unique within the benchmark. set: under which headline it counts ("math1", "spatial"). prompt: as published.
+    images: encoded files (PNG, JPEG) shown with the prompt. cluster: cases that count together share it (the two of a
+    pair); None: a case of its own. category: for breakdowns ("" where there is none). facts: JSON-able, all that
+    scoring needs (answers, criteria, a data_gen item as `Item.to_dict`).
+    """
+
+    id: str
+    set: str
+    prompt: str
+    images: tuple[bytes, ...] = ()
+    cluster: str | None = None
+    category: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A case to be asked in one setting, the k-th time; the seed follows from (run seed, case id, k) alone.
+
+    Settings of a case share the seed, so that they are compared on the same noise.
+    """
+
+    case: Case
+    setting: str
+    k: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a model made of an Ask.
+
+    status: one of GENERATED; note: why it is not "ok". prompt: what the picture was drawn from (a refined prompt, where
+    the setting extracts one). thought, text, image: what came back, image as PNG bytes; None where there is none.
+    facts: JSON-able remarks of the benchmark (how the prompt was extracted, its length).
+    """
+
+    ask: Ask
+    status: str = "ok"
+    note: str = ""
+    prompt: str = ""
+    thought: str | None = None
+    text: str | None = None
+    image: bytes | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Content hash of everything that can be scored: equal samples are judged once."""
+        case = self.ask.case
+        words = [case.id, case.set, case.prompt, dict(case.facts), self.ask.setting, self.ask.k, self.status]
+        words += [self.prompt, self.thought, self.text, dict(self.facts)]
+        digest = hashlib.blake2b(json.dumps(words, sort_keys=True, ensure_ascii=False).encode(), digest_size=16)
+        for image in (*case.images, self.image or b""):
+            digest.update(len(image).to_bytes(8, "big") + image)
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A sample and what it is worth.
+
+    verdict: of the program or the judge; None where there is none, and then `failure` says why: "judge_failed" (no
+    reply came), "unparseable" (a reply that does not answer), or "" (the sample's own status says it).
+    by: "program" or the judge's name. replies: the judge's words, in order. cause: the benchmark's attribution of a
+    sample that is not right ("reasoning wrong", "not extracted", "drawn wrong", ...).
+    """
+
+    sample: Sample
+    verdict: Verdict | None = None
+    by: str = "program"
+    failure: str = ""
+    replies: tuple[str, ...] = ()
+    cause: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """One of OUTCOMES."""
+        if self.sample.status != "ok":
+            return self.sample.status
+        return self.verdict.status if self.verdict is not None else (self.failure or "missing")
+
+    @property
+    def passed(self) -> bool:
+        return self.outcome == "pass"
+
+
+class Respondent(Protocol):
+    """Whatever can be asked: a `UnifiedModel`, a remote one, or either behind the store of finished calls.
+
+    As `UnifiedModel`; a model without a skill raises SkillMissing. A request that fails alone (a refusal of a remote
+    model, a picture that is none) is an exception in the list in its place; the others are answered.
+    """
+
+    name: str
+
+    def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> Sequence[str | Exception]: ...
+
+    def draw(
+        self, requests: Sequence[Request], *, on_step: OnStep | None = None
+    ) -> Sequence[np.ndarray | Exception]: ...
+
+    def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> Sequence[str | Exception]: ...
+
+
+class JudgeAsk(Protocol):
+    """Asks the judge model once: a prompt and encoded pictures to its words.
+
+    Cached by content, retried, limited in rate and cost by the engine. `parse` turns the words into a value and raises
+    ValueError where they do not answer; the judge is then asked again with that remark, `attempts` times in all, before
+    Unparseable is raised.
+    """
+
+    async def __call__(
+        self,
+        prompt: str,
+        images: Sequence[bytes] = (),
+        *,
+        parse: Callable[[str], Any] | None = None,
+        attempts: int = 3,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Any: ...
+
+
+class Unparseable(Exception):
+    """The judge replied, but never with an answer; the last reply is the argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table in the layout of its paper. A cell is a text, an Estimate, a PairedComparison, or None (not asked)."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | Estimate | PairedComparison | None, ...], ...]
+    note: str = ""
+
+
+class Benchmark(ABC):
+    """One benchmark. `revision` is a content hash of its data and of what is asked, part of every result."""
+
+    name: str
+    revision: str
+    settings: tuple[str, ...]
+    sets: tuple[str, ...]
+
+    @abstractmethod
+    def cases(self) -> Sequence[Case]:
+        """All cases, in a fixed order."""
+
+    @abstractmethod
+    def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
+        """Ask the model. Any number of asks of any settings; every call is stored, so a restart repeats none."""
+
+    @abstractmethod
+    def check(self, sample: Sample) -> Verdict | None:
+        """What a program can prove of a sample with status "ok"; None where only a judge can tell."""
+
+    async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
+        """What the judge says of a sample that no program can check. Raises Unparseable."""
+        raise NotImplementedError(f"{self.name} is scored by programs alone")
+
+    def attribute(self, scored: Scored) -> str:
+        """Why a sample is not right: "" for one that is."""
+        return "" if scored.passed else scored.outcome.replace("_", " ")
+
+    @abstractmethod
+    def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
+        """JSON-able: setting -> set -> Estimate.to_dict(), and whatever else the tables show."""
+
+    @abstractmethod
+    def tables(self, scored: Iterable[Scored]) -> list[Table]:
+        """The paper's tables, filled in."""
+
+    def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
+        """How many calls of each kind ("think", "draw", "answer", "judge") it takes, for a plan."""
+        return {"draw": len(asks), "judge": len(asks)}
+
+
+Judge = Callable[[Sample], Awaitable[Scored]]
