@@ -65,6 +65,7 @@ def test_the_same_configuration_continues_and_another_is_refused(tmp_path: Path)
     with folder(tmp_path) as run:
         assert run.begin(config, ["uni_train", "fit"]) is False
         written = (run.path / "config.yaml").read_bytes()
+        (run.stage_dir(0, "evaluate") / "shard").write_bytes(b"work")
     with folder(tmp_path) as run:
         assert run.begin(compose("stars_curriculum", ["logger=wandb"])) is True, "who watches changes no number"
         with pytest.raises(UserError) as caught:
@@ -76,6 +77,15 @@ def test_the_same_configuration_continues_and_another_is_refused(tmp_path: Path)
         starts = json.loads((run.path / "run.json").read_text())["starts"]
     assert [start["command"] for start in starts] == [["uni_train", "fit"], []]
     assert starts[0]["versions"]["python"] == sys.version.split()[0]
+
+
+def test_a_run_that_wrote_nothing_may_be_asked_otherwise(tmp_path: Path) -> None:
+    with folder(tmp_path) as run:
+        run.begin(compose("stars_curriculum", ["model.checkpoint=/not/there"]))
+        run.start_clock(0, "evaluate")
+    with folder(tmp_path) as run:
+        assert run.begin(compose("stars_curriculum")) is False
+        assert "/not/there" not in (run.path / "config.yaml").read_text()
 
 
 def test_fresh_takes_the_next_free_name(tmp_path: Path) -> None:

@@ -145,19 +145,24 @@ class RunFolder:
     def begin(self, config: Config, argv: Sequence[str] = ()) -> bool:
         """Write config.yaml, or compare with the one there; note this start in run.json. True if the run continues.
 
-        Raises UserError if the folder holds another configuration, or a damaged one.
+        A run that stopped before its first stage wrote anything (its checkpoint was not found) may be asked otherwise.
+        Raises UserError if the folder holds a run with another configuration, or a damaged one.
         """
         import yaml
 
         plain = to_plain(config)
         file = self.path / "config.yaml"
-        continues = file.exists()
+        continues = file.exists() and self._has_written()
         if continues:
             self._compare(file, plain)
         else:
             atomic_write_text(file, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100))
         self._note_start(argv)
         return continues
+
+    def _has_written(self) -> bool:
+        stages = self.path / "stages"
+        return any(entry.is_file() and entry.name != _CLOCK for entry in stages.rglob("*"))
 
     def _compare(self, file: Path, plain: Mapping[str, Any]) -> None:
         import yaml
