@@ -368,6 +368,17 @@ class SftBatchConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SftHeldOutConfig:
+    """Success on prompts of a task while training, by the verifier, drawn as the model always draws."""
+
+    task: Literal["maths", "mapping", "maze"] | None = None  # null = no such look
+    levels: tuple[int, ...] = ranged((1,), low=1)
+    n: int = count(64)  # prompts a level
+    every: int = count(250)  # updates
+    split: Literal["validation", "test"] = "validation"
+
+
+@dataclass(frozen=True, kw_only=True)
 class SftConfig(RunConfig):
     """Supervised fine-tuning on rows of text and images."""
 
@@ -380,6 +391,7 @@ class SftConfig(RunConfig):
     timestep_shift: float = positive(1.0)  # of the noise levels in training
     vit_dropout: float = share(0.0)  # of shown images as the ViT sees them, where an image is drawn
     vae_dropout: float = share(0.0)  # of shown images as latents, where an image is drawn
+    held_out: SftHeldOutConfig = SftHeldOutConfig()
     evaluate: bool = False  # Normal and CoT accuracy before and after
 
     @property

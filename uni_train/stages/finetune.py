@@ -32,6 +32,7 @@ from uni_train.training.settings import SupervisedSettings
 from uni_train.training.steps import Source
 
 if TYPE_CHECKING:
+    from lightning.pytorch.callbacks import Callback
     from lightning.pytorch.loggers import Logger
 
     from uni_train.training.callbacks import Evaluate
@@ -89,6 +90,7 @@ def fit(
     settings: SupervisedSettings,
     folder: Path,
     evaluate: Evaluate | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> FitResult:
     """`fit_supervised` with this run's logger and progress display.
 
@@ -100,7 +102,15 @@ def fit(
     logger = run_logger(work, settings.stage)
     with adapters(work, model, settings, folder):
         return fit_supervised(
-            model, sources, schedule, settings, folder, evaluate=evaluate, logger=logger, description="  updates"
+            model,
+            sources,
+            schedule,
+            settings,
+            folder,
+            evaluate=evaluate,
+            logger=logger,
+            callbacks=callbacks,
+            description="  updates",
         )
 
 

@@ -7,19 +7,23 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uni_train.config.schema import SftConfig, SourceConfig
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example
 from uni_train.models.load import save_model
-from uni_train.stages.finetune import ADAPTERS, fit, supervised_settings
+from uni_train.stages.finetune import ADAPTERS, fit, run_logger, supervised_settings
+from uni_train.stages.held_out import HeldOutPrompts, held_out_prompts, intervals, table
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.curriculum import Constant
 from uni_train.training.data import conversations, edit, items, text_to_image
 from uni_train.training.data.rows import Parse, Row, Rows, open_rows
 from uni_train.training.settings import SupervisedSettings
+
+if TYPE_CHECKING:
+    from lightning.pytorch.callbacks import Callback
 
 DATA = "data.json"
 
@@ -39,7 +43,18 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
     _expect_same_data(config, found, stage.path / DATA)
     for name, rows in found.items():
         work.progress.say(f"  {name}: {len(rows)} rows")
-    result = fit(work, model, found, schedule(config), settings(config, stage.path.name), stage.path)
+    held_out = _held_out(work)
+    logger = run_logger(work, stage.path.name)
+    looks: list[Callback] = []
+    if held_out is not None:
+        # Lightning takes seconds to import, which --dry-run need not wait for.
+        from uni_train.training.held_out import HELD_OUT, HeldOut
+
+        def look(step: int) -> Mapping[str, float]:
+            return held_out.look(model, step, stage.path, logger)
+
+        looks.append(HeldOut(look, config.held_out.every, stage.path / HELD_OUT))
+    result = fit(work, model, found, schedule(config), settings(config, stage.path.name), stage.path, callbacks=looks)
     save_model(model, stage.path / MODEL)
     work.changed(model, stage.path / MODEL)
     folders = [stage.path / MODEL, *([stage.path / ADAPTERS] if config.trained == "lora" else [])]
@@ -53,6 +68,9 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
         "first_bad_rows": [f"{where}: {reason}" for where, reason in list(skipped.items())[:10]],
         "final_loss": sum(result.losses[-20:]) / max(len(result.losses[-20:]), 1),
     }
+    if held_out is not None:
+        stage.result["held_out"] = success = intervals(stage.path)
+        work.progress.table(f"Success on {held_out.split} prompts", *table(success))
     if skipped:
         where, reason = next(iter(skipped.items()))
         work.progress.say(f"  skipped {len(skipped)} bad rows; the first: {where}: {reason}")
@@ -85,6 +103,15 @@ def settings(config: SftConfig, stage: str) -> SupervisedSettings:
     """The recipe in the trainer's terms."""
     common = supervised_settings(config, config.updates, config.batch.rows or 1, stage, trained=config.trained)
     return replace(common, tokens=config.batch.tokens, accumulate=config.batch.accumulate, frozen=tuple(config.frozen))
+
+
+def _held_out(work: Work[SftConfig]) -> HeldOutPrompts | None:
+    """Prompts of the task that the recipe watches."""
+    config, asked = work.config, work.config.held_out
+    if asked.task is None:
+        return None
+    batch = config.model.draw_batch
+    return held_out_prompts(work.task(asked.task), asked.levels, asked.n, asked.split, config.evaluation.seed, batch)
 
 
 def _parser(source: SourceConfig) -> Parse:

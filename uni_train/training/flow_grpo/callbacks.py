@@ -1,25 +1,22 @@
-"""What goes along with reinforcement: rollouts in the checkpoint, an epoch log, held-out scores, alarms."""
+"""What goes along with reinforcement: rollouts in the checkpoint, an epoch log, alarms."""
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.callbacks import Callback
 
 from uni_train.errors import UserError
-from uni_train.training.callbacks import Evaluate
 from uni_train.training.checkpoint_io import checkpoint_name
-from uni_train.training.ema import Ema
 from uni_train.training.flow_grpo.batches import RolloutLoader
 from uni_train.training.flow_grpo.module import FlowGrpoModule
 from uni_train.training.flow_grpo.rollouts import Drawn, Rollouts
 from uni_train.training.flow_grpo.settings import AlarmSettings, FlowGrpoSettings
+from uni_train.training.held_out import HeldOut
 from uni_train.training.metric_log import JsonlLogger, MetricLog
 from uni_train.training.steps import StepBatch
 
@@ -105,48 +102,6 @@ class Epochs(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.statistics, self._seconds = state_dict["statistics"], state_dict["seconds"]
         self._restored = state_dict["rollouts"]
-
-
-class HeldOut(Callback):
-    """Scores on prompts that are not trained on, every `every` epochs and at the end, with the averaged weights if
-    there are any; one line each in `held_out.jsonl`. `evaluate` must be a function of the weights alone."""
-
-    def __init__(
-        self, evaluate: Evaluate, every: int, path: Path, settings: FlowGrpoSettings, log: MetricLog, ema: Ema | None
-    ) -> None:
-        self.evaluate, self.every, self.file, self.settings = evaluate, every, JsonlLogger(path), settings
-        self.metric_log, self.ema = log, ema
-        self.scores: dict[str, float] = {}
-        self.best = float("-inf")
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.global_step == 0:
-            self._look(trainer, pl_module, 0)
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
-    ) -> None:
-        step, per_epoch = batch.step + 1, self.settings.updates_per_epoch
-        if not batch.last or step % per_epoch:
-            return
-        if (step // per_epoch) % self.every == 0 or step == trainer.max_steps:
-            self._look(trainer, pl_module, step)
-
-    def _look(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
-        averaged = self.ema.averaged(module) if self.ema is not None and self.ema.averages else contextlib.nullcontext()
-        with torch.no_grad(), averaged:
-            self.scores = {name: float(value) for name, value in self.evaluate(step).items()}
-        self.best = max(self.best, self.scores.get("held_out", float("-inf")))
-        self.file.append([{"step": step, **self.scores}])
-        for logger in trainer.loggers:
-            if not isinstance(logger, JsonlLogger):
-                logger.log_metrics(self.scores, step=step)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"scores": self.scores, "best": self.best}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.scores, self.best = state_dict["scores"], state_dict["best"]
 
 
 class Alarms(Callback):

@@ -22,16 +22,16 @@ from uni_train.rewards.contract import Reward
 from uni_train.training.callbacks import Evaluate
 from uni_train.training.fit import CHECKPOINTS, METRICS, FitResult, Run, run
 from uni_train.training.flow_grpo.batches import RolloutLoader
-from uni_train.training.flow_grpo.callbacks import Alarms, Epochs, HeldOut, OnDrawn
+from uni_train.training.flow_grpo.callbacks import Alarms, Epochs, OnDrawn
 from uni_train.training.flow_grpo.module import FlowGrpoModule
 from uni_train.training.flow_grpo.prompts import Prompt, Prompts
 from uni_train.training.flow_grpo.rollouts import Drawn, Rollouts, collect
 from uni_train.training.flow_grpo.settings import FlowGrpoSettings, with_layout
+from uni_train.training.held_out import HELD_OUT, HeldOut
 from uni_train.training.metric_log import truncate_metrics
 from uni_train.training.settings import SupervisedSettings
 
 ROLLOUTS = "rollouts.jsonl"
-HELD_OUT = "held_out.jsonl"
 
 
 def fit_flow_grpo(
@@ -73,12 +73,11 @@ def fit_flow_grpo(
 
     def parts(made: Run) -> FlowGrpoModule:
         truncate_metrics(directory / ROLLOUTS, made.done)
-        truncate_metrics(directory / HELD_OUT, made.done or -1)  # the look before the first update comes again
         module = FlowGrpoModule(model, settings, grpo)
         epochs = Epochs(directory / ROLLOUTS, grpo, on_drawn)
         held_out = None
         if evaluate is not None:
-            held_out = HeldOut(evaluate, evaluate_every, directory / HELD_OUT, grpo, made.log, made.ema)
+            held_out = HeldOut(evaluate, evaluate_every * grpo.updates_per_epoch, directory / HELD_OUT)
         alarms = Alarms(grpo.alarms, epochs, held_out, made.log, directory / CHECKPOINTS)
         made.callbacks += [epochs, *([held_out] if held_out is not None else []), alarms]
         made.data = RolloutData(model, prompts, rewards, grpo, module, epochs)

@@ -1,0 +1,127 @@
+"""Pictures kept while a model is trained: groups of answers to one prompt, with verdicts and rewards.
+
+    folder/groups.json     prompts, verdicts, rewards, whatever else is known; written last
+    folder/0-input1.png    what prompt 0 shows
+    folder/0-2.png         its third picture
+
+A folder without groups.json was not finished and counts as not there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from data_gen.task import Verdict
+from uni_train.errors import UserError
+from uni_train.files import atomic_write_bytes, atomic_write_json
+
+INDEX = "groups.json"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Member:
+    """One picture of a group.
+
+    Attributes:
+        image: PNG.
+        verdict: of the exact verifier; None where the prompt has none.
+        total: the reward that it was trained by; None outside reinforcement.
+        rewards: by name; None where one does not apply or failed.
+    """
+
+    image: bytes
+    verdict: Verdict | None = None
+    total: float | None = None
+    rewards: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """The answers to one prompt. inputs: PNG of the images shown with it; answer: what is right, where it is known."""
+
+    id: str
+    prompt: str
+    members: Sequence[Member]
+    inputs: Sequence[bytes] = ()
+    level: int | None = None
+    answer: str | None = None
+
+
+def write_groups(folder: Path, groups: Sequence[Group], **facts: Any) -> Path:
+    """Write `groups`, with further JSON-able facts about them, and return the folder.
+
+    Raises:
+        OSError: the disk is full or the folder not writable; its `filename` says where.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for g, group in enumerate(groups):
+        inputs = [f"{g}-input{i}.png" for i in range(1, len(group.inputs) + 1)]
+        for name, image in zip(inputs, group.inputs, strict=True):
+            atomic_write_bytes(folder / name, image)
+        members = []
+        for m, member in enumerate(group.members):
+            name = f"{g}-{m}.png"
+            atomic_write_bytes(folder / name, member.image)
+            verdict = None if member.verdict is None else member.verdict.to_dict()
+            members.append({"image": name, "verdict": verdict, "total": member.total, "rewards": dict(member.rewards)})
+        rows.append(
+            {
+                "id": group.id,
+                "prompt": group.prompt,
+                "level": group.level,
+                "answer": group.answer,
+                "inputs": inputs,
+                "members": members,
+            }
+        )
+    atomic_write_json(folder / INDEX, {**facts, "groups": rows})
+    return folder
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """What groups.json says, without pictures. Raises UserError naming a file that cannot be read."""
+    path = folder / INDEX
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        found["groups"] = list(found["groups"])
+        return dict(found)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: cannot be read ({error})", "Delete its folder: it is for looking at alone."
+        ) from error
+
+
+def read_groups(folder: Path) -> list[Group]:
+    """The groups with their pictures. Raises UserError naming a file that cannot be read."""
+    try:
+        return [
+            Group(
+                row["id"],
+                row["prompt"],
+                [
+                    Member(
+                        (folder / one["image"]).read_bytes(),
+                        None if one["verdict"] is None else Verdict.from_dict(one["verdict"]),
+                        one["total"],
+                        one["rewards"],
+                    )
+                    for one in row["members"]
+                ],
+                [(folder / name).read_bytes() for name in row["inputs"]],
+                row["level"],
+                row["answer"],
+            )
+            for row in read_facts(folder)["groups"]
+        ]
+    except (OSError, KeyError, TypeError) as error:
+        raise UserError(f"{folder}: cannot be read ({error})", "Delete it: it is only looked at.") from error
+
+
+def finished(folder: Path) -> list[Path]:
+    """The finished folders of groups below `folder`, in order of their names."""
+    return sorted(path.parent for path in folder.glob(f"*/{INDEX}"))

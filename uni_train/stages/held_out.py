@@ -1,0 +1,149 @@
+"""Success on a task's prompts that are not trained on, by the exact verifier, while a model is trained.
+
+Every look is a line of held_out.jsonl and a folder `held_out/step=00000100` with what each prompt came to and the first
+pictures of each level (eval/groups.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_gen.errors import DataError
+from data_gen.seeds import derive_seed
+from data_gen.task import Item, Task, Verdict
+from eval.groups import Group, Member, finished, read_facts, write_groups
+from eval.sample import encode_png
+from eval.statistics import proportion
+from uni_train.errors import UserError
+from uni_train.models.base import Request, UnifiedModel
+from uni_train.stages.pictures import log_groups
+from uni_train.stages.work import in_batches
+
+LOOKS = "held_out"
+_SHOWN_PROMPTS = 6  # of each level
+_SHOWN_ALL = 24
+
+
+@dataclass(frozen=True)
+class HeldOutPrompts:
+    """What is asked, the same whatever the run's seed.
+
+    items: level -> its prompts. seed: of the drawing. batch: pictures drawn together.
+    """
+
+    task: Task
+    items: Mapping[int, Sequence[Item]]
+    split: str
+    seed: int
+    batch: int
+
+    def look(self, model: UnifiedModel, step: int, folder: Path, logger: Any = None) -> dict[str, float]:
+        """ "held_out": the share of all prompts that the verifier passes, "held_out/4": of level 4; what was seen is
+        left in `folder`/held_out, and the pictures with `logger` (W&B) too.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        scores: dict[str, float] = {}
+        levels: dict[str, Any] = {}
+        shown: list[Group] = []
+        most = min(_SHOWN_PROMPTS, max(1, _SHOWN_ALL // len(self.items)))
+        for level, items in self.items.items():
+            images = self._draw(model, items)
+            verdicts = [self.task.verify(item, image) for item, image in zip(items, images, strict=True)]
+            scores[f"held_out/{level}"] = sum(verdict.passed for verdict in verdicts) / len(verdicts)
+            levels[str(level)] = {
+                "n": len(verdicts),
+                "passed": "".join("1" if verdict.passed else "0" for verdict in verdicts),
+                "checks": _checks(verdicts),
+            }
+            for item, image, verdict in list(zip(items, images, verdicts, strict=True))[:most]:
+                given = self.task.input_image(item)
+                inputs = () if given is None else (encode_png(given),)
+                members = [Member(encode_png(image), verdict)]
+                shown.append(Group(item.id, item.prompt, members, inputs, item.level, item.answer))
+        write_groups(
+            folder / LOOKS / f"step={step:08d}", shown, step=step, task=self.task.name, split=self.split, levels=levels
+        )
+        log_groups(logger, LOOKS, shown, step)
+        passed = sum(one["passed"].count("1") for one in levels.values())
+        return {"held_out": passed / sum(one["n"] for one in levels.values()), **scores}
+
+    def _draw(self, model: UnifiedModel, items: Sequence[Item]) -> list[np.ndarray]:
+        images: list[np.ndarray] = []
+        for _, some in in_batches(items, self.batch):
+            images += model.draw([self._request(item) for item in some])
+        return images
+
+    def _request(self, item: Item) -> Request:
+        given = self.task.input_image(item)
+        return Request(
+            item.id, item.prompt, () if given is None else (given,), seed=derive_seed("held out", self.seed, item.id)
+        )
+
+
+def held_out_prompts(task: Task, levels: Sequence[int], n: int, split: str, seed: int, batch: int) -> HeldOutPrompts:
+    """`n` prompts (for mapping of pairs: questions) of each level.
+
+    Raises:
+        UserError: the task has no such level, or too few prompts.
+    """
+    check_levels(task, levels, "held_out.levels")
+    items = {level: generate(task, n, level, split, seed)[:n] for level in levels}
+    return HeldOutPrompts(task, items, split, seed, batch)
+
+
+def check_levels(task: Task, levels: Sequence[int], key: str) -> None:
+    """Raises UserError for a level that the task lacks."""
+    for level in levels:
+        if level not in task.levels:
+            raise UserError(
+                f"{key}: {task.name} has no level {level}", f"Choose of {', '.join(map(str, task.levels))}."
+            )
+
+
+def generate(task: Task, n: int, level: int, split: str, seed: int) -> list[Item]:
+    """Different items of a split. Raises UserError where there are too few."""
+    try:
+        return task.generate(n, level, split, derive_seed("grpo", split, seed))
+    except DataError as error:
+        raise UserError(str(error), "Ask for fewer, or for other levels.") from None
+
+
+def intervals(folder: Path) -> dict[str, dict[str, Any]]:
+    """Of the first and the last look below `folder`: "before" and "after" -> level -> estimate."""
+    looks = finished(folder / LOOKS)
+    if not looks:
+        return {}
+    return {
+        when: {
+            level: proportion(one["passed"].count("1"), one["n"]).to_dict()
+            for level, one in read_facts(look)["levels"].items()
+        }
+        for when, look in (("before", looks[0]), ("after", looks[-1]))
+    }
+
+
+def table(found: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """`intervals` as columns and rows for the console."""
+    rows = [[when, *(_shown(one) for one in levels.values())] for when, levels in found.items()]
+    return ["", *(f"level {level}" for level in found["before"])], rows
+
+
+def _checks(verdicts: Sequence[Verdict]) -> dict[str, dict[str, int]]:
+    """Name of a check -> how often it came to what."""
+    found: dict[str, Counter[str]] = {}
+    for verdict in verdicts:
+        for check in verdict.checks:
+            found.setdefault(check.name, Counter())[check.status] += 1
+    return {name: dict(counts) for name, counts in found.items()}
+
+
+def _shown(estimate: Mapping[str, Any]) -> str:
+    return f"{estimate['value']:.2f} [{estimate['low']:.2f}, {estimate['high']:.2f}] n={estimate['n']}"
