@@ -127,12 +127,12 @@ def _shown(sample: ScoredSample) -> dict[str, Any]:
     if sample.thought is not None:
         shown["thought"] = sample.thought
     if sample.image is not None:
-        kind, data = _embeddable(sample.image)
+        kind, data = embeddable(sample.image)
         shown["image"] = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
     return shown
 
 
-def _embeddable(png: bytes) -> tuple[str, bytes]:
+def embeddable(png: bytes) -> tuple[str, bytes]:
     """Pixel images as they are; what a large model draws as a thumbnail."""
     from PIL import Image
 
@@ -152,7 +152,7 @@ def _typical_size(folders: Iterable[Path]) -> int:
         sizes = []
         for sample in store.read_shards(folder):
             if sample.image is not None:
-                sizes.append(len(_embeddable(sample.image)[1]))
+                sizes.append(len(embeddable(sample.image)[1]))
             if len(sizes) == 16:
                 break
         if sizes:

@@ -91,7 +91,7 @@ def write_report(run_dir: Path) -> Path:
         "script": script,
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     }
-    page = _environment().get_template("report.html").render(context)
+    page = environment().get_template("report.html").render(context)
     path = run_dir / "report.html"
     try:
         atomic_write_text(path, page)
@@ -100,7 +100,8 @@ def write_report(run_dir: Path) -> Path:
     return path
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates of this folder: everything is escaped, a missing name is an error."""
     import jinja2
 
     environment = jinja2.Environment(

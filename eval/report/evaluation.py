@@ -1,0 +1,311 @@
+"""The report of an evaluation: its benchmarks' tables, why samples failed, and every sample behind each count.
+
+As a run's report (`eval.report.page`) it is one file that asks nothing of the network, and what a model or a judge has
+said is text in it, never markup. Pictures lie in blocks that the script reads when their page of the gallery is shown,
+so that thousands of samples do not slow down opening it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from data_gen.seeds import derive_seed
+from eval.benchmark import OUTCOMES, Scored, Table
+from eval.report import evaluation_charts, page
+from eval.report.gallery import embeddable
+from eval.statistics import Estimate, PairedComparison, clustered_mean, proportion
+from uni_train.errors import UserError
+from uni_train.files import atomic_write_text
+
+IMAGE_BUDGET = 24_000_000  # bytes of pictures in the page, as base64
+MOST_CARDS = 6_000
+_BLOCK = 48  # pictures that are read at once
+_FOLDER = Path(__file__).parent
+OUTCOME_NAMES = {
+    "pass": "right",
+    "fail": "wrong",
+    "unreadable": "unreadable",
+    "generation_failed": "no picture",
+    "not_extracted": "not extracted",
+    "cue_missing": "cue missing",
+    "judge_failed": "judge failed",
+    "unparseable": "judge unparseable",
+    "missing": "missing",
+    "unjudged": "not judged",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One benchmark's share of an evaluation.
+
+    scores: setting -> set -> Estimate.to_dict(), as `Benchmark.scores` gives it; where a cell is missing the share of
+    samples that passed is shown.
+    """
+
+    name: str
+    revision: str
+    settings: tuple[str, ...]
+    sets: tuple[str, ...]
+    tables: Sequence[Table]
+    scores: Mapping[str, Any]
+    scored: Sequence[Scored]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What stands above and below the results: facts (name, value), notes (whole sentences), and what was asked."""
+
+    title: str
+    facts: Sequence[tuple[str, str]] = ()
+    notes: Sequence[str] = ()
+    command: str = ""
+    asked: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write_evaluation_report(path: Path, header: Header, parts: Sequence[Part]) -> Path:
+    """Write the page to `path` and return it. Raises UserError where it cannot be written."""
+    cards, blocks, total = gallery(parts)
+    script = (_FOLDER / "evaluation.js").read_text(encoding="utf-8")
+    style = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in ("style.css", "evaluation.css"))
+    context = {
+        "header": header,
+        "asked": json.dumps(header.asked, indent=2, ensure_ascii=False, default=str) if header.asked else "",
+        "parts": [_part(part) for part in parts],
+        "cards": cards,
+        "blocks": blocks,
+        "total": total,
+        "pictures_left_out": sum(card.get("left_out", 0) for card in cards),
+        "outcome_names": OUTCOME_NAMES,
+        "style": style,
+        "script": script,
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    }
+    try:
+        atomic_write_text(path, page.environment().get_template("evaluation.html").render(context))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})", "Check the folder and the disk.") from error
+    return path
+
+
+# --- tables, outcomes, causes, charts -------------------------------------------------------------------------------
+
+
+def _part(part: Part) -> dict[str, Any]:
+    settings = [name for name in part.settings if any(one.sample.ask.setting == name for one in part.scored)]
+    causes = Counter((one.cause, one.sample.ask.setting) for one in part.scored if one.outcome != "pass" and one.cause)
+    names = [name for name, _ in Counter({name: 0 for name, _ in causes} | _summed(causes)).most_common()]
+    return {
+        "name": part.name,
+        "revision": part.revision,
+        "settings": settings,
+        "tables": [
+            {
+                "title": table.title,
+                "note": table.note,
+                "columns": table.columns,
+                "rows": [[_cell(cell) for cell in row] for row in table.rows],
+            }
+            for table in part.tables
+        ],
+        "charts": charts(part),
+        "outcomes": _outcomes(part, settings),
+        "causes": [
+            {
+                "name": name,
+                "cells": [(causes[name, s], link(part.name, setting=s, cause=name)) for s in settings],
+                "total": (sum(causes[name, s] for s in settings), link(part.name, cause=name)),
+            }
+            for name in names
+        ],
+        "judged_by": sorted(Counter(one.by for one in part.scored if one.verdict is not None).items()),
+        "n": len(part.scored),
+    }
+
+
+def _summed(causes: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    totals: dict[str, int] = defaultdict(int)
+    for (name, _), count in causes.items():
+        totals[name] += count
+    return totals
+
+
+def link(benchmark: str, **wanted: str) -> str:
+    """The address within the page at which the gallery shows the samples that are `wanted`."""
+    return "#gallery?" + urlencode({"benchmark": benchmark, **{key: value for key, value in wanted.items() if value}})
+
+
+def _cell(cell: str | Estimate | PairedComparison | None) -> dict[str, Any]:
+    if isinstance(cell, Estimate):
+        return {"kind": "estimate", "value": cell}
+    if isinstance(cell, PairedComparison):
+        return {"kind": "paired", "value": cell}
+    return {"kind": "text" if cell else "none", "value": cell}
+
+
+def _outcomes(part: Part, settings: Sequence[str]) -> list[dict[str, Any]]:
+    """One row a set and setting: how many samples ended in what."""
+    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for one in part.scored:
+        counts[one.sample.ask.case.set, one.sample.ask.setting][one.outcome] += 1
+    return [
+        {
+            "set": name,
+            "setting": setting,
+            "n": found.total(),
+            "cells": [
+                (outcome, found[outcome], link(part.name, set=name, setting=setting, verdict=outcome))
+                for outcome in OUTCOMES
+                if found[outcome]
+            ],
+        }
+        for name in part.sets
+        for setting in settings
+        if (found := counts.get((name, setting), Counter()))
+    ]
+
+
+def charts(part: Part) -> list[evaluation_charts.Dots]:
+    """Accuracy by set, and by category within each set that has several."""
+    asked = {one.sample.ask.setting for one in part.scored}
+    colours = {name: i % 6 + 1 for i, name in enumerate(name for name in part.settings if name in asked)}
+    by_set: dict[str, dict[str, Estimate]] = {}
+    for name in part.sets:
+        inside = [one for one in part.scored if one.sample.ask.case.set == name]
+        if inside:
+            by_set[name] = {
+                setting: _headline(part.scores, setting, name) or found for setting, found in _shares(inside).items()
+            }
+    drawn = [evaluation_charts.dots("By set", by_set, colours)] if by_set else []
+    for name in by_set:
+        categories: dict[str, list[Scored]] = defaultdict(list)
+        for one in part.scored:
+            if one.sample.ask.case.set == name and one.sample.ask.case.category:
+                categories[one.sample.ask.case.category].append(one)
+        if len(categories) > 1:
+            values = {category: _shares(categories[category]) for category in sorted(categories)}
+            drawn.append(evaluation_charts.dots(f"{name}, by category", values, colours))
+    return drawn
+
+
+def _headline(scores: Mapping[str, Any], setting: str, name: str) -> Estimate | None:
+    found = scores.get(setting)
+    cell = found.get(name) if isinstance(found, Mapping) else None
+    return (
+        Estimate.from_dict(cell) if isinstance(cell, Mapping) and {"value", "n", "low", "high"} <= set(cell) else None
+    )
+
+
+def _shares(scored: Iterable[Scored]) -> dict[str, Estimate]:
+    """setting -> the share of samples that passed, clustered by case where one was asked several times."""
+    by_setting: dict[str, list[Scored]] = defaultdict(list)
+    for one in scored:
+        by_setting[one.sample.ask.setting].append(one)
+    found = {}
+    for setting, group in by_setting.items():
+        units = [one.sample.ask.case.cluster or one.sample.ask.case.id for one in group]
+        right = [one.passed for one in group]
+        alone = len(set(units)) == len(units)
+        found[setting] = proportion(sum(right), len(right)) if alone else clustered_mean([*map(float, right)], units)
+    return found
+
+
+# --- gallery --------------------------------------------------------------------------------------------------------
+
+
+def gallery(parts: Sequence[Part]) -> tuple[list[dict[str, Any]], list[list[str]], int]:
+    """The cards in reading order, their pictures in blocks, and how many samples there are in all.
+
+    Beyond MOST_CARDS whole cases are left out, and beyond IMAGE_BUDGET pictures, both by a hash of the case and not by
+    how it turned out. Equal pictures are stored once.
+    """
+    total = sum(len(part.scored) for part in parts)
+    everything = [(part, one) for part in parts for one in part.scored]
+    ranked = sorted({_case(part, one) for part, one in everything}, key=lambda case: derive_seed("gallery", *case))
+    sizes = Counter(_case(part, one) for part, one in everything)
+    shown: set[tuple[str, str]] = set()
+    room = MOST_CARDS
+    for case in ranked:
+        room -= sizes[case]
+        if room < 0 and shown:
+            break
+        shown.add(case)
+    rank = {case: place for place, case in enumerate(ranked)}
+    chosen = sorted(
+        ((part, one) for part, one in everything if _case(part, one) in shown),
+        key=lambda pair: rank[_case(*pair)],
+    )
+    places: dict[bytes, int] = {}
+    pictures: list[str] = []
+    budget = IMAGE_BUDGET
+
+    def place(image: bytes) -> int | None:
+        """Where the picture is in the blocks; None where the page is full."""
+        nonlocal budget
+        digest = hashlib.blake2b(image, digest_size=16).digest()
+        if digest not in places:
+            if budget <= 0:
+                return None
+            kind, data = embeddable(image)
+            pictures.append(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")
+            budget -= len(pictures[-1])
+            places[digest] = len(pictures) - 1
+        return places[digest]
+
+    cards = {id(one): _card(part, one, place) for part, one in chosen}
+    ordered = [cards[id(one)] for _, one in everything if id(one) in cards]
+    blocks = [pictures[i : i + _BLOCK] for i in range(0, len(pictures), _BLOCK)]
+    return ordered, blocks, total
+
+
+def _case(part: Part, one: Scored) -> tuple[str, str]:
+    return part.name, one.sample.ask.case.id
+
+
+def _card(part: Part, one: Scored, place: Any) -> dict[str, Any]:
+    """A sample as evaluation.js shows it; what is empty is left out."""
+    sample, case = one.sample, one.sample.ask.case
+    images = [place(image) for image in case.images]
+    drawn = None if sample.image is None else place(sample.image)
+    checks = [] if one.verdict is None else one.verdict.checks
+    card = {
+        "benchmark": part.name,
+        "id": case.id,
+        "set": case.set,
+        "category": case.category,
+        "setting": sample.ask.setting,
+        "k": sample.ask.k,
+        "prompt": case.prompt,
+        "refined": sample.prompt if sample.prompt != case.prompt else "",
+        "facts": _plain(case.facts),
+        "remarks": _plain(sample.facts),
+        "thought": sample.thought,
+        "text": sample.text,
+        "given": [image for image in images if image is not None],
+        "image": drawn,
+        "outcome": one.outcome,
+        "cause": one.cause,
+        "note": sample.note,
+        "checks": [[check.name, check.status, check.reason] for check in checks],
+        "by": one.by if one.verdict is not None or one.failure else "",
+        "replies": list(one.replies),
+        "left_out": images.count(None) + (drawn is None and sample.image is not None),
+    }
+    return {key: value for key, value in card.items() if value not in (None, "", [], {}) and value is not False}
+
+
+def _plain(facts: Mapping[str, Any]) -> dict[str, str]:
+    """For showing: a line a fact, without the parts that no person reads."""
+    return {
+        str(key): value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        for key, value in facts.items()
+        if value not in (None, "", [], {})
+    }

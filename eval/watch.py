@@ -1,0 +1,197 @@
+"""Which complete checkpoints a training run has, and a loop that has each of them evaluated once.
+
+Two kinds count: the model of a finished stage (`stages/<NN>-<stage>/model`, once its manifest is there) and what a
+stage saves while it trains (`checkpoints/step=<N>`). A checkpoint that is still being copied, or was cut short, is
+looked at again later. Nothing is loaded here: every evaluation is a process of its own, so that what it needs of
+memory is given back and what kills it kills nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from uni_train.errors import UserError
+from uni_train.files import atomic_write_json
+
+STATE = "watch.json"
+ATTEMPTS = 3
+_STEP = re.compile(r"step=(\d{8,})")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A complete checkpoint of a run.
+
+    path: what `uni_train eval --checkpoint` takes. run: the run's folder. stage: "05-finetune-mapping1". step: updates
+    within the stage. updates: since the run began, earlier stages included: the place on a curve over the whole run.
+    key: tells it from one that is written later under the same path.
+    """
+
+    path: Path
+    run: Path
+    stage: str
+    step: int
+    updates: int
+    key: str
+
+    @property
+    def name(self) -> str:
+        """ "05-finetune-mapping1" for a stage's model, "05-finetune-mapping1-step100" for a step of it."""
+        return self.stage if self.path.name == "model" else f"{self.stage}-step{self.step}"
+
+
+def checkpoints(run: Path) -> list[Checkpoint]:
+    """The complete checkpoints of a run's folder, in the order in which training reached them.
+
+    A stage's last step and its finished model hold the same weights: the model is listed. Raises UserError where `run`
+    is no run folder.
+    """
+    run = Path(run)
+    if not (run / "config.yaml").is_file():
+        raise UserError(f"{run} is no run folder: it has no config.yaml", "Run folders are runs/<recipe>/<name>.")
+    found: list[Checkpoint] = []
+    before = 0
+    for stage in sorted((run / "stages").glob("*/")):
+        manifest = _finished(stage)
+        updates = 0 if manifest is None else int(manifest["result"].get("updates", 0))
+        steps = [(int(match[1]), path) for path in stage.glob("checkpoints/*") if (match := _STEP.fullmatch(path.name))]
+        for step, path in sorted(steps):
+            written = _complete(path)
+            if written is not None and not (manifest is not None and step == updates):
+                found.append(Checkpoint(path, run, stage.name, step, before + step, f"{stage.name}/{step}@{written}"))
+        if manifest is not None and (stage / "model").is_dir():
+            key = f"{stage.name}/model@{manifest['key']}"
+            found.append(Checkpoint(stage / "model", run, stage.name, updates, before + updates, key))
+        before += updates
+    return found
+
+
+def place_of(path: Path) -> Checkpoint | None:
+    """The run's checkpoint that a path is, or None for a model that lies elsewhere.
+
+    A run's folder stands for its newest complete checkpoint of a finished stage, as it does for `uni_train generate`.
+    """
+    path = Path(path)
+    if (path / "config.yaml").is_file() and (path / "stages").is_dir():
+        models = [one for one in checkpoints(path) if one.path.name == "model"]
+        return models[-1] if models else None
+    where = path.resolve()
+    for run in where.parents:
+        if (run / "config.yaml").is_file() and (run / "stages").is_dir():
+            return next((one for one in checkpoints(run) if one.path.resolve() == where), None)
+    return None
+
+
+def _finished(stage: Path) -> Mapping[str, Any] | None:
+    """A stage's manifest, if every file that it names is there in full."""
+    try:
+        manifest = json.loads((stage / "manifest.json").read_text(encoding="utf-8"))
+        whole = all((stage / one["path"]).stat().st_size == one["bytes"] for one in manifest["outputs"])
+        return manifest if whole and "key" in manifest and isinstance(manifest["result"], dict) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _complete(path: Path) -> str | None:
+    """The checksum of a step's tensors if both of its files are there in full; the evaluation verifies the content."""
+    try:
+        stored = json.loads((path / "state.json").read_text(encoding="utf-8"))["tensors"]
+        whole = (path / stored["file"]).stat().st_size == stored["bytes"]
+        return str(stored["sha256"])[:16] if whole else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+# --- the loop -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an evaluation ended: 0 is success; `message` is what it said last where it failed."""
+
+    code: int
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that the loop did. kind: "found", "done", "failed" (to be tried again) or "given up"."""
+
+    kind: str
+    checkpoint: Checkpoint
+    message: str = ""
+
+
+def watch(
+    run: Path,
+    folder: Path,
+    evaluate: Callable[[Checkpoint], Outcome],
+    *,
+    once: bool = False,
+    poll: float = 30.0,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[Event]:
+    """Evaluate every complete checkpoint of `run` once, newest first, and tell what happened.
+
+    What is finished is noted in `folder`/watch.json, so that a watch that was killed goes on where it was; an
+    evaluation that it was killed in is started again and continues by itself. A failed one is tried again at later
+    looks, ATTEMPTS times in all. With `once` it ends when nothing is left to do, without trying again; else it looks
+    every `poll` seconds for as long as it is iterated.
+
+    Raises:
+        UserError: `run` is no run folder, or watch.json is damaged. OSError: it cannot be written.
+    """
+    state = _State(folder / STATE)
+    tried: set[str] = set()
+    while True:
+        waiting = [one for one in reversed(checkpoints(run)) if not state.finished(one) and one.key not in tried]
+        if waiting:
+            one = waiting[0]  # the newest first: it is what a person is waiting for
+            tried.add(one.key)
+            yield Event("found", one)
+            outcome = evaluate(one)
+            state.note(one, outcome)
+            kind = "done" if outcome.code == 0 else "given up" if state.finished(one) else "failed"
+            yield Event(kind, one, outcome.message)
+            continue  # look at once: training may have saved another one meanwhile
+        if once:
+            return
+        sleep(poll)
+        tried.clear()
+
+
+class _State:
+    """watch.json: checkpoint -> how often it was tried, and whether that succeeded."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: dict[str, dict[str, Any]] = {}
+        try:
+            self._found = dict(json.loads(path.read_text(encoding="utf-8"))["checkpoints"])
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            hint = "Delete it: checkpoints that have an evaluation are only looked up again."
+            raise UserError(f"{path}: cannot be read ({error})", hint) from error
+
+    def finished(self, checkpoint: Checkpoint) -> bool:
+        entry = self._found.get(checkpoint.key)
+        return entry is not None and (entry["code"] == 0 or entry["attempts"] >= ATTEMPTS)
+
+    def note(self, checkpoint: Checkpoint, outcome: Outcome) -> None:
+        earlier = int(self._found.get(checkpoint.key, {}).get("attempts", 0))
+        self._found[checkpoint.key] = {
+            "name": checkpoint.name,
+            "updates": checkpoint.updates,
+            "attempts": earlier + 1,
+            "code": outcome.code,
+            "message": outcome.message,
+        }
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write_json(self._path, {"checkpoints": self._found})

@@ -1,0 +1,172 @@
+"""A report of an evaluation in seconds, without a model: for tests and work on the page.
+
+    python -m tests.eval.sample_evaluation /tmp/evaluation.html [--cases 100]
+
+Items, pictures and verdicts are real (data_gen); only the "model" is made up: how often it thinks, draws and is judged
+rightly is given below.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from data_gen import sprites
+from data_gen.seeds import derive_seed, rng
+from data_gen.task import Item, Verdict, get_task
+from eval.benchmark import Ask, Benchmark, Case, Respondent, Sample, Scored, Table
+from eval.report.evaluation import Header, Part, write_evaluation_report
+from eval.sample import decode_png, encode_png
+from eval.statistics import mcnemar_exact, proportion
+from uni_train.models.base import OnStep, Request
+
+SKILL = {"normal": 0.3, "cot": 0.8}
+
+
+class Sums(Benchmark):
+    """Maths prompts of UniSandbox's nano world, asked with and without a thought."""
+
+    name = "sums"
+    revision = "sums-1"
+    settings = ("normal", "cot")
+    sets = ("math1", "math2")
+
+    def __init__(self, n: int) -> None:
+        self.task = get_task("maths")
+        self.items = {
+            item.id: item for level in (1, 2) for item in self.task.generate(n, level, "test", derive_seed("sums"))
+        }
+
+    def cases(self) -> list[Case]:
+        return [
+            Case(i.id, f"math{i.level}", i.prompt, category=i.facts["object"], facts={"answer": i.answer})
+            for i in self.items.values()
+        ]
+
+    def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
+        requests = [Request(one.case.id, one.case.prompt, seed=one.seed) for one in asks]
+        thinking = [i for i, one in enumerate(asks) if one.setting == "cot"]
+        thoughts: dict[int, Any] = dict(zip(thinking, model.think([requests[i] for i in thinking]), strict=True))
+        images = model.draw([replace(one, thought=thoughts.get(i)) for i, one in enumerate(requests)])
+        return [
+            Sample(one, "generation_failed", str(image), prompt=one.case.prompt, thought=thoughts.get(i))
+            if isinstance(image, Exception)
+            else Sample(one, prompt=one.case.prompt, thought=thoughts.get(i), image=encode_png(image))
+            for i, (one, image) in enumerate(zip(asks, images, strict=True))
+        ]
+
+    def check(self, sample: Sample) -> Verdict | None:
+        assert sample.image is not None
+        return self.task.verify(self.items[sample.ask.case.id], decode_png(sample.image))
+
+    def attribute(self, scored: Scored) -> str:
+        if scored.passed:
+            return ""
+        answer = self.items[scored.sample.ask.case.id].answer
+        if scored.outcome == "fail" and scored.sample.thought is not None:
+            return "drawn wrong" if f"draw {answer}" in scored.sample.thought.lower() else "reasoning wrong"
+        return super().attribute(scored)
+
+    def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
+        found = list(scored)
+        return {
+            setting: {name: self._share(found, setting, name).to_dict() for name in self.sets}
+            for setting in self.settings
+        }
+
+    def _share(self, scored: Sequence[Scored], setting: str, name: str) -> Any:
+        right = [one.passed for one in scored if (one.sample.ask.setting, one.sample.ask.case.set) == (setting, name)]
+        return proportion(sum(right), len(right))
+
+    def tables(self, scored: Iterable[Scored]) -> list[Table]:
+        found = list(scored)
+        rows: list[Any] = [(setting, *(self._share(found, setting, n) for n in self.sets)) for setting in self.settings]
+        by_setting = [
+            {(o.sample.ask.case.set, o.sample.ask.case.id): o.passed for o in found if o.sample.ask.setting == setting}
+            for setting in self.settings
+        ]
+        gains = [
+            mcnemar_exact(
+                *([right for (name, _), right in sorted(one.items()) if name == wanted] for one in by_setting)
+            )
+            for wanted in self.sets
+        ]
+        rows.append(("gain", *gains))
+        return [Table("Sums", ("setting", *self.sets), tuple(rows), "Made up.")]
+
+
+class Sketcher:
+    """Draws the right sprites as often as SKILL says, else a wrong count; now and then nothing at all."""
+
+    name = "sketcher"
+
+    def __init__(self, items: dict[str, Item]) -> None:
+        self.items = items
+
+    def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
+        found: list[str | Exception] = []
+        for one in requests:
+            thought = self.items[one.id].thought
+            found.append(
+                thought if rng("think", one.id).random() < 0.9 else thought.rpartition("draw")[0] + "draw 6 keys."
+            )
+        return found
+
+    def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[Any]:
+        found: list[Any] = []
+        for one in requests:
+            item, random = self.items[one.id], rng("draw", one.id, one.thought is None)
+            setting = "normal" if one.thought is None else "cot"
+            if random.random() < 0.03:
+                found.append(RuntimeError("the endpoint refused: content filter"))
+                continue
+            count = item.facts["count"]
+            if random.random() > SKILL[setting]:
+                count = random.choice([n for n in range(1, 7) if n != count])
+            found.append(sprites.render(item.facts["object"], count, one.seed))
+        return found
+
+    def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
+        raise NotImplementedError
+
+
+def sample_part(cases: int) -> Part:
+    """`cases` prompts a level, each asked in both settings."""
+    benchmark = Sums(cases)
+    asks = [
+        Ask(case, setting, 0, derive_seed("ask", case.id))
+        for setting in benchmark.settings
+        for case in benchmark.cases()
+    ]
+    scored = []
+    for place, sample in enumerate(benchmark.respond(Sketcher(benchmark.items), asks)):
+        one = Scored(sample, benchmark.check(sample) if sample.status == "ok" else None)
+        if place % 31 == 7 and sample.status == "ok":  # as if a judge had been asked, in vain
+            one = Scored(sample, None, "openai/judge", ("judge_failed", "unparseable")[place % 2], ("I am sorry, but",))
+        scored.append(replace(one, cause=benchmark.attribute(one)))
+    return Part(
+        benchmark.name,
+        benchmark.revision,
+        benchmark.settings,
+        benchmark.sets,
+        benchmark.tables(scored),
+        benchmark.scores(scored),
+        scored,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--cases", type=int, default=100)
+    wanted = parser.parse_args()
+    part = sample_part(wanted.cases)
+    header = Header("sums · sketcher", [("Samples", f"{len(part.scored):,}"), ("Seed", "0")], ["The model is made up."])
+    print(write_evaluation_report(wanted.path, header, [part]))
+
+
+if __name__ == "__main__":
+    main()

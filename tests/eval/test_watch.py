@@ -1,0 +1,134 @@
+"""What counts as a complete checkpoint, and that each is evaluated once whatever happens in between."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from eval.watch import ATTEMPTS, STATE, Checkpoint, Outcome, checkpoints, place_of, watch
+from uni_train.errors import UserError
+
+
+def save_step(stage: Path, step: int, content: bytes = b"weights") -> Path:
+    folder = stage / "checkpoints" / f"step={step:08d}"
+    folder.mkdir(parents=True)
+    (folder / "state.safetensors").write_bytes(content)
+    told = {"file": "state.safetensors", "bytes": len(content), "sha256": f"{step}{content!r}"}
+    (folder / "state.json").write_text(json.dumps({"format": 1, "tensors": told, "tree": {}}))
+    return folder
+
+
+def finish(stage: Path, updates: int) -> Path:
+    (stage / "model").mkdir(parents=True)
+    (stage / "model" / "model.safetensors").write_bytes(b"model")
+    manifest = {
+        "stage": stage.name,
+        "key": f"key of {stage.name}",
+        "outputs": [{"path": "model/model.safetensors", "sha256": "", "bytes": 5}],
+        "result": {"updates": updates},
+    }
+    (stage / "manifest.json").write_text(json.dumps(manifest))
+    return stage / "model"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "runs" / "stars" / "seed0"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("recipe: stars\n")
+    first, second = folder / "stages" / "03-finetune-a", folder / "stages" / "05-finetune-b"
+    save_step(first, 100)
+    finish(first, 100)
+    save_step(second, 20)
+    save_step(second, 40)
+    return folder
+
+
+def names(run: Path) -> list[tuple[str, int]]:
+    return [(one.name, one.updates) for one in checkpoints(run)]
+
+
+def test_steps_count_from_the_start_of_the_run(run: Path) -> None:
+    # The last step of a finished stage is its model.
+    assert names(run) == [("03-finetune-a", 100), ("05-finetune-b-step20", 120), ("05-finetune-b-step40", 140)]
+    newest = checkpoints(run)[-1]
+    assert place_of(newest.path) == newest
+    model = place_of(run)
+    assert model is not None and model.path == run / "stages" / "03-finetune-a" / "model"
+    assert place_of(run.parent) is None
+    with pytest.raises(UserError, match="no run folder"):
+        checkpoints(run.parent)
+
+
+def test_what_is_torn_or_half_copied_is_not_there_yet(run: Path) -> None:
+    stage = run / "stages" / "05-finetune-b"
+    (stage / "checkpoints" / "step=00000040" / "state.safetensors").write_bytes(b"wei")
+    (stage / "checkpoints" / "step=00000060").mkdir()
+    (stage / "checkpoints" / ".step=00000080.new-0a1b").mkdir()
+    (stage / "checkpoints" / "step=00000020" / "state.json").write_text('{"format": 1, "tens')
+    assert names(run) == [("03-finetune-a", 100)]
+    (run / "stages" / "03-finetune-a" / "model" / "model.safetensors").write_bytes(b"mod")
+    assert names(run) == [("03-finetune-a-step100", 100)]  # the copy in checkpoints/ is whole
+
+
+def test_each_is_evaluated_once_newest_first_and_new_ones_as_they_come(run: Path, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def evaluate(one: Checkpoint) -> Outcome:
+        seen.append(one.name)
+        if one.step == 40:
+            save_step(run / "stages" / "05-finetune-b", 60)
+        return Outcome(0)
+
+    list(watch(run, tmp_path / "evals", evaluate, once=True))
+    assert seen == ["05-finetune-b-step40", "05-finetune-b-step60", "05-finetune-b-step20", "03-finetune-a"]
+    list(watch(run, tmp_path / "evals", evaluate, once=True))  # a later start finds nothing to do
+    assert len(seen) == 4
+    shutil.rmtree(run / "stages" / "05-finetune-b" / "checkpoints" / "step=00000060")
+    save_step(run / "stages" / "05-finetune-b", 60, b"trained again")
+    list(watch(run, tmp_path / "evals", evaluate, once=True))
+    assert seen[4:] == ["05-finetune-b-step60"]
+
+
+def test_a_failure_is_tried_again_at_later_looks_and_given_up_in_the_end(run: Path, tmp_path: Path) -> None:
+    class Enough(Exception):
+        pass
+
+    looks = 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == ATTEMPTS + 2:
+            raise Enough
+
+    def evaluate(one: Checkpoint) -> Outcome:
+        return Outcome(1, "torn") if one.step == 20 else Outcome(0)
+
+    kinds = []
+    with pytest.raises(Enough):
+        for event in watch(run, tmp_path, evaluate, poll=1, sleep=sleep):
+            if event.checkpoint.step == 20:
+                kinds.append(event.kind)
+    assert kinds == ["found", "failed"] * (ATTEMPTS - 1) + ["found", "given up"]
+
+
+def test_a_watch_that_is_killed_goes_on_where_it_was(run: Path, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def evaluate(one: Checkpoint) -> Outcome:
+        seen.append(one.name)
+        if len(seen) == 2:
+            raise KeyboardInterrupt  # in the middle of the second evaluation
+        return Outcome(0)
+
+    with pytest.raises(KeyboardInterrupt):
+        list(watch(run, tmp_path, evaluate, once=True))
+    list(watch(run, tmp_path, evaluate, once=True))
+    assert seen == ["05-finetune-b-step40", "05-finetune-b-step20", "05-finetune-b-step20", "03-finetune-a"]
+    (tmp_path / STATE).write_text("{")
+    with pytest.raises(UserError, match=r"watch\.json"):
+        list(watch(run, tmp_path, evaluate, once=True))
