@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 # What became of a sample before anybody scored it. Everything but "ok" counts as not right and stays in the
 # denominator, under its own name.
 GENERATED = ("ok", "generation_failed", "not_extracted", "cue_missing")
-# What became of a sample after scoring, in the order in which it is shown.
-OUTCOMES = ("pass", "fail", "unreadable", *GENERATED[1:], "judge_failed", "unparseable", "missing")
+# What became of a sample after scoring, in the order in which it is shown. Only "unjudged" (no program can tell, and no
+# judge was asked) is no result: a set that holds such samples has no score.
+OUTCOMES = ("pass", "fail", "unreadable", *GENERATED[1:], "judge_failed", "unparseable", "missing", "unjudged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,8 @@ class Scored:
     """A sample and what it is worth.
 
     verdict: of the program or the judge; None where there is none, and then `failure` says why: "judge_failed" (no
-    reply came), "unparseable" (a reply that does not answer), or "" (the sample's own status says it).
+    reply came), "unparseable" (a reply that does not answer), "unjudged" (nobody was asked), or "" (the sample's own
+    status says it).
     by: "program" or the judge's name. replies: the judge's words, in order. cause: the benchmark's attribution of a
     sample that is not right ("reasoning wrong", "not extracted", "drawn wrong", ...).
     """
@@ -170,6 +172,31 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str | Estimate | PairedComparison | None, ...], ...]
     note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able; `from_dict` gives an equal table."""
+        rows = [[_cell_to_json(cell) for cell in row] for row in self.rows]
+        return {"title": self.title, "columns": list(self.columns), "rows": rows, "note": self.note}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Table:
+        rows = tuple(tuple(_cell_from_json(cell) for cell in row) for row in raw["rows"])
+        return cls(str(raw["title"]), tuple(raw["columns"]), rows, str(raw.get("note", "")))
+
+
+def _cell_to_json(cell: str | Estimate | PairedComparison | None) -> Any:
+    return cell if cell is None or isinstance(cell, str) else cell.to_dict()
+
+
+def _cell_from_json(raw: Any) -> str | Estimate | PairedComparison | None:
+    from eval.statistics import Estimate, PairedComparison
+
+    if raw is None or isinstance(raw, str):
+        return raw
+    if "difference" not in raw:
+        return Estimate.from_dict(raw)
+    counts = (int(raw[name]) for name in ("both", "only_first", "only_second", "neither"))
+    return PairedComparison(*counts, Estimate.from_dict(raw["difference"]), float(raw["p_value"]))
 
 
 class Benchmark(ABC):

@@ -1,0 +1,323 @@
+"""Every call of a model is made once: asked, stored under a hash of all that decides its answer, and read from then on.
+
+The unit of storage is the call and not the sample, so that protocols of several steps (think, extract, draw; a prompt
+that another model writes) resume with no code of their own. What is in the key: the model's content and settings, the
+skill, and the whole request. A checkpoint that was overwritten is another model and is asked anew.
+
+    evals/store/calls/<model>/model.json      which model it is
+    evals/store/calls/<model>/<hash>.parquet  one finished batch
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from eval.benchmark import Respondent
+from eval.sample import decode_png, encode_png
+from eval.shards import disk_errors, first_line, read_rows, write_rows
+from uni_train.errors import UserError
+from uni_train.files import atomic_write_json
+from uni_train.models.identity import ModelIdentity
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from uni_train.models.base import OnStep, Request
+
+Skill = Literal["think", "draw", "answer"]
+FORMAT = "uni_train.calls/1"
+_BLOBS = ("image",)
+_SHARDS_IN_MEMORY = 4  # the pictures of so many; calls are asked for in the order in which they were stored
+
+
+class CallFailed(Exception):
+    """A call that brought no answer, now or in an earlier run; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One finished call: the request's words (for people who look into the store), and what came of it.
+
+    One of `text`, `image` (PNG bytes; b"" where it was left on disk) and `error` is given.
+    """
+
+    key: str
+    skill: Skill
+    id: str
+    prompt: str
+    seed: int
+    thought: str | None = None
+    text: str | None = None
+    image: bytes | None = None
+    error: str | None = None
+
+
+def call_key(identity: ModelIdentity, skill: Skill, request: Request) -> str:
+    """32 hex digits of everything that decides the answer."""
+    words = [identity.key, skill, request.id, request.prompt, request.thought, request.seed, request.size]
+    digest = hashlib.blake2b(json.dumps(words, ensure_ascii=False).encode(), digest_size=16)
+    for image in request.images:
+        digest.update(json.dumps([str(image.dtype), *image.shape]).encode())
+        digest.update(np.ascontiguousarray(image).data)
+    return digest.hexdigest()
+
+
+class CallStore:
+    """The finished calls of any number of models, evaluations and processes, below one folder.
+
+    Processes may write at the same time: a shard is named by its content. One that opened the folder earlier does not
+    see the others' later shards; then a call is made twice and nothing else happens.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+
+    def of(self, identity: ModelIdentity) -> ModelCalls:
+        """The calls of one model. Raises DamagedShard, UserError (not writable)."""
+        return ModelCalls(self.folder / "calls" / identity.key[:16], identity)
+
+
+class ModelCalls:
+    """The finished calls of one model: texts in memory, pictures on disk."""
+
+    def __init__(self, folder: Path, identity: ModelIdentity) -> None:
+        self.folder = folder
+        self._calls: dict[str, Call] = {}
+        self._shard_of: dict[str, Path] = {}
+        self._pictures: OrderedDict[Path, dict[str, bytes]] = OrderedDict()
+        for path in sorted(folder.glob("[!.]*.parquet")) if folder.is_dir() else []:
+            names = [name for name in _schema().names if name not in _BLOBS]
+            for row in read_rows(path, _schema(), FORMAT, _BLOBS, names):
+                self._know(path, _from_row(row))
+        about = folder / "model.json"
+        if not about.exists():
+            with disk_errors(about):
+                folder.mkdir(parents=True, exist_ok=True)
+                atomic_write_json(about, identity.to_dict())
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._calls
+
+    def get(self, key: str) -> Call | None:
+        """The finished call, its picture read from disk. Raises DamagedShard."""
+        call = self._calls.get(key)
+        if call is None or call.image is None:
+            return call
+        path = self._shard_of[key]
+        if path not in self._pictures:
+            rows = read_rows(path, _schema(), FORMAT, _BLOBS, ["key", "image"])
+            self._pictures[path] = {row["key"]: row["image"] for row in rows if row["image"] is not None}
+            while len(self._pictures) > _SHARDS_IN_MEMORY:
+                self._pictures.popitem(last=False)
+        self._pictures.move_to_end(path)
+        return replace(call, image=self._pictures[path][key])
+
+    def failed(self, key: str) -> bool:
+        """Whether the call was made and brought no answer."""
+        call = self._calls.get(key)
+        return call is not None and call.error is not None
+
+    def add(self, calls: Sequence[Call]) -> None:
+        """Store one finished batch. Raises UserError: the disk is full, or the folder cannot be written."""
+        rows = [_to_row(call) for call in calls]
+        name = hashlib.blake2b(digest_size=10)
+        for call in calls:
+            name.update(json.dumps([call.key, call.text, call.error]).encode() + (call.image or b""))
+        path = self.folder / f"{name.hexdigest()}.parquet"
+        write_rows(path, rows, _schema(), FORMAT, _BLOBS)
+        for call in calls:
+            self._know(path, replace(call, image=None if call.image is None else b""))
+
+    def _know(self, path: Path, call: Call) -> None:
+        """An answer replaces a failure, whichever was stored first."""
+        known = self._calls.get(call.key)
+        if known is None or known.error is not None:
+            self._calls[call.key] = call
+            self._shard_of[call.key] = path
+
+
+class StoredPicture(np.ndarray):
+    """A drawn picture, uint8 [H, W, 3], with the PNG bytes that it was stored as: nobody has to encode it again."""
+
+    png: bytes
+
+    @classmethod
+    def decode(cls, png: bytes) -> StoredPicture:
+        picture = decode_png(png).view(cls)
+        picture.png = png
+        return picture
+
+
+@dataclass
+class Counts:
+    """Calls of one skill since the start: made now, read from the store, and those without an answer."""
+
+    made: int = 0
+    stored: int = 0
+    failed: int = 0
+
+
+class StoredModel:
+    """A respondent whose finished calls come from the store; only the missing ones reach the model, in batches.
+
+    Batches are cut from what is asked, not from what is missing: a run that was killed asks the rest in the same
+    company as before, and its pictures are the same to the bit. Each batch is stored as soon as it is finished.
+
+    Args:
+        identity: of the model, without which no call is found.
+        load: makes the model; called when the first call is missing, so that scoring again needs no GPU.
+        think_batch, draw_batch: requests a batch (answers count as thoughts).
+        retry_failed: make calls again that brought no answer in an earlier run.
+    """
+
+    def __init__(
+        self,
+        identity: ModelIdentity,
+        store: CallStore,
+        load: Callable[[], Respondent],
+        *,
+        think_batch: int = 128,
+        draw_batch: int = 256,
+        retry_failed: bool = False,
+    ) -> None:
+        self.name = identity.name
+        self.identity = identity
+        self.think_batch, self.draw_batch = think_batch, draw_batch
+        self.counts: dict[Skill, Counts] = {"think": Counts(), "draw": Counts(), "answer": Counts()}
+        self._load = load
+        self._model: Respondent | None = None
+        self._calls = store.of(identity)
+        self._retry = retry_failed
+        self._tried: set[str] = set()
+
+    def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
+        return [_text(call) for call in self._ask("think", requests, on_step)]
+
+    def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[np.ndarray | Exception]:
+        """Pictures as `StoredPicture`."""
+        return [_picture(call) for call in self._ask("draw", requests, on_step)]
+
+    def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
+        return [_text(call) for call in self._ask("answer", requests, on_step)]
+
+    def missing(self, skill: Skill, requests: Sequence[Request]) -> int:
+        """How many of these calls would reach the model."""
+        return sum(not self._finished(call_key(self.identity, skill, request)) for request in requests)
+
+    def release(self) -> None:
+        """Let go of the model and its memory; a later missing call loads it again."""
+        self._model = None
+
+    def _finished(self, key: str) -> bool:
+        if key not in self._calls:
+            return False
+        return key in self._tried or not (self._retry and self._calls.failed(key))
+
+    def _ask(self, skill: Skill, requests: Sequence[Request], on_step: OnStep | None) -> Iterator[Call]:
+        size = self.draw_batch if skill == "draw" else self.think_batch
+        counts = self.counts[skill]
+        for start in range(0, len(requests), size):
+            batch = requests[start : start + size]
+            keys = [call_key(self.identity, skill, request) for request in batch]
+            # A request that is asked twice in a batch is one call.
+            missing = {key: one for key, one in zip(keys, batch, strict=True) if not self._finished(key)}
+            fresh: dict[str, Call] = {}
+            if missing:
+                answers = self._forward(skill, list(missing.values()), on_step)
+                fresh = {
+                    key: _finished_call(key, skill, request, answer)
+                    for (key, request), answer in zip(missing.items(), answers, strict=True)
+                }
+                self._calls.add(list(fresh.values()))
+                self._tried.update(fresh)
+            counts.made += len(fresh)
+            counts.stored += len(set(keys)) - len(fresh)
+            counts.failed += sum(call.error is not None for call in fresh.values())
+            for key in keys:
+                call = fresh.get(key) or self._calls.get(key)
+                assert call is not None
+                yield call
+
+    def _forward(self, skill: Skill, requests: Sequence[Request], on_step: OnStep | None) -> list[Any]:
+        """The answers, an exception in the place of each that failed.
+
+        Our own models refuse a batch for one request (an unknown word, a prompt too long): halves are asked until the
+        one that is to blame is alone.
+        """
+        from uni_train.models.base import SkillMissing
+
+        if self._model is None:
+            self._model = self._load()
+        try:
+            answers = list(getattr(self._model, skill)(requests, on_step=on_step))
+        except SkillMissing:
+            raise
+        except UserError as error:
+            if not getattr(error, "of_request", True):
+                raise
+            if len(requests) == 1:
+                return [CallFailed(error.message)]
+            half = len(requests) // 2
+            return [
+                *self._forward(skill, requests[:half], on_step),
+                *self._forward(skill, requests[half:], on_step),
+            ]
+        if len(answers) != len(requests):
+            raise ValueError(f"{self.name} gave {len(answers)} answers to {len(requests)} requests")
+        return answers
+
+
+def _finished_call(key: str, skill: Skill, request: Request, answer: str | np.ndarray | Exception) -> Call:
+    call = Call(key, skill, request.id, request.prompt, request.seed, request.thought)
+    if isinstance(answer, Exception):
+        return replace(call, error=getattr(answer, "message", "") or first_line(answer))
+    if isinstance(answer, str):
+        return replace(call, text=answer)
+    return replace(call, image=encode_png(answer))
+
+
+def _text(call: Call) -> str | Exception:
+    return CallFailed(call.error) if call.text is None else call.text
+
+
+def _picture(call: Call) -> np.ndarray | Exception:
+    return CallFailed(call.error) if call.image is None else StoredPicture.decode(call.image)
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa
+
+    text = pa.string()
+    return pa.schema(
+        [
+            pa.field("key", text, nullable=False),
+            pa.field("skill", text, nullable=False),
+            pa.field("id", text, nullable=False),
+            pa.field("prompt", text, nullable=False),
+            pa.field("seed", pa.int64(), nullable=False),
+            pa.field("thought", text),
+            pa.field("text", text),
+            pa.field("error", text),
+            pa.field("image", pa.binary()),
+        ]
+    )
+
+
+def _to_row(call: Call) -> dict[str, Any]:
+    return {name: getattr(call, name) for name in _schema().names}
+
+
+def _from_row(row: Mapping[str, Any]) -> Call:
+    image = b"" if row["text"] is None and row["error"] is None else None
+    return Call(**{**row, "image": image})

@@ -1,0 +1,472 @@
+"""An evaluation: a checkpoint asked by benchmarks, kept in a folder that can be continued, shown and compared.
+
+    evals/<name>/
+      evaluation.json    what was asked: model, benchmarks and their revisions, settings, subset, seed, k, judge
+      scored/*.parquet   every sample with its picture, its verdict and the judge's words
+      scores.json        the numbers and tables, written last
+    evals/store/         every call of every model and every verdict of every judge, shared by all evaluations
+
+Two phases. *Generate*: the model answers, each call stored once. *Score*: programs check, then a judge is asked about
+what no program can tell. Scoring reads the store alone: it can be repeated without the model, and always is, so that
+numbers are never older than the code and the judge that they are attributed to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from eval.benchmark import OUTCOMES, Ask, Benchmark, Sample, Scored, Table
+from eval.calls import CallStore, StoredModel
+from eval.generation import asks_of, cases_of, generate, settings_of
+from eval.respondent import open_model
+from eval.scored import read_scored, without_images, write_scored
+from eval.shards import disk_errors
+from uni_train.errors import UserError
+from uni_train.files import atomic_write_json, remove_partials
+
+if TYPE_CHECKING:
+    from eval.judges.config import JudgeConfig
+    from uni_train.models.remote import RemoteSettings
+
+ASKED = "evaluation.json"
+SCORES = "scores.json"
+SCORED = "scored"
+FORMAT = "uni_train.evaluation/1"
+_SLICE_BYTES = 1 << 30  # of pictures in memory while scoring
+_SHARD_ROWS = 256
+# What may differ between two starts of one evaluation: it changes no number.
+_FREE = ("command", "versions", "code", "started", "judge_settings")
+
+
+class Bar(Protocol):
+    def advance(self, by: int = 1, **figures: float) -> None: ...
+
+
+class Progress(Protocol):
+    """What is told while it runs (`uni_train.cli.progress.ConsoleProgress`)."""
+
+    def say(self, text: str) -> None: ...
+
+    def bar(self, title: str, total: int, done: int = 0) -> AbstractContextManager[Bar]: ...
+
+
+class Silent:
+    """Tells nobody."""
+
+    def say(self, text: str) -> None:
+        return
+
+    def bar(self, title: str, total: int, done: int = 0) -> AbstractContextManager[Bar]:
+        return nullcontext(_SilentBar())
+
+
+class _SilentBar:
+    def advance(self, by: int = 1, **figures: float) -> None:
+        return
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationPlan:
+    """What is asked of which model.
+
+    Attributes:
+        checkpoint: a folder, a run, a model's name, "shipped", or an endpoint "URL#MODEL" (`eval.respondent`).
+        benchmarks: in the order of the report; their names differ.
+        settings: names; each benchmark takes those that it has. None: all. sets: the same of sets.
+        subset: about so many cases of each benchmark; None: all.
+        seed: of the draws and of the subset. k: how often each case is asked in each setting.
+        judge: asked where no program can tell; None: nobody, and those sets have no score.
+        options: whatever else decides the numbers (labels, compat), JSON-able; recorded and compared.
+        sampling: replaces sampling settings of the model. remote: how an endpoint is asked.
+        retry_failed: make calls again that brought no answer.
+        out: where evaluations lie. name: of this one; None: made from all of the above.
+        store: finished calls and verdicts; None: `out`/store. command: as typed, for the record.
+    """
+
+    checkpoint: str
+    benchmarks: Sequence[Benchmark]
+    settings: Sequence[str] | None = None
+    sets: Sequence[str] | None = None
+    subset: int | None = None
+    seed: int = 0
+    k: int = 1
+    judge: JudgeConfig | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    remote: RemoteSettings | None = None
+    retry_failed: bool = False
+    out: Path = Path("evals")
+    name: str | None = None
+    store: Path | None = None
+    command: Sequence[str] = ()
+
+    @property
+    def store_folder(self) -> Path:
+        return self.out / "store" if self.store is None else self.store
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one benchmark found.
+
+    Attributes:
+        outcomes, causes: setting -> set -> name -> number of samples; all samples are counted in `outcomes`.
+        scores: as `Benchmark.scores` gives them. tables: its paper's.
+        unjudged: (setting, set) pairs that have no score, because nobody could judge some of their samples.
+        shards: names of the files in scored/.
+    """
+
+    name: str
+    revision: str
+    settings: tuple[str, ...]
+    sets: tuple[str, ...]
+    n: int
+    outcomes: Mapping[str, Mapping[str, Mapping[str, int]]]
+    causes: Mapping[str, Mapping[str, Mapping[str, int]]]
+    scores: Mapping[str, Any]
+    tables: tuple[Table, ...]
+    unjudged: tuple[tuple[str, str], ...]
+    shards: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "tables": [table.to_dict() for table in self.tables]}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Result:
+        return cls(
+            name=str(raw["name"]),
+            revision=str(raw["revision"]),
+            settings=tuple(raw["settings"]),
+            sets=tuple(raw["sets"]),
+            n=int(raw["n"]),
+            outcomes=raw["outcomes"],
+            causes=raw["causes"],
+            scores=raw["scores"],
+            tables=tuple(Table.from_dict(table) for table in raw["tables"]),
+            unjudged=tuple((str(setting), str(name)) for setting, name in raw["unjudged"]),
+            shards=tuple(raw["shards"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A finished evaluation.
+
+    Attributes:
+        asked: evaluation.json. results: by benchmark, in the order of the plan.
+        calls: skill -> made, stored, failed, of the start that finished it. seconds: phase -> duration of that start.
+    """
+
+    folder: Path
+    asked: Mapping[str, Any]
+    results: Mapping[str, Result]
+    calls: Mapping[str, Mapping[str, int]]
+    seconds: Mapping[str, float]
+
+    def scored(self, benchmark: str, images: bool = False) -> Iterator[Scored]:
+        """Every sample of a benchmark, in the order of asking; pictures are b"" unless asked for.
+
+        Raises:
+            DamagedShard: a file is not what was written.
+        """
+        for name in self.results[benchmark].shards:
+            yield from read_scored(self.folder / SCORED / name, images)
+
+
+def run(plan: EvaluationPlan, progress: Progress | None = None) -> Evaluation:
+    """Do what is planned, or what is left of it; the same plan again continues.
+
+    Raises:
+        UserError: whatever a person can put right: no checkpoint, duplicate ids, a damaged shard (named), a folder
+            that another process works in or that holds another evaluation, a full disk, an endpoint that is down.
+        UsageError: settings, sets or names that do not exist.
+    """
+    progress = progress or Silent()
+    names = [benchmark.name for benchmark in plan.benchmarks]
+    if not names or len(set(names)) < len(names):
+        raise UserError("an evaluation needs benchmarks, each once", f"Given: {', '.join(names) or 'none'}.")
+    jobs = [_Job.of(benchmark, plan) for benchmark in plan.benchmarks]
+    model = open_model(
+        plan.checkpoint,
+        CallStore(plan.store_folder),
+        sampling=plan.sampling,
+        remote=plan.remote,
+        retry_failed=plan.retry_failed,
+        say=progress.say,
+    )
+    asked = describe(plan, jobs, model)
+    folder = plan.out / (plan.name or default_name(asked))
+    with _claimed(folder):
+        _begin(folder, asked)
+        seconds: dict[str, float] = {}
+        with _timed(seconds, "generate"):
+            for job in jobs:
+                with progress.bar(f"generate {job.name}", len(job.asks)) as bar:
+                    for samples in generate(job.benchmark, model, job.asks, _chunk(model)):
+                        bar.advance(len(samples))
+        model.release()
+        calls = {skill: asdict(counts) for skill, counts in model.counts.items()}
+        with _timed(seconds, "score"):
+            results = [_score(job, model, plan, folder, progress) for job in jobs]
+        with disk_errors(folder):
+            document = {"format": FORMAT, "results": [one.to_dict() for one in results]}
+            atomic_write_json(folder / SCORES, {**document, "calls": calls, "seconds": seconds})
+            kept = {name for one in results for name in one.shards}
+            for path in (folder / SCORED).glob("*.parquet"):
+                if path.name not in kept:
+                    path.unlink()
+    return Evaluation(folder, asked, {one.name: one for one in results}, calls, seconds)
+
+
+def load(folder: Path) -> Evaluation:
+    """A finished evaluation. Raises UserError: there is none, it is not finished, or its files are damaged."""
+    folder = Path(folder)
+    if not (folder / ASKED).is_file():
+        raise UserError(f"{folder} is no evaluation: it has no {ASKED}", "Evaluations are evals/<name>/.")
+    if not (folder / SCORES).is_file():
+        raise UserError(f"{folder} is not finished: it has no {SCORES}", "Run its command again to continue it.")
+    asked, document = _read(folder / ASKED), _read(folder / SCORES)
+    try:
+        results = [Result.from_dict(raw) for raw in document["results"]]
+        return Evaluation(folder, asked, {r.name: r for r in results}, document["calls"], document["seconds"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{folder / SCORES} is damaged ({error!r})", "Run the evaluation's command again.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One benchmark and what it is asked."""
+
+    benchmark: Benchmark
+    settings: tuple[str, ...]
+    cases: int
+    asks: list[Ask]
+
+    @property
+    def name(self) -> str:
+        return self.benchmark.name
+
+    @classmethod
+    def of(cls, benchmark: Benchmark, plan: EvaluationPlan) -> _Job:
+        settings = settings_of(benchmark, plan.settings)
+        cases = cases_of(benchmark, sets=plan.sets, subset=plan.subset, seed=plan.seed)
+        return cls(benchmark, settings, len(cases), asks_of(cases, settings, k=plan.k, seed=plan.seed))
+
+
+def describe(plan: EvaluationPlan, jobs: Sequence[_Job], model: StoredModel) -> dict[str, Any]:
+    """evaluation.json."""
+    from uni_train.run_folder import git_state, versions
+
+    judge = None
+    if plan.judge is not None:
+        judge = {**plan.judge.identity, "dialect": plan.judge.dialect}
+    asked = {
+        "format": FORMAT,
+        "model": model.identity.to_dict(),
+        "checkpoint": plan.checkpoint,
+        "benchmarks": {
+            job.name: {"revision": job.benchmark.revision, "settings": list(job.settings), "cases": job.cases}
+            for job in jobs
+        },
+        "sets": None if plan.sets is None else list(plan.sets),
+        "subset": plan.subset,
+        "seed": plan.seed,
+        "k": plan.k,
+        "options": dict(plan.options),
+        "judge": judge,
+        "judge_settings": None if plan.judge is None else plan.judge.to_dict(),
+        "command": list(plan.command),
+        "versions": versions(),
+        "code": git_state(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+    return json.loads(json.dumps(asked))  # type: ignore[no-any-return]  # as it will be read back: tuples are lists
+
+
+def default_name(asked: Mapping[str, Any]) -> str:
+    """The checkpoint's name, the benchmarks', and six digits of all that was asked: other questions, another folder."""
+    plain = json.dumps(_compared(asked), sort_keys=True)
+    digest = hashlib.blake2b(plain.encode(), digest_size=3).hexdigest()
+    model = "".join(c if c.isalnum() or c in "-_." else "-" for c in asked["model"]["name"]).strip(".-") or "model"
+    return f"{model}-{'+'.join(asked['benchmarks'])}-{digest}"
+
+
+def _compared(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes two evaluations the same: not where the checkpoint lay, but what it is."""
+    kept = {key: value for key, value in asked.items() if key not in (*_FREE, "checkpoint", "model")}
+    model = asked["model"]
+    return {**kept, "model": {"content": model["content"], "settings": model["settings"]}}
+
+
+def _begin(folder: Path, asked: Mapping[str, Any]) -> None:
+    """Write evaluation.json, or compare with the one there."""
+    file = folder / ASKED
+    if file.exists():
+        before, now = _flat(_compared(_read(file))), _flat(_compared(asked))
+        differing = [key for key in dict.fromkeys([*now, *before]) if before.get(key) != now.get(key)]
+        if differing:
+            shown = "; ".join(f"{key} was {before.get(key)}, now {now.get(key)}" for key in differing[:3])
+            more = f"; and {len(differing) - 3} more" if len(differing) > 3 else ""
+            raise UserError(
+                f"{folder} holds another evaluation: {shown}{more}",
+                "Give another name, or none: then each evaluation gets a folder of its own. Stored calls are shared.",
+            )
+    with disk_errors(file):
+        atomic_write_json(file, asked)
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
+    """The folder for this process alone; a killed one leaves no lock behind."""
+    from filelock import FileLock, Timeout
+
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise UserError(
+                f"another process works on the evaluation {folder}", "Wait for it, or give this one another name."
+            ) from None
+    try:
+        remove_partials(folder)
+        yield
+    finally:
+        lock.release()
+
+
+def _score(job: _Job, model: StoredModel, plan: EvaluationPlan, folder: Path, progress: Progress) -> Result:
+    """Check and judge all samples of a benchmark, a slice at a time; write them, and count."""
+    light: list[Scored] = []
+    shards: list[str] = []
+    for samples in _slices(generate(job.benchmark, model, job.asks, _chunk(model))):
+        scored = _verdicts(job.benchmark, samples, plan, folder, progress)
+        scored = [replace(one, cause=job.benchmark.attribute(one)) for one in scored]
+        for start in range(0, len(scored), _SHARD_ROWS):
+            part = scored[start : start + _SHARD_ROWS]
+            shards.append(_write(folder / SCORED, job.name, len(shards), part))
+        light.extend(without_images(scored))
+    outcomes = _count(light, lambda one: one.outcome)
+    causes = _count((one for one in light if one.cause), lambda one: one.cause)
+    unjudged = {(one.sample.ask.setting, one.sample.ask.case.set) for one in light if one.outcome == "unjudged"}
+    counted = [one for one in light if (one.sample.ask.setting, one.sample.ask.case.set) not in unjudged]
+    return Result(
+        name=job.name,
+        revision=job.benchmark.revision,
+        settings=job.settings,
+        sets=tuple(dict.fromkeys(ask.case.set for ask in job.asks)),
+        n=len(light),
+        outcomes=outcomes,
+        causes=causes,
+        scores=job.benchmark.scores(counted),
+        tables=tuple(job.benchmark.tables(counted)),
+        unjudged=tuple(sorted(unjudged)),
+        shards=tuple(shards),
+    )
+
+
+def _verdicts(
+    benchmark: Benchmark, samples: Sequence[Sample], plan: EvaluationPlan, folder: Path, progress: Progress
+) -> list[Scored]:
+    """Each sample's verdict: a program's where one can tell, else the judge's."""
+    scored: list[Scored | None] = []
+    with progress.bar(f"check {benchmark.name}", len(samples)) as bar:
+        for sample in samples:
+            verdict = benchmark.check(sample) if sample.status == "ok" else None
+            done = verdict is not None or sample.status != "ok"
+            scored.append(Scored(sample, verdict) if done else None)
+            bar.advance()
+    open_ = [i for i, one in enumerate(scored) if one is None]
+    if open_ and plan.judge is not None:
+        from eval import judges
+
+        asked = [samples[i] for i in open_]
+        answers = judges.run(asked, benchmark, plan.judge, folder, progress)
+        for i, one in zip(open_, answers, strict=True):
+            scored[i] = one
+    return [
+        one if one is not None else Scored(sample, by="", failure="unjudged")
+        for one, sample in zip(scored, samples, strict=True)
+    ]
+
+
+def _slices(chunks: Iterable[list[Sample]]) -> Iterator[list[Sample]]:
+    """Chunks joined up to a gigabyte of pictures: a judge works best on many at once, and memory is finite."""
+    found: list[Sample] = []
+    size = 0
+    for samples in chunks:
+        found += samples
+        size += sum(len(sample.image or b"") for sample in samples)
+        if size >= _SLICE_BYTES:
+            yield found
+            found, size = [], 0
+    if found:
+        yield found
+
+
+def _write(folder: Path, benchmark: str, index: int, scored: Sequence[Scored]) -> str:
+    """One shard, named by its content: an older scores.json keeps the files that it names until it is replaced."""
+    words = [[one.sample.key, one.sample.ask.seed, one.sample.note, one.by, one.failure, one.cause, list(one.replies),
+              None if one.verdict is None else one.verdict.to_dict()] for one in scored]  # fmt: skip
+    digest = hashlib.blake2b(json.dumps(words).encode(), digest_size=6).hexdigest()
+    name = f"{benchmark}-{index:05d}-{digest}.parquet"
+    if not (folder / name).exists():
+        write_scored(folder / name, scored)
+    return name
+
+
+def _count(scored: Iterable[Scored], of: Callable[[Scored], str]) -> dict[str, dict[str, dict[str, int]]]:
+    counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for one in scored:
+        counts[one.sample.ask.setting][one.sample.ask.case.set][of(one)] += 1
+    order = {name: i for i, name in enumerate(OUTCOMES)}
+    return {
+        setting: {
+            name: dict(sorted(found.items(), key=lambda item: (order.get(item[0], len(order)), item[0])))
+            for name, found in by_set.items()
+        }
+        for setting, by_set in counts.items()
+    }
+
+
+def _chunk(model: StoredModel) -> int:
+    """Whole batches of both kinds at once."""
+    return max(model.think_batch, model.draw_batch)
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    seconds[phase] = time.perf_counter() - began
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        loaded = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise UserError(
+            f"{file} is damaged ({error})", "Delete it and run the command again: calls are kept."
+        ) from error
+    if not isinstance(loaded, dict):
+        raise UserError(f"{file} is damaged: it is not a JSON object", "Delete it and run the command again.")
+    return loaded
+
+
+def _flat(value: Any, key: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}."""
+    if not isinstance(value, Mapping) or not value:
+        return {key: value}
+    flat: dict[str, Any] = {}
+    for name, one in value.items():
+        flat.update(_flat(one, f"{key}.{name}" if key else str(name)))
+    return flat

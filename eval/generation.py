@@ -1,0 +1,88 @@
+"""From a benchmark's cases to its samples: which are asked, in which settings, with which seeds, a chunk at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from data_gen.seeds import derive_seed
+from eval.benchmark import GENERATED, Ask, Benchmark, Case, Respondent, Sample
+from uni_train.errors import UsageError, UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from uni_train.models.base import OnStep
+
+
+def cases_of(
+    benchmark: Benchmark, *, sets: Sequence[str] | None = None, subset: int | None = None, seed: int = 0
+) -> list[Case]:
+    """The cases that are asked, in the benchmark's order.
+
+    Args:
+        sets: None: all. subset: about so many cases, drawn from `seed`: each set its share, clusters whole; None: all.
+
+    Raises:
+        UserError: two cases share an id, or there are none. UsageError: no such set.
+    """
+    cases = list(benchmark.cases())
+    twice = [name for name, n in Counter(case.id for case in cases).items() if n > 1]
+    if twice:
+        shown = ", ".join(map(repr, twice[:3])) + (f" and {len(twice) - 3} more" if len(twice) > 3 else "")
+        raise UserError(f"{benchmark.name} has several cases with the id {shown}", "Ids must be unique in its files.")
+    if sets is not None:
+        for name in sets:
+            if name not in benchmark.sets:
+                raise UsageError(f"{benchmark.name} has no set {name}", did_you_mean(name, benchmark.sets, "sets"))
+        cases = [case for case in cases if case.set in sets]
+    if not cases:
+        raise UserError(f"{benchmark.name} has no cases to ask", "Check its data folder, or ask for other sets.")
+    if subset is None:
+        return cases
+    from eval.statistics import draw_subset
+
+    return draw_subset(cases, subset, seed)
+
+
+def settings_of(benchmark: Benchmark, wanted: Sequence[str] | None) -> tuple[str, ...]:
+    """Those of the benchmark's settings that are wanted (None: all), in its order.
+
+    Raises:
+        UsageError: it has none of them.
+    """
+    found = tuple(name for name in benchmark.settings if wanted is None or name in wanted)
+    if not found:
+        raise UsageError(
+            f"{benchmark.name} has no setting {', '.join(wanted or [])}",
+            did_you_mean((wanted or [""])[0], benchmark.settings, f"settings of {benchmark.name}"),
+        )
+    return found
+
+
+def asks_of(cases: Sequence[Case], settings: Sequence[str], *, k: int = 1, seed: int = 0) -> list[Ask]:
+    """Every case in every setting, `k` times: setting by setting, so that a chunk is of one kind.
+
+    A seed has 31 bits (remote models take no longer ones) and follows from (seed, case id, k) alone.
+    """
+    seeds = {(case.id, i): derive_seed("ask", seed, case.id, i) >> 32 for case in cases for i in range(k)}
+    return [Ask(case, setting, i, seeds[case.id, i]) for setting in settings for case in cases for i in range(k)]
+
+
+def generate(
+    benchmark: Benchmark, model: Respondent, asks: Sequence[Ask], chunk: int, on_step: OnStep | None = None
+) -> Iterator[list[Sample]]:
+    """The samples of `chunk` asks at a time, in order, each as its benchmark makes it.
+
+    Raises:
+        ValueError: the benchmark broke its word (another number or order of samples, an unknown status).
+        SkillMissing: the model cannot be asked so. UserError: it cannot be loaded or reached.
+    """
+    for start in range(0, len(asks), chunk):
+        part = asks[start : start + chunk]
+        samples = benchmark.respond(model, part, on_step)
+        if [sample.ask for sample in samples] != list(part):
+            raise ValueError(f"{benchmark.name} made {len(samples)} samples of {len(part)} asks, or in another order")
+        for sample in samples:
+            if sample.status not in GENERATED:
+                raise ValueError(f"{benchmark.name} gave {sample.ask.case.id} the unknown status {sample.status!r}")
+        yield samples
