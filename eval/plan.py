@@ -1,0 +1,153 @@
+"""What an evaluation would take, before anything is spent: calls, judge tokens, money, hours of a GPU.
+
+Calls are counted exactly, by the benchmarks themselves. Tokens are estimated: a judge's prompt is rendered for a few
+cases and its letters counted, `LETTERS` to a token; pictures and replies have a given size. Hours follow from seconds
+a call, given or measured by an earlier evaluation; without them there are none, rather than a guess.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eval.benchmark import Ask, Benchmark, Sample
+
+LETTERS = 4.0  # of English a token, about what Qwen's and OpenAI's tokenizers need
+_RENDERED = 8  # cases whose judge prompt is rendered
+KINDS = ("think", "draw", "answer", "judge")
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What things cost, in one currency. judge_in, judge_out: a million tokens; gpu_hour: an hour of one GPU."""
+
+    judge_in: float | None = None
+    judge_out: float | None = None
+    gpu_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Tokens of a picture and of a reply, as the judge counts them."""
+
+    image_tokens: int = 1000
+    reply_tokens: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One benchmark's share.
+
+    calls: of each of KINDS. tokens_in, tokens_out: of the judge. cost: of the judge; None without prices. seconds: of
+    the model, by kind of call, where the seconds of one are known.
+    """
+
+    benchmark: str
+    cases: int
+    samples: int
+    calls: Mapping[str, int]
+    tokens_in: int
+    tokens_out: int
+    cost: float | None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """None where the seconds of some kind of call are not known."""
+        asked = [kind for kind in KINDS[:3] if self.calls.get(kind)]
+        if any(kind not in self.seconds for kind in asked):
+            return None
+        return sum(self.seconds[kind] for kind in asked) / 3600
+
+
+def estimate(
+    benchmark: Benchmark,
+    asks: Sequence[Ask],
+    *,
+    judged: bool,
+    prices: Prices = Prices(),
+    sizes: Sizes = Sizes(),
+    seconds: Mapping[str, float] | None = None,
+) -> Row:
+    """What asking and scoring `asks` takes.
+
+    judged: whether a judge is asked at all. seconds: a call of each kind, on one GPU, in batches as they would be made.
+    """
+    calls = {kind: count for kind, count in benchmark.calls(asks).items() if kind in KINDS}
+    if not judged:
+        calls["judge"] = 0
+    judge = calls.get("judge", 0)
+    text, images = judge_prompt(benchmark, asks) if judge else (0.0, 0.0)
+    tokens_in = round(judge * (text / LETTERS + images * sizes.image_tokens))
+    tokens_out = judge * sizes.reply_tokens
+    cost = None
+    if prices.judge_in is not None and prices.judge_out is not None:
+        cost = (tokens_in * prices.judge_in + tokens_out * prices.judge_out) / 1e6
+    known = {kind: calls[kind] * each for kind, each in (seconds or {}).items() if kind in KINDS[:3] and kind in calls}
+    cases = len({one.case.id for one in asks})
+    return Row(benchmark.name, cases, len(asks), calls, tokens_in, tokens_out, cost, known)
+
+
+def total(rows: Sequence[Row]) -> Row:
+    """All benchmarks together."""
+    calls = {kind: sum(row.calls.get(kind, 0) for row in rows) for kind in KINDS}
+    costs = [row.cost for row in rows]
+    known = [kind for kind in KINDS[:3] if all(kind in row.seconds or not row.calls.get(kind) for row in rows)]
+    return Row(
+        "all",
+        sum(row.cases for row in rows),
+        sum(row.samples for row in rows),
+        calls,
+        sum(row.tokens_in for row in rows),
+        sum(row.tokens_out for row in rows),
+        None if any(cost is None for cost in costs) else sum(cost for cost in costs if cost is not None),
+        {kind: sum(row.seconds.get(kind, 0.0) for row in rows) for kind in known},
+    )
+
+
+class _Asked(Exception):
+    """The judge would be asked now."""
+
+    def __init__(self, letters: int, images: int) -> None:
+        super().__init__("the judge would be asked now")
+        self.letters, self.images = letters, images
+
+
+def judge_prompt(benchmark: Benchmark, asks: Sequence[Ask]) -> tuple[float, float]:
+    """Mean letters and pictures of a call of the judge, from the first call for a few samples, evenly spread.
+
+    What a model will say is not known yet: its thought is taken to be as long as its prompt. A benchmark whose judge
+    is asked nothing for these gives the length of their prompts and one picture.
+    """
+    spread = asks[:: max(1, len(asks) // _RENDERED)][:_RENDERED]
+    found = [asyncio.run(_first_call(benchmark, one)) for one in spread]
+    known = [one for one in found if one is not None]
+    if not known:
+        return sum(len(one.case.prompt) for one in spread) / max(1, len(spread)), 1.0
+    return sum(letters for letters, _ in known) / len(known), sum(images for _, images in known) / len(known)
+
+
+async def _first_call(benchmark: Benchmark, one: Ask) -> tuple[int, int] | None:
+    async def ask(prompt: str, images: Sequence[bytes] = (), **_: Any) -> Any:
+        raise _Asked(len(prompt), len(images))
+
+    prompt = one.case.prompt
+    sample = Sample(one, prompt=prompt, thought=prompt, text=prompt, image=_blank())
+    try:
+        await benchmark.judge(sample, ask)
+    except _Asked as asked:
+        return asked.letters, asked.images
+    except NotImplementedError:
+        pass
+    return None
+
+
+def _blank() -> bytes:
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.new("RGB", (24, 24), "white").save(buffer, format="PNG")
+    return buffer.getvalue()

@@ -1,0 +1,88 @@
+"""A step of an unfinished stage as a model's folder, so that it can be evaluated while training goes on.
+
+A step's checkpoint holds what training needs to continue: the weights that are trained, their averages, the optimizer.
+What is not trained is where the stage began: in the model of the stage before it, or in the recipe's.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from data_gen.seeds import derive_seed
+from uni_train.config.build import build
+from uni_train.errors import UserError
+from uni_train.models.base import UnifiedModel
+from uni_train.models.load import build_model, load_weights, save_model
+from uni_train.stages.work import MODEL
+from uni_train.training.checkpoint_io import load_folder
+from uni_train.training.ema import Ema
+from uni_train.training.lora import LoraSettings, adapted
+
+
+def write_snapshot(checkpoint: Path, root: Path) -> Path:
+    """Write the model that `runs/<recipe>/<name>/stages/<stage>/checkpoints/step=<N>` would be if training ended there.
+
+    Args:
+        root: it is written to `root`/<name>/stages/<stage>-step<N>/model, beside the run's config.yaml: it is loaded with
+            the run's own settings, and named after run, stage and step.
+
+    Returns:
+        The model's folder; that of an earlier call, if it was finished.
+
+    Raises:
+        UserError: the checkpoint is damaged or gone, its run has no configuration, or the disk is full.
+    """
+    stage = checkpoint.parent.parent
+    run = stage.parent.parent
+    copy = root / run.name
+    folder = copy / "stages" / f"{stage.name}-step{int(checkpoint.name.partition('=')[2])}" / MODEL
+    if (copy / "config.yaml").is_file() and folder.is_dir():
+        return folder
+    try:
+        plain = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise UserError(f"{run / 'config.yaml'} cannot be read ({error})", "Restore it.") from error
+    config = build(plain)
+    model = build_model(config.model, config.seed)
+    before = _model_before(stage)
+    if before is not None:
+        load_weights(model, before)
+    if getattr(config, "trained", "all") == "lora":
+        wanted: Any = getattr(config, "lora")  # noqa: B009  # only some recipes have it
+        lora = LoraSettings(wanted.rank, wanted.alpha, wanted.dropout, wanted.targets)
+        with adapted(model, lora, derive_seed(config.seed, stage.name, "lora")):
+            _load_step(model, checkpoint)
+    else:
+        _load_step(model, checkpoint)
+    shutil.rmtree(copy, ignore_errors=True)
+    save_model(model, folder)
+    shutil.copyfile(run / "config.yaml", copy / "config.yaml")  # last: with it, the copy counts as finished
+    return folder
+
+
+def _load_step(model: UnifiedModel, checkpoint: Path) -> None:
+    """The weights that training would end with: averages where there are such."""
+    state = load_folder(checkpoint)
+    trained = state["state_dict"] | state["callbacks"].get(Ema.__qualname__, {}).get("averages", {})
+    ours = {name.removeprefix("model."): value for name, value in trained.items() if name.startswith("model.")}
+    try:
+        model.load_state_dict(model.state_dict() | ours)
+    except RuntimeError as error:
+        raise UserError(
+            f"the checkpoint {checkpoint} does not fit the model of its run's config.yaml",
+            str(error).splitlines()[-1].strip(),
+        ) from error
+
+
+def _model_before(stage: Path) -> Path | None:
+    """The model that a stage began with: that of the last finished stage before it, None for the recipe's own."""
+    earlier = [
+        other / MODEL
+        for other in sorted(stage.parent.iterdir())
+        if other.name < stage.name and (other / "manifest.json").is_file() and (other / MODEL).is_dir()
+    ]
+    return earlier[-1] if earlier else None
