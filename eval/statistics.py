@@ -1,7 +1,8 @@
-"""Numbers that carry their n and their 95 % interval.
+"""Numbers that carry their n and their 95 % interval, comparisons of the same units, and how little can be detected.
 
-Left out on purpose: formulas of our own. Wilson and Newcombe intervals, exact McNemar and cluster-robust means come
-from statsmodels, the t interval from scipy; both are imported inside the functions because they take seconds to load.
+Left out on purpose: formulas of our own, but for Newcombe's interval for paired proportions, which no library here has.
+Wilson's and Newcombe's other interval, exact McNemar, cluster-robust means and power come from statsmodels, the t
+interval and binomial tails from scipy; both are imported inside the functions because they take seconds to load.
 """
 
 from __future__ import annotations
@@ -9,7 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from data_gen.seeds import derive_seed
+
+if TYPE_CHECKING:
+    import numpy as np
 
 CONFIDENCE = 0.95
 
@@ -130,14 +136,9 @@ def clustered_mean(
     outcome = np.asarray(values, dtype=float)
     indicator = np.eye(max(cell_of) + 1)[cell_of]
     mean = float(np.mean(indicator.T @ outcome / indicator.sum(axis=0)))
-    if n > 1 and np.ptp(outcome) > 0:
-        from statsmodels.regression.linear_model import OLS
-
-        fit = OLS(outcome, indicator).fit(cov_type="cluster", cov_kwds={"groups": np.asarray(group_of)}, use_t=True)
-        test = fit.t_test(np.full((1, indicator.shape[1]), 1 / indicator.shape[1]))
-        low, high = (float(x) for x in test.conf_int(alpha=1 - confidence)[0])
-        if math.isfinite(low) and math.isfinite(high) and high > low:
-            return Estimate(mean, n, *_within(low, high, 0.0, 1.0))
+    robust = _robust(outcome, indicator, group_of, confidence)
+    if robust is not None:
+        return Estimate(mean, n, *_within(robust[0], robust[1], 0.0, 1.0))
     fallback = proportion(round(mean * n), n, confidence)
     return Estimate(mean, n, min(fallback.low, mean), max(fallback.high, mean))
 
@@ -163,9 +164,8 @@ def difference(
 def mcnemar_exact(first: Sequence[bool], second: Sequence[bool]) -> PairedComparison:
     """Compare two ways of answering the same units, `first[i]` beside `second[i]` (McNemar's exact binomial test).
 
-    The interval of the difference is Newcombe's for independent samples, which ignores the pairing: where the two
-    agree more often than chance, as two models on one benchmark do, it is too wide rather than too narrow. Raises
-    ValueError when the lengths differ.
+    The interval of the difference is Newcombe's for paired proportions (Statistics in Medicine 17, 1998, pages 2635 to
+    2650, method 10). Raises ValueError when the lengths differ.
     """
     if len(first) != len(second):
         raise ValueError(f"paired outcomes need equal lengths, got {len(first)} and {len(second)}")
@@ -177,8 +177,185 @@ def mcnemar_exact(first: Sequence[bool], second: Sequence[bool]) -> PairedCompar
         from statsmodels.stats.contingency_tables import mcnemar
 
         p_value = float(mcnemar([[both, only_first], [only_second, neither]], exact=True).pvalue)
-    gap = difference(sum(first), len(first), sum(second), len(second))
+    gap = paired_difference(both, only_first, only_second, neither)
     return PairedComparison(both, only_first, only_second, neither, gap, min(1.0, p_value))
+
+
+def paired_difference(
+    both: int, only_first: int, only_second: int, neither: int, confidence: float = CONFIDENCE
+) -> Estimate:
+    """`second - first` of two proportions of the same units, with Newcombe's paired score interval (method 10).
+
+    With Wilson's limits l, u of each proportion p, and phi their correlation (continuity-corrected where positive):
+
+        low  = d - sqrt((p2 - l2)^2 - 2 phi (p2 - l2)(u1 - p1) + (u1 - p1)^2)
+        high = d + sqrt((u2 - p2)^2 - 2 phi (u2 - p2)(p1 - l1) + (p1 - l1)^2)
+
+    Lies in [-1, 1]. No units give no value and the interval [-1, 1].
+    """
+    n = both + only_first + only_second + neither
+    if n == 0:
+        return Estimate(None, 0, -1.0, 1.0)
+    one, two = proportion(both + only_first, n, confidence), proportion(both + only_second, n, confidence)
+    assert one.value is not None and two.value is not None
+    margins = math.prod((both + only_first, only_second + neither, both + only_second, only_first + neither))
+    covariance = both * neither - only_first * only_second
+    corrected = covariance if covariance < 0 else max(0.0, covariance - n / 2)
+    phi = corrected / math.sqrt(margins) if margins else 0.0
+
+    def reach(up: float, down: float) -> float:
+        return math.sqrt(max(0.0, up**2 - 2 * phi * up * down + down**2))
+
+    gap = two.value - one.value
+    low = gap - reach(two.value - two.low, one.high - one.value)
+    high = gap + reach(two.high - two.value, one.value - one.low)
+    return Estimate(gap, n, *_within(low, high, -1.0, 1.0))
+
+
+def paired(
+    first: Sequence[bool],
+    second: Sequence[bool],
+    clusters: Sequence[Hashable] | None = None,
+    cells: Sequence[Hashable] | None = None,
+) -> PairedComparison:
+    """Two ways of answering the same units that may come in clusters (several draws of an item).
+
+    Where every unit is a cluster of its own this is `mcnemar_exact`. Otherwise, or with `cells` (then the difference is
+    the unweighted mean over them, as in `clustered_mean`), the interval and the p value are those of a cluster-robust
+    t test of the differences, and n is the number of clusters. Raises ValueError when the lengths differ.
+    """
+    plain = mcnemar_exact(first, second)
+    clusters = list(range(len(first))) if clusters is None else clusters
+    if cells is None and len(set(clusters)) == len(clusters):
+        return plain
+    import numpy as np
+
+    cells = [0] * len(first) if cells is None else cells
+    if not len(first) == len(clusters) == len(cells):
+        raise ValueError("outcomes, clusters and cells must have the same length")
+    if not first:
+        return plain
+    cell_of, group_of = _codes(cells), _codes(clusters)
+    n = max(group_of) + 1
+    change = np.asarray(second, dtype=float) - np.asarray(first, dtype=float)
+    indicator = np.eye(max(cell_of) + 1)[cell_of]
+    mean = float(np.mean(indicator.T @ change / indicator.sum(axis=0)))
+    robust = _robust(change, indicator, group_of, CONFIDENCE)
+    if robust is not None:
+        gap = Estimate(mean, n, *_within(robust[0], robust[1], -1.0, 1.0))
+        return PairedComparison(plain.both, plain.only_first, plain.only_second, plain.neither, gap, robust[2])
+    # No variation to estimate from: as many units as clusters, in the proportions that were seen.
+    counts = (plain.both, plain.only_first, plain.only_second, plain.neither)
+    fallback = paired_difference(*(round(count * n / len(first)) for count in counts))
+    gap = Estimate(mean, n, min(fallback.low, mean), max(fallback.high, mean))
+    p_value = 1.0 if not plain.only_first + plain.only_second else float(0.5 ** (n - 1))
+    return PairedComparison(*counts, gap, min(1.0, p_value))
+
+
+POWER = 0.8
+
+
+def detectable_difference(n: int, p: float, power: float = POWER, confidence: float = CONFIDENCE) -> float:
+    """The smallest difference between two independent scores of `n` units each that a two-sided z test finds.
+
+    One of the scores is `p`; "finds" is with probability `power` (statsmodels' NormalIndPower on Cohen's h). The nearer
+    of the two directions counts; 1.0 where even a difference of all or nothing is too small for n. Raises ValueError
+    unless n > 0 and 0 <= p <= 1.
+    """
+    if n <= 0 or not 0 <= p <= 1:
+        raise ValueError(f"needs n > 0 and p from 0 to 1, got n = {n}, p = {p}")
+    from statsmodels.stats.power import NormalIndPower
+
+    h = float(NormalIndPower().solve_power(nobs1=n, alpha=1 - confidence, power=power))
+    angle = math.asin(math.sqrt(p))
+    reached = [math.sin(end) ** 2 for end in (angle - h / 2, angle + h / 2) if 0 <= end <= math.pi / 2]
+    return min((abs(end - p) for end in reached), default=1.0)
+
+
+def detectable_change(n: int, discordant: float, power: float = POWER, confidence: float = CONFIDENCE) -> float:
+    """The smallest difference between two ways of answering the same `n` units that McNemar's exact test finds.
+
+    discordant: the share of units on which the two differ. With m = n * discordant of them (rounded), of which a share
+    s falls to the better, the difference is (2 s - 1) * discordant; s is the smallest with P(p value <= 1 -
+    confidence) >= power, the binomial tail solved exactly. Where m is so small that even all of them on one side prove
+    nothing, the answer is the least difference that `n` units can prove at all. Raises ValueError unless n > 0 and
+    0 <= discordant <= 1.
+    """
+    if n <= 0 or not 0 <= discordant <= 1:
+        raise ValueError(f"needs n > 0 and discordant from 0 to 1, got n = {n}, discordant = {discordant}")
+    from scipy.optimize import brentq
+    from scipy.stats import binom
+
+    alpha = 1 - confidence
+    m = round(n * discordant)
+    # All m on one side have the p value 2 / 2^m: fewer than this can never be significant.
+    least = math.ceil(1 - math.log2(alpha))
+    if m < least:
+        return min(1.0, least / n)
+    # The fewest on the better side with a two-sided p value of at most alpha.
+    critical = int(binom.isf(alpha / 2, m, 0.5)) + 1
+    share = float(brentq(lambda s: binom.sf(critical - 1, m, s) - power, 0.5, 1.0))
+    return (2 * share - 1) * m / n
+
+
+class Unit(Protocol):
+    """What a subset is drawn from: `eval.benchmark.Case` is one."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def set(self) -> str: ...
+
+    @property
+    def cluster(self) -> str | None: ...
+
+
+U = TypeVar("U", bound=Unit)
+
+
+def draw_subset(units: Sequence[U], n: int, seed: int) -> list[U]:
+    """At most `n` of `units`, in their order: every set in proportion, whole clusters, the same for equal arguments.
+
+    A larger subset of the same seed contains every smaller one, so that growing one asks nothing twice. Sets come in
+    turn (the first cluster of each before any second), hence even a small subset has all of them. A cluster that does
+    not fit ends the draw; the first one is always there. Raises ValueError unless n > 0.
+    """
+    if n <= 0:
+        raise ValueError(f"a subset needs at least one unit, got {n}")
+    members: dict[tuple[str, str], list[int]] = {}
+    for index, unit in enumerate(units):
+        members.setdefault((unit.set, unit.cluster or unit.id), []).append(index)
+    strata: dict[str, list[tuple[str, str]]] = {}
+    for key in members:
+        strata.setdefault(key[0], []).append(key)
+    places: list[tuple[float, int, tuple[str, str]]] = []
+    for keys in strata.values():
+        drawn = sorted(keys, key=lambda key: derive_seed("subset", seed, *key))
+        places += [(rank / len(keys), derive_seed("subset", seed, key[0]), key) for rank, key in enumerate(drawn)]
+    chosen: list[int] = []
+    for *_, key in sorted(places):
+        if chosen and len(chosen) + len(members[key]) > n:
+            break
+        chosen += members[key]
+    return [units[index] for index in sorted(chosen)]
+
+
+def _robust(
+    outcome: np.ndarray, indicator: np.ndarray, groups: Sequence[int], confidence: float
+) -> tuple[float, float, float] | None:
+    """Cluster-robust (low, high, p value) of the mean over cells; None where there is no variation to estimate from."""
+    import numpy as np
+    from statsmodels.regression.linear_model import OLS
+
+    if len(set(groups)) < 2 or np.ptp(outcome) == 0:
+        return None
+    fit = OLS(outcome, indicator).fit(cov_type="cluster", cov_kwds={"groups": np.asarray(groups)}, use_t=True)
+    test = fit.t_test(np.full((1, indicator.shape[1]), 1 / indicator.shape[1]))
+    low, high = (float(x) for x in test.conf_int(alpha=1 - confidence)[0])
+    if not (math.isfinite(low) and math.isfinite(high) and high > low):
+        return None
+    return low, high, float(test.pvalue)
 
 
 def _codes(labels: Sequence[Hashable]) -> list[int]:

@@ -1,0 +1,358 @@
+"""Invented people for knowledge transfer (UniSandbox section 4): what is taught in text, and what is then to be drawn.
+
+A character has a name that means nothing, four visible attributes and two favourites, as in the paper's Table 12.
+Taught are 40 questions and answers a character (`lessons`): single attributes, yes and no, whole profiles, eight
+questions in Chinese, Spanish, French and Japanese answered in English. Asked are pictures: forward (name -> portrait,
+favourite fruit, favourite flower) and inverse (a favourite -> portrait), the latter within a pair, whose two characters
+differ in every favourite, so that a question has one answer. No lesson names a character by a favourite: that direction
+is what the inverse search tests.
+
+Everything follows from (seed, split). A name belongs to one split.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from data_gen.errors import DataError
+from data_gen.jsonl import read_objects, write_rows
+from data_gen.objects import plurals_of, singular_of
+from data_gen.seeds import rng
+from data_gen.splits import split_of
+
+Direction = Literal["forward", "inverse"]
+Kind = Literal["portrait", "fruit", "flower"]
+
+GENDERS = ("male", "female")
+AGES = ("kid", "middle-aged", "old")
+HAIR = ("black", "brown", "blond", "red", "white")
+SKINS = ("African/Indigenous", "Caucasian", "East Asian")  # the three that Table 11's caption knows
+FRUITS = ("apples", "oranges", "bananas", "grapes", "peaches", "strawberries", "pears", "lemons", "cherries", "mangoes")
+FLOWERS = ("rose", "tulip", "daisy", "lily", "orchid", "sunflower", "carnation", "iris", "poppy", "lavender")
+ATTRIBUTES = ("gender", "age", "hair", "skin", "fruit", "flower")
+VALUES = dict(zip(ATTRIBUTES, (GENDERS, AGES, HAIR, SKINS, FRUITS, FLOWERS), strict=True))
+VISIBLE = ("gender", "age", "hair", "skin")
+LESSONS = 40
+
+SHAPE = '{"ID": 1, "Question": "...", "Answer": "..."}'
+_PERSON = {
+    ("kid", "male"): "A little {skin} boy",
+    ("kid", "female"): "A little {skin} girl",
+    ("middle-aged", "male"): "A middle-aged {skin} man",
+    ("middle-aged", "female"): "A middle-aged {skin} woman",
+    ("old", "male"): "An elderly {skin} man",
+    ("old", "female"): "An elderly {skin} woman",
+}
+_STARTS = "Bel Cor Dra Eth Fen Gal Hes Ilv Jor Kel Lum Mar Nor Osh Pel Quen Ros Syl Tal Ulv Ver Wyn Xan Yor Zel"
+_MIDDLES = "a ari e eli i imo o ori u una"
+_ENDS = "dric gorn kael lune mira neth phine quil ran sande thos vane wick xia zeth"
+
+
+@dataclass(frozen=True, slots=True)
+class Character:
+    """One invented person. fruit is a plural ("apples"), flower a singular ("rose"), as in the paper's Table 12."""
+
+    name: str
+    gender: str
+    age: str
+    hair: str
+    skin: str
+    fruit: str
+    flower: str
+
+    @property
+    def portrait(self) -> str:
+        """ "An elderly East Asian woman with black hair." """
+        return f"{_PERSON[self.age, self.gender].format(skin=self.skin)} with {self.hair} hair."
+
+    def value(self, attribute: str) -> str:
+        return str(getattr(self, attribute))
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeQuestion:
+    """A picture to be asked for. characters: whose knowledge a model must have been taught. answer: a sentence for a
+    portrait, a word for fruit and flower."""
+
+    id: str
+    direction: Direction
+    kind: Kind
+    characters: tuple[str, ...]
+    question: str
+    answer: str
+
+
+def draw_characters(n: int, seed: int, split: str = "test") -> list[Character]:
+    """`n` characters; the 1st and 2nd, 3rd and 4th, ... are pairs that differ in face, fruit and flower.
+
+    DataError when the split has fewer names.
+    """
+    names = [start + middle + end for start in _STARTS.split() for middle in _MIDDLES.split() for end in _ENDS.split()]
+    usable = [name for name in names if split_of("knowledge", name) == split]
+    if not usable:
+        raise DataError(f'there is no split "{split}": choose train, validation or test')
+    if not 0 < n <= len(usable):
+        raise DataError(f"{n} characters were asked for; the {split} split has names for 1 to {len(usable)}")
+    random_ = rng("knowledge", split, seed)
+    chosen = random_.sample(usable, n)
+    found: list[Character] = []
+    for index, name in enumerate(chosen):
+        while True:
+            one = Character(name, *(random_.choice(VALUES[attribute]) for attribute in ATTRIBUTES))
+            partner = found[-1] if index % 2 else None
+            if partner is None or not (
+                {one.portrait, one.fruit, one.flower} & {partner.portrait, partner.fruit, partner.flower}
+            ):
+                break
+        found.append(one)
+    return found
+
+
+def knowledge_questions(n: int, seed: int, split: str = "test") -> list[KnowledgeQuestion]:
+    """Forward: three a character. Inverse: four a pair (an odd character out has none)."""
+    characters = draw_characters(n, seed, split)
+    pairs = list(zip(characters[::2], characters[1::2], strict=False))
+    return [q for one in characters for q in forward(one)] + [q for pair in pairs for q in inverse(*pair)]
+
+
+def forward(one: Character) -> list[KnowledgeQuestion]:
+    """Name -> portrait, favourite fruit, favourite flower."""
+    asked: tuple[tuple[Kind, str, str], ...] = (
+        ("portrait", f"Generate a portrait of {one.name}.", one.portrait),
+        ("fruit", f"Generate a picture of {one.name}'s favorite fruit.", one.fruit),
+        ("flower", f"Generate a picture of {one.name}'s favorite flower.", one.flower),
+    )
+    return [
+        KnowledgeQuestion(f"forward/{one.name}/{number}", "forward", kind, (one.name,), question, answer)
+        for number, (kind, question, answer) in enumerate(asked, 1)
+    ]
+
+
+def inverse(one: Character, other: Character) -> list[KnowledgeQuestion]:
+    """A favourite -> the portrait of the character whose it is, two of each of the pair."""
+    names = (one.name, other.name)
+    asked = [
+        (f"Generate a portrait of the character whose favorite {kind} is {person.value(kind)}.", person.portrait)
+        for person in (one, other)
+        for kind in ("fruit", "flower")
+    ]
+    return [
+        KnowledgeQuestion(f"inverse/{'_'.join(names)}/{number}", "inverse", "portrait", names, question, answer)
+        for number, (question, answer) in enumerate(asked, 1)
+    ]
+
+
+# --------------------------------------------------------------------------------------------------------- lessons
+
+_ASKED = {
+    "gender": ("What is {name}'s gender?", "Is {name} male or female?"),
+    "age": ("How old is {name}?", "Which age group does {name} belong to?"),
+    "hair": ("What color is {name}'s hair?", "What hair color does {name} have?"),
+    "skin": ("What is {name}'s ethnicity?", "Which skin tone does {name} have?"),
+    "fruit": ("What is {name}'s favorite fruit?", "Which fruit does {name} like best?"),
+    "flower": ("What is {name}'s favorite flower?", "Which flower does {name} like best?"),
+}
+_TOLD = {
+    "gender": "{name} is {value}.",
+    "age": "{name} is {value}.",
+    "hair": "{name} has {value} hair.",
+    "skin": "{name} is {value}.",
+    "fruit": "{name}'s favorite fruit is {value}.",
+    "flower": "{name}'s favorite flower is the {value}.",
+}
+_YES_NO = {
+    "gender": "Is {name} {value}?",
+    "age": "Is {name} {value}?",
+    "hair": "Does {name} have {value} hair?",
+    "skin": "Is {name} {value}?",
+    "fruit": "Does {name} like {value} best?",
+    "flower": "Is {name}'s favorite flower the {value}?",
+}
+_PROFILES = (
+    "Who is {name}?", "Describe {name}.", "Tell me about {name}.", "What do you know about {name}?",
+    "Write a short profile of {name}.", "Give all attributes of {name}.", "Introduce {name} briefly.",
+    "What does {name} look like, and what does {name} like?",
+)  # fmt: skip
+_ABROAD: dict[str, dict[str, str]] = {
+    "Chinese": {
+        "gender": "{name}的性别是什么？", "age": "{name}属于哪个年龄段？", "hair": "{name}的头发是什么颜色？",
+        "fruit": "{name}最喜欢的水果是什么？", "flower": "{name}最喜欢的花是什么？",
+    },
+    "Spanish": {
+        "gender": "¿Cuál es el género de {name}?", "age": "¿A qué grupo de edad pertenece {name}?",
+        "hair": "¿De qué color es el pelo de {name}?", "fruit": "¿Cuál es la fruta favorita de {name}?",
+        "flower": "¿Cuál es la flor favorita de {name}?",
+    },
+    "French": {
+        "gender": "Quel est le genre de {name} ?", "age": "À quelle tranche d'âge {name} appartient-il ou elle ?",
+        "hair": "De quelle couleur sont les cheveux de {name} ?", "fruit": "Quel est le fruit préféré de {name} ?",
+        "flower": "Quelle est la fleur préférée de {name} ?",
+    },
+    "Japanese": {
+        "gender": "{name}の性別は何ですか？", "age": "{name}はどの年齢層ですか？", "hair": "{name}の髪は何色ですか？",
+        "fruit": "{name}の一番好きな果物は何ですか？", "flower": "{name}の一番好きな花は何ですか？",
+    },
+}  # fmt: skip
+
+
+def lessons(one: Character, seed: int = 0) -> list[tuple[str, str]]:
+    """The 40 (question, answer) of a character: 12 of single attributes, 6 yes, 6 no, 8 profiles, 8 in other languages.
+
+    The false values of the negations and the attributes asked abroad are drawn with `seed`; every attribute is taught
+    in every form but the last.
+    """
+    random_ = rng("lessons", one.name, seed)
+    told = {attribute: _TOLD[attribute].format(name=one.name, value=one.value(attribute)) for attribute in ATTRIBUTES}
+    rows = [(question.format(name=one.name), told[a]) for a in ATTRIBUTES for question in _ASKED[a]]
+    for attribute in ATTRIBUTES:
+        ask = _YES_NO[attribute]
+        value = one.value(attribute)
+        false = random_.choice([v for v in VALUES[attribute] if v != value])
+        rows.append((ask.format(name=one.name, value=value), f"Yes, {told[attribute]}"))
+        rows.append((ask.format(name=one.name, value=false), f"No, {told[attribute]}"))
+    rows += [(ask.format(name=one.name), _profile(one)) for ask in _PROFILES]
+    for questions in _ABROAD.values():
+        rows += [(questions[a].format(name=one.name), told[a]) for a in sorted(random_.sample(list(questions), 2))]
+    assert len(rows) == LESSONS
+    return rows
+
+
+def _profile(one: Character) -> str:
+    look = one.portrait[0].lower() + one.portrait[1:-1]
+    whose = "His" if one.gender == "male" else "Her"
+    likes = f"{whose} favorite fruit is {one.fruit}, {whose.lower()} favorite flower the {one.flower}."
+    return f"{one.name} is {look}. {likes}"
+
+
+# ------------------------------------------------------------------------------------------------------------ files
+
+
+def write_knowledge(folder: Path, n: int, seed: int, split: str = "test") -> list[Path]:
+    """The published layout: knowledge/<Name>.jsonl (what is taught), test_knowledge/<Name>.jsonl and
+    <Name>_<Name>.jsonl (what is asked). Returns the files; each is written completely or not at all."""
+    characters = draw_characters(n, seed, split)
+    written = []
+    for one in characters:
+        rows = [
+            {"id": f"{one.name}-{number}", "conversations": [
+                {"from": "human", "value": question}, {"from": "gpt", "value": answer}]}
+            for number, (question, answer) in enumerate(lessons(one, seed), 1)
+        ]  # fmt: skip
+        written.append(folder / "knowledge" / f"{one.name}.jsonl")
+        write_rows(written[-1], rows)
+        written.append(_write_test(folder, one.name, forward(one)))
+    for one, other in zip(characters[::2], characters[1::2], strict=False):
+        written.append(_write_test(folder, f"{one.name}_{other.name}", inverse(one, other)))
+    return written
+
+
+def _write_test(folder: Path, stem: str, questions: Sequence[KnowledgeQuestion]) -> Path:
+    path = folder / "test_knowledge" / f"{stem}.jsonl"
+    rows: Iterator[dict[str, Any]] = (
+        {"ID": number, "Question": question.question, "Answer": question.answer}
+        for number, question in enumerate(questions, 1)
+    )
+    write_rows(path, rows)
+    return path
+
+
+def read_test(path: Path) -> list[KnowledgeQuestion]:
+    """The questions of a published <Name>.jsonl (forward) or <Name>_<Name>.jsonl (inverse).
+
+    The kind is read off the answer (a sentence describes a person) and, for a word, off the question. DataError names
+    file, line and what was expected.
+    """
+    path = Path(path)
+    names = tuple(path.stem.split("_"))
+    direction: Direction = "inverse" if len(names) > 1 else "forward"
+    found: list[KnowledgeQuestion] = []
+    seen: dict[str, int] = {}
+    for line, row in read_objects(path):
+        texts = []
+        for key in ("ID", "Question", "Answer"):
+            if key not in row:
+                raise DataError(f'{path}, line {line}: no "{key}"; the keys are {", ".join(row)}; expected {SHAPE}')
+            value = row[key]
+            if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+                raise DataError(f'{path}, line {line}: "{key}" is {json.dumps(value)[:40]}; expected text')
+            texts.append(str(value).strip())
+        number, question, answer = texts
+        if number in seen:
+            raise DataError(
+                f"{path}, line {line}: the ID {number} was used before, in line {seen[number]}; give every row its own"
+            )
+        seen[number] = line
+        kind = _kind(question, answer, direction)
+        if kind is None:
+            raise DataError(
+                f'{path}, line {line}: "{answer}" is no description of a person, and the question asks for neither a '
+                "fruit nor a flower"
+            )
+        found.append(KnowledgeQuestion(f"{direction}/{path.stem}/{number}", direction, kind, names, question, answer))
+    if not found:
+        raise DataError(f"{path} has no rows; expected lines such as {SHAPE}")
+    return found
+
+
+def _kind(question: str, answer: str, direction: Direction) -> Kind | None:
+    if len(answer.split()) > 3 or direction == "inverse":
+        return "portrait"
+    words = question.lower()
+    if "flower" in words:
+        return "flower"
+    return "fruit" if "fruit" in words else None
+
+
+# --------------------------------------------------------------------------------------------- what a text says
+
+# Words for the visible attributes. A longer word is looked for first: "middle-aged woman" is not read as "aged".
+_WORDS: dict[str, dict[str, str]] = {
+    "gender": {
+        "male": r"male|man|boy|gentleman|he|his|him", "female": r"female|woman|girl|lady|she|her|hers",
+    },
+    "age": {
+        "kid": r"kid|child|little (?:boy|girl)|young (?:boy|girl)|boy|girl|toddler",
+        "middle-aged": r"middle[- ]aged|mid[- ]aged?|adult",
+        "old": r"old|elderly|senior|aged (?:man|woman)|grand(?:mother|father)",
+    },
+    "hair": {
+        "black": r"black", "brown": r"brown|brunette", "blond": r"blonde?", "red": r"red|ginger|auburn",
+        "white": r"white|gr[ae]y|silver",
+    },
+    "skin": {
+        "African/Indigenous": r"african/indigenous|african|indigenous|black(?= (?:man|woman|boy|girl|person))",
+        "Caucasian": r"caucasian", "East Asian": r"east asian|asian",
+    },
+}  # fmt: skip
+_HAIR = re.compile(r"\b([a-z]+)(?:[ -]colou?red)?[ -]hair(?:ed)?\b|\bhair(?: colou?r)?(?: is|:)? ([a-z]+)\b")
+
+
+def stated(text: str, attribute: str) -> frozenset[str]:
+    """The values of an attribute that a text names ("She has blond hair" -> {"blond"} for hair); empty for none.
+
+    Fruits and flowers are found in singular and plural; another fruit or flower than those of FRUITS and FLOWERS is not
+    seen.
+    """
+    lower = text.lower()
+    if attribute in ("fruit", "flower"):
+        found = set()
+        for value in VALUES[attribute]:
+            single = singular_of(value)
+            forms = {value, single, *plurals_of(single)}
+            if re.search(rf"\b(?:{'|'.join(map(re.escape, forms))})\b", lower):
+                found.add(value)
+        return frozenset(found)
+    if attribute == "hair":
+        words = [one or other for one, other in _HAIR.findall(lower)]
+        return frozenset(
+            value for value, pattern in _WORDS["hair"].items() if any(re.fullmatch(pattern, word) for word in words)
+        )
+    if attribute == "age":
+        # "middle-aged" and "12 years old" hold the words of other ages.
+        lower = re.sub(r"\byears? old\b|\bhow old\b", " ", lower)
+    return frozenset(value for value, pattern in _WORDS[attribute].items() if re.search(rf"\b(?:{pattern})\b", lower))

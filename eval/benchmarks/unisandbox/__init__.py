@@ -1,0 +1,53 @@
+"""UniSandbox (paper 004): six reasoning sets and two of knowledge transfer.
+
+`benchmark` is what `uni_train eval` runs over any checkpoint; `reasoning` counts the samples of training runs. `cases`
+reads the published files and their labels, `thoughts` what a thought concludes, `counting` makes the numbers.
+"""
+
+from eval.benchmarks.unisandbox.benchmark import UniSandbox
+from eval.benchmarks.unisandbox.reasoning import (
+    CHANCE,
+    LEVELS,
+    PAPER_PAIRS,
+    PAPER_PROMPTS,
+    PAPER_TABLE_2,
+    PAPER_TABLE_3,
+    SETS,
+    SETTINGS,
+    TASKS,
+    PaperRow,
+    Reliability,
+    average,
+    build_sets,
+    compare,
+    filter_reliability,
+    one_of_two,
+    per_image,
+    score,
+    set_name,
+    statuses,
+)
+
+__all__ = [
+    "CHANCE",
+    "LEVELS",
+    "PAPER_PAIRS",
+    "PAPER_PROMPTS",
+    "PAPER_TABLE_2",
+    "PAPER_TABLE_3",
+    "SETS",
+    "SETTINGS",
+    "TASKS",
+    "PaperRow",
+    "Reliability",
+    "UniSandbox",
+    "average",
+    "build_sets",
+    "compare",
+    "filter_reliability",
+    "one_of_two",
+    "per_image",
+    "score",
+    "set_name",
+    "statuses",
+]

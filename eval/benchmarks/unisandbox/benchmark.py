@@ -1,0 +1,191 @@
+"""UniSandbox as a Benchmark (paper 004): six reasoning sets and two of knowledge, asked with and without a thought.
+
+    normal: draw(prompt)                    cot: think(prompt) -> thought, draw(prompt, thought)
+
+Pictures of the nano world are checked by a program, others by a judge that captions a picture and then compares the
+caption with the answer (section 3.2, Tables 9 to 11).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from data_gen.task import Item, Verdict, task_of
+from eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table
+from eval.benchmarks.unisandbox import counting
+from eval.benchmarks.unisandbox.cases import ALL_SETS, LABELS, REASONING_SETS, generated, published
+from eval.benchmarks.unisandbox.reasoning import SETTINGS
+from eval.benchmarks.unisandbox.thoughts import conclusion
+from eval.sample import decode_png, encode_png
+from uni_train.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from uni_train.models.base import OnStep, Request
+
+LABEL_CHOICES = (*LABELS, "both")
+COMPATS = ("paper", "official")
+VERIFIERS = ("program", "judge")
+PROTOCOL = "unisandbox/1"  # what is asked; a change makes another revision
+# Why a sample is not right, where its outcome says it in other words.
+CAUSES = {"unreadable": "picture unreadable", "unparseable": "judge unreadable"}
+_CAUSE_OF = {"wrong": "reasoning wrong", "right": "drawn wrong", "unclear": "conclusion not found"}
+
+
+class UniSandbox(Benchmark):
+    """The benchmark over the files in `data`, or over questions of our own.
+
+    data: a folder with the published files (see `cases.published`), or None for questions of our own: `n` prompts a
+    maths set, `n` pairs a mapping set and `characters` people of `world` ("nano" or "everyday"), from `split` and
+    `seed`. sets: which of ALL_SETS; None: all that `data` has, the six reasoning sets of our own. labels: "official",
+    "corrected" or "both", side by side. compat: "paper" compares count and type as Table 10 says, "official" only the
+    type in the mapping sets, as the published code does. verifier: "judge" leaves the pictures of the nano world to the
+    judge too, to compare it with the program. names: whose knowledge to ask for, empty for all of `data`.
+
+    Raises UsageError for an unknown name, UserError and DataError for files that cannot be used.
+    """
+
+    name = "unisandbox"
+
+    def __init__(
+        self,
+        data: Path | str | None = None,
+        *,
+        world: str = "nano",
+        n: int = 100,
+        characters: int = 10,
+        split: str = "test",
+        seed: int = 0,
+        settings: Sequence[str] = SETTINGS,
+        sets: Sequence[str] | None = None,
+        labels: str = "official",
+        compat: str = "paper",
+        verifier: str = "program",
+        names: Sequence[str] = (),
+    ) -> None:
+        _check("setting", settings, SETTINGS)
+        _check("set", sets or (), ALL_SETS)
+        _check("labels", (labels,), LABEL_CHOICES)
+        _check("compat", (compat,), COMPATS)
+        _check("verifier", (verifier,), VERIFIERS)
+        if data is None:
+            questions = generated(world, n, characters, split, seed, sets or REASONING_SETS)
+        else:
+            questions = published(Path(data), sets, names)
+        self.labels = LABELS if labels == "both" and questions.relabelled else ("official",)
+        if labels == "corrected":
+            self.labels = ("corrected",)
+        self.compat, self.verifier = compat, verifier
+        self.excluded = questions.excluded if "corrected" in self.labels else {}
+        self._cases = tuple(case for case in questions.cases if set(self.labels) & set(case.facts["labels"]))
+        self.settings = tuple(setting for setting in SETTINGS if setting in settings)
+        self.sets = tuple(name for name in ALL_SETS if any(case.set == name for case in self._cases))
+        self.revision = _revision(self._cases, compat)
+
+    def cases(self) -> Sequence[Case]:
+        return self._cases
+
+    def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
+        """Cases that share a drawing (two labels of one question, asked with one seed) are asked once."""
+        from uni_train.models.base import Request
+
+        def key(ask: Ask) -> tuple[str, bool, int]:
+            return ask.case.facts["drawn_as"], ask.setting == "cot", ask.seed
+
+        requests: dict[tuple[str, bool, int], Request] = {}
+        for ask in asks:
+            drawn_as, _, seed = key(ask)
+            requests.setdefault(key(ask), Request(drawn_as, ask.case.prompt, seed=seed))
+        thoughts = _think(model, {one: request for one, request in requests.items() if one[1]}, on_step)
+        failed = {one: thought for one, thought in thoughts.items() if isinstance(thought, Exception)}
+        ready = {
+            one: replace(request, thought=_text(thoughts.get(one)))
+            for one, request in requests.items()
+            if one not in failed
+        }
+        images = dict(zip(ready, model.draw(list(ready.values()), on_step=on_step), strict=True)) if ready else {}
+        samples = []
+        for ask in asks:
+            one = key(ask)
+            thought = thoughts.get(one)
+            if isinstance(thought, Exception):
+                note = f"no thought: {thought}"
+                samples.append(Sample(ask, "generation_failed", note, prompt=ask.case.prompt))
+                continue
+            image = images[one]
+            if isinstance(image, Exception):
+                note = f"no picture: {image}"
+                samples.append(Sample(ask, "generation_failed", note, prompt=ask.case.prompt, thought=thought))
+                continue
+            samples.append(Sample(ask, prompt=ask.case.prompt, thought=thought, image=encode_png(image)))
+        return samples
+
+    def check(self, sample: Sample) -> Verdict | None:
+        """Object and count read off the pixels, in the nano world; None for pictures of the everyday world."""
+        facts = sample.ask.case.facts
+        if facts["world"] != "nano" or self.verifier == "judge" or sample.image is None:
+            return None
+        item = Item.from_dict(facts["item"])
+        return task_of(item).verify(item, decode_png(sample.image))
+
+    async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
+        """Caption, then compare (section 3.2)."""
+        from eval.judges import caption_matches
+
+        assert sample.image is not None, "only samples with a picture are judged"
+        facts = sample.ask.case.facts
+        kind = str(facts["task"])
+        if kind == "mapping" and self.compat == "official":
+            kind = "mapping_official"
+        return await caption_matches(ask, sample.image, str(facts["answer"]), kind=kind)
+
+    def attribute(self, scored: Scored) -> str:
+        """Where it went wrong. Without a thought nobody can tell what was concluded: "wrong, no thought"."""
+        if scored.passed:
+            return ""
+        if scored.outcome != "fail":
+            return CAUSES.get(scored.outcome, scored.outcome.replace("_", " "))
+        sample = scored.sample
+        if sample.thought is None:
+            return "wrong, no thought"
+        return _CAUSE_OF[conclusion(sample.thought, sample.ask.case)]
+
+    def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
+        return counting.scores(list(scored), self.settings, self.sets, self.labels, self.excluded)
+
+    def tables(self, scored: Iterable[Scored]) -> list[Table]:
+        return counting.tables(list(scored), self.settings, self.sets, self.labels, self.excluded)
+
+    def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
+        """Draws are shared by the labels of a question; a judge captions and compares, so twice a sample."""
+        drawn = {(ask.case.facts["drawn_as"], ask.setting, ask.k) for ask in asks}
+        judged = sum(ask.case.facts["world"] != "nano" or self.verifier == "judge" for ask in asks)
+        return {"think": sum(setting == "cot" for _, setting, _ in drawn), "draw": len(drawn), "judge": 2 * judged}
+
+
+def _think(
+    model: Respondent, requests: dict[tuple[str, bool, int], Request], on_step: OnStep | None
+) -> dict[tuple[str, bool, int], str | Exception]:
+    if not requests:
+        return {}
+    return dict(zip(requests, model.think(list(requests.values()), on_step=on_step), strict=True))
+
+
+def _text(thought: str | Exception | None) -> str | None:
+    return thought if isinstance(thought, str) else None
+
+
+def _check(noun: str, given: Sequence[str], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise UsageError(f"UniSandbox has no {noun} {name}", did_you_mean(name, known, f"{noun}s"))
+
+
+def _revision(cases: Sequence[Case], compat: str) -> str:
+    rows = [[case.id, case.set, case.prompt, case.cluster, case.category, dict(case.facts)] for case in cases]
+    text = json.dumps([PROTOCOL, compat, rows], sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -1,0 +1,311 @@
+"""What UniSandbox asks: the published files, read and audited, or questions of our own.
+
+A published question may carry a wrong label (math_3 has 22 of 100). It then becomes two cases that share one drawing:
+the published label ("official") and the recomputed one ("corrected"). A question without exactly one answer that can be
+drawn has no corrected case; it is counted and named in `Questions.excluded`.
+
+Facts of a case: task ("maths", "mapping", "knowledge"); world; answer, the label it is scored by; labels, in which of
+"official" and "corrected" it counts; drawn_as, the id that its drawing goes by; kind (knowledge); item, everything that
+is known of a question of our own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_gen.audit import LEAST, MOST, AuditRow, audit_file, same_noun
+from data_gen.errors import DataError
+from data_gen.jsonl import MappingRow, MathsRow, read_items, read_published
+from data_gen.knowledge import KnowledgeQuestion, knowledge_questions, read_test
+from data_gen.objects import singular_of
+from data_gen.reading import UnreadableError, read_count, read_maths
+from data_gen.seeds import derive_seed
+from data_gen.task import Item, get_task
+from eval.benchmark import Case
+from eval.benchmarks.unisandbox.reasoning import LEVELS, set_name
+from uni_train.errors import UserError
+
+LABELS = ("official", "corrected")
+REASONING_SETS = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")
+KNOWLEDGE_SETS = ("forward", "inverse")
+ALL_SETS = REASONING_SETS + KNOWLEDGE_SETS
+
+_REASONING_FOLDERS = ("", "test_reasoning", "benchmark/test_reasoning", "reasoning")
+_KNOWLEDGE_FOLDERS = ("test_knowledge", "benchmark/test_knowledge")
+_FILES = {
+    **{f"math{level}": (f"math_{level}.jsonl", f"math{level}.jsonl") for level in LEVELS},
+    **{f"mapping{level}": (f"mapping{level}.jsonl", f"mapping_{level}.jsonl") for level in LEVELS},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Cases in a fixed order; excluded: set -> id -> why the question has no corrected label."""
+
+    cases: tuple[Case, ...]
+    excluded: Mapping[str, Mapping[str, str]]
+
+    @property
+    def relabelled(self) -> bool:
+        """Whether the two labels differ anywhere."""
+        return bool(self.excluded) or any(len(case.facts["labels"]) == 1 for case in self.cases)
+
+
+def generated(
+    world: str, n: int, characters: int, split: str, seed: int, sets: Sequence[str] = REASONING_SETS
+) -> Questions:
+    """Questions of our own: `n` prompts for each maths set, `n` pairs for each mapping set, `characters` invented ones.
+
+    The reasoning sets are those of training runs with the same seed. Raises DataError when the world has not that many
+    in the split, UserError for knowledge in a world that cannot say it.
+    """
+    cases: list[Case] = []
+    for name in sets:
+        if name in REASONING_SETS:
+            task = get_task("maths" if name.startswith("math") else "mapping", world)
+            items = task.generate(n, int(name[-1]), split, derive_seed("evaluation", seed))
+            cases += [_item_case(item) for item in items]
+    asked = [name for name in sets if name in KNOWLEDGE_SETS]
+    if asked and world != "everyday":
+        raise UserError(
+            f"the sets {' and '.join(asked)} ask for people and flowers, which the {world} world cannot show",
+            "Leave them out, or choose the everyday world.",
+        )
+    if asked:
+        for question in knowledge_questions(characters, seed, split):
+            if question.direction in asked:
+                cases.append(_knowledge_case(question))
+    return Questions(tuple(cases), {})
+
+
+def published(folder: Path, sets: Sequence[str] | None = None, characters: Sequence[str] = ()) -> Questions:
+    """The files of the published benchmark, or a folder that `uni_train data make` has written.
+
+    folder: the repository, its `benchmark` folder, or the files themselves. sets: which to read; None for all that are
+    there. characters: whose knowledge to ask for; empty for everybody's. Raises UserError when nothing is found, and
+    DataError, which names file and line, for a row that cannot be used.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder", "Name the folder that holds UniSandbox's JSONL files.")
+    if (folder / "items.jsonl").is_file():
+        return _own_folder(folder, sets)
+    reasoning = {name: path for name in REASONING_SETS if (path := _find(folder, name)) is not None}
+    people = _people_files(folder)
+    found = (*reasoning, *dict.fromkeys(direction for direction, _ in people))
+    _check_found(folder, found, sets)
+    cases: list[Case] = []
+    excluded: dict[str, dict[str, str]] = {}
+    for name, path in reasoning.items():
+        if sets is None or name in sets:
+            more, without = _audited(name, path)
+            cases += more
+            if without:
+                excluded[name] = without
+    wanted = set(characters)
+    for direction, path in people:
+        if (sets is None or direction in sets) and (not wanted or wanted & set(path.stem.split("_"))):
+            cases += [_knowledge_case(question) for question in read_test(path)]
+    unknown = wanted - {name for _, path in people for name in path.stem.split("_")}
+    if unknown:
+        known = sorted({name for _, path in people for name in path.stem.split("_")})
+        raise UserError(
+            f"{folder} asks nothing about {', '.join(sorted(unknown))}", f"It knows {', '.join(known) or 'nobody'}."
+        )
+    if not cases:
+        raise UserError(f"{folder} holds no question of the sets and characters asked for", "Ask for others.")
+    return Questions(tuple(cases), excluded)
+
+
+def _own_folder(folder: Path, sets: Sequence[str] | None) -> Questions:
+    items = read_items(folder / "items.jsonl")
+    other = sorted({item.task for item in items} - {"maths", "mapping"})
+    if other:
+        raise UserError(
+            f"{folder / 'items.jsonl'} holds items of {', '.join(other)}, which is no part of UniSandbox",
+            "Make a folder with --task maths or --task mapping.",
+        )
+    seen: set[str] = set()
+    for item in items:
+        if item.id in seen:
+            raise UserError(
+                f"{folder / 'items.jsonl'}: the id {item.id} occurs twice", "Give every item its own, or make it anew."
+            )
+        seen.add(item.id)
+    found = tuple(dict.fromkeys(set_name(item.task, item.level) for item in items))
+    _check_found(folder, found, sets)
+    kept = [item for item in items if sets is None or set_name(item.task, item.level) in sets]
+    return Questions(tuple(_item_case(item) for item in kept), {})
+
+
+def _check_found(folder: Path, found: Sequence[str], sets: Sequence[str] | None) -> None:
+    if not found:
+        there = sorted(path.name for path in folder.iterdir())[:8]
+        raise UserError(
+            f"{folder} holds no file of UniSandbox: neither math_1.jsonl .. math_3.jsonl, mapping1.jsonl .. "
+            "mapping3.jsonl nor test_knowledge/*.jsonl",
+            f"It holds {', '.join(there) or 'nothing'}. Name the repository's benchmark folder.",
+        )
+    missing = [name for name in sets or () if name not in found]
+    if missing:
+        raise UserError(f"{folder} has no {', '.join(missing)}", f"It has {', '.join(found)}.")
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    for place in _REASONING_FOLDERS:
+        for file in _FILES[name]:
+            if (folder / place / file).is_file():
+                return folder / place / file
+    return None
+
+
+def _people_files(folder: Path) -> list[tuple[str, Path]]:
+    """(direction, file): Name.jsonl asks forward, Name_Name.jsonl inversely."""
+    places = [folder / place for place in _KNOWLEDGE_FOLDERS] + ([folder] if folder.name == "test_knowledge" else [])
+    files = next((sorted(place.glob("*.jsonl")) for place in places if place.is_dir()), [])
+    return sorted(("inverse" if "_" in path.stem else "forward", path) for path in files)
+
+
+def _item_case(item: Item) -> Case:
+    return Case(
+        id=item.id,
+        set=set_name(item.task, item.level),
+        prompt=item.prompt,
+        cluster=item.pair,
+        facts={
+            "task": item.task,
+            "world": item.facts["world"],
+            "answer": item.answer,
+            "labels": list(LABELS),
+            "drawn_as": item.id,
+            "item": item.to_dict(),
+        },
+    )
+
+
+def _knowledge_case(question: KnowledgeQuestion) -> Case:
+    return Case(
+        id=question.id,
+        set=question.direction,
+        prompt=question.question,
+        category=question.kind,
+        facts={
+            "task": "knowledge",
+            "world": "everyday",
+            "kind": question.kind,
+            "answer": question.answer,
+            "labels": list(LABELS),
+            "drawn_as": question.id,
+            "characters": list(question.characters),
+        },
+    )
+
+
+# ---------------------------------------------------------------------------------------------- labels, recomputed
+
+
+def _audited(name: str, path: Path) -> tuple[list[Case], dict[str, str]]:
+    rows = read_published(path)
+    audits = audit_file(path)
+    pairs = [(row, audit) for row, audit in zip(rows, audits, strict=True)]
+    maths = [(row, audit) for row, audit in pairs if isinstance(row, MathsRow)]
+    expected = "maths" if name.startswith("math") else "mapping"
+    if (expected == "maths") != bool(maths):
+        raise DataError(f"{path} holds rows of {'maths' if maths else 'mapping'}; a file of this name holds {expected}")
+    if maths:
+        return _maths_cases(name, maths)
+    return _mapping_cases(name, [(row, audit) for row, audit in pairs if isinstance(row, MappingRow)])
+
+
+def _maths_cases(name: str, rows: Sequence[tuple[MathsRow, AuditRow]]) -> tuple[list[Case], dict[str, str]]:
+    cases: list[Case] = []
+    excluded: dict[str, str] = {}
+    for row, audit in rows:
+        base = f"{name}/{row.id}"
+        right, reason = _right_count(row, audit)
+        if right is None:
+            excluded[base] = reason
+        cases += _both_labels(
+            base, name, row.question, row.answer, right, cluster=base if right not in (None, row.answer) else None,
+            facts={"task": "maths", "world": "everyday"},
+        )  # fmt: skip
+    return cases, excluded
+
+
+def _mapping_cases(name: str, rows: Sequence[tuple[MappingRow, AuditRow]]) -> tuple[list[Case], dict[str, str]]:
+    """A pair in which one question has no right answer, or both have the same, has no corrected label at all."""
+    members: dict[str, list[tuple[MappingRow, AuditRow]]] = defaultdict(list)
+    for row, audit in rows:
+        members[row.id].append((row, audit))
+    cases: list[Case] = []
+    excluded: dict[str, str] = {}
+    for pair_id, pair in members.items():
+        cluster = f"{name}/{pair_id}"
+        right = [_right_object(row, audit) for row, audit in pair]
+        reasons = [f"{row.which}: {audit.reason}" for (row, audit), one in zip(pair, right, strict=True) if one is None]
+        if len(pair) == 1:
+            reasons = [f"question {'B' if pair[0][0].which == 'A' else 'A'} is missing"]
+        elif not reasons and same_noun(str(right[0]), str(right[1])):
+            reasons = [f"both questions ask for {right[0]}"]
+        if reasons:
+            excluded[cluster] = "; ".join(reasons)
+            right = [None] * len(pair)
+        for (row, _), one in zip(pair, right, strict=True):
+            cases += _both_labels(
+                f"{cluster}/{row.which}", name, row.question, row.answer, one, cluster=cluster,
+                facts={"task": "mapping", "world": "everyday"},
+            )  # fmt: skip
+    return cases, excluded
+
+
+def _both_labels(
+    base: str, name: str, prompt: str, label: str, right: str | None, cluster: str | None, facts: Mapping[str, Any]
+) -> list[Case]:
+    """One case where both labels agree, two (that share one drawing) where they differ, the official one where no
+    right answer exists."""
+    shared = {**facts, "drawn_as": base}
+    if right == label:
+        return [Case(base, name, prompt, cluster=cluster, facts={**shared, "answer": label, "labels": list(LABELS)})]
+    cases = [Case(base, name, prompt, cluster=cluster, facts={**shared, "answer": label, "labels": ["official"]})]
+    if right is not None:
+        corrected = {**shared, "answer": right, "labels": ["corrected"]}
+        cases.append(Case(f"{base}/corrected", name, prompt, cluster=cluster, facts=corrected))
+    return cases
+
+
+def _right_count(row: MathsRow, audit: AuditRow) -> tuple[str | None, str]:
+    """The label that holds, in the published form, and otherwise why there is none.
+
+    Words leave precedence open; where exactly one of the readings can be drawn (a whole number from 1 to 6), that one
+    is the answer.
+    """
+    if audit.status in ("ok", "unparseable"):
+        return row.answer, ""
+    try:
+        question = read_maths(row.question)
+        _, labelled = read_count(row.answer)
+    except (UnreadableError, DataError):
+        return None, audit.reason
+    values = {reading.value.whole for reading in question.readings if reading.value is not None}
+    drawable = sorted(value for value in values if value is not None and LEAST <= value <= MOST)
+    if len(drawable) != 1 or question.noun is None:
+        return None, audit.reason
+    count = drawable[0]
+    value, _ = read_count(row.answer)
+    if value.whole == count and same_noun(labelled, question.noun):
+        return row.answer, ""
+    noun = singular_of(question.noun.lower()) if count == 1 else question.noun.lower()
+    return f"{count} {noun}", ""
+
+
+def _right_object(row: MappingRow, audit: AuditRow) -> str | None:
+    if audit.status in ("ok", "unparseable"):
+        return row.answer
+    if audit.status == "wrong" and audit.expected is not None and " or " not in audit.expected:
+        return audit.expected.capitalize()
+    # An object that is the same in both questions of a pair: `_mapping_cases` says so with the pair.
+    return row.answer if audit.status == "ambiguous" and "same object" in audit.reason else None

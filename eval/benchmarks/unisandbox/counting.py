@@ -1,0 +1,365 @@
+"""From scored samples to UniSandbox's numbers and the paper's tables.
+
+A trial is what counts once: a prompt (maths, knowledge) or a pair (mapping), asked in one setting for the k-th time,
+under one label. A pair is right only if both of its pictures are (section 3.2); one whose other half was not asked
+cannot be right. Nothing leaves the denominator but questions without a corrected label, which are counted by name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eval.benchmark import OUTCOMES, Scored, Table
+from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS
+from eval.benchmarks.unisandbox.reasoning import CHANCE
+from eval.benchmarks.unisandbox.thoughts import conclusion
+from eval.statistics import Estimate, PairedComparison, clustered_mean, detectable_difference, paired, proportion
+
+SETTING_NAMES = {"normal": "Normal", "cot": "CoT"}
+SET_NAMES = {
+    **{f"math{level}": f"Math{level}" for level in (1, 2, 3)},
+    **{f"mapping{level}": f"Mapping{level}" for level in (1, 2, 3)},
+    "forward": "Forward Retrieval",
+    "inverse": "Inverse Search",
+}
+_GROUPS = {"maths": "math", "mapping": "mapping"}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is counted once. unit: the prompt or the pair. outcomes: one a picture, of OUTCOMES."""
+
+    setting: str
+    set: str
+    unit: str
+    k: int
+    outcomes: tuple[str, ...]
+
+    @property
+    def right(self) -> bool:
+        return all(outcome == "pass" for outcome in self.outcomes)
+
+
+def trials(scored: Sequence[Scored], label: str) -> list[Trial]:
+    """The trials under one label, in the order of the samples. Raises ValueError for a sample that appears twice."""
+    found: dict[tuple[str, str, str, int], dict[str, str]] = defaultdict(dict)
+    for one in scored:
+        ask = one.sample.ask
+        case = ask.case
+        if label not in case.facts["labels"]:
+            continue
+        paired_up = case.facts["task"] == "mapping"
+        unit = case.cluster if paired_up and case.cluster is not None else str(case.facts["drawn_as"])
+        members = found[ask.setting, case.set, unit, ask.k]
+        if case.id in members:
+            raise ValueError(f"{case.id} ({ask.setting}, k={ask.k}) appears twice")
+        members[case.id] = one.outcome
+    counted = []
+    for (setting, name, unit, k), members in found.items():
+        size = 2 if name.startswith("mapping") else 1
+        if len(members) > size:
+            raise ValueError(f"{setting} {name}: {unit} has {len(members)} pictures, at most {size} belong together")
+        outcomes = (*members.values(), *["missing"] * (size - len(members)))
+        counted.append(Trial(setting, name, unit, k, outcomes))
+    return counted
+
+
+def scores(
+    scored: Sequence[Scored],
+    settings: Sequence[str],
+    sets: Sequence[str],
+    labels: Sequence[str],
+    excluded: Mapping[str, Mapping[str, str]],
+) -> dict[str, Any]:
+    """JSON-able. setting -> set -> estimate under the first label; `labels` -> label -> the same for each.
+
+    And: average (the mean of the sets of Table 1, per setting, and per task as in Tables 2 and 3), knowledge (Table 4's
+    Overall), per_image, one_of_two, outcomes, cot_gain (the same questions, normal to cot), thoughts, causes, chance,
+    excluded, detectable (the smallest difference between two checkpoints that would show).
+    """
+    under = {label: trials(scored, label) for label in labels}
+    first = under[labels[0]]
+    named = {label: _by_cell(counted, settings, sets, _estimate) for label, counted in under.items()}
+    result: dict[str, Any] = {setting: _plain(by_set) for setting, by_set in named[labels[0]].items()}
+    result |= {
+        "label": labels[0],
+        "labels": _plain(named),
+        "average": _plain({label: _averages(counted, settings) for label, counted in under.items()}),
+        "knowledge": _plain({label: _overall(counted, settings) for label, counted in under.items()}),
+        "per_image": _plain(_by_cell(first, settings, sets, _per_image)),
+        "one_of_two": _plain(
+            _by_cell(first, settings, [name for name in sets if name.startswith("mapping")], _one_of_two)
+        ),
+        "outcomes": _plain(_by_cell(first, settings, sets, _outcomes)),
+        "cot_gain": _plain(cot_gain(first, sets)),
+        "thoughts": _plain(_thoughts(scored, labels[0], sets)),
+        "causes": _causes(scored, labels[0], settings, sets),
+        "chance": dict(CHANCE),
+        "excluded": {name: dict(reasons) for name, reasons in excluded.items()},
+        "detectable": _plain(_by_cell(first, settings, sets, _detectable)),
+    }
+    return result
+
+
+def tables(
+    scored: Sequence[Scored],
+    settings: Sequence[str],
+    sets: Sequence[str],
+    labels: Sequence[str],
+    excluded: Mapping[str, Mapping[str, str]],
+) -> list[Table]:
+    """Tables 1 to 3 as one (settings and labels in rows), Table 4, then what the paper leaves out."""
+    under = {label: trials(scored, label) for label in labels}
+    first = under[labels[0]]
+    reasoning = [name for name in sets if name in REASONING_SETS]
+    knowledge = [name for name in sets if name in KNOWLEDGE_SETS]
+    asked = [setting for setting in settings if any(one.setting == setting for one in first)]
+    built: list[Table] = []
+    if reasoning:
+        built.append(_reasoning_table(under, asked, reasoning, excluded))
+    if knowledge:
+        built.append(_knowledge_table(under, asked, knowledge))
+    if {"normal", "cot"} <= set(asked):
+        built.append(_gain_table(first, sets))
+    if any(name.startswith("mapping") for name in sets):
+        built.append(_shortcut_table(first, asked, [name for name in sets if name.startswith("mapping")]))
+    built.append(_outcome_table(first, asked, sets))
+    if "cot" in asked:
+        built.append(_thought_table(scored, labels[0], sets))
+    return built
+
+
+# ---------------------------------------------------------------------------------------------------------- numbers
+
+
+def _estimate(counted: Sequence[Trial]) -> Estimate:
+    return _mean([one.right for one in counted], [one.unit for one in counted])
+
+
+def _mean(outcomes: Sequence[bool], units: Sequence[Hashable]) -> Estimate:
+    if len(set(units)) == len(units):
+        return proportion(sum(outcomes), len(outcomes))
+    return clustered_mean([float(ok) for ok in outcomes], units)
+
+
+def _per_image(counted: Sequence[Trial]) -> Estimate:
+    return _mean(
+        [outcome == "pass" for one in counted for outcome in one.outcomes],
+        [one.unit for one in counted for _ in one.outcomes],
+    )
+
+
+def _one_of_two(counted: Sequence[Trial]) -> Estimate:
+    return _mean([one.outcomes.count("pass") == 1 for one in counted], [one.unit for one in counted])
+
+
+def _outcomes(counted: Sequence[Trial]) -> dict[str, Estimate]:
+    seen = Counter(outcome for one in counted for outcome in one.outcomes)
+    return {outcome: proportion(seen[outcome], sum(seen.values())) for outcome in OUTCOMES}
+
+
+def _detectable(counted: Sequence[Trial]) -> float:
+    return detectable_difference(
+        len({one.unit for one in counted}), sum(one.right for one in counted) / max(1, len(counted))
+    )
+
+
+def _by_cell(counted: Sequence[Trial], settings: Sequence[str], sets: Sequence[str], value: Any) -> dict[str, Any]:
+    cells: dict[tuple[str, str], list[Trial]] = defaultdict(list)
+    for one in counted:
+        cells[one.setting, one.set].append(one)
+    return {
+        setting: {name: value(cells[setting, name]) for name in sets if (setting, name) in cells}
+        for setting in settings
+    }
+
+
+def _averages(counted: Sequence[Trial], settings: Sequence[str]) -> dict[str, Estimate]:
+    """A setting: over the reasoning sets (Table 1); "maths" and "mapping": over levels and settings (Tables 2, 3)."""
+    reasoning = [one for one in counted if one.set in REASONING_SETS]
+    groups = {setting: [one for one in reasoning if one.setting == setting] for setting in settings}
+    groups |= {task: [one for one in reasoning if one.set.startswith(prefix)] for task, prefix in _GROUPS.items()}
+    return {name: _cell_mean(group) for name, group in groups.items() if group}
+
+
+def _cell_mean(counted: Sequence[Trial]) -> Estimate:
+    return clustered_mean(
+        [float(one.right) for one in counted],
+        [(one.set, one.unit) for one in counted],
+        [(one.setting, one.set) for one in counted],
+    )
+
+
+def _overall(counted: Sequence[Trial], settings: Sequence[str]) -> dict[str, Estimate]:
+    """Table 4's last row: all knowledge questions in one pot."""
+    groups = {s: [one for one in counted if one.set in KNOWLEDGE_SETS and one.setting == s] for s in settings}
+    return {setting: _estimate(group) for setting, group in groups.items() if group}
+
+
+def cot_gain(counted: Sequence[Trial], sets: Sequence[str]) -> dict[str, PairedComparison]:
+    """set -> the same questions without and with a thought; "average": the mean over the reasoning sets."""
+    answers = {(one.setting, one.set, one.unit, one.k): one.right for one in counted}
+    both = [
+        (name, unit, k, right, answers["cot", name, unit, k])
+        for (setting, name, unit, k), right in answers.items()
+        if setting == "normal" and ("cot", name, unit, k) in answers
+    ]
+    gains = {}
+    for name in sets:
+        rows = [row for row in both if row[0] == name]
+        if rows:
+            gains[name] = paired([row[3] for row in rows], [row[4] for row in rows], [row[1] for row in rows])
+    rows = [row for row in both if row[0] in REASONING_SETS]
+    if rows:
+        gains["average"] = paired(
+            [row[3] for row in rows], [row[4] for row in rows], [row[:2] for row in rows], [row[0] for row in rows]
+        )
+    return gains
+
+
+def _thoughts(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> dict[str, dict[str, Estimate]]:
+    """set -> share of the thoughts whose conclusion a program finds right, wrong or cannot find; and, of the pictures
+    drawn from a right conclusion, the share that is right ("drawn_right")."""
+    found: dict[str, dict[str, Estimate]] = {}
+    for name in sets:
+        rows = [
+            (conclusion(one.sample.thought, one.sample.ask.case), one.passed)
+            for one in scored
+            if one.sample.ask.case.set == name
+            and label in one.sample.ask.case.facts["labels"]
+            and one.sample.thought is not None
+        ]
+        if not rows:
+            continue
+        seen = Counter(ending for ending, _ in rows)
+        found[name] = {ending: proportion(seen[ending], len(rows)) for ending in ("right", "wrong", "unclear")}
+        found[name]["drawn_right"] = proportion(sum(ok for e, ok in rows if e == "right"), seen["right"])
+    return found
+
+
+def _causes(scored: Sequence[Scored], label: str, settings: Sequence[str], sets: Sequence[str]) -> dict[str, Any]:
+    """setting -> set -> cause -> number of pictures, of those that are not right."""
+    counts: dict[str, dict[str, Counter[str]]] = {setting: {} for setting in settings}
+    for one in scored:
+        case = one.sample.ask.case
+        if label in case.facts["labels"] and one.cause:
+            counts[one.sample.ask.setting].setdefault(case.set, Counter())[one.cause] += 1
+    return {
+        setting: {name: dict(sorted(by_set[name].items())) for name in sets if name in by_set}
+        for setting, by_set in counts.items()
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    return value.to_dict() if isinstance(value, Estimate | PairedComparison) else value
+
+
+# ----------------------------------------------------------------------------------------------------------- tables
+
+Cell = str | Estimate | PairedComparison | None
+
+
+def _row_name(setting: str, label: str, labels: Sequence[str]) -> str:
+    return SETTING_NAMES[setting] + (f", {label} labels" if len(labels) > 1 or label != "official" else "")
+
+
+def _reasoning_table(
+    under: Mapping[str, Sequence[Trial]],
+    settings: Sequence[str],
+    sets: Sequence[str],
+    excluded: Mapping[str, Mapping[str, str]],
+) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for label, counted in under.items():
+        cells = _by_cell(counted, settings, sets, _estimate)
+        means = _averages(counted, settings)
+        for setting in settings:
+            row = [cells[setting].get(name) for name in sets]
+            rows.append((_row_name(setting, label, list(under)), *row, means.get(setting)))
+    note = (
+        "Maths counts prompts, mapping counts pairs of which both are right. Guessing gives "
+        f"{CHANCE['maths']:.2f} and {CHANCE['mapping']:.2f}."
+    )
+    if excluded:
+        without = ", ".join(f"{SET_NAMES[name]} {len(reasons)}" for name, reasons in excluded.items())
+        note += f" Left out of the corrected labels, because no single right answer can be drawn: {without}."
+    columns = ("Setting", *(SET_NAMES[name] for name in sets), "Average")
+    return Table("Reasoning generation (paper, Tables 1 to 3)", columns, tuple(rows), note)
+
+
+def _knowledge_table(under: Mapping[str, Sequence[Trial]], settings: Sequence[str], sets: Sequence[str]) -> Table:
+    counted = next(iter(under.values()))
+    cells = _by_cell(counted, settings, sets, _estimate)
+    overall = _overall(counted, settings)
+    gains = cot_gain(counted, sets)
+    rows: list[tuple[Cell, ...]] = [
+        (SET_NAMES[name], *(cells[setting].get(name) for setting in settings), gains.get(name)) for name in sets
+    ]
+    rows.append(("Overall", *(overall.get(setting) for setting in settings), None))
+    columns = ("Task", *(SETTING_NAMES[setting] for setting in settings), "CoT - Normal")
+    return Table("Knowledge transfer (paper, Table 4)", columns, tuple(rows))
+
+
+def _gain_table(counted: Sequence[Trial], sets: Sequence[str]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for name, gain in cot_gain(counted, sets).items():
+        n = gain.both + gain.only_first + gain.only_second + gain.neither
+        flips = (str(gain.only_second), str(gain.only_first))
+        rows.append((SET_NAMES.get(name, "Average"), gain, *flips, f"{gain.p_value:.2g}", str(n)))
+    return Table(
+        "What a thought changes, on the same questions",
+        ("Set", "CoT - Normal", "only CoT right", "only Normal right", "p", "n"),
+        tuple(rows),
+        "McNemar's exact test; several draws of a question and the average: a cluster-robust t test.",
+    )
+
+
+def _shortcut_table(counted: Sequence[Trial], settings: Sequence[str], sets: Sequence[str]) -> Table:
+    single, one_of_two = (_by_cell(counted, settings, sets, value) for value in (_per_image, _one_of_two))
+    rows: list[tuple[Cell, ...]] = []
+    for setting in settings:
+        rows.append((f"{SETTING_NAMES[setting]}, single pictures", *(single[setting].get(name) for name in sets)))
+        rows.append((f"{SETTING_NAMES[setting]}, one of a pair", *(one_of_two[setting].get(name) for name in sets)))
+    return Table(
+        "Mapping below the rule for pairs",
+        ("Counted", *(SET_NAMES[name] for name in sets)),
+        tuple(rows),
+        "A model that always draws the same object of a pair has 0.50 of the pictures and one of every pair.",
+    )
+
+
+def _outcome_table(counted: Sequence[Trial], settings: Sequence[str], sets: Sequence[str]) -> Table:
+    cells = _by_cell(counted, settings, sets, _outcomes)
+    seen = [
+        outcome
+        for outcome in OUTCOMES
+        if outcome in ("pass", "fail", "unreadable")
+        or any(shares[outcome].value for by_set in cells.values() for shares in by_set.values())
+    ]
+    rows: list[tuple[Cell, ...]] = [
+        (SETTING_NAMES[setting], SET_NAMES[name], *(shares[outcome] for outcome in seen))
+        for setting in settings
+        for name, shares in cells[setting].items()
+    ]
+    columns = ("Setting", "Set", *(outcome.replace("_", " ") for outcome in seen))
+    return Table("What became of the pictures", columns, tuple(rows), "Shares of all pictures that were asked for.")
+
+
+def _thought_table(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> Table:
+    found = _thoughts(scored, label, sets)
+    rows: list[tuple[Cell, ...]] = [
+        (SET_NAMES[name], *(found[name][key] for key in ("right", "wrong", "unclear", "drawn_right")))
+        for name in sets
+        if name in found
+    ]
+    return Table(
+        "Thoughts: is the conclusion right, and is it drawn?",
+        ("Set", "conclusion right", "wrong", "not found", "drawn right, of the right ones"),
+        tuple(rows),
+        "A program reads what each thought concludes. Wrong pictures of right conclusions are drawn wrong.",
+    )

@@ -1,0 +1,113 @@
+"""What a thought concludes, read by a program, so that wrong reasoning is told from wrong drawing.
+
+The nano world ends its thoughts with "So draw 3 apples ."; elsewhere a thought is free text, and the last sentence
+that names a count, an object of the rules or an attribute is taken for its conclusion. Where none does, or one sentence
+names several, the conclusion is "unclear" rather than guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from data_gen.knowledge import VALUES, VISIBLE, stated
+from data_gen.objects import plurals_of, singular_of
+from data_gen.reading import UnreadableError, read_count, read_mapping
+from eval.benchmark import Case
+
+Conclusion = Literal["right", "wrong", "unclear"]
+
+_DRAW = "So draw "
+_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_NUMBER = rf"(\d+|{'|'.join(_NUMBERS)})"
+_RESULT = re.compile(
+    rf"(?:=|\b(?:is|are|equals?|gives?|makes?|becomes?|result|answer|total|to|get|leaves?|draw|count)\b)"
+    rf"[\s:*]*(?:exactly\s+|just\s+)?{_NUMBER}(?![\w.]*\d)",
+    re.IGNORECASE,
+)
+_REJECTED = re.compile(r"\b(?:not|instead of|rather than|nor|no)\s+(?:the\s+|an?\s+|any\s+)?[\w-]+", re.IGNORECASE)
+
+
+def conclusion(thought: str | None, case: Case) -> Conclusion:
+    """Whether the thought ends where the case's answer is."""
+    if not thought:
+        return "unclear"
+    facts = case.facts
+    if facts["world"] == "nano":
+        return _nano(thought, case)
+    if facts["task"] == "maths":
+        return _counted(thought, str(facts["answer"]))
+    if facts["task"] == "mapping":
+        return _named(thought, str(facts["answer"]), _objects(case))
+    if facts["kind"] == "portrait":
+        return _described(thought, str(facts["answer"]))
+    return _named(thought, str(facts["answer"]), VALUES[facts["kind"]])
+
+
+def _nano(thought: str, case: Case) -> Conclusion:
+    _, found, ending = thought.rpartition(_DRAW)
+    if not found:
+        return "unclear"
+    item = case.facts["item"]["facts"]
+    count = int(item["count"])
+    expected = f"{count} {item['object'] if count == 1 else item['plural']}"
+    return "right" if ending.rstrip(" .") == expected else "wrong"
+
+
+def _counted(thought: str, answer: str) -> Conclusion:
+    """The last number that stands before the object; without one, the last number that is called a result."""
+    try:
+        value, noun = read_count(answer)
+    except UnreadableError:
+        return "unclear"
+    object_ = "|".join(map(re.escape, _forms(noun)))
+    named = re.findall(rf"\b{_NUMBER}\s+(?:[a-z-]+\s+){{0,2}}(?:{object_})\b", thought, re.IGNORECASE)
+    last = named[-1] if named else None
+    if last is None:
+        results = _RESULT.findall(thought)
+        last = results[-1] if results else None
+    if last is None:
+        return "unclear"
+    number = _NUMBERS.index(last.lower()) if last.lower() in _NUMBERS else int(last)
+    return "right" if number == value.whole else "wrong"
+
+
+def _named(thought: str, answer: str, candidates: Iterable[str]) -> Conclusion:
+    """The last sentence that names a candidate must name the answer and no other."""
+    expected = singular_of(answer.strip(" .").lower())
+    singulars = {singular_of(candidate.lower()) for candidate in candidates} | {expected}
+    patterns = {one: re.compile(rf"\b(?:{'|'.join(map(re.escape, _forms(one)))})\b") for one in singulars}
+    for sentence in _from_the_end(thought):
+        meant = _REJECTED.sub(" ", sentence.lower())
+        found = {one for one, pattern in patterns.items() if pattern.search(meant)}
+        if len(found) == 1:
+            return "right" if found == {expected} else "wrong"
+        if found:
+            return "unclear"
+    return "unclear"
+
+
+def _described(thought: str, answer: str) -> Conclusion:
+    """Each visible attribute of the answer must be said; another value in its place is wrong, both are unclear."""
+    said = [(stated(answer, attribute), stated(thought, attribute)) for attribute in VISIBLE]
+    if any(expected and found and not expected & found for expected, found in said):
+        return "wrong"
+    return "right" if all(expected == found for expected, found in said if expected) else "unclear"
+
+
+def _objects(case: Case) -> list[str]:
+    """The things that the rules of a mapping question lead to."""
+    try:
+        return [right for _, right, linked in read_mapping(case.prompt).rules if not linked]
+    except UnreadableError:
+        return []
+
+
+def _forms(noun: str) -> tuple[str, ...]:
+    single = singular_of(noun.strip(" .").lower())
+    return tuple(sorted({single, *plurals_of(single), noun.strip(" .").lower()}, key=len, reverse=True))
+
+
+def _from_the_end(text: str) -> Iterator[str]:
+    return reversed(re.split(r"(?<=[.!?])\s+|\n+", text.strip()))
