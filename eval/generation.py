@@ -62,9 +62,11 @@ def settings_of(benchmark: Benchmark, wanted: Sequence[str] | None) -> tuple[str
 def asks_of(cases: Sequence[Case], settings: Sequence[str], *, k: int = 1, seed: int = 0) -> list[Ask]:
     """Every case in every setting, `k` times: setting by setting, so that a chunk is of one kind.
 
-    A seed has 31 bits (remote models take no longer ones) and follows from (seed, case id, k) alone.
+    A seed has 31 bits (remote models take no longer ones) and follows from (seed, case id, k) alone; cases that share
+    one drawing under two labels name its id in facts["drawn_as"].
     """
-    seeds = {(case.id, i): derive_seed("ask", seed, case.id, i) >> 32 for case in cases for i in range(k)}
+    drawn_as = {case.id: str(case.facts.get("drawn_as", case.id)) for case in cases}
+    seeds = {(name, i): derive_seed("ask", seed, drawn, i) >> 32 for name, drawn in drawn_as.items() for i in range(k)}
     return [Ask(case, setting, i, seeds[case.id, i]) for setting in settings for case in cases for i in range(k)]
 
 
