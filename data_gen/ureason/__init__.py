@@ -1,0 +1,6 @@
+"""UReason (paper 001): pictures whose content must be reasoned out first, over five tasks and thirty subcategories.
+
+taxonomy: the names. outcomes: what a picture must show, in data, in words and for programs. files: the published
+schema. task: the generator; arithmetic, spatial, attribute, text, code: its five halves of plain English, nano: what
+can be said and drawn in nano's world. execution: code is run, not guessed.
+"""

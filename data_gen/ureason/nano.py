@@ -1,0 +1,93 @@
+"""UReason as far as nano's words and sprites go: arithmetic in six subcategories, and code that is really Python.
+
+Prompts are one line for one sentence, in the vocabulary of `data_gen.phrasing`; a snippet is lines of Python, which
+`execution.python` runs. Splits are those of the maths task, so that no expression of a test prompt was in nano's
+pretraining. Left out, because nano's world has no words or no pixels for it: places, colours and shapes, letters.
+"""
+
+from __future__ import annotations
+
+import random
+
+from data_gen import expressions, phrasing
+from data_gen.objects import NANO
+from data_gen.ureason.execution import python
+from data_gen.ureason.outcomes import Sprites
+from data_gen.ureason.puzzle import Puzzle
+
+_OPERATIONS = {
+    "Add": ("+",), "Subtract": ("-",), "Multiply": ("*",), "Divide": ("/",), "Single-Type": ("+", "-", "*", "/"),
+}  # fmt: skip
+_MAX_OF_TWO_KINDS = 4  # of each: two kinds fit the nine cells
+
+
+def draw(task: str, subcategory: str, level: int, random_: random.Random) -> Puzzle | None:
+    """A puzzle with `level` operations (an assignment each, in code); None when the draw ended nowhere."""
+    if task == "code":
+        return _code(level, random_)
+    if subcategory == "Multi-Type":
+        return _two_kinds(level, random_)
+    noun = random_.choice(NANO.nouns)
+    count = random_.randint(1, 6)
+    expression = _expression(count, level, random_, _OPERATIONS[subcategory])
+    if expression is None or (subcategory == "Single-Type" and level > 1 and len(_signs(expression)) == 1):
+        return None
+    text = expressions.show(expression, spaced=True)
+    prompt = phrasing.ask_count(NANO, noun, text, random_)
+    steps = expressions.steps(expression, spaced=True)
+    canonical = expressions.canonical(expression)
+    return Puzzle("", prompt, "", Sprites(((noun.singular, count),)), tuple(steps), canonical, {"expression": text})
+
+
+def _two_kinds(level: int, random_: random.Random) -> Puzzle | None:
+    """ "Draw 1 + 2 apples and 3 - 1 cups ." """
+    nouns = random_.sample(NANO.nouns, 2)
+    counts = [random_.randint(1, _MAX_OF_TWO_KINDS) for _ in nouns]
+    drawn = [_expression(count, level, random_, ("+", "-", "*", "/")) for count in counts]
+    found = [expression for expression in drawn if expression is not None]
+    if len(found) < 2:
+        return None
+    texts = [expressions.show(expression, spaced=True) for expression in found]
+    asked = " and ".join(f"{text} {noun.plural}" for text, noun in zip(texts, nouns, strict=True))
+    steps = [step for expression in found for step in expressions.steps(expression, spaced=True)]
+    outcome = Sprites(tuple((noun.singular, count) for noun, count in zip(nouns, counts, strict=True)))
+    canonical = " | ".join(sorted(expressions.canonical(expression) for expression in found))
+    return Puzzle("", f"Draw {asked} .", "", outcome, tuple(steps), canonical, {"expression": texts})
+
+
+def _code(level: int, random_: random.Random) -> Puzzle | None:
+    """ "A = 3 \\n B = A + 1 \\n Draw as many apples as B ." """
+    names = random_.sample("ABCDEFGHJK", level + 1)
+    values = [random_.randint(1, NANO.max_operand)]
+    lines, steps = [f"{names[0]} = {values[0]}"], []
+    for name in names[1:]:
+        sign, operand, before = random_.choice("+-*%"), random_.randint(2, 9), values[-1]
+        values.append(
+            {"+": before + operand, "-": before - operand, "*": before * operand, "%": before % operand}[sign]
+        )
+        lines.append(f"{name} = {names[len(lines) - 1]} {sign} {operand}")
+        steps.append(f"{name} = {before} {sign} {operand} = {values[-1]}")
+    snippet = "\n".join(lines)
+    if not all(0 <= value <= NANO.max_value for value in values) or not 1 <= values[-1] <= 6:
+        return None
+    count = python.run(snippet).variables[names[-1]]
+    noun = random_.choice(NANO.nouns)
+    joined = " \n ".join(lines)
+    prompt = f"{joined} \n Draw as many {noun.plural} as {names[-1]} ."
+    canonical = " ; ".join(line.split(" = ")[1] for line in lines)
+    return Puzzle(
+        "", prompt, "", Sprites(((noun.singular, count),)), tuple(steps), canonical,
+        {"code": snippet, "language": "Python", "asks": names[-1]},
+    )  # fmt: skip
+
+
+def _expression(
+    count: int, level: int, random_: random.Random, operations: tuple[str, ...]
+) -> expressions.Expression | None:
+    return expressions.draw(count, level, random_, NANO.max_operand, NANO.max_value, operations)
+
+
+def _signs(expression: expressions.Expression | None) -> set[str]:
+    if expression is None or expression.op is None:
+        return set()
+    return {expression.op} | _signs(expression.left) | _signs(expression.right)

@@ -1,0 +1,170 @@
+"""The UReason task: puzzles of all subcategories in turn, as items with ids, splits and both prompts.
+
+`Item.prompt` asks for reasoning and a refined prompt (settings 2 and 3 of paper 001), `facts["direct"]` is the plain
+instruction (setting 1), `Item.answer` the published criterion. Levels 1 to 3 are how many changes, links or lines of
+code lie between the prompt and the picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from data_gen.errors import DataError
+from data_gen.objects import NANO, World
+from data_gen.seeds import derive_seed, digest, rng
+from data_gen.splits import split_of
+from data_gen.task import Item, Verdict, check_request
+from data_gen.ureason import nano
+from data_gen.ureason.outcomes import Sprites, outcome_from
+from data_gen.ureason.puzzle import Puzzle
+from data_gen.ureason.taxonomy import subcategories
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# How a prompt asks for reasoning and for the refined prompt, in the place where the published ones do, and so that the
+# published extraction finds it.
+REASON = (
+    "Think first: work out, one step after the other, what is left to be seen in the end. Then describe that final "
+    'state and nothing else, in the form "refined prompt: {{your description}}".\n'
+    "Draw {scene} from your description alone."
+)
+DIRECT = "Draw {scene} as it must look in the end."
+# Draws from a cell that may fall into other splits (nine in ten do), and items that may be known already, before the
+# cell counts as used up.
+_DRAWS = 1000
+_REPEATS = 50
+
+
+@dataclass(frozen=True)
+class UReason:
+    """UReason in a world: "everyday" has all thirty subcategories, "nano" seven. tasks: which of the five."""
+
+    world: World = NANO
+    tasks: tuple[str, ...] = ()
+    name: str = "ureason"
+    levels: tuple[int, ...] = (1, 2, 3)
+
+    def __post_init__(self) -> None:
+        known = subcategories(self.world.name)
+        unknown = [task for task in self.tasks if task not in known]
+        if unknown:
+            raise DataError(f"the {self.world.name} world has no {unknown[0]} in UReason: it has {', '.join(known)}")
+
+    @property
+    def cells(self) -> tuple[tuple[str, str], ...]:
+        """(task, subcategory), in the order in which `generate` goes through them."""
+        known = subcategories(self.world.name)
+        return tuple((task, sub) for task in (self.tasks or tuple(known)) for sub in known[task])
+
+    def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
+        """One item of a subcategory that the seed decides."""
+        check_request(self, level, split)
+        cells = list(self.cells)
+        rng("ureason", "cell", seed).shuffle(cells)
+        for task, subcategory in cells:
+            item = self._draw(task, subcategory, level, split, seed)
+            if item is not None:
+                return (item,)
+        raise DataError(f"no UReason item of level {level} was found for the {split} split")
+
+    def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
+        """`n` items with different prompts, the subcategories in turn.
+
+        A subcategory that has no more in this split drops out of the turn (nano has few sums of one operation);
+        DataError when all have.
+        """
+        check_request(self, level, split)
+        found: dict[str, Item] = {}
+        cells = list(self.cells)
+        index = 0
+        while len(found) < n:
+            for task, subcategory in tuple(cells):
+                for attempt in range(_REPEATS):
+                    item = self._draw(task, subcategory, level, split, derive_seed(seed, index, attempt))
+                    if item is None or item.prompt not in found:
+                        break
+                if item is None or item.prompt in found:
+                    cells.remove((task, subcategory))
+                elif len(found) < n:
+                    found[item.prompt] = item
+                index += 1
+            if not cells and len(found) < n:
+                raise DataError(
+                    f"found only {len(found)} different UReason items of level {level} for the {split} split of the "
+                    f"{self.world.name} world, {n} were asked for: ask for fewer, or for other levels"
+                )
+        return list(found.values())
+
+    def input_image(self, item: Item) -> None:
+        """None: the prompt is all that is given."""
+
+    def render(self, item: Item, seed: int) -> np.ndarray:
+        """The target picture of an item of the nano world, uint8 [24, 24, 3]."""
+        return _sprites(item).render(seed)
+
+    def verify(self, item: Item, image: np.ndarray) -> Verdict:
+        """Object and count, for an item of the nano world; uint8 [24, 24, 3]."""
+        return _sprites(item).verify(image)
+
+    def _draw(self, task: str, subcategory: str, level: int, split: str, seed: int) -> Item | None:
+        """An item of the cell, or None where the split has none of it."""
+        random_ = rng("ureason", self.world.name, task, subcategory, level, split, seed)
+        for _ in range(_DRAWS):
+            puzzle = _generator(self.world, task)(task, subcategory, level, random_)
+            if puzzle is not None and _split_of(self.world, task, subcategory, puzzle) == split:
+                return _item(self.world, task, subcategory, level, split, puzzle)
+        return None
+
+
+def _generator(world: World, task: str) -> Callable[..., Puzzle | None]:
+    if world.name == "nano":
+        return nano.draw
+    raise DataError(f"the {world.name} world has no UReason {task}")
+
+
+def _split_of(world: World, task: str, subcategory: str, puzzle: Puzzle) -> str:
+    # nano was pretrained on the train split of maths, so its arithmetic is split in the same way.
+    single = world.name == "nano" and task == "arithmetic" and subcategory != "Multi-Type"
+    return split_of("maths" if single else f"ureason-{task}", puzzle.canonical)
+
+
+def _item(world: World, task: str, subcategory: str, level: int, split: str, puzzle: Puzzle) -> Item:
+    if world.name == "nano":
+        prompt = direct = puzzle.body
+        thought = f"{' . '.join(puzzle.steps)} . So draw {puzzle.outcome} ."
+    else:
+        head = f"Task: {puzzle.title}\n{puzzle.body}\nInstructions:\n"
+        prompt = head + REASON.format(scene=puzzle.scene)
+        direct = head + DIRECT.format(scene=puzzle.scene)
+        thought = f"{' '.join(puzzle.steps)}\nrefined prompt: {puzzle.scene}. {puzzle.outcome.criterion()}"
+    facts: dict[str, Any] = {
+        "world": world.name,
+        "task": task,
+        "subcategory": subcategory,
+        "level": level,
+        "direct": direct,
+        "outcome": puzzle.outcome.to_dict(),
+        "canonical": puzzle.canonical,
+        **puzzle.facts,
+    }
+    name = subcategory.casefold().replace("#", "sharp").replace("+", "p")
+    return Item(
+        id=f"ureason-{task}-{name}-{level}/{split}/{digest(prompt)}",
+        task="ureason",
+        level=level,
+        split=split,
+        prompt=prompt,
+        answer=puzzle.outcome.criterion(),
+        facts=facts,
+        thought=thought,
+    )
+
+
+def _sprites(item: Item) -> Sprites:
+    outcome = outcome_from(item.facts["outcome"])
+    if not isinstance(outcome, Sprites):
+        raise DataError(f"{item.id} is from the {item.facts['world']} world: only the nano world has sprites to draw")
+    return outcome
