@@ -1,8 +1,9 @@
 """The instructions of UniSandbox (paper 004), word for word, and strict readers of the answers to them.
 
-Tables 9 and 10: an image is captioned, then the caption is compared with the expected answer. Table 13: the model filters its
-own images for STARS (maths). Nobody has published the filter for symbolic mapping; FILTER_MAPPING is ours, in the structure of
-Table 13 with the steps that a mapping needs. Markdown emphasis is part of the published text and kept.
+Tables 9 and 10: an image is captioned, then the caption is compared with the expected answer; Table 11 does the same for
+portraits, fruits and flowers. Table 13: the model filters its own images for STARS (maths). Nobody has published the filter for
+symbolic mapping; FILTER_MAPPING is ours, in the structure of Table 13 with the steps that a mapping needs. Markdown emphasis is
+part of the published text and kept.
 
 The readers accept the answer only where the prompt asks for it, at the end, and give None for anything else: a "yes" inside
 a sentence is not an answer, and an unreadable answer is a status of its own, not a NO.
@@ -72,6 +73,88 @@ Input:
 - **Expected Answer:** {expected_answer}
 
 Output Format: Score: [YES or NO]"""
+
+# Ours, for compat=official: the released code's judge of mappings names the object and compares what is meant, whatever
+# the number; its words are not in the paper.
+CAPTION_OBJECT = """\
+You are an extremely rigorous and neutral image captioning expert. Your task is to carefully examine a given image and name the kind of object that it shows.
+
+Instructions:
+
+1. **Name a single object type**, as specifically as you can tell, in the singular, e.g., "apple", "chair". Do not count.
+2. If the image shows more than one type of object, or none that can be identified, you must output 'Error'. Do not provide any other explanations.
+
+Output Format: Caption: [your output here]"""
+
+COMPARE_OBJECT = """\
+You are a rigorous and fair caption evaluator. Your task is to compare a generated image caption with an expected answer, and determine whether both mean the same kind of object.
+
+Evaluation Rules:
+
+1. Singular and plural are the same, and so are common synonyms (e.g., cup and mug). Numbers do not matter.
+2. If the caption means another kind of object, or is 'Error', return: **Score: NO**
+3. If and only if both mean the same kind of object, return: **Score: YES**
+
+Input:
+
+- **Generated Caption:** {caption}
+- **Expected Answer:** {expected_answer}
+
+Output Format: Score: [YES or NO]"""
+
+# Table 11, prompt 1. The age and gender slots are run together in the paper; their brackets are put right here.
+CAPTION_KNOWLEDGE = """\
+You are a hyper-precise and cautious vision assistant. **Task:** Produce a single-line caption for the given image.
+
+Rules:
+
+1. If any person is visible, output strictly in this format:
+ - Person: <skin_tone_or_ethnicity>; <hair_color>; <age_group: kid|mid-age|old>; <gender: male|female|unclear>
+ - **Crucial:** The <skin_tone_or_ethnicity> slot MUST be one of these three options exactly: African/Indigenous, Caucasian, East Asian.
+ - If the person does not clearly fit one of these categories or you are uncertain, output 'unclear' for that slot.
+ - If uncertain about other attributes (hair, age, gender), output 'unclear' for that specific slot.
+2. If no person is visible, you MUST follow these steps:
+ - (a) First, determine if the primary subject is a *single type* of flower OR a *single type* of fruit.
+ - (b) If it IS a flower, you MUST output its *specific type/species* in this format: Flower: <specific_type_name> (e.g., 'Flower: rose', 'Flower: tulip').
+ - (c) If it IS a fruit, you MUST output its *specific type/species* in this format: Fruit: <specific_type_name> (e.g., 'Fruit: apple', 'Fruit: banana').
+ - (d) **ABSOLUTE RULE:** General categories like 'Flower: flower' or 'Fruit: fruit' are FORBIDDEN.
+3. **REJECTION:** You MUST output exactly 'Reject' if ANY of the following are true:
+ - (a) The image contains no person, AND the primary subject is **NOT** a flower or a fruit (e.g., it is a car, dog, building, etc.).
+ - (b) (Per Rule 2) The image IS a flower or fruit, but you cannot confidently identify its *specific type* (e.g., you can only tell it's a 'fruit', not an 'apple'). In this case, you MUST output 'Reject'.
+ - (c) The image is distorted, unrealistic, surreal (e.g., face on fruit), or generally ambiguous.
+ - (d) The image contains multiple different types of flowers or multiple different types of fruits.
+ - (e) (Per Rule 1) The person's ethnicity is visible but does not fit the three required categories.
+4. Output must be ONE line with no extra words, no explanations."""
+
+# Table 11, prompt 2. Placeholders: {caption}, {gt}.
+COMPARE_KNOWLEDGE = """\
+You are a careful evaluator. Determine if a generated caption and a ground truth (GT) match semantically.
+
+Strict rules:
+
+1. If the generated caption is exactly 'Reject', it is automatically incorrect. Respond with 'Score: NO'.
+2. If the generated caption starts with "Person:", it contains 4 slots: skin/ethnicity; hair color; age group (kid—mid-age—old); gender (male—female—unclear).
+ - The GT must be a sentence describing a person (e.g., 'An elderly African/Indigenous woman with black hair.').
+ - Compare each slot against the GT description. Allow common synonyms (e.g., blond=blonde; elderly/senior=old).
+ - The generated ethnicity MUST be one of [African/Indigenous, Caucasian, East Asian] or 'unclear'.
+3. If the generated caption starts with "Flower:" or "Fruit:", compare the specific object type with the GT.
+ - The GT must be a specific type (e.g., 'carnation', 'apple').
+ - **Crucial:** The generated caption *format* (Flower:/Fruit:) AND the *specific type* must BOTH match the GT.
+ - **Singular/Plural forms ARE a match.** (e.g., 'apple' matches 'apples'; 'peach' matches 'peaches').
+ - Only semantic equivalents are a match (e.g., cup ≈ mug).
+ - Example 1 (Match): Generated 'Flower: rose' and GT 'rose' is 'Score: YES'.
+ - Example 2 (Match): Generated 'Fruit: apple' and GT 'apple' is 'Score: YES'.
+ - **Example 3 (Match - Plural): Generated 'Fruit: apple' and GT 'apples' is 'Score: YES'.**
+ - **Example 4 (Match - Plural): Generated 'Fruit: peach' and GT 'peaches' is 'Score: YES'.**
+ - Example 5 (Mismatch - Wrong Type): Generated 'Flower: rose' and GT 'carnation' is 'Score: NO'.
+ - Example 6 (Mismatch - General Term): Generated 'Flower: flower' and GT 'carnation' is 'Score: NO'.
+ - **Example 7 (Mismatch - Wrong Category): Generated 'Fruit: rose' and GT 'rose' is 'Score: NO'.**
+ - **Example 8 (Mismatch - Wrong Category): Generated 'Flower: apple' and GT 'apple' is 'Score: NO'.**
+4. If formats fundamentally differ (e.g., generated caption starts with 'Person:' while GT is 'apple'), respond with 'Score: NO'.
+
+Input: Generated: {caption} — GroundTruth: {gt}
+
+Output format (MUST be exact): Score: YES or Score: NO"""
 
 # Table 13. Placeholder: {question}.
 FILTER_MATHS = """\
@@ -146,13 +229,23 @@ Please follow these steps exactly:
 Think step by step and be very strict in your evaluation."""
 
 FILTERS = {"maths": FILTER_MATHS, "mapping": FILTER_MAPPING}
-CAPTIONS = {"maths": CAPTION_MATHS, "mapping": CAPTION_MAPPING}
+CAPTIONS = {
+    "maths": CAPTION_MATHS,
+    "mapping": CAPTION_MAPPING,
+    "mapping_official": CAPTION_OBJECT,
+    "knowledge": CAPTION_KNOWLEDGE,
+}
+COMPARISONS = {"maths": COMPARE, "mapping": COMPARE, "mapping_official": COMPARE_OBJECT, "knowledge": COMPARE_KNOWLEDGE}
+REFUSED_CAPTIONS = ("Error", "Reject")
+"""What a judge says of a picture in which it sees nothing of the kind asked for; it never matches (Tables 9 to 11)."""
 
 _VERDICT_LINE = {
     tag: re.compile(rf"^[ \t]*(?:\*\*)?{tag}:[ \t]*(?:\*\*)?[ \t]*(YES|NO)(?:\*\*)?\.?[ \t]*$", re.MULTILINE)
     for tag in ("Final Answer", "Score")
 }
 _CAPTION_LINE = re.compile(r"^[ \t]*(?:\*\*)?Caption:[ \t]*(?:\*\*)?[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
+
+_KNOWLEDGE_LINE = re.compile(r"Reject\.?|(?:Flower|Fruit): *[^\n:;]{2,40}|Person: *[^\n;]+(?:; *[^\n;]+){3}")
 
 
 def filter_prompt(task: str, question: str) -> str:
@@ -161,9 +254,9 @@ def filter_prompt(task: str, question: str) -> str:
     return FILTERS[task].replace("{question}", question)
 
 
-def compare_prompt(caption: str, expected_answer: str) -> str:
-    """The second prompt of Tables 9 and 10."""
-    before, between, after = re.split(r"\{caption\}|\{expected_answer\}", COMPARE)
+def compare_prompt(caption: str, expected_answer: str, kind: str = "maths") -> str:
+    """The second prompt of Tables 9 to 11, for a kind of COMPARISONS. Raises KeyError for other kinds."""
+    before, between, after = re.split(r"\{caption\}|\{expected_answer\}|\{gt\}", COMPARISONS[kind])
     return before + caption + between + expected_answer + after
 
 
@@ -185,6 +278,12 @@ def parse_caption(text: str) -> str | None:
     """The text after `Caption:` on the last line (Tables 9 and 10, "Error" included); None when there is no such line."""
     found = _CAPTION_LINE.search(_last_line(text))
     return found[1].removesuffix("**").strip() or None if found else None
+
+
+def parse_knowledge_caption(text: str) -> str | None:
+    """The one line that Table 11 asks for: "Person: ...; ...; ...; ...", "Flower: rose", "Fruit: apple" or "Reject"."""
+    line = text.strip().strip("*'\"`").strip()
+    return line if _KNOWLEDGE_LINE.fullmatch(line) else None
 
 
 def _read_tag(text: str, tag: str) -> bool | None:

@@ -1,0 +1,23 @@
+"""Judging by a model what no program can check: which model, what it is asked, how its words are read, what is kept.
+
+config      which judge, in which dialect, at what price
+questions   the pieces that benchmarks ask with: caption then compare, yes or no, JSON
+asking      stored replies first, then the model; re-asking, limits, failures
+replies     what judges have said, by content
+judging     one inspect-ai evaluation over what is not yet judged
+calibration how far a judge agrees with programs and references
+"""
+
+from eval.judges.config import JudgeConfig, Price
+from eval.judges.judging import run
+from eval.judges.questions import caption_matches, filled_in, image_satisfies, thought_satisfies
+
+__all__ = [
+    "JudgeConfig",
+    "Price",
+    "caption_matches",
+    "filled_in",
+    "image_satisfies",
+    "run",
+    "thought_satisfies",
+]

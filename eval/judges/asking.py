@@ -1,0 +1,276 @@
+"""Asking a judge: stored replies first, then the model; strict reading with re-asking; limits; what a failure is.
+
+A `Session` is one run's contact with one judge, shared by all samples. A `Questioner` is the `JudgeAsk` of one sample:
+it holds the conversation and keeps the judge's words.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from eval.benchmark import Unparseable
+from eval.judges.config import JudgeConfig
+from eval.judges.replies import Reply, ReplyStore, Turn, reply_key
+from uni_train.errors import UserError
+
+if TYPE_CHECKING:
+    import anyio
+    from inspect_ai.model import ChatMessage, Model
+
+DEAD_AFTER = 8
+"""So many questions in a row that found no server, each after all its retries, end the asking of this run."""
+REMARK = "Your reply could not be read: {problem}. Answer the same question again, in exactly the format asked for."
+_WORDS_OF_IMAGE = 1000  # tokens that a picture is reckoned at before the server has counted one
+_KINDS_OF_IMAGE = (
+    (b"\x89PNG", "image/png"),
+    (b"\xff\xd8", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"RIFF", "image/webp"),
+)
+
+
+class NotStored(Exception):
+    """A question that nobody has answered yet, where only stored replies are looked at."""
+
+
+class NoReply(Exception):
+    """The judge did not answer this question; the argument says why, without secrets."""
+
+
+class Stopped(NoReply):
+    """No further question is asked in this run: a limit is reached, or the judge is gone."""
+
+
+@dataclass(slots=True)
+class Spent:
+    """What judging has cost, by the replies that it used, asked for in this run or in an earlier one."""
+
+    questions: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    from_store: int = 0
+
+    def dollars(self, config: JudgeConfig) -> float | None:
+        """None without a price."""
+        return None if config.price is None else config.price.of(self.input_tokens, self.output_tokens)
+
+
+class Session:
+    """One run's contact with a judge.
+
+    Attributes:
+        model: None answers from the store alone.
+        spent: on the samples of this session. elsewhere: on others that the limits count too.
+        stopped: why no more is asked, "" while all is well.
+        fatal: what a person must put right (a wrong key); whoever runs the session raises it.
+    """
+
+    def __init__(self, config: JudgeConfig, store: ReplyStore, elsewhere: Spent, secrets: Sequence[str] = ()) -> None:
+        self.config, self.store, self.elsewhere = config, store, elsewhere
+        self.model: Model | None = None
+        self.spent = Spent()
+        self.stopped = ""
+        self.fatal: BaseException | None = None
+        self._secrets = tuple(secret for secret in secrets if secret)
+        self._counted: set[str] = set()
+        self._asked: dict[str, anyio.Event] = {}
+        self._reserved: list[tuple[int, int]] = []
+        self._settled: anyio.Event | None = None
+        self._largest_input = 0
+        self._failures = 0
+
+    def without_secrets(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "[key]")
+        return text
+
+    async def reply(self, turns: Sequence[Turn], schema: Mapping[str, Any] | None) -> Reply:
+        """The reply to a conversation. Raises NotStored, NoReply or Stopped."""
+        import anyio
+
+        key = reply_key(self.config.key, turns, schema)
+        while (running := self._asked.get(key)) is not None:  # another sample asks just the same
+            await running.wait()
+        found = self.store.get(key)
+        if found is None:
+            if self.model is None:
+                raise NotStored(key)
+            self._asked[key] = anyio.Event()
+            try:
+                async with self._within_limits(turns):
+                    found = await self._ask(self.model, turns, schema)
+                    self._keep(key, found)
+            finally:
+                self._asked.pop(key).set()
+        elif key not in self._counted:
+            self.spent.from_store += 1
+        self._count(key, found)
+        return found
+
+    def _keep(self, key: str, reply: Reply) -> None:
+        try:
+            self.store.put(key, reply)
+        except UserError as error:
+            self.stop(str(error), error)
+            raise Stopped(self.stopped) from error
+        self._count(key, reply)
+
+    def _count(self, key: str, reply: Reply) -> None:
+        if key not in self._counted:
+            self._counted.add(key)
+            self.spent.questions += 1
+            self.spent.input_tokens += reply.input_tokens
+            self.spent.output_tokens += reply.output_tokens
+            self._largest_input = max(self._largest_input, reply.input_tokens)
+
+    def stop(self, why: str, fatal: BaseException | None = None) -> None:
+        """Ask nothing more in this run."""
+        self.stopped = self.stopped or why
+        self.fatal = self.fatal or fatal
+
+    async def _ask(self, model: Model, turns: Sequence[Turn], schema: Mapping[str, Any] | None) -> Reply:
+        from eval.judges.failures import of_one_question, of_the_judge
+
+        try:
+            output = await model.generate(_messages(turns), config=_with_schema(schema))
+        except Exception as error:
+            fatal = of_the_judge(error, self.config, self.without_secrets)
+            if fatal is not None:
+                self.stop(fatal.message, fatal)
+                raise Stopped(self.stopped) from None
+            why, gone = of_one_question(error, self.without_secrets)
+            self._failures = self._failures + 1 if gone else 0
+            if self._failures >= DEAD_AFTER:
+                self.stop(f"the judge does not answer: {why}")
+            raise NoReply(why) from None
+        self._failures = 0
+        usage = output.usage
+        return Reply(
+            self.without_secrets(output.completion),
+            str(output.stop_reason),
+            usage.input_tokens if usage else 0,
+            usage.output_tokens if usage else 0,
+            round(output.time or 0.0, 3),
+        )
+
+    @asynccontextmanager
+    async def _within_limits(self, turns: Sequence[Turn]) -> AsyncIterator[None]:
+        """Wait until the dearest reply still fits below the limits; Stopped where it never will."""
+        import anyio
+
+        words = sum(len(turn.text) // 3 + _WORDS_OF_IMAGE * len(turn.images) for turn in turns)
+        worst = (max(words, self._largest_input), self.config.max_tokens)
+        while not self.stopped and (limit := self._exceeded(worst)):
+            if not self._reserved:
+                self.stop(limit)
+                break
+            self._settled = self._settled or anyio.Event()
+            await self._settled.wait()
+        if self.stopped:
+            raise Stopped(self.stopped)
+        self._reserved.append(worst)
+        try:
+            yield
+        finally:
+            self._reserved.remove(worst)
+            if self._settled is not None:
+                self._settled.set()
+                self._settled = None
+
+    def _exceeded(self, worst: tuple[int, int]) -> str:
+        """Which limit would be passed if this question and all under way came as dear as they can; "" for none."""
+        config = self.config
+        read = self.elsewhere.input_tokens + self.spent.input_tokens + worst[0] + sum(one for one, _ in self._reserved)
+        written = (
+            self.elsewhere.output_tokens + self.spent.output_tokens + worst[1] + sum(one for _, one in self._reserved)
+        )
+        if config.token_limit is not None and read + written > config.token_limit:
+            return f"the limit of {config.token_limit:,} tokens is reached"
+        if config.cost_limit is not None and config.price and config.price.of(read, written) > config.cost_limit:
+            return f"the limit of ${config.cost_limit:,.2f} is reached"
+        return ""
+
+
+@dataclass(slots=True)
+class Questioner:
+    """The `JudgeAsk` of one sample. replies: the judge's words, in order. raised: why a question has no answer."""
+
+    session: Session
+    replies: list[str] = field(default_factory=list)
+    raised: Exception | None = None
+
+    @property
+    def dialect(self) -> str:
+        return self.session.config.dialect
+
+    async def __call__(
+        self,
+        prompt: str,
+        images: Sequence[bytes] = (),
+        *,
+        parse: Callable[[str], Any] | None = None,
+        attempts: int = 3,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """As `JudgeAsk`; the configuration's `attempts` bounds those of the caller.
+
+        nano is asked once: it has no words for a remark, and says the same again. So is a judge that refused.
+        """
+        turns = [Turn("user", prompt, tuple(images))]
+        reply = Reply("")
+        for _ in range(1 if self.dialect == "nano" else min(attempts, self.session.config.attempts)):
+            try:
+                reply = await self.session.reply(turns, schema)
+            except (NotStored, NoReply) as error:
+                self.raised = error
+                raise
+            self.replies.append(reply.text)
+            if parse is None:
+                return reply.text
+            try:
+                return parse(reply.text)
+            except ValueError as error:
+                problem = str(error)
+            if reply.stop == "content_filter":
+                break
+            if reply.stop == "max_tokens":
+                problem = f"it was cut off after {reply.output_tokens} tokens; {problem}"
+            turns += [Turn("assistant", reply.text or "..."), Turn("user", REMARK.format(problem=problem))]
+        self.raised = Unparseable(reply.text)
+        raise self.raised
+
+
+def _messages(turns: Sequence[Turn]) -> list[ChatMessage]:
+    from inspect_ai.model import ChatMessageAssistant, ChatMessageUser, ContentImage, ContentText
+
+    messages: list[ChatMessage] = []
+    for turn in turns:
+        if turn.role == "assistant":
+            messages.append(ChatMessageAssistant(content=turn.text))
+        elif turn.images:
+            pictures = [ContentImage(image=data_url(image)) for image in turn.images]
+            messages.append(ChatMessageUser(content=[*pictures, ContentText(text=turn.text)]))
+        else:
+            messages.append(ChatMessageUser(content=turn.text))
+    return messages
+
+
+def _with_schema(schema: Mapping[str, Any] | None) -> Any:
+    from inspect_ai.model import GenerateConfig, ResponseSchema
+    from inspect_ai.util import JSONSchema
+
+    if schema is None:
+        return GenerateConfig()
+    return GenerateConfig(
+        response_schema=ResponseSchema(name="reply", json_schema=JSONSchema.model_validate(dict(schema)))
+    )
+
+
+def data_url(image: bytes) -> str:
+    """An encoded picture as a data URL; what is none of PNG, JPEG, GIF and WebP is called a PNG."""
+    kind = next((kind for start, kind in _KINDS_OF_IMAGE if image.startswith(start)), "image/png")
+    return f"data:{kind};base64,{base64.b64encode(image).decode()}"

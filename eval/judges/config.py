@@ -1,0 +1,140 @@
+"""Which model judges, how it is asked, and what it may cost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from uni_train.errors import UsageError, did_you_mean
+
+DIALECTS = ("paper", "nano")
+_LEAST = {"max_tokens": 1, "attempts": 1, "max_connections": 1, "retries": 0, "timeout": 1, "patience": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars a million tokens, read and written."""
+
+    input: float
+    output: float
+
+    def of(self, input_tokens: int, output_tokens: int) -> float:
+        """Dollars."""
+        return (input_tokens * self.input + output_tokens * self.output) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeConfig:
+    """A judge model and the way of asking it. Raises UsageError for what cannot be meant.
+
+    model: the name inspect-ai gives it, provider first: "google/gemini-2.5-pro", "openai/gpt-4o",
+        "vllm/Qwen/Qwen2.5-VL-7B-Instruct", "hf/...". With `base_url`: what that server calls it.
+    base_url: of an OpenAI-compatible server ("http://127.0.0.1:8000/v1").
+    key_env: the environment variable that holds the key, where it is not the provider's usual one (with `base_url`:
+        JUDGE_API_KEY; a local server wants none). The key itself is never part of a configuration.
+    revision: what is behind the name, where the name does not say (a checkpoint's hash). Replies of one revision are
+        not taken for those of another; with a revision given, neither does it matter where the model is served.
+    dialect: "paper" asks in the papers' words, "nano" in the few that nano knows.
+    temperature, max_tokens, seed: how it answers. seed: None leaves it to the server.
+    attempts: how often it is asked, in all, until a reply answers.
+    max_connections: requests under way at once.
+    timeout: seconds for one request. retries: of a request that failed for a passing reason (no connection, 429, 5xx),
+        with growing pauses. patience: seconds after which no retry is begun.
+    price: what tokens cost. cost_limit: dollars for the judging of one evaluation, what its earlier runs spent
+        included; needs a price. token_limit: the same in tokens.
+    provider_args: more for inspect-ai's provider (device="cpu" for hf/...); never a key.
+    """
+
+    model: str
+    base_url: str | None = None
+    key_env: str | None = None
+    revision: str = ""
+    dialect: str = "paper"
+    temperature: float = 0.0
+    max_tokens: int = 1024
+    seed: int | None = None
+    attempts: int = 3
+    max_connections: int = 16
+    timeout: float = 120.0
+    retries: int = 5
+    patience: float = 600.0
+    price: Price | None = None
+    cost_limit: float | None = None
+    token_limit: int | None = None
+    provider_args: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.model.strip("/ "):
+            raise UsageError("the judge has no name", "Name a model, such as openai/gpt-4o.")
+        if self.base_url is None and "/" not in self.model:
+            raise UsageError(
+                f"the judge {self.model!r} has no provider",
+                "Write provider/model (openai/gpt-4o, google/gemini-2.5-pro, vllm/..., hf/...), or give the address of "
+                "the server that has it as base_url.",
+            )
+        if self.dialect not in DIALECTS:
+            raise UsageError(
+                f"there is no judge dialect {self.dialect!r}", did_you_mean(self.dialect, DIALECTS, "dialects")
+            )
+        if self.base_url is not None:
+            _check_address(self.base_url)
+        if any("key" in name.lower() or "token" in name.lower() for name in self.provider_args):
+            raise UsageError(
+                "a key has no place among the judge's provider_args",
+                "Put it into an environment variable and name that as key_env.",
+            )
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise UsageError(f"the judge's {name} must be at least {least}, not {getattr(self, name)}")
+        if self.temperature < 0:
+            raise UsageError(f"the judge's temperature must not be negative, as {self.temperature} is")
+        if self.cost_limit is not None and self.price is None:
+            raise UsageError(
+                "the judge has a cost_limit and no price",
+                "Give its price in dollars a million tokens, read and written.",
+            )
+
+    @property
+    def inspect_name(self) -> str:
+        """The name with a provider before it, as inspect-ai wants it."""
+        return self.model if self.base_url is None else f"openai-api/judge/{self.model}"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that decides a reply besides the question itself; JSON-able, without secrets."""
+        where = {"revision": self.revision, "base_url": None if self.revision else self.base_url}
+        said: dict[str, Any] = {"model": self.model, **where, "temperature": self.temperature}
+        return said | {"max_tokens": self.max_tokens, "seed": self.seed, "provider_args": dict(self.provider_args)}
+
+    @property
+    def key(self) -> str:
+        """Hash of the identity."""
+        said = json.dumps(self.identity, sort_keys=True, ensure_ascii=False, default=str)
+        return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For evaluation.json: the identity, and how it is asked."""
+        asked = {"dialect": self.dialect, "attempts": self.attempts, "max_connections": self.max_connections}
+        limits = {"cost_limit": self.cost_limit, "token_limit": self.token_limit}
+        price = {"input": self.price.input, "output": self.price.output} if self.price else None
+        return {"name": self.model, **self.identity, **asked, **limits, "price": price}
+
+
+def _check_address(address: str) -> None:
+    try:
+        parts = urlsplit(address)
+        port_is_fine = parts.port is None or parts.port > 0
+    except ValueError:
+        parts, port_is_fine = urlsplit(""), False
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine:
+        raise UsageError(f"{address!r} is no address of a judge", "Write http://HOST:PORT/v1 or https://HOST/v1.")
+    if parts.username or parts.password or parts.query:
+        # Not shown: it may hold a key.
+        raise UsageError(
+            f"the address of the judge at {parts.hostname} holds a user name, a password or parameters",
+            "Put the key into an environment variable and name that as key_env.",
+        )

@@ -1,0 +1,63 @@
+"""What went wrong between us and a judge: something a person must put right, or one question without a reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eval.judges.config import JudgeConfig
+from uni_train.errors import UserError
+
+_LONGEST = 300
+_PASSING = (408, 409, 425, 429)
+
+
+def of_the_judge(error: BaseException, config: JudgeConfig, clean: Callable[[str], str]) -> UserError | None:
+    """A UserError for what no retry and no other question helps: a wrong key, a model or address that is not there."""
+    status = _status(error)
+    where = f" at {config.base_url}" if config.base_url else ""
+    if status in (401, 403):
+        named = config.key_env or ("JUDGE_API_KEY" if config.base_url else "its provider's environment variable")
+        return UserError(
+            f"the judge {config.model}{where} refuses the key ({status})",
+            f"Put a valid key into {named} and run the same command again; what was judged is kept.",
+        )
+    if status == 404:
+        return UserError(
+            f"there is no judge {config.model}{where} (404: {_words(error, clean)})",
+            "Check the model's name and the address (most servers want it to end in /v1).",
+        )
+    return None
+
+
+def of_one_question(error: BaseException, clean: Callable[[str], str]) -> tuple[str, bool]:
+    """Why a question has no reply, and whether the judge seems gone rather than unwilling to answer this one."""
+    status = _status(error)
+    if status is None:
+        return _words(error, clean), True
+    return f"{status}: {_words(error, clean)}", status in _PASSING or status >= 500
+
+
+def _root(error: BaseException) -> BaseException:
+    """The provider's own exception below those of the retrying library and of inspect-ai."""
+    from tenacity import RetryError
+
+    if isinstance(error, RetryError) and error.last_attempt.failed:
+        inner = error.last_attempt.exception()
+        return error if inner is None else _root(inner)
+    if type(error).__name__ == "ModelGenerateError" and error.__cause__ is not None:
+        return _root(error.__cause__)
+    return error
+
+
+def _status(error: BaseException) -> int | None:
+    root = _root(error)
+    found = getattr(root, "status_code", None) or getattr(root, "code", None)
+    return found if isinstance(found, int) else None
+
+
+def _words(error: BaseException, clean: Callable[[str], str]) -> str:
+    root = _root(error)
+    if type(root).__name__ in ("AttemptTimeoutError", "APITimeoutError", "TimeoutError"):
+        return "no reply in time"
+    said = clean(" ".join(str(root).split()) or type(root).__name__)
+    return said if len(said) <= _LONGEST else said[: _LONGEST - 3] + "..."

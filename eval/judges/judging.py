@@ -1,0 +1,312 @@
+"""Judging samples: what is stored is read again, the rest is one inspect-ai evaluation, whose log `inspect view` opens.
+
+    scored = run(samples, benchmark, JudgeConfig("openai/gpt-4o"), folder)
+
+`folder`/judge then holds logs/*.eval and record.json (what was asked, what it cost), and replies/ unless those lie in a
+`store` of several evaluations. Run again, it asks for nothing that was answered. A sample without a reply is
+"judge_failed" and is asked again by the next run; one whose replies never answer is "unparseable"; neither is dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from eval.benchmark import Benchmark, Sample, Scored, Unparseable
+from eval.judges.asking import NoReply, NotStored, Questioner, Session, Spent
+from eval.judges.config import JudgeConfig
+from eval.judges.replies import ReplyStore
+from uni_train.errors import UserError
+from uni_train.files import atomic_write_json
+
+if TYPE_CHECKING:
+    from inspect_ai.model import Model
+
+LOG_BUFFER = 500  # samples that inspect-ai holds before it writes to its log; replies do not wait for it
+_LETTERS = {"pass": "C", "fail": "I"}  # inspect-ai's correct and incorrect; all else is "N", no answer
+_LOCAL_KEY = "local"  # what a server of one's own is sent where no key is set
+
+
+class Bar(Protocol):
+    def advance(self, by: int = 1, **figures: float) -> None: ...
+
+
+class Progress(Protocol):
+    """What is told while judging (`uni_train.cli.progress.ConsoleProgress`)."""
+
+    def say(self, text: str) -> None: ...
+
+    def bar(self, title: str, total: int, done: int = 0) -> AbstractContextManager[Bar]: ...
+
+
+def run(
+    samples: Sequence[Sample],
+    benchmark: Benchmark,
+    judge: JudgeConfig,
+    folder: Path,
+    progress: Progress | None = None,
+    *,
+    store: Path | None = None,
+) -> list[Scored]:
+    """Judge the samples by `benchmark.judge`; one Scored a sample, in their order, without a cause.
+
+    Args:
+        samples: those that no program can check; one whose status is not "ok" is returned as it is.
+        folder: of the evaluation. Its record counts what earlier calls spent on other samples of it, for the limits.
+        store: where replies lie, for any number of evaluations and processes; None: in the evaluation's folder.
+
+    Raises:
+        UserError: a wrong or missing key, no such model, a disk that is full: what was judged so far is kept.
+    """
+    import anyio
+
+    folder = Path(folder) / "judge"
+    record = _Record(folder / "record.json", samples, benchmark)
+    scored: dict[int, Scored] = {i: Scored(sample) for i, sample in enumerate(samples) if sample.status != "ok"}
+    todo = [i for i in range(len(samples)) if i not in scored]
+    with ReplyStore((folder if store is None else Path(store)) / "replies") as replies:
+        session = Session(judge, replies, record.spent_elsewhere(), _secrets(judge))
+
+        async def from_store() -> None:
+            for i in todo:
+                found = await _judge(samples[i], benchmark, session)
+                if found is not None:
+                    scored[i] = found
+
+        anyio.run(from_store)
+        _raise(session)
+        left = [i for i in todo if i not in scored]
+        started, log = time.monotonic(), None
+        if left:
+            title, done = f"judge {benchmark.name}", len(samples) - len(left)
+            with progress.bar(title, len(samples), done) if progress else nullcontext() as bar:
+
+                async def judged(place: int) -> Scored:
+                    found = await _judge(samples[left[place]], benchmark, session)
+                    assert found is not None  # a session with a model leaves no question to the store alone
+                    scored[left[place]] = found
+                    if bar is not None:
+                        bar.advance()
+                    return found
+
+                session.model = _model(judge)
+                log = _evaluate([samples[i] for i in left], benchmark, session, folder / "logs", judged)
+        in_order = [scored[i] for i in range(len(samples)) if i in scored]
+        record.write(judge, session, in_order, len(left), time.monotonic() - started, log)
+    _raise(session)
+    if session.stopped and progress is not None:
+        without = sum(one.failure == "judge_failed" for one in in_order)
+        progress.say(
+            f"  {session.stopped}: {without} of {len(samples)} samples have no verdict; the same command continues"
+        )
+    return in_order
+
+
+async def _judge(sample: Sample, benchmark: Benchmark, session: Session) -> Scored | None:
+    """One sample; None where a reply is not in the store and the session has no model."""
+    name, ask = session.config.model, Questioner(session)
+    try:
+        return Scored(sample, await benchmark.judge(sample, ask), name, "", tuple(ask.replies))
+    except Exception as error:
+        # A benchmark that asks several things at once wraps in a group what one of them raised.
+        problem = ask.raised if isinstance(error, ExceptionGroup) and ask.raised else error
+    if isinstance(problem, NotStored):
+        return None
+    if isinstance(problem, Unparseable):
+        return Scored(sample, None, name, "unparseable", tuple(ask.replies))
+    if not isinstance(problem, NoReply):  # a mistake of ours or of the configuration: every sample would meet it
+        session.stop(str(problem), problem)
+    return Scored(sample, None, name, "judge_failed", (*ask.replies, f"[no reply: {problem}]"))
+
+
+def _evaluate(
+    samples: Sequence[Sample],
+    benchmark: Benchmark,
+    session: Session,
+    logs: Path,
+    judged: Callable[[int], Awaitable[Scored]],
+) -> str:
+    """Judge samples in one inspect-ai evaluation, as many at once as the judge allows; the path of its log."""
+    import inspect_ai
+    from inspect_ai import Task
+    from inspect_ai.dataset import MemoryDataset
+    from inspect_ai.dataset import Sample as Question
+    from inspect_ai.scorer import Score, Target, accuracy, scorer, stderr
+    from inspect_ai.solver import Generate, Solver, TaskState, solver
+
+    results: dict[int, Scored] = {}
+
+    @solver(name="judging")
+    def judging() -> Solver:
+        async def solve(state: TaskState, generate: Generate) -> TaskState:
+            place = int(state.metadata["place"])
+            results[place] = await judged(place)
+            return state
+
+        return solve
+
+    @scorer(metrics=[accuracy(), stderr()], name="verdict")
+    def verdict() -> Any:
+        async def score(state: TaskState, target: Target) -> Score:
+            found = results.pop(int(state.metadata["place"]))
+            why = found.verdict.reason if found.verdict else (found.replies[-1] if found.replies else "")
+            return Score(value=_LETTERS.get(found.outcome, "N"), answer=found.outcome, explanation=why)
+
+        return score
+
+    questions = [
+        Question(
+            id=f"{place:06d} {sample.ask.case.id} {sample.ask.setting} {sample.ask.k}",
+            input=sample.ask.case.prompt or sample.ask.case.id,
+            metadata={"place": place, "set": sample.ask.case.set, "key": sample.key},
+        )
+        for place, sample in enumerate(samples)
+    ]
+    config = session.config
+    found = inspect_ai.eval(
+        Task(name=f"judge_{benchmark.name}", dataset=MemoryDataset(questions), solver=judging(), scorer=verdict()),
+        model=session.model,
+        log_dir=str(logs.resolve()),
+        display="none",
+        max_samples=2 * config.max_connections,  # so that a connection finds its next question waiting
+        log_level="error",
+        log_level_transcript="warning",
+        log_images=False,
+        log_model_api=False,
+        log_realtime=False,
+        log_buffer=LOG_BUFFER,
+        ctl_server=False,
+        score_display=False,
+        metadata={"benchmark": benchmark.name, "benchmark_revision": benchmark.revision, "judge": config.to_dict()},
+    )[0]
+    if found.status == "cancelled":
+        raise KeyboardInterrupt
+    if found.status == "error" and session.fatal is None:
+        message = found.error.message if found.error else "no reason given"
+        raise UserError(f"inspect-ai stopped judging: {session.without_secrets(message)}", f"Its log: {found.location}")
+    return str(found.location)
+
+
+def _model(judge: JudgeConfig) -> Model:
+    """The judge as inspect-ai's Model. Raises UserError: no key, no such provider, a library that is missing."""
+    from inspect_ai._util.error import PrerequisiteError
+    from inspect_ai.model import GenerateConfig, get_model
+
+    config = GenerateConfig(
+        temperature=judge.temperature,
+        max_tokens=judge.max_tokens,
+        seed=judge.seed,
+        max_connections=judge.max_connections,
+        attempt_timeout=max(1, round(judge.timeout)),
+        timeout=max(1, round(judge.patience)),
+        max_retries=judge.retries,
+    )
+    try:
+        return get_model(
+            judge.inspect_name,
+            config=config,
+            base_url=judge.base_url,
+            api_key=_key(judge),
+            memoize=False,
+            **judge.provider_args,
+        )
+    except PrerequisiteError as error:
+        said = str(error.message)
+    except (ValueError, ImportError, TypeError) as error:
+        said = str(error)
+    raise UserError(
+        f"the judge {judge.model} cannot be asked: {_plain(said)}", "See docs/judges.md for providers and keys."
+    )
+
+
+def _key(judge: JudgeConfig) -> str | None:
+    """The key to send; None leaves it to the provider. Raises UserError where the named variable holds none."""
+    if judge.key_env is not None:
+        found = os.environ.get(judge.key_env, "").strip()
+        if not found:
+            raise UserError(
+                f"the environment variable {judge.key_env} holds no key for the judge {judge.model}",
+                f"export {judge.key_env}=... and run the same command again.",
+            )
+        return found
+    if judge.base_url is not None:
+        return os.environ.get("JUDGE_API_KEY", "").strip() or _LOCAL_KEY
+    return None
+
+
+def _secrets(judge: JudgeConfig) -> list[str]:
+    """Values that must never reach a file: every key in the environment, for a server may send back the one it got."""
+    named = [value for name, value in os.environ.items() if name.endswith(("_API_KEY", "_TOKEN", "_SECRET"))]
+    own = os.environ.get(judge.key_env or "", "")
+    return [value for value in {*named, own.strip()} if len(value) >= 8 or (value and value == own.strip())]
+
+
+def _raise(session: Session) -> None:
+    if session.fatal is not None:
+        raise session.fatal
+
+
+def _plain(text: str) -> str:
+    """inspect-ai's message without its markup, on one line."""
+    from rich.text import Text
+
+    return " ".join(Text.from_markup(text).plain.split())
+
+
+class _Record:
+    """record.json: a part a set of samples, each with what its judging took; written when a call ends."""
+
+    def __init__(self, path: Path, samples: Sequence[Sample], benchmark: Benchmark) -> None:
+        self.path, self.benchmark = path, benchmark
+        keys = json.dumps([benchmark.name, [sample.key for sample in samples]])
+        self.part = hashlib.blake2b(keys.encode(), digest_size=8).hexdigest()
+        try:
+            self.parts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["parts"]
+        except (OSError, ValueError, KeyError, TypeError):  # none yet, or damaged: replies are what counts
+            self.parts = {}
+
+    def spent_elsewhere(self) -> Spent:
+        """On other samples of this evaluation."""
+        others = [part for name, part in self.parts.items() if name != self.part]
+        return Spent(
+            sum(part["questions"] for part in others),
+            sum(part["input_tokens"] for part in others),
+            sum(part["output_tokens"] for part in others),
+        )
+
+    def write(
+        self,
+        judge: JudgeConfig,
+        session: Session,
+        scored: Sequence[Scored],
+        asked: int,
+        seconds: float,
+        log: str | None,
+    ) -> None:
+        spent = session.spent
+        part = {
+            "benchmark": self.benchmark.name,
+            "benchmark_revision": self.benchmark.revision,
+            "samples": len(scored),
+            "outcomes": dict(Counter(one.outcome for one in scored)),
+            "asked_in_this_run": asked,
+            "questions": spent.questions,
+            "questions_from_store": spent.from_store,
+            "input_tokens": spent.input_tokens,
+            "output_tokens": spent.output_tokens,
+            "dollars": spent.dollars(judge),
+            "seconds": round(seconds, 3),
+            "stopped": session.stopped,
+            "damaged_replies": session.store.damaged,
+            "log": log,
+        }
+        self.parts[self.part] = part
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write_json(self.path, {"judge": judge.to_dict(), "parts": self.parts})
