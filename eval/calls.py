@@ -15,6 +15,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +24,6 @@ import numpy as np
 from eval.benchmark import Respondent
 from eval.sample import decode_png, encode_png
 from eval.shards import disk_errors, first_line, read_rows, write_rows
-from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.identity import ModelIdentity
 
@@ -250,32 +250,12 @@ class StoredModel:
                 yield call
 
     def _forward(self, skill: Skill, requests: Sequence[Request], on_step: OnStep | None) -> list[Any]:
-        """The answers, an exception in the place of each that failed.
-
-        Our own models refuse a batch for one request (an unknown word, a prompt too long): halves are asked until the
-        one that is to blame is alone.
-        """
-        from uni_train.models.base import SkillMissing
+        """The answers, an exception in the place of each that failed."""
+        from uni_train.models.batches import each_answered
 
         if self._model is None:
             self._model = self._load()
-        try:
-            answers = list(getattr(self._model, skill)(requests, on_step=on_step))
-        except SkillMissing:
-            raise
-        except UserError as error:
-            if not getattr(error, "of_request", True):
-                raise
-            if len(requests) == 1:
-                return [CallFailed(error.message)]
-            half = len(requests) // 2
-            return [
-                *self._forward(skill, requests[:half], on_step),
-                *self._forward(skill, requests[half:], on_step),
-            ]
-        if len(answers) != len(requests):
-            raise ValueError(f"{self.name} gave {len(answers)} answers to {len(requests)} requests")
-        return answers
+        return each_answered(partial(getattr(self._model, skill), on_step=on_step), requests)
 
 
 def _finished_call(key: str, skill: Skill, request: Request, answer: str | np.ndarray | Exception) -> Call:

@@ -18,6 +18,7 @@ from uni_train.cli.export import export
 from uni_train.cli.failures import as_user_error, debugging, show
 from uni_train.cli.generate import generate
 from uni_train.cli.models import models
+from uni_train.cli.serve import serve
 from uni_train.errors import nearest
 
 
@@ -66,6 +67,7 @@ uni_train.add_command(data)
 uni_train.add_command(export)
 uni_train.add_command(generate)
 uni_train.add_command(models)
+uni_train.add_command(serve)
 
 
 @uni_train.command()

@@ -1,0 +1,81 @@
+"""`uni_train serve`: a model as an endpoint that OpenAI's clients can ask."""
+
+from __future__ import annotations
+
+import click
+
+from uni_train.errors import UserError
+
+
+@click.command()
+@click.option("--model", "-m", required=True, metavar="PATH|NAME", help="A checkpoint, a run, or a name of `models`.")
+@click.option("--port", type=click.IntRange(1024, 65535), default=8000, show_default=True, metavar="N")
+@click.option(
+    "--host",
+    type=click.Choice(["127.0.0.1", "0.0.0.0", "::"]),
+    default="127.0.0.1",
+    show_default=True,
+    help="Who is heard: this machine, or everybody (IPv4, IPv6).",
+)
+@click.option("--steps", type=click.IntRange(1), metavar="N", help="Denoising steps.  [default: the model's]")
+@click.option("--temperature", type=click.FloatRange(0, 2), metavar="X", help="Where a client asks for none.")
+@click.option("--key-env", metavar="NAME", help="Ask clients for the key in this environment variable.")
+def serve(model: str, port: int, host: str, steps: int | None, temperature: float | None, key_env: str | None) -> None:
+    """Serve a model by OpenAI's protocol.
+
+    /v1/chat/completions answers, with pictures as data URLs; /v1/images/generations draws; /v1/images/edits draws from
+    pictures. docs/serving.md says what can be asked beside the protocol (seeds, thoughts).
+
+    \b
+    Examples:
+      uni_train serve -m nano
+      uni_train serve -m checkpoints/BAGEL-7B-MoT --port 8001
+    """
+    import os
+
+    key = os.environ.get(key_env, "") if key_env else None
+    if key == "":
+        raise UserError(f"the environment variable {key_env} is empty", f"Put the key there: export {key_env}=...")
+    from dataclasses import replace
+
+    from uni_train.models.load import model_config
+
+    config = model_config(model)
+    changes = {"steps": steps, "temperature": temperature}
+    sampling = replace(config.sampling, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
+    _check_loads(model)
+    _check_address(host, port)
+    try:
+        from uni_train.serving.server import Served, serve_forever
+    except ImportError as error:
+        raise UserError(f"{error.name} is not installed", "pip install 'uni-train[serve]'") from error
+    served = Served.of(replace(config, sampling=sampling), key)
+    shown = f"[{host}]" if ":" in host else host
+    click.echo(f"loading {served.identity.name} for http://{shown}:{port}/v1", err=True)
+    serve_forever(
+        served, host, port, lambda: click.echo(f"ready: http://{shown}:{port}/v1  (Ctrl-C stops it)", err=True)
+    )
+
+
+def _check_loads(model: str) -> None:
+    """Raises UserError for a checkpoint with missing or misshapen tensors, before processes are started."""
+    from uni_train.models.inspection import inspect
+
+    found = inspect(model)
+    if not found.loads:
+        problem = found.problems[0] if found.problems else f"it is {found.what}"
+        raise UserError(f"{model} cannot be loaded: {problem}", found.hint or None)
+
+
+def _check_address(host: str, port: int) -> None:
+    import socket
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise UserError(
+                f"{host}:{port} cannot be used: {error.strerror or error}", "Choose another port with --port."
+            ) from error

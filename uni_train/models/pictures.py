@@ -1,0 +1,65 @@
+"""Pictures as bytes: PNG out, any common format in, and the data URLs in which they travel through JSON."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import re
+
+import numpy as np
+
+from uni_train.errors import UserError
+
+_DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,(?P<data>.*)", re.DOTALL | re.IGNORECASE)
+
+
+def encode_png(image: np.ndarray) -> bytes:
+    """uint8 [H, W, 3] or [H, W] -> PNG bytes (lossless, no timestamps: equal images give equal bytes)."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def decode_picture(data: bytes, where: str) -> np.ndarray:
+    """An encoded picture as uint8 [H, W, 3], transparency on white.
+
+    Raises:
+        UserError: no picture, a damaged or a far too large one; `where` names it.
+    """
+    from PIL import Image
+
+    from uni_train.models.bagel.images import MOST_PIXELS, rgb
+
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            if image.width * image.height > MOST_PIXELS:
+                raise UserError(f"{where} is too large ({image.width} x {image.height} pixels)", "Shrink it.")
+            return rgb(image)
+    except Image.DecompressionBombError:
+        raise UserError(f"{where} is too large", "Shrink it.") from None
+    except (OSError, ValueError, SyntaxError):  # what PIL raises for damaged files and for no picture at all
+        raise UserError(f"{where} is no picture that can be read", "Give a PNG, JPEG or WebP file.") from None
+
+
+def data_url(png: bytes) -> str:
+    """PNG bytes as the text that stands for a picture in JSON."""
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+
+
+def decode_base64(text: str, where: str) -> bytes:
+    """Raises UserError, naming `where`, for what is not base64."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise UserError(f"{where} is damaged: no valid base64", "Send it again.") from None
+
+
+def decode_data_url(url: str, where: str) -> bytes:
+    """The bytes in a data URL. Raises UserError, naming `where`, for anything else."""
+    match = _DATA_URL.fullmatch(url.strip())
+    if match is None:
+        raise UserError(f"{where} is no data URL", "Give data:image/png;base64,...; nothing is fetched from elsewhere.")
+    return decode_base64(match["data"], where)

@@ -1,0 +1,88 @@
+"""Tasks of many clients, done in as few calls of the model as possible."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any
+
+from uni_train.errors import UserError
+from uni_train.models.base import Example, Request, SkillMissing, UnifiedModel
+from uni_train.models.batches import each_answered
+from uni_train.models.pictures import encode_png
+from uni_train.serving.protocol import Refusal, Reply, Task, refusal_of
+
+
+def perform(model: UnifiedModel, tasks: Sequence[Task], think_batch: int, draw_batch: int) -> list[Reply | Refusal]:
+    """A reply or a refusal for each task; tasks that can share a call of the model do."""
+    kinds: dict[Any, list[int]] = defaultdict(list)
+    for i, task in enumerate(tasks):
+        kinds[task.skill, task.thinking, task.temperature, task.max_tokens].append(i)
+    done: dict[int, Reply | Refusal] = {}
+    for (skill, thinking, temperature, max_tokens), rows in kinds.items():
+        size = draw_batch if skill == "draw" else think_batch
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
+            requests = [tasks[i].request for i in part]
+            try:
+                with _sampling(model, temperature, max_tokens):
+                    replies = each_answered(_call(model, skill, thinking), requests)
+            except SkillMissing as error:
+                replies = [error] * len(part)
+            for i, one in zip(part, replies, strict=True):
+                done[i] = refusal_of(one) if isinstance(one, UserError) else one
+    return [done[i] for i in range(len(tasks))]
+
+
+def _call(model: UnifiedModel, skill: str, thinking: bool) -> Callable[[Sequence[Request]], list[Reply]]:
+    if skill == "draw":
+        return partial(_draw, model, thinking)
+    if skill == "think":
+        return lambda requests: _texts(model, requests, model.think(requests))
+    return lambda requests: _texts(model, requests, model.answer(requests, think=thinking))
+
+
+def _draw(model: UnifiedModel, thinking: bool, requests: Sequence[Request]) -> list[Reply]:
+    if not thinking:
+        return [Reply(image=encode_png(picture)) for picture in model.draw(requests)]
+    thoughts, pictures = model.think_and_draw(requests)
+    return [Reply(image=encode_png(p), thought=thought) for thought, p in zip(thoughts, pictures, strict=True)]
+
+
+def _texts(model: UnifiedModel, requests: Sequence[Request], texts: Sequence[str]) -> list[Reply]:
+    found = []
+    for request, text in zip(requests, texts, strict=True):
+        asked = Example(prompt=request.prompt, images=request.images)
+        before = _tokens(model, asked)
+        found.append(
+            Reply(
+                text=text, prompt_tokens=before, completion_tokens=_tokens(model, replace(asked, answer=text)) - before
+            )
+        )
+    return found
+
+
+def _tokens(model: UnifiedModel, example: Example) -> int:
+    """0 for what a model cannot count (an editor counts edits alone)."""
+    try:
+        return model.example_tokens(example)
+    except UserError:
+        return 0
+
+
+@contextmanager
+def _sampling(model: Any, temperature: float | None, max_tokens: int | None) -> Iterator[None]:
+    """The model with a request's own temperature and length; never longer than its configuration allows."""
+    own = model.sampling
+    limit = next(field.name for field in fields(own) if field.name in ("max_think_tokens", "max_tokens"))
+    changes: dict[str, Any] = {} if temperature is None else {"temperature": float(temperature)}
+    if max_tokens is not None:
+        changes[limit] = min(max_tokens, getattr(own, limit))
+    model.sampling = replace(own, **changes)
+    try:
+        yield
+    finally:
+        model.sampling = own
