@@ -30,12 +30,13 @@ _GROUPS = {"maths": "math", "mapping": "mapping"}
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is counted once. unit: the prompt or the pair. outcomes: one a picture, of OUTCOMES."""
+    """What is counted once. unit: the prompt or the pair. ids: of its cases. outcomes: one a picture, of OUTCOMES."""
 
     setting: str
     set: str
     unit: str
     k: int
+    ids: tuple[str, ...]
     outcomes: tuple[str, ...]
 
     @property
@@ -63,7 +64,7 @@ def trials(scored: Sequence[Scored], label: str) -> list[Trial]:
         if len(members) > size:
             raise ValueError(f"{setting} {name}: {unit} has {len(members)} pictures, at most {size} belong together")
         outcomes = (*members.values(), *["missing"] * (size - len(members)))
-        counted.append(Trial(setting, name, unit, k, outcomes))
+        counted.append(Trial(setting, name, unit, k, tuple(members), outcomes))
     return counted
 
 

@@ -1,0 +1,353 @@
+"""Two evaluations of the same questions: what got better, what got worse, and whether that is more than chance.
+
+    comparison = compare(Path("evals/before"), Path("evals/after"))
+    comparison.tables()      a paired table for each benchmark
+    comparison.flips         the questions that one gets right and the other wrong
+    side_by_side(...)        their two samples, with pictures
+
+Only like is compared with like: the same benchmark revision, subset, seed and number of draws. Everything else (the
+checkpoint, how it samples, who judges) may differ and is said in `notes`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eval.benchmark import Scored, Table
+from eval.benchmarks.unisandbox import counting
+from eval.evaluation import Evaluation, load
+from eval.statistics import PairedComparison, detectable_change, paired
+from uni_train.errors import UserError
+
+# What must be equal for two evaluations to have asked the same, and how it is called on the command line.
+_SAME = {"subset": "--subset", "seed": "--seed", "k": "--k"}
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """A unit (question or pair) that one evaluation has right and the other wrong.
+
+    label: under which labels it is counted, "" where a benchmark has one kind. ids: of its cases.
+    """
+
+    benchmark: str
+    label: str
+    setting: str
+    set: str
+    unit: str
+    k: int
+    ids: tuple[str, ...]
+    first_right: bool
+
+    @property
+    def direction(self) -> str:
+        return "right to wrong" if self.first_right else "wrong to right"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One set in one setting. detectable: the smallest difference that so many units with so many flips would show."""
+
+    benchmark: str
+    label: str
+    setting: str
+    set: str
+    n: int
+    comparison: PairedComparison
+    detectable: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two evaluations, set by set. notes: what else differs between them, and what could not be compared."""
+
+    first: Evaluation
+    second: Evaluation
+    rows: tuple[Row, ...]
+    flips: tuple[Flip, ...]
+    notes: tuple[str, ...]
+
+    def tables(self) -> list[Table]:
+        """One table a benchmark: what each has, the difference with its interval, the flips, McNemar's p."""
+        one, two = names(self.first, self.second)
+        built = []
+        for benchmark in dict.fromkeys(row.benchmark for row in self.rows):
+            rows = [row for row in self.rows if row.benchmark == benchmark]
+            labelled = len({row.label for row in rows}) > 1
+            built.append(
+                Table(
+                    f"{benchmark}: {two} against {one}",
+                    ("Setting", "Set", one, two, "Difference", "won", "lost", "p", "detectable", "n"),
+                    tuple(
+                        (
+                            row.setting + (f", {row.label} labels" if labelled else ""),
+                            row.set,
+                            f"{(row.comparison.both + row.comparison.only_first) / row.n:.2f}",
+                            f"{(row.comparison.both + row.comparison.only_second) / row.n:.2f}",
+                            row.comparison,
+                            str(row.comparison.only_second),
+                            str(row.comparison.only_first),
+                            f"{row.comparison.p_value:.2g}",
+                            f"{row.detectable:.2f}",
+                            str(row.n),
+                        )
+                        for row in rows
+                    ),
+                    "The same questions with the same seeds. p: McNemar's exact test (several draws of a question: a "
+                    "cluster-robust t test). Detectable: the smallest difference that so many flips would show.",
+                )
+            )
+        return built
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able, without pictures."""
+        return {
+            "first": str(self.first.folder),
+            "second": str(self.second.folder),
+            "rows": [
+                {
+                    "benchmark": row.benchmark, "label": row.label, "setting": row.setting, "set": row.set, "n": row.n,
+                    **row.comparison.to_dict(), "detectable": row.detectable,
+                }
+                for row in self.rows
+            ],
+            "flips": [
+                {
+                    "benchmark": flip.benchmark, "label": flip.label, "setting": flip.setting, "set": flip.set,
+                    "unit": flip.unit, "k": flip.k, "ids": list(flip.ids), "direction": flip.direction,
+                }
+                for flip in self.flips
+            ],
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The same case, setting and draw in both evaluations."""
+
+    benchmark: str
+    first: Scored
+    second: Scored
+
+    @property
+    def flipped(self) -> bool:
+        return self.first.passed != self.second.passed
+
+
+def compare(first: Path, second: Path) -> Comparison:
+    """Compare two finished evaluations on the benchmarks and settings that both have.
+
+    Raises UserError: a folder holds none, they have no benchmark or setting in common, or they did not ask the same
+    (which of revision, subset, seed, draws or questions differs is said).
+    """
+    one, two = load(Path(first)), load(Path(second))
+    common = [name for name in one.results if name in two.results]
+    if not common:
+        raise UserError(
+            f"{one.folder} and {two.folder} have no benchmark in common",
+            f"They have {', '.join(one.results)} and {', '.join(two.results)}.",
+        )
+    _check_same(one, two, common)
+    rows: list[Row] = []
+    flips: list[Flip] = []
+    notes = _differences(one, two)
+    for name in common:
+        settings = [setting for setting in one.results[name].settings if setting in two.results[name].settings]
+        if not settings:
+            raise UserError(
+                f"{one.folder} and {two.folder} asked {name} in different settings",
+                f"They have {', '.join(one.results[name].settings)} and {', '.join(two.results[name].settings)}.",
+            )
+        skipped = set(one.results[name].unjudged) | set(two.results[name].unjudged)
+        notes += [f"{name}: {s}, {set_} was not judged in both, and is left out" for s, set_ in sorted(skipped)]
+        kept = [
+            [s for s in e.scored(name) if s.sample.ask.setting in settings and _cell(s) not in skipped]
+            for e in (one, two)
+        ]
+        _check_asked(one, two, name, *kept)
+        for label in _labels(one, name):
+            before, after = (_units(name, scored, label) for scored in kept)
+            found = _compare_units(name, label, before, after)
+            rows += found[0]
+            flips += found[1]
+    return Comparison(one, two, tuple(rows), tuple(flips), tuple(notes))
+
+
+def side_by_side(comparison: Comparison, *, flips_only: bool = True, images: bool = True) -> Iterator[Pair]:
+    """The samples of both, in the order of asking: those whose own verdict flipped, or all."""
+    for name in dict.fromkeys(row.benchmark for row in comparison.rows):
+        wanted: set[tuple[str, str, int]] | None = None
+        if flips_only:
+            wanted = {
+                _identity(pair.first)
+                for pair in _pairs(name, comparison.first.scored(name), comparison.second.scored(name))
+                if pair.flipped
+            }
+            if not wanted:
+                continue
+        yield from _pairs(name, comparison.first.scored(name, images), comparison.second.scored(name, images), wanted)
+
+
+def names(first: Evaluation, second: Evaluation) -> tuple[str, str]:
+    """What to call the two: their models, or where these are equal their folders."""
+    models = (str(first.asked["model"]["name"]), str(second.asked["model"]["name"]))
+    if models[0] != models[1]:
+        return models
+    folders = (first.folder.name, second.folder.name)
+    return folders if folders[0] != folders[1] else (str(first.folder), str(second.folder))
+
+
+# ------------------------------------------------------------------------------------------------- what is counted
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    setting: str
+    set: str
+    name: str
+    k: int
+    ids: tuple[str, ...]
+    right: bool
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        return self.setting, self.set, self.name, self.k
+
+
+def _labels(evaluation: Evaluation, benchmark: str) -> Sequence[str]:
+    labels = evaluation.results[benchmark].scores.get("labels")
+    return list(labels) if benchmark == "unisandbox" and isinstance(labels, Mapping) else [""]
+
+
+def _units(benchmark: str, scored: Sequence[Scored], label: str) -> list[_Unit]:
+    """What counts once: UniSandbox's prompts and pairs, a single case elsewhere."""
+    if benchmark == "unisandbox":
+        return [_Unit(t.setting, t.set, t.unit, t.k, t.ids, t.right) for t in counting.trials(scored, label)]
+    return [
+        _Unit(ask.setting, ask.case.set, ask.case.id, ask.k, (ask.case.id,), one.passed)
+        for one in scored
+        for ask in (one.sample.ask,)
+    ]
+
+
+def _compare_units(
+    benchmark: str, label: str, before: Sequence[_Unit], after: Sequence[_Unit]
+) -> tuple[list[Row], list[Flip]]:
+    later = {unit.key: unit.right for unit in after}
+    cells: dict[tuple[str, str], list[_Unit]] = defaultdict(list)
+    for unit in before:
+        cells[unit.setting, unit.set].append(unit)
+    rows, flips = [], []
+    for (setting, name), units in cells.items():
+        first, second = [unit.right for unit in units], [later[unit.key] for unit in units]
+        change = paired(first, second, [unit.name for unit in units])
+        differing = (change.only_first + change.only_second) / len(units)
+        detectable = detectable_change(len({unit.name for unit in units}), differing)
+        rows.append(Row(benchmark, label, setting, name, len(units), change, detectable))
+        flips += [
+            Flip(benchmark, label, setting, name, unit.name, unit.k, unit.ids, unit.right)
+            for unit, now in zip(units, second, strict=True)
+            if unit.right != now
+        ]
+    return rows, flips
+
+
+# ------------------------------------------------------------------------------------------ is like compared with like
+
+
+def _check_same(one: Evaluation, two: Evaluation, common: Sequence[str]) -> None:
+    for name in common:
+        revisions = one.results[name].revision, two.results[name].revision
+        if revisions[0] != revisions[1]:
+            raise UserError(
+                f"{one.folder} and {two.folder} asked different questions: the revision of {name} is {revisions[0]} in "
+                f"the first and {revisions[1]} in the second{_why(one, two)}",
+                "Evaluate both checkpoints with the same data, labels and options.",
+            )
+    for key, option in _SAME.items():
+        values = one.asked.get(key), two.asked.get(key)
+        if values[0] != values[1]:
+            shown = " and ".join("all" if key == "subset" and value is None else str(value) for value in values)
+            raise UserError(
+                f"{one.folder} and {two.folder} did not ask the same: {option} was {shown}",
+                f"Evaluate both checkpoints with one {option}.",
+            )
+
+
+def _why(one: Evaluation, two: Evaluation) -> str:
+    options = [e.asked.get("options") or {} for e in (one, two)]
+    keys = [key for key in dict.fromkeys([*options[0], *options[1]]) if options[0].get(key) != options[1].get(key)]
+    shown = "; ".join(f"{key} was {options[0].get(key)} and {options[1].get(key)}" for key in keys[:3])
+    return f" ({shown})" if shown else ""
+
+
+def _check_asked(
+    one: Evaluation, two: Evaluation, name: str, first: Sequence[Scored], second: Sequence[Scored]
+) -> None:
+    before = {_identity(scored): scored.sample.ask.seed for scored in first}
+    after = {_identity(scored): scored.sample.ask.seed for scored in second}
+    lone = sorted(before.keys() ^ after.keys())
+    if lone:
+        where = one.folder if lone[0] in before else two.folder
+        raise UserError(
+            f"{one.folder} and {two.folder} did not ask the same of {name}: {len(lone)} are in one only, such "
+            f"as {lone[0][0]} ({lone[0][1]}), which is in {where}",
+            "Evaluate both checkpoints with the same sets and subset.",
+        )
+    other = [key for key in before if before[key] != after[key]]
+    if other:
+        raise UserError(
+            f"{one.folder} and {two.folder} drew {other[0][0]} ({other[0][1]}) with the seeds {before[other[0]]} and "
+            f"{after[other[0]]}",
+            "Evaluate both checkpoints with the same version of this program.",
+        )
+
+
+def _differences(one: Evaluation, two: Evaluation) -> list[str]:
+    """What may differ and should be known when reading the numbers."""
+    notes = []
+    judges = [e.asked.get("judge") for e in (one, two)]
+    if judges[0] != judges[1]:
+        shown = [str(judge.get("model", judge)) if isinstance(judge, Mapping) else "nobody" for judge in judges]
+        how = "" if shown[0] != shown[1] else ", asked in different ways"
+        notes.append(f"judged by {shown[0]} and by {shown[1]}{how}: a difference may be the judges'")
+    models = [e.asked["model"] for e in (one, two)]
+    if models[0].get("settings") != models[1].get("settings"):
+        notes.append("the models draw with different sampling settings")
+    if models[0].get("content") == models[1].get("content"):
+        notes.append("both are the same checkpoint")
+    return notes
+
+
+def _identity(scored: Scored) -> tuple[str, str, int]:
+    ask = scored.sample.ask
+    return ask.case.id, ask.setting, ask.k
+
+
+def _cell(scored: Scored) -> tuple[str, str]:
+    return scored.sample.ask.setting, scored.sample.ask.case.set
+
+
+def _pairs(
+    benchmark: str, first: Iterable[Scored], second: Iterable[Scored], wanted: set[tuple[str, str, int]] | None = None
+) -> Iterator[Pair]:
+    """Both streams are in the order of asking, but one may lack settings of the other."""
+    waiting: dict[tuple[str, str, int], Scored] = {}
+    later = iter(second)
+    for one in first:
+        key = _identity(one)
+        if wanted is not None and key not in wanted:
+            continue
+        while key not in waiting:
+            other = next(later, None)
+            if other is None:
+                break
+            if wanted is None or _identity(other) in wanted:
+                waiting[_identity(other)] = other
+        if key in waiting:
+            yield Pair(benchmark, one, waiting.pop(key))
