@@ -390,7 +390,7 @@ def _verdicts(
         from eval import judges
 
         asked = [samples[i] for i in open_]
-        answers = judges.run(asked, benchmark, plan.judge, folder, progress)
+        answers = judges.run(asked, benchmark, plan.judge, folder, progress, store=plan.store_folder)
         for i, one in zip(open_, answers, strict=True):
             scored[i] = one
     return [
