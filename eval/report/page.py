@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from eval import summary as run_summary
 from eval.benchmarks import unisandbox
-from eval.report import charts, gallery
+from eval.report import charts, flow_grpo, gallery
 from eval.statistics import Estimate, proportion
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_text
@@ -52,8 +52,8 @@ def write_report(run_dir: Path) -> Path:
 
     Reads, below run_dir:
 
-    - `summary.json` (required), as `eval.summary.build` makes it. Only the seven keys of its contract must be there;
-      what else is missing is left out of the page.
+    - `summary.json`, as `eval.summary.build` makes it (without it, tables of accuracy are left out). Only the seven
+      keys of its contract must be there; what else is missing is left out of the page.
     - `stages/<NN>-<stage>/manifest.json` whose `stage` begins with "evaluate" and whose `result.label` is one of
       "before", "round1", "round2", ..., "after"; beside it `shards/<NNNNN>.parquet` (`eval.store`). The gallery shows
       "before" beside "after", or beside the highest round where no stage is labelled "after", or what there is of
@@ -62,13 +62,14 @@ def write_report(run_dir: Path) -> Path:
       `mse`, `ce`, `lr`. Steps may repeat after a resume (the last counts), values may be null, and a last line that
       was cut short is ignored. The curves are labelled with the
       stage, "finetune-" left out.
+    - of each stage that reinforces or watches held-out prompts, what `eval.report.flow_grpo` reads.
     - `run.json` (optional), as `uni_train.run_folder` writes it: its last start gives command, git state and versions;
       `config.yaml` (optional) is shown as it is.
 
     Raises UserError (DamagedShard among them) naming the file that cannot be read or written.
     """
     run_dir = Path(run_dir)
-    summary = run_summary.read(run_dir)
+    summary = run_summary.read(run_dir) if (run_dir / "summary.json").exists() else _unevaluated(run_dir)
     shards = gallery.evaluations(run_dir)
     cards = gallery.build(shards) if shards else gallery.Gallery([], 0)
     script = (_FOLDER / "gallery.js").read_text(encoding="utf-8")
@@ -82,12 +83,13 @@ def write_report(run_dir: Path) -> Path:
         "outcomes": _outcomes(summary),
         "accuracy_charts": list(_accuracy_charts(summary)),
         "loss_charts": list(_loss_charts(_curves(run_dir))),
+        "reinforced": flow_grpo.stages(run_dir),
         "gallery": cards,
         "sets": [name for name in gallery.SETS if any(card["set"] == name for card in cards.cards)],
         "setting_names": _SETTING_NAMES,
         "status_names": _STATUS_NAMES,
         "chance": unisandbox.CHANCE,
-        "style": (_FOLDER / "style.css").read_text(encoding="utf-8"),
+        "style": "".join((_FOLDER / name).read_text(encoding="utf-8") for name in ("style.css", "flow_grpo.css")),
         "script": script,
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     }
@@ -139,24 +141,36 @@ def _about(run_dir: Path) -> dict[str, Any]:
 def _curves(run_dir: Path) -> list[Curve]:
     curves = []
     for path in sorted((run_dir / "stages").glob("*/metrics.jsonl")):
-        rows: dict[float, Mapping[str, Any]] = {}
-        lines = path.read_text(encoding="utf-8").split("\n")
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-                rows[float(row["step"])] = row
-            except (ValueError, KeyError, TypeError) as error:
-                if number == len(lines):
-                    break  # a line without its end: the process was killed while it wrote
-                raise UserError(f"{path}, line {number}: not a logged step ({error})", "Delete the line.") from error
+        rows = flow_grpo.read_lines(path)
         values = {
-            name: [(step, float(rows[step][name])) for step in sorted(rows) if _is_number(rows[step].get(name))]
+            name: [(float(row["step"]), float(row[name])) for row in rows if _is_number(row.get(name))]
             for name, _ in _CURVES
         }
         curves.append(Curve(path.parent.name.partition("-")[2] or path.parent.name, values))
     return curves
+
+
+def _unevaluated(run_dir: Path) -> dict[str, Any]:
+    """The head of a summary for a run that measured no accuracy on UniSandbox.
+
+    Raises:
+        UserError: there is no config.yaml, or it or a manifest cannot be read.
+    """
+    import yaml
+
+    path = run_dir / "config.yaml"
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        head = {"recipe": config["recipe"], "model": config["model"]["name"], "seed": config["seed"]}
+    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: cannot be read ({error})", "A report needs the folder of a run.") from error
+    manifests = [_json(path) for path in sorted((run_dir / "stages").glob("*/manifest.json"))]
+    return head | {
+        "wall_seconds": sum(float(one.get("seconds", 0.0)) for one in manifests),
+        "peak_rss_bytes": max((int(one.get("result", {}).get("peak_rss_bytes", 0)) for one in manifests), default=0),
+        "scores": {"before": {}, "after": {}},
+        "rounds": [],
+    }
 
 
 def _json(path: Path) -> dict[str, Any]:

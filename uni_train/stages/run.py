@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from eval import summary, tracking
@@ -35,10 +36,13 @@ def fit(config: Config, folder: RunFolder, progress: ConsoleProgress) -> None:
         if (stage.path / MODEL).is_dir():
             work.weights = stage.path / MODEL
         runs.append((one, stage))
-    if not any(one.kind == "evaluate" for one in planned):
+    evaluated = any(one.kind == "evaluate" for one in planned)
+    if not _concluded(folder, runs, ("summary.json", "report.html") if evaluated else ("report.html",)):
+        if evaluated:
+            _summarise(work, runs)
+        write_report(folder.path)
+    if not evaluated:
         return
-    if not _concluded(folder, runs):
-        _conclude(work, runs)
     for table in summary.console_tables(summary.read(folder.path)):
         progress.console.print(table)
     _track(work)
@@ -78,16 +82,16 @@ def _run(work: Work[Any], one: PlannedStage, stage: StageRun, before: list[tuple
             finetune.run(stars, stage, one.rounds, filtered)
 
 
-def _concluded(folder: RunFolder, runs: list[tuple[PlannedStage, StageRun]]) -> bool:
+def _concluded(folder: RunFolder, runs: list[tuple[PlannedStage, StageRun]], names: Sequence[str]) -> bool:
     """Whether summary and report are there and no stage is newer: then a further start changes nothing."""
-    conclusions = [folder.path / "summary.json", folder.path / "report.html"]
+    conclusions = [folder.path / name for name in names]
     if not all(file.is_file() for file in conclusions):
         return False
     finished = max((stage.path / "manifest.json").stat().st_mtime_ns for _, stage in runs)
     return min(file.stat().st_mtime_ns for file in conclusions) >= finished
 
 
-def _conclude(work: Work[Any], runs: list[tuple[PlannedStage, StageRun]]) -> None:
+def _summarise(work: Work[Any], runs: list[tuple[PlannedStage, StageRun]]) -> None:
     config, folder = work.config, work.folder
     labelled = {
         one.name.removeprefix("evaluate-"): read_shards(stage.shards, images=False)
@@ -107,7 +111,6 @@ def _conclude(work: Work[Any], runs: list[tuple[PlannedStage, StageRun]]) -> Non
         sets=evaluate.sets(work),
     )
     summary.write(folder.path, found)
-    write_report(folder.path)
 
 
 def _rounds(config: StarsConfig, runs: list[tuple[PlannedStage, StageRun]]) -> list[summary.Round]:

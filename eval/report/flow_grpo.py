@@ -1,0 +1,324 @@
+"""What a report tells of reinforcement, and of any training that watched held-out prompts: tables, curves, pictures.
+
+Read below a stage's folder, all of it optional: `held_out/step=*` and `gallery/epoch-*` (eval/groups.py),
+`rollouts.jsonl` (a line an epoch) and `metrics.jsonl` (a line an update), as uni_train/training/flow_grpo writes them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eval import groups
+from eval.groups import Group, Member
+from eval.report import charts
+from eval.report.gallery import embeddable
+from eval.statistics import Estimate, mcnemar_exact, proportion
+from uni_train.errors import UserError
+
+GALLERIES = 5  # epochs with pictures in the page, first and last among them
+_MOMENTS = 3  # looks side by side: before, half way, after
+_PARTS = {"rollout": "drawing", "reward": "rewarding", "update": "learning"}
+_ROUNDING = 1e-9
+Line = Mapping[str, Any]
+
+
+def stages(run_dir: Path) -> list[dict[str, Any]]:
+    """One entry a stage that has something to tell, for flow_grpo.html.
+
+    Raises:
+        UserError: a file that cannot be read, by its name.
+    """
+    found = []
+    for folder in sorted((run_dir / "stages").glob("*")):
+        looks = groups.finished(folder / "held_out")
+        epochs = read_lines(folder / "rollouts.jsonl")
+        if looks or epochs:
+            found.append(_stage(folder, looks, epochs))
+    return found
+
+
+def read_lines(path: Path) -> list[Line]:
+    """The lines of a log by their `step`, the last of equal ones; a line that was cut short at the end is left out.
+
+    Raises:
+        UserError: another line is no JSON object with a step.
+    """
+    if not path.exists():
+        return []
+    rows: dict[float, Line] = {}
+    lines = path.read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            rows[float(row["step"])] = row
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(lines):
+                break  # a line without its end: the process was killed while it wrote
+            raise UserError(f"{path}, line {number}: not a logged step ({error})", "Delete the line.") from error
+    return [rows[step] for step in sorted(rows)]
+
+
+def _stage(folder: Path, looks: Sequence[Path], epochs: Sequence[Line]) -> dict[str, Any]:
+    seen = [groups.read_facts(look) for look in looks]
+    drawn = groups.finished(folder / "gallery")
+    updates = read_lines(folder / "metrics.jsonl") if epochs else []
+    return {
+        "name": folder.name.partition("-")[2] or folder.name,
+        "success": _success(seen) if seen else None,
+        "success_charts": [_success_chart(seen)] if len(seen) > 1 else [],
+        "reward_charts": list(_reward_charts(epochs)),
+        "policy_charts": list(_policy_charts(updates)),
+        "picture_charts": list(_picture_charts(epochs)),
+        "time": _time(epochs),
+        "time_charts": list(_time_charts(epochs)),
+        "epochs": len(epochs),
+        "galleries": [_gallery(folder) for folder in _spread(drawn, GALLERIES)],
+        "shown": _shown_looks(_spread(looks, _MOMENTS)),
+    }
+
+
+# --- success on held-out prompts ------------------------------------------------------------------------------------
+
+
+def _success(seen: Sequence[Line]) -> dict[str, Any]:
+    """Levels and checks at the first look, one half way and the last; the change is paired, prompt by prompt."""
+    moments = _spread(seen, _MOMENTS)
+    rows = []
+    for level in moments[0]["levels"]:
+        rows.append(
+            {
+                "level": f"level {level}",
+                "cells": [_passed(moment, level) for moment in moments],
+                "change": _change(moments[0], moments[-1], [level]) if len(moments) > 1 else None,
+            }
+        )
+    if len(rows) > 1:
+        levels = list(moments[0]["levels"])
+        rows.append(
+            {
+                "level": "all",
+                "cells": [_sum(_passed(moment, level) for level in levels) for moment in moments],
+                "change": _change(moments[0], moments[-1], levels) if len(moments) > 1 else None,
+            }
+        )
+    names = dict.fromkeys(name for one in moments[0]["levels"].values() for name in one["checks"])
+    return {
+        "task": moments[0]["task"],
+        "split": moments[0]["split"],
+        "moments": [_moment(i, moments) for i in range(len(moments))],
+        "rows": rows,
+        "checks": [
+            {"name": name.replace("_", " "), "cells": [_check(moment, name) for moment in moments]} for name in names
+        ],
+    }
+
+
+def _moment(i: int, moments: Sequence[Line]) -> str:
+    if i == 0:
+        return "before"
+    return "after" if i == len(moments) - 1 else f"update {moments[i]['step']}"
+
+
+def _passed(look: Line, level: str) -> Estimate:
+    one = look["levels"][level]
+    return proportion(one["passed"].count("1"), one["n"])
+
+
+def _sum(parts: Iterable[Estimate]) -> Estimate:
+    found = list(parts)
+    return proportion(sum(round((one.value or 0.0) * one.n) for one in found), sum(one.n for one in found))
+
+
+def _change(first: Line, last: Line, levels: Sequence[str]) -> Any:
+    before, after = ([c == "1" for level in levels for c in one["levels"][level]["passed"]] for one in (first, last))
+    return mcnemar_exact(before, after)
+
+
+def _check(look: Line, name: str) -> Estimate:
+    counts = [one["checks"].get(name, {}) for one in look["levels"].values()]
+    return proportion(sum(one.get("pass", 0) for one in counts), sum(sum(one.values()) for one in counts))
+
+
+def _success_chart(seen: Sequence[Line]) -> charts.Chart:
+    steps = [float(look["step"]) for look in seen]
+    levels = list(seen[0]["levels"])
+    width = (steps[-1] - steps[0]) / 90
+    series = []
+    for place, level in enumerate(levels):
+        cells = [_passed(look, level) for look in seen]
+        # Levels are set a little apart, so that whiskers do not hide each other.
+        aside = (place - (len(levels) - 1) / 2) * width
+        points = [(step + aside, cell.value or 0.0) for step, cell in zip(steps, cells, strict=True)]
+        series.append(
+            charts.Series(
+                f"level {level}",
+                points,
+                place % 6 + 1,
+                markers=len(points) <= 40,
+                intervals=[(cell.low, cell.high) for cell in cells],
+            )
+        )
+    x = charts.linear_axis(0, steps[-1], "updates")
+    x = charts.Axis(-steps[-1] / 40, max(x.high, steps[-1] * 1.025), x.ticks, "updates")
+    y = charts.Axis(0, 1, [(value / 4, f"{value / 4:.2f}") for value in range(5)])
+    told = "; ".join(f"{one.name} from {one.points[0][1]:.2f} to {one.points[-1][1]:.2f}" for one in series)
+    return charts.chart("Success", f"Success on held-out prompts: {told}.", series, x, y)
+
+
+# --- curves ---------------------------------------------------------------------------------------------------------
+
+
+def _reward_charts(epochs: Sequence[Line]) -> Iterable[charts.Chart]:
+    quantiles = (("reward_p90", "best tenth"), ("reward", "mean"), ("reward_p10", "worst tenth"))
+    yield from _curve("Reward", epochs, (*quantiles, ("best_of_group", "best of a group")))
+    each = sorted({name for line in epochs for name in line if name.startswith("reward/")})
+    yield from _curve("Reward by name", epochs, [(name, name.removeprefix("reward/")) for name in each])
+    shares = (("flat_groups", "groups that teach nothing"), ("unrewarded", "pictures without a reward"))
+    yield from _curve("Shares", epochs, shares, bounds=(0.0, 1.0))
+
+
+def _policy_charts(updates: Sequence[Line]) -> Iterable[charts.Chart]:
+    yield from _curve("Gradient norm", updates, (("grad_norm", "before clipping"),), log=True)
+    yield from _curve("KL from the start", updates, (("kl", ""),))
+    yield from _curve("Clipped steps", updates, (("clip_high", "above"), ("clip_low", "below")))
+    yield from _curve("Ratio", updates, (("ratio", "mean"),), bounds=(0.995, 1.005))
+    spread = (("log_ratio_max", "largest |log ratio|"), ("ratio_std", "deviation of the ratio"), ("drift", "drift"))
+    yield from _curve("How far from the weights that drew", updates, spread, log=True)
+
+
+def _picture_charts(epochs: Sequence[Line]) -> Iterable[charts.Chart]:
+    names = (("brightness", "brightness"), ("contrast", "contrast"), ("diversity", "spread within groups"))
+    yield from _curve("Pictures, grey levels", epochs, names)
+
+
+def _time_charts(epochs: Sequence[Line]) -> Iterable[charts.Chart]:
+    lines = [{"step": line["step"], **line.get("seconds", {})} for line in epochs]
+    yield from _curve("Seconds an epoch", lines, list(_PARTS.items()))
+
+
+def _time(epochs: Sequence[Line]) -> list[dict[str, Any]]:
+    seconds = {name: sum(line.get("seconds", {}).get(part, 0.0) for line in epochs) for part, name in _PARTS.items()}
+    total = sum(seconds.values()) or 1.0
+    return [{"name": name, "seconds": value, "share": value / total} for name, value in seconds.items()]
+
+
+def _curve(
+    title: str,
+    lines: Sequence[Line],
+    names: Sequence[tuple[str, str]],
+    *,
+    log: bool = False,
+    bounds: tuple[float, float] | None = None,
+) -> Iterable[charts.Chart]:
+    """One chart of those columns that are there, or none.
+
+    log: a logarithmic axis where values differ much, without what is rounding. bounds: what the axis spans at least.
+    """
+    series, heights = [], []
+    for place, (name, label) in enumerate(names):
+        points = [(float(line["step"]), float(line[name])) for line in lines if _is_number(line.get(name))]
+        if log:
+            points = [point for point in points if point[1] > _ROUNDING]
+        if not points:
+            continue
+        values = [value for _, value in points]
+        many = len(points) > 60
+        if many:
+            series.append(charts.Series("", points, place + 1, faint=True))
+            values = charts.smooth(values, len(values) / 25)
+        heights += [value for _, value in points]
+        smooth = [(step, value) for (step, _), value in zip(points, values, strict=True)]
+        series.append(charts.Series(label, smooth, place + 1, markers=len(points) == 1))
+    if not series:
+        return
+    least, most = min(heights), max(heights)
+    if log and most > 10 * least:
+        y = charts.log_axis(least, most)
+    else:
+        low, high = bounds or (min(0.0, least), most or 1.0)
+        y = charts.linear_axis(min(low, least), max(high, most))
+    last = max(float(line["step"]) for line in lines)
+    x = charts.linear_axis(0, last, "updates")
+    x = charts.Axis(0, last, [tick for tick in x.ticks if tick[0] <= last], "updates")
+    named = [one for one in series if not one.faint]
+    told = "; ".join(f"{one.name or title} from {one.points[0][1]:.3g} to {one.points[-1][1]:.3g}" for one in named)
+    yield charts.chart(title, f"{told}.", series, x, y)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+# --- pictures -------------------------------------------------------------------------------------------------------
+
+
+def _gallery(folder: Path) -> dict[str, Any]:
+    facts = groups.read_facts(folder)
+    shown = [_group(group, group.members) for group in groups.read_groups(folder)]
+    return {"title": f"Epoch {facts['epoch']}", "step": facts["step"], "moments": [], **_common(shown)}
+
+
+def _shown_looks(looks: Sequence[Path]) -> dict[str, Any] | None:
+    """The same held-out prompts at several moments, side by side."""
+    if not looks:
+        return None
+    facts = [groups.read_facts(look) for look in looks]
+    titles = [_moment(i, facts) for i in range(len(facts))]
+    by_id = [{group.id: group for group in groups.read_groups(look)} for look in looks]
+    shown = []
+    for name, group in by_id[0].items():
+        if all(name in one for one in by_id):
+            shown.append(_group(group, [one[name].members[0] for one in by_id], titles))
+    return _common(shown) | {"moments": titles}
+
+
+def _common(shown: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What all groups share is said once: the prompt (of mazes), the names of the checks."""
+    prompts = {group["prompt"] for group in shown}
+    checks = dict.fromkeys(c["name"] for group in shown for m in group["members"] for c in m["checks"])
+    return {"groups": shown, "prompt": prompts.pop() if len(prompts) == 1 else None, "checks": list(checks)}
+
+
+def _group(group: Group, members: Sequence[Member], titles: Sequence[str] = ()) -> dict[str, Any]:
+    return {
+        "id": group.id,
+        "prompt": group.prompt,
+        "answer": group.answer,
+        "level": group.level,
+        "inputs": [_data_url(image) for image in group.inputs],
+        "members": [_member(one, titles[i] if titles else "") for i, one in enumerate(members)],
+    }
+
+
+def _member(member: Member, title: str) -> dict[str, Any]:
+    verdict = member.verdict
+    return {
+        "title": title,
+        "image": _data_url(member.image),
+        "status": "unscored" if verdict is None else verdict.status,
+        "reason": "" if verdict is None else verdict.reason,
+        "checks": []
+        if verdict is None
+        else [{"name": c.name.replace("_", " "), "status": c.status, "reason": c.reason} for c in verdict.checks],
+        "total": member.total,
+        "rewards": dict(member.rewards) if len(member.rewards) > 1 else {},
+    }
+
+
+def _data_url(png: bytes) -> str:
+    kind, data = embeddable(png)
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def _spread(things: Sequence[Any], most: int) -> list[Any]:
+    """At most `most` of them, evenly, the first and the last among them."""
+    if len(things) <= most:
+        return list(things)
+    return [things[round(i * (len(things) - 1) / (most - 1))] for i in range(most)]
