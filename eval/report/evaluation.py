@@ -9,25 +9,32 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
+import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from data_gen.seeds import derive_seed
 from eval.benchmark import OUTCOMES, Scored, Table
 from eval.report import evaluation_charts, page
-from eval.report.gallery import embeddable
 from eval.statistics import Estimate, PairedComparison, clustered_mean, proportion
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_text
 
-IMAGE_BUDGET = 24_000_000  # bytes of pictures in the page, as base64
+if TYPE_CHECKING:
+    from eval.evaluation import Evaluation
+
+REPORT = "report.html"
+IMAGE_BUDGET = 12_000_000  # bytes of pictures in the page, as base64: some 2,500 of a large model
 MOST_CARDS = 6_000
 _BLOCK = 48  # pictures that are read at once
+_LARGEST_EDGE = 192  # larger pictures are shown as thumbnails
 _FOLDER = Path(__file__).parent
 OUTCOME_NAMES = {
     "pass": "right",
@@ -48,7 +55,8 @@ class Part:
     """One benchmark's share of an evaluation.
 
     scores: setting -> set -> Estimate.to_dict(), as `Benchmark.scores` gives it; where a cell is missing the share of
-    samples that passed is shown.
+    samples that passed is shown. scored: every sample; its pictures may be b"". pictures: the same samples in the same
+    order, with their pictures.
     """
 
     name: str
@@ -58,6 +66,7 @@ class Part:
     tables: Sequence[Table]
     scores: Mapping[str, Any]
     scored: Sequence[Scored]
+    pictures: Callable[[], Iterable[Scored]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,55 @@ class Header:
     notes: Sequence[str] = ()
     command: str = ""
     asked: Mapping[str, Any] = field(default_factory=dict)
+
+
+def report_of(evaluation: Evaluation) -> Path:
+    """Write the report.html of a finished evaluation into its folder and return its path.
+
+    Raises:
+        UserError: it cannot be written. DamagedShard: a file of scored samples is not what was written.
+    """
+    parts = [
+        Part(
+            name,
+            result.revision,
+            result.settings,
+            result.sets,
+            result.tables,
+            result.scores,
+            list(evaluation.scored(name)),
+            partial(evaluation.scored, name, images=True),
+        )
+        for name, result in evaluation.results.items()
+    ]
+    return write_evaluation_report(evaluation.folder / REPORT, header_of(evaluation), parts)
+
+
+def header_of(evaluation: Evaluation) -> Header:
+    """What was asked, for a person."""
+    asked = evaluation.asked
+    model, judge = asked["model"], asked.get("judge")
+    samples = sum(result.n for result in evaluation.results.values())
+    facts = [("Model", str(model["name"])), ("Content", str(model["content"])[:16]), ("Samples", f"{samples:,}")]
+    facts += [("Draws of each", str(asked["k"]))] if asked["k"] > 1 else []
+    facts += [("Subset", f"about {asked['subset']} cases")] if asked["subset"] else []
+    facts += [("Seed", str(asked["seed"])), ("Judge", str(judge["model"]) if judge else "none: programs alone")]
+    facts += [("Started", str(asked["started"])[:16].replace("T", " "))]
+    notes = []
+    for name, result in evaluation.results.items():
+        if result.unjudged:
+            sets = ", ".join(f"{one} ({setting})" for setting, one in result.unjudged)
+            notes.append(
+                f"{name}: no score for {sets}: no program can tell, and no judge was asked. Give --judge; nothing is "
+                "generated again."
+            )
+    return Header(
+        f"{', '.join(evaluation.results)} · {model['name']}",
+        facts,
+        notes,
+        shlex.join(asked.get("command") or []),
+        asked,
+    )
 
 
 def write_evaluation_report(path: Path, header: Header, parts: Sequence[Part]) -> Path:
@@ -225,58 +283,93 @@ def gallery(parts: Sequence[Part]) -> tuple[list[dict[str, Any]], list[list[str]
     """The cards in reading order, their pictures in blocks, and how many samples there are in all.
 
     Beyond MOST_CARDS whole cases are left out, and beyond IMAGE_BUDGET pictures, both by a hash of the case and not by
-    how it turned out. Equal pictures are stored once.
+    how it turned out. Equal pictures are stored once; no more than one sample's are in memory at a time.
     """
-    total = sum(len(part.scored) for part in parts)
-    everything = [(part, one) for part in parts for one in part.scored]
-    ranked = sorted({_case(part, one) for part, one in everything}, key=lambda case: derive_seed("gallery", *case))
-    sizes = Counter(_case(part, one) for part, one in everything)
-    shown: set[tuple[str, str]] = set()
-    room = MOST_CARDS
-    for case in ranked:
-        room -= sizes[case]
-        if room < 0 and shown:
-            break
-        shown.add(case)
-    rank = {case: place for place, case in enumerate(ranked)}
-    chosen = sorted(
-        ((part, one) for part, one in everything if _case(part, one) in shown),
-        key=lambda pair: rank[_case(*pair)],
-    )
-    places: dict[bytes, int] = {}
-    pictures: list[str] = []
-    budget = IMAGE_BUDGET
+    sizes = Counter(_case(part, one) for part in parts for one in part.scored)
+    pictured = Counter({_case(part, one): 0 for part in parts for one in part.scored})
+    for part in parts:
+        for one in part.scored:
+            pictured[_case(part, one)] += len(_pictures(one))
+    ranked = sorted(sizes, key=lambda case: derive_seed("gallery", *case))
+    shown = _within(ranked, sizes, MOST_CARDS)
+    with_pictures = _within([case for case in ranked if case in shown], pictured, _room(parts))
+    shelf = _Shelf()
+    cards = [
+        _card(part, one, shelf if _case(part, one) in with_pictures else None)
+        for part in parts
+        for one in part.pictures()
+        if _case(part, one) in shown
+    ]
+    return cards, shelf.blocks, sum(len(part.scored) for part in parts)
 
-    def place(image: bytes) -> int | None:
-        """Where the picture is in the blocks; None where the page is full."""
-        nonlocal budget
+
+class _Shelf:
+    """The pictures of the page, each once."""
+
+    def __init__(self) -> None:
+        self._found: list[str] = []
+        self._places: dict[bytes, int] = {}
+
+    def place(self, image: bytes) -> int:
+        """Where the picture is."""
         digest = hashlib.blake2b(image, digest_size=16).digest()
-        if digest not in places:
-            if budget <= 0:
-                return None
-            kind, data = embeddable(image)
-            pictures.append(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")
-            budget -= len(pictures[-1])
-            places[digest] = len(pictures) - 1
-        return places[digest]
+        if digest not in self._places:
+            kind, data = thumbnail(image)
+            self._found.append(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")
+            self._places[digest] = len(self._found) - 1
+        return self._places[digest]
 
-    cards = {id(one): _card(part, one, place) for part, one in chosen}
-    ordered = [cards[id(one)] for _, one in everything if id(one) in cards]
-    blocks = [pictures[i : i + _BLOCK] for i in range(0, len(pictures), _BLOCK)]
-    return ordered, blocks, total
+    @property
+    def blocks(self) -> list[list[str]]:
+        return [self._found[i : i + _BLOCK] for i in range(0, len(self._found), _BLOCK)]
+
+
+def thumbnail(image: bytes) -> tuple[str, bytes]:
+    """Kind and bytes of what the page shows: pixel pictures as they are, large ones reduced."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(image)) as opened:
+        if max(opened.size) <= _LARGEST_EDGE:
+            return (opened.format or "png").lower(), image
+        small = opened.convert("RGB")
+        small.thumbnail((_LARGEST_EDGE, _LARGEST_EDGE))
+        buffer = io.BytesIO()
+        small.save(buffer, format="WEBP", quality=80)
+        return "webp", buffer.getvalue()
+
+
+def _within(cases: Sequence[tuple[str, str]], sizes: Mapping[tuple[str, str], int], most: int) -> set[tuple[str, str]]:
+    """The first cases that together have at most `most`; one at least."""
+    found: set[tuple[str, str]] = set()
+    for case in cases:
+        most -= sizes[case]
+        if most < 0 and found:
+            break
+        found.add(case)
+    return found
+
+
+def _room(parts: Sequence[Part]) -> int:
+    """How many pictures fit, by the size of the first ones."""
+    first: Iterator[bytes] = (image for part in parts for one in part.pictures() for image in _pictures(one))
+    sizes = [len(thumbnail(image)[1]) * 4 / 3 for image, _ in zip(first, range(_BLOCK), strict=False)]
+    return round(IMAGE_BUDGET / (sum(sizes) / len(sizes))) if sizes else 0
+
+
+def _pictures(one: Scored) -> list[bytes]:
+    drawn = one.sample.image
+    return [*one.sample.ask.case.images, *([drawn] if drawn is not None else [])]
 
 
 def _case(part: Part, one: Scored) -> tuple[str, str]:
     return part.name, one.sample.ask.case.id
 
 
-def _card(part: Part, one: Scored, place: Any) -> dict[str, Any]:
-    """A sample as evaluation.js shows it; what is empty is left out."""
+def _card(part: Part, one: Scored, shelf: _Shelf | None) -> dict[str, Any]:
+    """A sample as evaluation.js shows it; what is empty is left out. shelf: None leaves its pictures out."""
     sample, case = one.sample, one.sample.ask.case
-    images = [place(image) for image in case.images]
-    drawn = None if sample.image is None else place(sample.image)
     checks = [] if one.verdict is None else one.verdict.checks
-    card = {
+    card: dict[str, Any] = {
         "benchmark": part.name,
         "id": case.id,
         "set": case.set,
@@ -289,17 +382,17 @@ def _card(part: Part, one: Scored, place: Any) -> dict[str, Any]:
         "remarks": _plain(sample.facts),
         "thought": sample.thought,
         "text": sample.text,
-        "given": [image for image in images if image is not None],
-        "image": drawn,
+        "given": [shelf.place(image) for image in case.images] if shelf else [],
+        "image": shelf.place(sample.image) if shelf and sample.image is not None else None,
         "outcome": one.outcome,
         "cause": one.cause,
         "note": sample.note,
         "checks": [[check.name, check.status, check.reason] for check in checks],
         "by": one.by if one.verdict is not None or one.failure else "",
         "replies": list(one.replies),
-        "left_out": images.count(None) + (drawn is None and sample.image is not None),
+        "left_out": len(_pictures(one)) if shelf is None else None,
     }
-    return {key: value for key, value in card.items() if value not in (None, "", [], {}) and value is not False}
+    return {key: value for key, value in card.items() if value is not None and value not in ("", [], {})}
 
 
 def _plain(facts: Mapping[str, Any]) -> dict[str, str]:

@@ -155,6 +155,7 @@ def sample_part(cases: int) -> Part:
         benchmark.tables(scored),
         benchmark.scores(scored),
         scored,
+        lambda: scored,
     )
 
 

@@ -27,7 +27,7 @@ def write_snapshot(checkpoint: Path, root: Path) -> Path:
     """Write the model that `runs/<recipe>/<name>/stages/<stage>/checkpoints/step=<N>` would be if training ended there.
 
     Args:
-        root: it is written to `root`/<name>/stages/<stage>-step<N>/model, beside the run's config.yaml: it is loaded with
+        root: it is written to `root`/<name>/stages/<stage>-step<N>/model, with the run's config.yaml: it is loaded by
             the run's own settings, and named after run, stage and step.
 
     Returns:

@@ -1,0 +1,208 @@
+"""The report of an evaluation: complete, harmless, and usable in a browser."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from bench import report
+from eval.benchmark import Scored, Table
+from eval.report import evaluation
+from eval.report.evaluation import Header, Part, write_evaluation_report
+from tests.eval.sample_evaluation import sample_part
+
+HOSTILE = "</script><script>document.title='gone'</script><img src=x onerror=alert(1)> {{ 7*7 }}"
+
+
+@pytest.fixture(scope="module")
+def part() -> Part:
+    """160 samples."""
+    return sample_part(40)
+
+
+def with_scored(part: Part, scored: list[Scored]) -> Part:
+    return replace(part, scored=scored, pictures=lambda: scored)
+
+
+def hostile(part: Part) -> Part:
+    """Every text that a model, a judge or a file of someone else's can bring is markup."""
+    first = part.scored[0]
+    case = replace(first.sample.ask.case, prompt=HOSTILE, category=HOSTILE, facts={HOSTILE: HOSTILE})
+    sample = replace(
+        first.sample,
+        ask=replace(first.sample.ask, case=case),
+        prompt=HOSTILE + "refined",
+        thought=HOSTILE,
+        text=HOSTILE,
+        note=HOSTILE,
+    )
+    spoilt = replace(first, sample=sample, by=HOSTILE, replies=(HOSTILE,), cause=HOSTILE, verdict=first.verdict)
+    table = Table(HOSTILE, (HOSTILE, "n"), ((HOSTILE, HOSTILE),), HOSTILE)
+    return replace(with_scored(part, [spoilt, *part.scored[1:]]), tables=[*part.tables, table])
+
+
+def cards_of(page: str) -> list[dict[str, Any]]:
+    found = re.search(r'id="cards">(.*?)</script>', page)
+    assert found is not None
+    return json.loads(found[1])  # type: ignore[no-any-return]
+
+
+def test_the_page_holds_everything_and_asks_for_nothing(part: Part, tmp_path: Path) -> None:
+    header = Header("sums · sketcher", [("Seed", "0")], ["A note."], "uni_train eval --checkpoint x", {"k": 1})
+    page = write_evaluation_report(tmp_path / "report.html", header, [part]).read_text(encoding="utf-8")
+    links = _Links()
+    links.feed(page)
+    assert links.found and all(link.startswith(("data:", "#")) for link in links.found)
+    assert not re.search(r"https?://|url\(|@import", page) and "default-src 'none'" in page
+    for by_set in part.scores.values():
+        assert all(f"{estimate['value']:.2f}" in page for estimate in by_set.values())
+    cards = cards_of(page)
+    assert [(card["id"], card["setting"]) for card in cards] == [
+        (one.sample.ask.case.id, one.sample.ask.setting) for one in part.scored
+    ]
+    drawn = [one for one in part.scored if one.sample.image is not None]
+    assert [("image" in card) for card in cards].count(True) == len(drawn) < len(cards)
+
+
+def test_counts_are_those_of_the_samples_and_lead_to_them(part: Part) -> None:
+    shown = evaluation._part(part)
+    wrong = [one for one in part.scored if one.outcome != "pass"]
+    assert sum(row["total"][0] for row in shown["causes"]) == len(wrong)
+    assert sum(count for row in shown["outcomes"] for _, count, _ in row["cells"]) == len(part.scored)
+    assert evaluation.link("sums", setting="cot", cause="drawn wrong & more") == (
+        "#gallery?benchmark=sums&setting=cot&cause=drawn+wrong+%26+more"
+    )
+    by_set, *by_category = shown["charts"]
+    assert [name for _, name in by_set.rows] == ["math1", "math2"] and len(by_category) == 2
+
+
+def test_text_from_outside_stays_text(part: Part, tmp_path: Path) -> None:
+    header = Header(HOSTILE, [(HOSTILE, HOSTILE)], [HOSTILE], HOSTILE, {HOSTILE: HOSTILE})
+    page = write_evaluation_report(tmp_path / "report.html", header, [hostile(part)]).read_text(encoding="utf-8")
+    assert "<script>document" not in page and "<img src=x" not in page
+    blocks = page.count('id="pictures-')
+    assert page.count("<script") == page.count("</script") == blocks + 3  # names, cards, the one script
+
+
+def test_a_full_page_leaves_out_pictures_of_whole_cases(
+    part: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = [
+        replace(one, sample=replace(one.sample, image=report.noise(i, 96) if one.sample.image else None))
+        for i, one in enumerate(part.scored)
+    ]
+    monkeypatch.setattr(evaluation, "IMAGE_BUDGET", 1_000_000)
+    cards, blocks, total = evaluation.gallery([with_scored(part, large)])
+    assert len(cards) == total == len(part.scored)
+    bytes_shown = sum(len(picture) for block in blocks for picture in block)
+    assert 500_000 < bytes_shown < 1_300_000
+    left_out = {card["id"] for card in cards if "left_out" in card}
+    assert left_out and not left_out & {card["id"] for card in cards if "image" in card}
+
+    kind, data = evaluation.thumbnail(report.noise(0, 600))
+    with Image.open(io.BytesIO(data)) as small:
+        assert (kind, small.size) == ("webp", (192, 192))
+
+    monkeypatch.setattr(evaluation, "MOST_CARDS", 41)
+    cards, _, total = evaluation.gallery([part])
+    assert len(cards) == 40 and total == 160
+    assert all(sum(card["id"] == other["id"] for other in cards) == 2 for card in cards)  # both settings
+
+
+# --- in a browser ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    pytest.importorskip("playwright")
+    try:
+        with report.browser() as launched:
+            yield launched
+    except LookupError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def tab(browser: Any) -> Iterator[Any]:
+    """A page whose complaints, of the script or of the content security policy, are in `tab.complaints`."""
+    opened = browser.new_page()
+    opened.complaints = []
+    opened.on("pageerror", lambda error: opened.complaints.append(str(error)))
+    opened.on("console", lambda message: opened.complaints.append(message.text))
+    yield opened
+    opened.close()
+
+
+@pytest.mark.slow
+def test_a_person_can_filter_and_follow_a_count_to_its_samples(part: Part, tab: Any, tmp_path: Path) -> None:
+    page = write_evaluation_report(tmp_path / "report.html", Header("sums"), [hostile(part)])
+    tab.goto(page.as_uri())
+    assert tab.title() == "sums"
+    assert tab.locator("#count").inner_text() == "160 samples"
+    assert tab.locator("#list > li").count() == 24
+
+    tab.select_option("select[name=setting]", "cot")
+    tab.select_option("select[name=set]", "math2")
+    tab.select_option("select[name=verdict]", "fail")
+    expected = [
+        one
+        for one in part.scored
+        if (one.sample.ask.setting, one.sample.ask.case.set, one.outcome) == ("cot", "math2", "fail")
+    ]
+    assert tab.locator("#count").inner_text() == f"{len(expected)} of 160 samples"
+    assert tab.locator("#list .verdict").all_inner_texts()[: len(expected)] == ["✗ wrong"] * min(24, len(expected))
+
+    tab.click("button[type=reset]")
+    tab.wait_for_function("document.getElementById('count').textContent === '160 samples'")
+    link = tab.locator("table.attribution tr", has_text="drawn wrong").locator("a").first
+    count = int(link.inner_text())
+    link.click()
+    tab.wait_for_function("document.getElementById('count').textContent.includes(' of ')")
+    assert tab.locator("#count").inner_text() == f"{count} of 160 samples"
+    assert tab.input_value("select[name=cause]") == "drawn wrong"
+    assert tab.evaluate("document.querySelector('#list img').naturalWidth") == 24
+
+    card = tab.locator("#list > li").first
+    card.locator("button", has_text="all answers").click()
+    assert tab.locator("#count").inner_text() == "2 of 160 samples"
+    tab.go_back()
+    tab.wait_for_function(f"document.getElementById('count').textContent.startsWith('{count} ')")
+    tab.click("button[type=reset]")
+    tab.locator("button[data-step='1']").first.click()
+    assert tab.locator(".pages span").first.inner_text() == "page 2 of 7"
+    tab.fill("input[name=search]", "onerror=alert(1)")
+    assert tab.locator("#count").inner_text() == "1 of 160 samples"
+    tab.locator("#list details summary").last.click()
+    assert HOSTILE in tab.locator("#list").inner_text()
+    assert tab.title() == "sums" and tab.complaints == []
+
+
+@pytest.mark.slow
+def test_two_thousand_samples_open_in_less_than_three_seconds(tab: Any, tmp_path: Path) -> None:
+    page = write_evaluation_report(tmp_path / "report.html", Header("many"), [report.large_part(2000)])
+    assert page.stat().st_size > 10_000_000
+    # Of processor: other work on the machine would make the clock say anything.
+    assert report.open_page(tab, page).processor < 3.0
+    assert tab.locator("#count").inner_text() == "2,000 samples"
+    assert tab.complaints == []
+
+
+class _Links(HTMLParser):
+    """Everything in the markup that a browser could fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = ("src", "href", "srcset", "action", "poster", "data", "xlink:href")
+        self.found += [value or "" for name, value in attrs if name in names]
