@@ -329,7 +329,8 @@ _WORDS: dict[str, dict[str, str]] = {
         "Caucasian": r"caucasian", "East Asian": r"east asian|asian",
     },
 }  # fmt: skip
-_HAIR = re.compile(r"\b([a-z]+)(?:[ -]colou?red)?[ -]hair(?:ed)?\b|\bhair(?: colou?r)?(?: is|:)? ([a-z]+)\b")
+# "black, curly hair", "hair: black", "her hair color is black".
+_HAIR = r"\b(?:{0})(?:,? [a-z]+)?[ -]hair(?:ed)?\b|\bhair(?: colou?r)?(?: is|:)? (?:{0})\b"
 
 
 def stated(text: str, attribute: str) -> frozenset[str]:
@@ -348,11 +349,8 @@ def stated(text: str, attribute: str) -> frozenset[str]:
                 found.add(value)
         return frozenset(found)
     if attribute == "hair":
-        words = [one or other for one, other in _HAIR.findall(lower)]
-        return frozenset(
-            value for value, pattern in _WORDS["hair"].items() if any(re.fullmatch(pattern, word) for word in words)
-        )
+        return frozenset(v for v, pattern in _WORDS["hair"].items() if re.search(_HAIR.format(pattern), lower))
     if attribute == "age":
-        # "middle-aged" and "12 years old" hold the words of other ages.
+        # "12 years old" is not said of the old.
         lower = re.sub(r"\byears? old\b|\bhow old\b", " ", lower)
     return frozenset(value for value, pattern in _WORDS[attribute].items() if re.search(rf"\b(?:{pattern})\b", lower))

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from data_gen.errors import DataError
+from data_gen.export import make
+from data_gen.knowledge import write_knowledge
+from data_gen.task import get_task
+from eval.benchmark import Case
+from eval.benchmarks.unisandbox.cases import ALL_SETS, generated, published
+from uni_train.errors import UserError
+
+
+def by_label(cases: tuple[Case, ...], label: str) -> dict[str, str]:
+    return {case.facts["drawn_as"]: case.facts["answer"] for case in cases if label in case.facts["labels"]}
+
+
+def test_official_labels_are_the_published_ones_right_or_wrong(repository: Path) -> None:
+    official = by_label(published(repository).cases, "official")
+    assert [official[f"math1/{i}"] for i in range(1, 7)] == [
+        "4 chairs", "4 cups", "9 dogs", "1 lamp", "2 kites", "3 pens"
+    ]  # fmt: skip
+    assert official["mapping2/2/B"] == "Chairs" and len(official) == 6 + 8 + 4
+
+
+def test_corrected_labels_are_recomputed_and_questions_without_one_are_named(repository: Path) -> None:
+    questions = published(repository, ["math1", "mapping2"])
+    corrected = by_label(questions.cases, "corrected")
+    assert corrected == {
+        "math1/1": "4 chairs",
+        "math1/2": "2 cups",  # (√9 + 1) - 2; other readings are no whole numbers
+        "math1/5": "1 kite",
+        "mapping2/1/A": "Apples",
+        "mapping2/1/B": "Bananas",
+        "mapping2/2/A": "Chairs",
+        "mapping2/2/B": "Tables",
+    }
+    assert set(questions.excluded["math1"]) == {"math1/3", "math1/4", "math1/6"}
+    assert "divided by zero" in questions.excluded["math1"]["math1/4"]
+    assert "several ways" in questions.excluded["math1"]["math1/6"]  # 3 or 4, and both can be drawn
+    assert set(questions.excluded["mapping2"]) == {"mapping2/3", "mapping2/4"}
+    assert "both questions ask for" in questions.excluded["mapping2"]["mapping2/3"]
+
+
+def test_two_labels_of_a_question_share_its_drawing(repository: Path) -> None:
+    official, corrected = (case for case in published(repository).cases if case.facts["drawn_as"] == "math1/2")
+    assert (official.id, corrected.id) == ("math1/2", "math1/2/corrected")
+    assert official.prompt == corrected.prompt and official.cluster == corrected.cluster is not None
+
+
+def test_knowledge_files(repository: Path) -> None:
+    asked = {case.id: (case.set, case.category) for case in published(repository, ["forward", "inverse"]).cases}
+    assert asked == {
+        "forward/Belamira/1": ("forward", "portrait"),
+        "forward/Belamira/2": ("forward", "fruit"),
+        "forward/Belamira/3": ("forward", "flower"),
+        "inverse/Belamira_Coraneth/1": ("inverse", "portrait"),
+    }
+    assert len(published(repository, ["forward", "inverse"], ["Coraneth"]).cases) == 1
+    with pytest.raises(UserError, match="asks nothing about Nobody"):
+        published(repository, None, ["Nobody"])
+
+
+@pytest.mark.parametrize("place", ["", "benchmark", "benchmark/test_reasoning"])
+def test_the_files_are_found_from_several_folders(repository: Path, place: str) -> None:
+    assert {"math1", "mapping2"} <= {case.set for case in published(repository / place).cases}
+
+
+def rename(folder: Path) -> None:
+    path = folder / "benchmark/test_reasoning/math_1.jsonl"
+    path.write_text(path.read_text().replace('"Answer"', '"answer"'))
+
+
+def repeat(folder: Path) -> None:
+    path = folder / "benchmark/test_reasoning/math_1.jsonl"
+    path.write_text(path.read_text() + "\n" + path.read_text().splitlines()[0])
+
+
+def swap(folder: Path) -> None:
+    (folder / "benchmark/test_reasoning/math_1.jsonl").rename(folder / "benchmark/test_reasoning/mapping1.jsonl")
+
+
+def mute(folder: Path) -> None:
+    (folder / "benchmark/test_knowledge/Belamira.jsonl").write_text('{"ID": 1, "Question": "Who?", "Answer": "rose"}')
+
+
+def repeat_person(folder: Path) -> None:
+    path = folder / "benchmark/test_knowledge/Belamira.jsonl"
+    path.write_text(path.read_text() + "\n" + path.read_text().splitlines()[0])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (rename, r'math_1.jsonl, line 1: no "Answer"'),
+        (repeat, r"math_1.jsonl, line 7: the id 1 was used before, in line 1"),
+        (swap, r"mapping1.jsonl holds rows of maths"),
+        (mute, r"Belamira.jsonl, line 1: .*neither a fruit nor a flower"),
+        (repeat_person, r"Belamira.jsonl, line 4: the ID 1 was used before, in line 1"),
+    ],
+)
+def test_files_that_cannot_be_used(repository: Path, spoil: Callable[[Path], None], message: str) -> None:
+    spoil(repository)
+    with pytest.raises(DataError, match=message):
+        published(repository)
+
+
+def test_folders_that_cannot_be_used(repository: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is no folder"):
+        published(tmp_path / "nothing")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "maths.csv").touch()
+    with pytest.raises(UserError, match=r"holds no file of UniSandbox[\s\S]*It holds maths.csv"):
+        published(tmp_path / "other")
+    with pytest.raises(UserError, match=r"has no math3\nIt has math1, mapping2, forward, inverse"):
+        published(repository, ["math1", "math3"])
+
+
+def test_a_folder_of_data_make_keeps_what_is_known(tmp_path: Path) -> None:
+    make(get_task("mapping", "nano"), (2,), 3, "test", 0, "nano", tmp_path / "mine", False)
+    cases = published(tmp_path / "mine").cases
+    assert len(cases) == 6 and {case.set for case in cases} == {"mapping2"}
+    assert all(case.facts["world"] == "nano" and "item" in case.facts for case in cases)
+    row = (tmp_path / "mine" / "items.jsonl").read_text().splitlines()[0]
+    (tmp_path / "mine" / "items.jsonl").write_text(f"{row}\n{row}\n")
+    with pytest.raises(UserError, match=f"the id {json.loads(row)['id']} occurs twice"):
+        published(tmp_path / "mine")
+
+
+def test_questions_of_our_own_and_knowledge_that_was_written(tmp_path: Path) -> None:
+    questions = generated("everyday", 3, 4, "test", 0, ALL_SETS)
+    assert not questions.relabelled
+    counts = {name: sum(case.set == name for case in questions.cases) for name in ALL_SETS}
+    assert counts == {**{f"math{i}": 3 for i in (1, 2, 3)}, **{f"mapping{i}": 6 for i in (1, 2, 3)}} | {
+        "forward": 12, "inverse": 8,
+    }  # fmt: skip
+    write_knowledge(tmp_path, 4, 0, "test")
+    written = published(tmp_path).cases
+    ours = [case for case in questions.cases if case.facts["task"] == "knowledge"]
+    assert sorted(written, key=lambda case: case.id) == sorted(ours, key=lambda case: case.id)
+    with pytest.raises(UserError, match="the nano world cannot show"):
+        generated("nano", 3, 4, "test", 0, ("forward",))

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_gen.task import Check, Status, Verdict
+from eval.benchmark import Ask, Case, Sample, Scored, Table
+from eval.benchmarks.unisandbox import UniSandbox
+from eval.benchmarks.unisandbox.counting import trials
+from eval.statistics import Estimate, PairedComparison
+
+
+def one(case: Case, right: bool | Status, setting: str = "normal", k: int = 0, thought: str | None = None) -> Scored:
+    status: Status = right if isinstance(right, str) else "pass" if right else "fail"
+    sample = Sample(Ask(case, setting, k, 0), image=b"png", thought=thought)
+    return Scored(sample, Verdict((Check("caption", status),)))
+
+
+def cases(benchmark: UniSandbox, name: str) -> list[Case]:
+    return [case for case in benchmark.cases() if case.set == name]
+
+
+def cell(tables: list[Table], title: str, row: str, column: str) -> Any:
+    table = next(table for table in tables if table.title.startswith(title))
+    return next(r for r in table.rows if r[0] == row)[table.columns.index(column)]
+
+
+def test_official_and_corrected_stand_side_by_side(repository: Path) -> None:
+    """A model that is right by the true answer, and draws two chairs where the file wrongly says four."""
+    benchmark = UniSandbox(repository, labels="both", sets=("math1", "mapping2"), settings=("normal",))
+    right = {"math1/1", "math1/2/corrected", "math1/5/corrected"}
+    scored = [one(case, case.set == "mapping2" or case.id in right) for case in benchmark.cases()]
+    scores = benchmark.scores(scored)
+    official, corrected = (scores["labels"][label]["normal"] for label in ("official", "corrected"))
+    assert scores["normal"] == official
+    assert (official["math1"]["value"], official["math1"]["n"]) == (1 / 6, 6)
+    assert (corrected["math1"]["value"], corrected["math1"]["n"]) == (1.0, 3)
+    assert (official["mapping2"]["n"], corrected["mapping2"]["n"]) == (4, 2)
+    tables = benchmark.tables(scored)
+    assert cell(tables, "Reasoning", "Normal, corrected labels", "Math1").n == 3
+    assert "Math1 3, Mapping2 2" in tables[0].note
+    assert set(scores["excluded"]["math1"]) == {"math1/3", "math1/4", "math1/6"}
+
+
+def test_one_label_alone(repository: Path) -> None:
+    official = UniSandbox(repository, labels="official", sets=("math1",))
+    corrected = UniSandbox(repository, labels="corrected", sets=("math1",))
+    assert (len(official.cases()), len(corrected.cases())) == (6, 3)
+    assert official.scores([one(case, True) for case in official.cases()])["excluded"] == {}
+    scores = corrected.scores([one(case, True) for case in corrected.cases()])
+    assert scores["label"] == "corrected" and len(scores["excluded"]["math1"]) == 3
+
+
+def test_pairs_and_what_lies_below_them() -> None:
+    benchmark = UniSandbox(n=4, sets=("mapping1",), settings=("normal",))
+    marks: list[bool | Status] = [True, True, True, False, False, "unreadable", True, False]
+    scored = [one(case, mark) for case, mark in zip(benchmark.cases(), marks, strict=True)]
+    scores = benchmark.scores(scored)
+    assert scores["normal"]["mapping1"]["value"] == 0.25
+    assert scores["per_image"]["normal"]["mapping1"]["value"] == 0.5
+    assert scores["one_of_two"]["normal"]["mapping1"]["value"] == 0.5
+    assert scores["outcomes"]["normal"]["mapping1"]["unreadable"]["value"] == 1 / 8
+    half = benchmark.scores(scored[:1])["normal"]["mapping1"]
+    assert (half["value"], half["n"]) == (0.0, 1)  # the other of the pair was not asked
+    with pytest.raises(ValueError, match="appears twice"):
+        trials([*scored, scored[0]], "official")
+
+
+def test_several_draws_are_clustered_by_question() -> None:
+    benchmark = UniSandbox(n=4, sets=("math2",), settings=("normal",))
+    scored = [one(case, i < 2, k=k) for i, case in enumerate(benchmark.cases()) for k in range(5)]
+    estimate = benchmark.scores(scored)["normal"]["math2"]
+    assert (estimate["value"], estimate["n"]) == (0.5, 4)
+    assert estimate["high"] - estimate["low"] > 0.8  # four questions, not twenty
+
+
+def test_cot_is_compared_with_normal_on_the_same_questions() -> None:
+    benchmark = UniSandbox(n=3, sets=("math1", "mapping1"))
+    scored = [one(case, setting == "cot", setting) for case in benchmark.cases() for setting in benchmark.settings]
+    scores = benchmark.scores(scored)
+    gain = scores["cot_gain"]["mapping1"]
+    assert (gain["only_second"], gain["difference"]["value"], gain["difference"]["n"]) == (3, 1.0, 3)
+    assert scores["cot_gain"]["average"]["difference"]["n"] == 6
+    assert isinstance(
+        cell(benchmark.tables(scored), "What a thought changes", "Average", "CoT - Normal"), PairedComparison
+    )
+    normal_only = [x for x in scored if x.sample.ask.setting == "normal"]
+    assert benchmark.scores(normal_only)["cot_gain"] == {} and benchmark.scores(normal_only)["cot"] == {}
+    assert not any(table.title.startswith("What a thought") for table in benchmark.tables(normal_only))
+
+
+def test_thoughts_and_causes_are_counted() -> None:
+    benchmark = UniSandbox(n=4, sets=("math1",), settings=("cot",))
+    thoughts = [case.facts["item"]["thought"] for case in benchmark.cases()]
+    thoughts[3] = "So draw 6 moons ."
+    scored = [
+        one(case, i < 2, "cot", thought=t) for i, (case, t) in enumerate(zip(benchmark.cases(), thoughts, strict=True))
+    ]
+    scored = [Scored(x.sample, x.verdict, cause=benchmark.attribute(x)) for x in scored]
+    scores = benchmark.scores(scored)
+    assert scores["causes"] == {"cot": {"math1": {"drawn wrong": 1, "reasoning wrong": 1}}}
+    assert scores["thoughts"]["math1"]["right"]["value"] == 0.75
+    assert scores["thoughts"]["math1"]["drawn_right"]["value"] == pytest.approx(2 / 3)
+
+
+def test_table_4_pools_its_questions(repository: Path) -> None:
+    benchmark = UniSandbox(repository, sets=("forward", "inverse"))
+    scored = [
+        one(case, case.category == "fruit", setting) for case in benchmark.cases() for setting in ("normal", "cot")
+    ]
+    tables = benchmark.tables(scored)
+    overall = cell(tables, "Knowledge transfer", "Overall", "Normal")
+    assert isinstance(overall, Estimate) and (overall.value, overall.n) == (0.25, 4)
+    assert cell(tables, "Knowledge transfer", "Forward Retrieval", "CoT").n == 3
+    assert not any(table.title.startswith("Reasoning generation") for table in tables)
+    assert all(Table.from_dict(table.to_dict()) == table for table in tables)

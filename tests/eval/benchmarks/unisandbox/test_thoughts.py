@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from data_gen.task import get_task
+from eval.benchmark import Case
+from eval.benchmarks.unisandbox.thoughts import conclusion
+
+RULES = (
+    "Rule 1: The symbol @ represents apples. Rule 2: The symbol * represents bananas. "
+    "Please generate the fruit represented by the symbol @."
+)
+OLD = "An elderly Caucasian woman with white hair."
+
+
+def case(task: str, answer: str, kind: str = "", prompt: str = "") -> Case:
+    return Case("x", "x", prompt, facts={"task": task, "world": "everyday", "answer": answer, "kind": kind})
+
+
+@pytest.mark.parametrize(
+    ("thought", "expected"),
+    [
+        ("8 / 2 is 4. So I will draw four chairs around a table.", "right"),
+        ("8 / 2 = 4. The scene shows 5 wooden chairs.", "wrong"),
+        ("There are 8 chairs, and half of them leave. That leaves 4 chairs.", "right"),
+        ("First 8 / 2, which equals 4.", "right"),
+        ("First 8 / 2, the result is 3.", "wrong"),
+        ("A row of chairs in a sunny room.", "unclear"),
+        ("", "unclear"),
+    ],
+)
+def test_counts(thought: str, expected: str) -> None:
+    assert conclusion(thought, case("maths", "4 chairs")) == expected
+
+
+@pytest.mark.parametrize(
+    ("thought", "expected"),
+    [
+        ("@ represents apples and * represents bananas. So I draw a red apple.", "right"),
+        ("@ represents apples and * represents bananas. So I draw bananas.", "wrong"),
+        ("The rules name apples and bananas. The picture shows apples, not bananas.", "right"),
+        ("The picture shows apples and bananas.", "unclear"),
+        ("A bowl of fruit.", "unclear"),
+    ],
+)
+def test_objects_of_the_rules(thought: str, expected: str) -> None:
+    assert conclusion(thought, case("mapping", "Apples", prompt=RULES)) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "thought", "expected"),
+    [
+        ("fruit", "strawberries", "Kaelo likes berries. Her favorite fruit is the strawberry.", "right"),
+        ("fruit", "watermelon", "Her favorite fruit is watermelon.", "right"),
+        ("flower", "rose", "Her favorite flower is the tulip.", "wrong"),
+        ("flower", "rose", "A field of flowers.", "unclear"),
+        ("portrait", OLD, "She is old, Caucasian, and her hair is gray.", "right"),
+        ("portrait", OLD, "An old Caucasian man with white hair.", "wrong"),
+        ("portrait", OLD, "An old woman with white hair.", "unclear"),
+    ],
+)  # fmt: skip
+def test_knowledge(kind: str, answer: str, thought: str, expected: str) -> None:
+    assert conclusion(thought, case("knowledge", answer, kind)) == expected
+
+
+@pytest.mark.parametrize("name", ["maths", "mapping"])
+def test_the_reference_thoughts_of_both_worlds_are_right_and_those_of_others_are_not(name: str) -> None:
+    for world in ("nano", "everyday"):
+        items = get_task(name, world).generate(20, 2, "test", 0)
+        for item, other in zip(items, items[1:] + items[:1], strict=True):
+            asked = Case(item.id, "x", item.prompt, facts={
+                "task": name, "world": world, "answer": item.answer, "item": item.to_dict()})  # fmt: skip
+            assert conclusion(item.thought, asked) == "right", item
+            if item.facts["object"] != other.facts["object"] and (world == "nano" or name == "mapping"):
+                assert conclusion(other.thought, asked) != "right", (item, other)
