@@ -155,6 +155,7 @@ class StoredPicture(np.ndarray):
     @classmethod
     def decode(cls, png: bytes) -> StoredPicture:
         picture = decode_png(png).view(cls)
+        picture.flags.writeable = False  # pixels that differ from the bytes would be stored as what they are not
         picture.png = png
         return picture
 

@@ -62,12 +62,14 @@ class ScoredSample:
 
 
 def encode_png(image: np.ndarray) -> bytes:
-    """uint8 [H, W, 3] or [H, W] -> PNG bytes (lossless, no timestamps: equal images give equal bytes)."""
-    from PIL import Image
+    """uint8 [H, W, 3] or [H, W] -> PNG bytes (lossless, no timestamps: equal images give equal bytes).
 
-    buffer = io.BytesIO()
-    Image.fromarray(image).save(buffer, format="PNG", optimize=True)
-    return buffer.getvalue()
+    A picture that comes from the store of calls has its bytes with it.
+    """
+    from uni_train.models import pictures
+
+    stored: bytes | None = getattr(image, "png", None)
+    return pictures.encode_png(image) if stored is None else stored
 
 
 def decode_png(data: bytes) -> np.ndarray:
