@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eval.calls import Call, CallFailed, CallStore, StoredModel, StoredPicture, call_key
+from eval.sample import encode_png
+from eval.shards import DamagedShard
+from uni_train.errors import UserError
+from uni_train.models.base import Request, SkillMissing
+from uni_train.models.batches import ModelDown
+from uni_train.models.identity import ModelIdentity
+
+NANO = ModelIdentity("nano", "somewhere", "content", {"steps": 10})
+
+
+class Painter:
+    """A model that paints its seed and repeats its prompt, and keeps the batches that reached it."""
+
+    name = "painter"
+
+    def __init__(self, refuses: str = "", down: bool = False) -> None:
+        self.batches: list[list[str]] = []
+        self.refuses, self.down = refuses, down
+
+    def draw(self, requests: Sequence[Request], *, on_step: Any = None) -> list[np.ndarray]:
+        self._see(requests)
+        return [np.full((4, 4, 3), request.seed % 256, np.uint8) for request in requests]
+
+    def answer(self, requests: Sequence[Request], *, on_step: Any = None) -> list[str | Exception]:
+        self._see(requests)
+        return [ValueError("a reply of nothing") if "nothing" in r.prompt else r.prompt for r in requests]
+
+    def think(self, requests: Sequence[Request], *, on_step: Any = None) -> list[str]:
+        raise SkillMissing(self.name, "think")
+
+    def _see(self, requests: Sequence[Request]) -> None:
+        if self.down:
+            raise ModelDown("painter is away")
+        for request in requests:
+            if self.refuses and self.refuses in request.prompt:
+                raise UserError(f"painter does not know {self.refuses}")
+        self.batches.append([request.id for request in requests])
+
+
+def requests(n: int, **changes: Any) -> list[Request]:
+    return [Request(f"r{i}", f"draw {i}", seed=i, **changes) for i in range(n)]
+
+
+def stored(folder: Path, model: Painter, **options: Any) -> StoredModel:
+    return StoredModel(NANO, CallStore(folder), lambda: model, think_batch=4, draw_batch=4, **options)
+
+
+def pixels(pictures: Sequence[np.ndarray | Exception]) -> list[list[int]]:
+    return [np.asarray(one).ravel().tolist() for one in pictures if isinstance(one, np.ndarray)]
+
+
+def test_a_finished_call_never_reaches_the_model_again(tmp_path: Path) -> None:
+    first, second = Painter(), Painter()
+    drawn = stored(tmp_path, first).draw(requests(10))
+    again = stored(tmp_path, second).draw(requests(10))
+    assert [len(batch) for batch in first.batches] == [4, 4, 2] and second.batches == []
+    assert pixels(drawn) == pixels(again) == [[i] * 48 for i in range(10)]
+
+
+def test_the_model_is_not_even_loaded_where_all_is_stored(tmp_path: Path) -> None:
+    stored(tmp_path, Painter()).answer(requests(3))
+
+    def load() -> Painter:
+        raise AssertionError("loaded")
+
+    assert StoredModel(NANO, CallStore(tmp_path), load).answer(requests(3)) == ["draw 0", "draw 1", "draw 2"]
+
+
+def test_a_stopped_run_asks_the_rest_in_the_same_company(tmp_path: Path) -> None:
+    """Pictures depend on their batch by rounding: what is missing must not move into the places of what is there."""
+    whole, rest = Painter(), Painter()
+    stored(tmp_path / "whole", whole).draw(requests(12))
+    part = stored(tmp_path / "killed", Painter())
+    part.draw(requests(12)[4:8])
+    stored(tmp_path / "killed", rest).draw(requests(12))
+    assert whole.batches == [["r0", "r1", "r2", "r3"], ["r4", "r5", "r6", "r7"], ["r8", "r9", "r10", "r11"]]
+    assert rest.batches == [whole.batches[0], whole.batches[2]]
+
+
+def test_one_refused_request_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    asked = requests(4)
+    asked[2] = replace(asked[2], prompt="draw a dragon")
+    answers = stored(tmp_path, Painter(refuses="dragon")).draw(asked)
+    assert [isinstance(one, CallFailed) for one in answers] == [False, False, True, False]
+    assert str(answers[2]) == "painter does not know dragon"
+
+
+def test_a_failure_is_stored_and_tried_again_only_when_asked_to(tmp_path: Path) -> None:
+    asked = [Request("a", "nothing"), Request("b", "something")]
+    answers = stored(tmp_path, Painter()).answer(asked)
+    assert str(answers[0]) == "a reply of nothing" and answers[1] == "something"
+
+    later = Painter()
+    model = stored(tmp_path, later)
+    assert str(model.answer(asked)[0]) == "a reply of nothing" and later.batches == []
+    assert (model.counts["answer"].stored, model.counts["answer"].made) == (2, 0)
+
+    patient = stored(tmp_path, later, retry_failed=True)
+    patient.answer(asked)
+    patient.answer(asked)
+    assert later.batches == [["a"]]  # once a run, and nothing but the failed one
+
+
+def test_an_answer_replaces_a_failure_in_whatever_order_they_are_read(tmp_path: Path) -> None:
+    key = call_key(NANO, "answer", Request("a", "why"))
+    failed, answered = (Call(key, "answer", "a", "why", 0), Call(key, "answer", "a", "why", 0, text="so"))
+    for name, order in (("one", (failed, answered)), ("two", (answered, failed))):
+        calls = CallStore(tmp_path / name).of(NANO)
+        for call in order:
+            calls.add([replace(call, error="no reply") if call is failed else call])
+        for seen in (calls, CallStore(tmp_path / name).of(NANO)):
+            found = seen.get(key)
+            assert found is not None and found.text == "so" and not seen.failed(key)
+
+
+def test_a_missing_skill_and_an_absent_endpoint_are_not_answers(tmp_path: Path) -> None:
+    with pytest.raises(SkillMissing, match="cannot think"):
+        stored(tmp_path, Painter()).think(requests(2))
+    with pytest.raises(ModelDown):
+        stored(tmp_path, Painter(down=True)).draw(requests(2))
+    assert len(CallStore(tmp_path).of(NANO)) == 0
+
+
+def test_equal_requests_of_a_batch_are_one_call(tmp_path: Path) -> None:
+    painter = Painter()
+    assert stored(tmp_path, painter).answer([Request("a", "x")] * 3) == ["x"] * 3
+    assert painter.batches == [["a"]]
+
+
+def test_processes_share_a_store(tmp_path: Path) -> None:
+    one, two = (stored(tmp_path, Painter()) for _ in range(2))  # both see an empty store
+    one.answer(requests(6))
+    two.answer(requests(8))
+    assert len(CallStore(tmp_path).of(NANO)) == 8
+    assert not list(tmp_path.rglob(".*partial*"))
+
+
+def test_a_damaged_shard_is_named_and_only_its_batch_made_anew(tmp_path: Path) -> None:
+    drawn = stored(tmp_path, Painter()).draw(requests(12))
+    shard = sorted(tmp_path.rglob("*.parquet"))[1]
+    data = shard.read_bytes()
+    shard.write_bytes(data[: len(data) // 2])
+    with pytest.raises(DamagedShard, match=shard.name) as caught:
+        stored(tmp_path, Painter())
+    assert "Delete this file" in str(caught.value)
+
+    shard.unlink()
+    painter = Painter()
+    assert pixels(stored(tmp_path, painter).draw(requests(12))) == pixels(drawn)
+    assert [len(batch) for batch in painter.batches] == [4]
+
+
+def test_a_store_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "calls").write_text("a file where the folder should be")
+    with pytest.raises(UserError, match=r"model\.json: cannot be written"):
+        stored(tmp_path, Painter())
+
+
+def test_a_stored_picture_is_not_encoded_again(tmp_path: Path) -> None:
+    (picture,) = stored(tmp_path, Painter()).draw([Request("a", "x", seed=7)])
+    assert isinstance(picture, StoredPicture) and encode_png(picture) is picture.png
+    assert encode_png(picture[:2]) != picture.png  # a part of it is another picture
+    with pytest.raises(ValueError, match="read-only"):
+        picture[0, 0, 0] = 1
+
+
+def test_another_checkpoint_or_setting_is_asked_anew(tmp_path: Path) -> None:
+    stored(tmp_path, Painter()).draw(requests(2))
+    for other in (replace(NANO, content="overwritten"), replace(NANO, settings={"steps": 20})):
+        painter = Painter()
+        StoredModel(other, CallStore(tmp_path), lambda painter=painter: painter).draw(requests(2))
+        assert painter.batches == [["r0", "r1"]]
+    moved = replace(NANO, name="moved", source="elsewhere")
+    assert StoredModel(moved, CallStore(tmp_path), Painter).missing("draw", requests(3)) == 1
+
+
+@given(st.sampled_from(["id", "prompt", "images", "thought", "seed", "size", "skill"]), st.integers(1, 255))
+def test_everything_that_decides_an_answer_is_in_its_key(part: str, other: int) -> None:
+    picture = np.zeros((2, 3, 3), np.uint8)
+    request = Request("id", "prompt", (picture,), "thought", 3, (8, 8))
+    changed: dict[str, Any] = {
+        "id": f"id{other}",
+        "prompt": f"prompt{other}",
+        "images": (picture + np.uint8(other),),
+        "thought": None if other % 2 else f"thought{other}",
+        "seed": 3 + other,
+        "size": None if other % 2 else (8 + other, 8),
+    }
+    before = call_key(NANO, "draw", request)
+    assert call_key(NANO, "draw", replace(request, images=(picture.copy(),))) == before
+    if part == "skill":
+        assert call_key(NANO, "answer", request) != before
+    else:
+        assert call_key(NANO, "draw", replace(request, **{part: changed[part]})) != before
+    assert call_key(NANO, "draw", replace(request, images=(picture.reshape(3, 2, 3),))) != before
