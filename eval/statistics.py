@@ -258,9 +258,9 @@ POWER = 0.8
 def detectable_difference(n: int, p: float, power: float = POWER, confidence: float = CONFIDENCE) -> float:
     """The smallest difference between two independent scores of `n` units each that a two-sided z test finds.
 
-    One of the scores is `p`; "finds" is with probability `power` (statsmodels' NormalIndPower on Cohen's h). The nearer
-    of the two directions counts; 1.0 where even a difference of all or nothing is too small for n. Raises ValueError
-    unless n > 0 and 0 <= p <= 1.
+    One of the scores is `p`; "finds" is with probability `power` (statsmodels' NormalIndPower on Cohen's h). Of a rise
+    and a fall the one that is harder to find counts, unless it would leave [0, 1]; 1.0 where both would. Raises
+    ValueError unless n > 0 and 0 <= p <= 1.
     """
     if n <= 0 or not 0 <= p <= 1:
         raise ValueError(f"needs n > 0 and p from 0 to 1, got n = {n}, p = {p}")
@@ -269,7 +269,7 @@ def detectable_difference(n: int, p: float, power: float = POWER, confidence: fl
     h = float(NormalIndPower().solve_power(nobs1=n, alpha=1 - confidence, power=power))
     angle = math.asin(math.sqrt(p))
     reached = [math.sin(end) ** 2 for end in (angle - h / 2, angle + h / 2) if 0 <= end <= math.pi / 2]
-    return min((abs(end - p) for end in reached), default=1.0)
+    return max((abs(end - p) for end in reached), default=1.0)
 
 
 def detectable_change(n: int, discordant: float, power: float = POWER, confidence: float = CONFIDENCE) -> float:

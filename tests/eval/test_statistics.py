@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -86,3 +87,129 @@ def test_mcnemar_exact() -> None:
     assert statistics.mcnemar_exact(first, first).p_value == 1.0
     with pytest.raises(ValueError, match="equal lengths"):
         statistics.mcnemar_exact([True], [])
+
+
+# Newcombe (1998), "Improved confidence intervals for the difference between binomial proportions based on paired data",
+# Table II, method 10, and by symmetry.
+@pytest.mark.parametrize(
+    ("counts", "low", "high"),
+    [((36, 12, 2, 0), -0.3404, -0.0569), ((36, 2, 12, 0), 0.0569, 0.3404), ((0, 12, 2, 36), -0.3404, -0.0569)],
+)
+def test_newcombes_paired_interval_as_published(counts: tuple[int, int, int, int], low: float, high: float) -> None:
+    gap = statistics.paired_difference(*counts)
+    assert (gap.low, gap.high) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60))
+def test_a_paired_difference_is_antisymmetric_and_inside_its_interval(rows: list[tuple[bool, bool]]) -> None:
+    first, second = [a for a, _ in rows], [b for _, b in rows]
+    there, back = statistics.mcnemar_exact(first, second), statistics.mcnemar_exact(second, first)
+    gap = there.difference
+    assert gap.value is not None and back.difference.value is not None
+    assert -1 <= gap.low <= gap.value + 1e-12 and gap.value - 1e-12 <= gap.high <= 1
+    assert (gap.value, gap.low, gap.high) == (
+        pytest.approx(-back.difference.value), pytest.approx(-back.difference.high), pytest.approx(-back.difference.low)
+    )  # fmt: skip
+    assert there.p_value == pytest.approx(back.p_value)
+
+
+def test_pairing_counts() -> None:
+    """Two models that agree on nearly everything are compared more sharply than two independent samples."""
+    first, second = [True] * 40 + [False] * 40, [True] * 48 + [False] * 32
+    gap, loose = statistics.mcnemar_exact(first, second).difference, statistics.difference(40, 80, 48, 80)
+    assert gap.low > 0 > loose.low
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=3, max_size=10), st.integers(2, 4))
+def test_comparing_the_same_again_adds_no_evidence(rows: list[tuple[bool, bool]], times: int) -> None:
+    first, second = [a for a, _ in rows], [b for _, b in rows]
+    units = list(range(len(rows)))
+    plain = statistics.paired(first, second, units)
+    assert plain == statistics.mcnemar_exact(first, second)
+    twice = statistics.paired(first * 2, second * 2, units * 2).difference
+    more = statistics.paired(first * times, second * times, units * times).difference
+    assert more.n == twice.n == len(rows)
+    assert (more.value, more.low, more.high) == (
+        pytest.approx(twice.value), pytest.approx(twice.low), pytest.approx(twice.high)
+    )  # fmt: skip
+
+
+def test_a_clustered_comparison_is_the_paired_t_test_of_cluster_means() -> None:
+    gains = [1.0, 1.0, 0.5, 0.0, -0.5, 0.5]  # of two draws each
+    draws = {1.0: [(0, 1), (0, 1)], 0.5: [(0, 1), (0, 0)], 0.0: [(1, 1), (0, 0)], -0.5: [(1, 0), (1, 1)]}
+    rows = [(bool(a), bool(b), i) for i, gain in enumerate(gains) for a, b in draws[gain]]
+    found = statistics.paired([a for a, *_ in rows], [b for _, b, _ in rows], [i for *_, i in rows])
+    from scipy.stats import ttest_1samp
+
+    test = ttest_1samp(gains, 0.0)
+    # statsmodels corrects for clusters and residual degrees of freedom: (G / (G - 1)) ((N - 1) / (N - K)), here 6/5.
+    assert found.difference.value == pytest.approx(sum(gains) / 6)
+    assert found.p_value == pytest.approx(test.pvalue, rel=0.02)
+    assert (found.both, found.only_first, found.only_second, found.neither) == (2, 1, 6, 3)
+
+
+def test_a_set_counts_once_however_large() -> None:
+    first, second = [False] * 12, [True] * 10 + [False] * 2
+    found = statistics.paired(first, second, list(range(12)), ["large"] * 10 + ["small"] * 2)
+    assert found.difference.value == pytest.approx(0.5)
+
+
+def test_detectable_difference_has_the_power_it_promises() -> None:
+    from statsmodels.stats.power import NormalIndPower
+    from statsmodels.stats.proportion import proportion_effectsize
+
+    for n, p, sign in [(100, 0.5, 1), (100, 0.9, -1), (300, 0.1, 1), (100, 0.0, 1), (50, 0.99, -1)]:
+        gap = statistics.detectable_difference(n, p)
+        power = NormalIndPower().power(abs(proportion_effectsize(p + sign * gap, p)), n, 0.05)
+        assert power == pytest.approx(0.8, abs=1e-6)
+    assert statistics.detectable_difference(2, 0.5) == 1.0
+    assert statistics.detectable_difference(400, 0.5) < statistics.detectable_difference(100, 0.5)
+    with pytest.raises(ValueError, match="n > 0"):
+        statistics.detectable_difference(0, 0.5)
+
+
+def test_detectable_change_has_the_power_it_promises() -> None:
+    """Exactly, by summing over all splits of the discordant units."""
+    from scipy.stats import binom
+
+    n, discordant = 100, 0.3
+    share = (statistics.detectable_change(n, discordant) / 0.3 + 1) / 2
+    power = sum(
+        binom.pmf(won, 30, share)
+        for won in range(16, 31)
+        if statistics.mcnemar_exact([False] * won + [True] * (30 - won), [True] * won + [False] * (30 - won)).p_value
+        <= 0.05
+    )
+    assert power == pytest.approx(0.8, abs=1e-6)
+    assert statistics.detectable_change(100, 0.02) == 0.06  # six flips to one side are the fewest that prove anything
+    assert statistics.detectable_change(3, 0.0) == 1.0
+
+
+@dataclass(frozen=True)
+class Unit:
+    id: str
+    set: str
+    cluster: str | None = None
+
+
+UNITS = [Unit(f"a{i}", "a") for i in range(30)] + [Unit(f"b{i}", "b", f"pair{i // 2}") for i in range(20)]
+
+
+@given(st.integers(1, 60), st.integers(0, 5))
+def test_a_subset_grows_and_keeps_clusters_and_proportions(n: int, seed: int) -> None:
+    drawn = statistics.draw_subset(UNITS, n, seed)
+    larger = statistics.draw_subset(UNITS, n + 1, seed)
+    assert set(drawn) <= set(larger) and drawn == [unit for unit in UNITS if unit in drawn]
+    assert len(drawn) <= max(n, 2) and len(drawn) >= min(n, 50) - 1
+    pairs = [unit.cluster for unit in drawn if unit.cluster]
+    assert all(pairs.count(pair) == 2 for pair in pairs)
+    if n > 3:
+        assert abs(sum(unit.set == "a" for unit in drawn) - 0.6 * len(drawn)) <= 2
+    assert {unit.set for unit in drawn} == {"a", "b"} or n < 3
+
+
+def test_subsets_follow_the_seed() -> None:
+    assert statistics.draw_subset(UNITS, 20, 1) == statistics.draw_subset(UNITS, 20, 1)
+    assert statistics.draw_subset(UNITS, 20, 1) != statistics.draw_subset(UNITS, 20, 2)
+    with pytest.raises(ValueError, match="at least one"):
+        statistics.draw_subset(UNITS, 0, 0)
