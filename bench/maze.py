@@ -28,14 +28,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import cv2
+import numpy as np
 
 from data_gen.maze import picture as pictures
-from data_gen.maze.corruptions import Case, suite
+from data_gen.maze.corruptions import WEAR, WIDTHS, Case, Scene, by_hand, some_red, suite
 from data_gen.maze.grid import ALGORITHMS, draw
 from data_gen.maze.task import Maze, read_facts
 from data_gen.maze.verifier import CHECKS, judge
 from data_gen.seeds import rng
-from data_gen.task import Verdict
+from data_gen.task import Item, Verdict
 
 STATUSES = ("pass", "fail", "unreadable")
 GRIDS = (4, 8, 16)
@@ -137,18 +138,34 @@ def seconds(run: Callable[[], object]) -> float:
     return statistics.median(taken)
 
 
+def worn(item: Item, seed: int) -> np.ndarray:
+    """A solution by another hand as a model might return it: drifted, softened, saved as JPEG; of the same size."""
+    grid, picture = read_facts(item)
+    random_ = rng("bench", item.id, seed)
+    scene = Scene(item, grid, picture, random_, random_.choice(WIDTHS), some_red(random_))
+    image = by_hand(scene)
+    for name in ("zoom", "vae", "jpeg"):
+        image = WEAR[name](scene, image)
+    return image
+
+
 def print_speed(n: int) -> Iterator[str]:
-    yield from table("pictures of 512 x 512", "a second and core: one a maze", "16 a maze, as in a group of RL")
+    groups = max(1, n // 16)
+    yield from table(
+        "pictures of 512 x 512, a second and core", "targets, one a maze", "targets, 16 a maze", "worn, 16 a maze"
+    )
     for style in ("classic", "varied"):
         for level in (4, 8, 16):
             items = Maze(style).generate(n, level, "test", 0)
             scenes = [(*read_facts(item), Maze().render(item)) for item in items]
-            group = [scene for scene in scenes[: max(1, n // 16)] for _ in range(16)]
-            each, grouped = (
-                len(some) / seconds(lambda some=some: [judge(*scene) for scene in some])  # type: ignore[misc]
-                for some in (scenes, group)
+            columns = (
+                scenes,
+                [scene for scene in scenes[:groups] for _ in range(16)],
+                [(*read_facts(item), worn(item, seed)) for item in items[:groups] for seed in range(16)],
             )
-            yield row(f"{style}, {level} x {level} rooms", f"{each:.0f}", f"{grouped:.0f}")
+            speeds = (len(some) / seconds(lambda some=some: [judge(*scene) for scene in some])  # type: ignore[misc]
+                      for some in columns)  # fmt: skip
+            yield row(f"{style}, {level} x {level} rooms", *(f"{speed:.0f}" for speed in speeds))
 
 
 # -------------------------------------------------------------------------------------------------------------- make

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import colorsys
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import cv2
@@ -45,7 +45,7 @@ FADED = 0.45  # a wall is missing where less than this of it is left
 MISSING = 0.30  # of the part of a wall that no stroke hides
 BLOCKED = 0.60  # of an opening
 ADDED = 0.04  # of a room's core: dark or foreign
-FOREIGN = 60.0  # of 255: distance from everything that floor, wall and stroke can mix to
+FOREIGN = 60  # of 255: distance from everything that floor, wall and stroke can mix to
 BLUR = 0.085  # pitches, standard deviation
 NOISE = 12.0  # of 255, standard deviation on bare floor
 
@@ -138,13 +138,76 @@ def _spot(r: int, c: int) -> str:
 
 def _openings(grid: Grid) -> Iterator[tuple[tuple[Room, Room], tuple[int, int]]]:
     """Every opening: the two rooms, and its place in the lattice."""
-    for r, c in np.argwhere(grid.lattice[1:-1, 1:-1]).tolist():
-        if r % 2 != c % 2:
-            one = (r // 2, c // 2)
-            yield (one, (one[0] + r % 2, one[1] + c % 2)), (r + 1, c + 1)
+    for down, right in ((0, 1), (1, 0)):
+        between = grid.lattice[1 + down : -1 : 2, 1 + right : -1 : 2]
+        for r, c in np.argwhere(between).tolist():
+            yield ((r, c), (r + down, c + right)), (2 * r + 1 + down, 2 * c + 1 + right)
 
 
 # ----------------------------------------------------------------------------------------------- pictures: by shares
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """The walls that run along x: those above and below rooms, or, in the transpose, those to the left and right.
+
+    closed: bool [R + 1, C], which of them are there; thickness: of the thinnest, in pixels; x: the edges along them.
+    around: [R + 1, n], the rows of each wall and one more on both sides; middle: those well inside it.
+    along: bool [side], pixels beside rooms but for the corners.
+    """
+
+    transposed: bool
+    closed: np.ndarray
+    thickness: int
+    x: np.ndarray
+    around: np.ndarray
+    middle: np.ndarray
+    along: np.ndarray
+
+    @classmethod
+    def of(cls, transposed: bool, closed: np.ndarray, y: np.ndarray, x: np.ndarray, side: int) -> Side:
+        begin = y[:-1:2]
+        thickness = int((y[1::2] - begin).min())
+        # Along the middle of a wall: a slanting line is nowhere red from edge to edge of a thick one, but it is red
+        # there, and a wide stroke beside the wall hides nothing of it.
+        spare = int(0.35 * thickness)
+        around, middle = (
+            np.clip(begin[:, None] + np.arange(low, high), 0, side - 1)
+            for low, high in ((-1, thickness + 1), (spare, thickness - spare))
+        )
+        return cls(transposed, closed, thickness, x, around, middle, _beside_rooms(x, side, 0.15))
+
+    def per_segment(self, mask: np.ndarray) -> np.ndarray:
+        """How many pixels of each segment are in `mask`, bool [lines, side], which is false beside posts."""
+        return np.add.reduceat(mask[:, : self.x[-1]], self.x[1:-1:2], axis=1, dtype=np.int32)
+
+    def name(self, line: int, segment: int) -> str:
+        """ "above row 1, column 2" and the like."""
+        room = (max(line - 1, 0), segment)
+        sides = ("left of", "right of") if self.transposed else ("above", "below")
+        return f"{sides[line > 0]} {where((room[1], room[0]) if self.transposed else room)}"
+
+
+def _beside_rooms(x: np.ndarray, side: int, rim: float) -> np.ndarray:
+    """Pixels along x that are beside rooms, without this share of a room at both ends; bool [side]."""
+    inner = np.zeros(side, dtype=bool)
+    for left, right in zip(x[1:-1:2].tolist(), x[2::2].tolist(), strict=True):
+        inner[left + round(rim * (right - left)) : right - round(rim * (right - left))] = True
+    return inner
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """Where walls are looked at across, to see how blurred they are: one of `Frame.profiles`.
+
+    windows: for each side [lines, offsets], rows across some walls; use: bool [lines, side], where they are walls
+    without letters beside them. shapes: [blurs, offsets], what a wall looks like under each of `blurs` (pixels).
+    """
+
+    windows: tuple[np.ndarray, ...]
+    use: tuple[np.ndarray, ...]
+    blurs: np.ndarray
+    shapes: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,8 +215,11 @@ class Frame:
     """What is known of the input before any output is seen, at the size at which outputs are judged.
 
     edges: where the places of rows and of columns begin, in pixels, and where the last ends.
-    free: where one can walk; beyond: clearly outside the outer wall; rooms: the cores of rooms; room_pixels: how many
-        each has; letters: S, E and around them; deep: the inside of thick walls.
+    free: where one can walk; beyond: clearly outside the outer wall; rooms: the cores of rooms; empty: those without
+        the letters S and E and their surroundings; room_pixels: how many pixels each core has; deep: the inside of
+        thick walls.
+    openings: pairs of rooms; openings_at: the row and column of each in the lattice.
+    sides, profiles: walls along x and along y; across them.
     ends: where red has come to S, to E (rows, columns).
     red: how red the input is, the reddest within a few pixels and under any blur that is put up with.
     channel: that in which red looks most like floor; template: the input in it.
@@ -166,9 +232,13 @@ class Frame:
     free: np.ndarray
     beyond: np.ndarray
     rooms: np.ndarray
+    empty: np.ndarray
     room_pixels: np.ndarray
-    letters: np.ndarray
-    deep: np.ndarray
+    deep: np.ndarray | None
+    openings: Sequence[tuple[Room, Room]]
+    openings_at: tuple[np.ndarray, ...]
+    sides: tuple[Side, Side]
+    profiles: Sequence[Profile]
     red: np.ndarray
     channel: int
     template: Template
@@ -179,29 +249,36 @@ class Frame:
 
     def per_place(self, mask: np.ndarray) -> np.ndarray:
         """How many pixels of `mask` lie in each place of the lattice, int [2R + 1, 2C + 1]."""
-        y, x = self.edges
-        sums = cv2.integral(mask.view(np.uint8))[y[:, None], x]
-        return np.diff(np.diff(sums, axis=0), axis=1)
+        return _per_place(mask, self.edges)
+
+
+def _per_place(mask: np.ndarray, edges: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    y, x = edges
+    sums = cv2.integral(mask.view(np.uint8))[y[:, None], x]
+    return np.diff(np.diff(sums, axis=0), axis=1)
 
 
 @lru_cache(maxsize=32)
-def _frame(text: tuple[str, ...], picture: Picture) -> Frame:
-    grid = Grid.from_text(text)
+def _frame(lattice: bytes, shape: tuple[int, ...], start: Room, end: Room, picture: Picture) -> Frame:
+    grid = Grid(np.frombuffer(lattice, dtype=bool).reshape(shape), start, end)
     scale = min(1.0, max(WORK_SIDE / picture.side, WORK_PITCH / picture.pitch, WORK_WALL / picture.wall))
     side = round(picture.side * scale)
     image = resized(pictures.draw(grid, picture), side)
     y, x = (np.rint(picture.edges(n // 2, begin) * scale).astype(int)
             for n, begin in zip(grid.lattice.shape, (picture.top, picture.left), strict=True))  # fmt: skip
-    inside, free, letters, rooms = (np.zeros((side, side), dtype=bool) for _ in range(4))
+    inside, free, letters = (np.zeros((side, side), dtype=bool) for _ in range(3))
     inside[y[0] : y[-1], x[0] : x[-1]] = True
-    free[inside] = grid.lattice.repeat(np.diff(y), axis=0).repeat(np.diff(x), axis=1).ravel()
+    free[y[0] : y[-1], x[0] : x[-1]] = grid.lattice.repeat(np.diff(y), axis=0).repeat(np.diff(x), axis=1)
     wall = inside & ~free
     pitch, thickness, corridor = (n * scale for n in (picture.pitch, picture.wall, picture.corridor))
     tolerance = max(2, round(0.03 * pitch))
     rim = round(corridor * (1 - ROOM_CORE) / 2)
-    for top, bottom in zip(y[1:-1:2] + rim, y[2::2] - rim, strict=True):
-        for left, right in zip(x[1:-1:2] + rim, x[2::2] - rim, strict=True):
-            rooms[top:bottom, left:right] = True
+    in_core = []
+    for edges in (y, x):
+        in_core.append(np.zeros(side, dtype=bool))
+        for low, high in zip((edges[1:-1:2] + rim).tolist(), (edges[2::2] - rim).tolist(), strict=True):
+            in_core[-1][low:high] = True
+    rooms = in_core[0][:, None] & in_core[1]
     reach = picture.letter * scale * 0.5 + tolerance
     ends, letters_at = [], []
     for room in (grid.start, grid.end):
@@ -213,8 +290,8 @@ def _frame(text: tuple[str, ...], picture: Picture) -> Frame:
         letters[around] = True
         letters_at.append(around)
         ends.append(arrived)
-    away = cv2.erode(free.astype(np.uint8), _square(tolerance)).astype(bool)
-    depth = cv2.distanceTransform(wall.astype(np.uint8), cv2.DIST_L2, 3)
+    away = cv2.erode(free.view(np.uint8), _square(tolerance)).view(bool)
+    depth = cv2.distanceTransform(wall.view(np.uint8), cv2.DIST_L2, 3)
     red = _redness(image)
     # However blurred the letter E may be, it is not redder than this.
     halo = tuple(slice(max(0, at.start - round(0.15 * pitch)), at.stop + round(0.15 * pitch)) for at in letters_at[1])
@@ -225,28 +302,76 @@ def _frame(text: tuple[str, ...], picture: Picture) -> Frame:
     floor, walls, path = (np.array(rgb, dtype=float) for rgb in (picture.floor_rgb, picture.wall_rgb, picture.path_rgb))
     channel = int(np.argmin(np.abs(path - floor) / np.maximum(1, np.abs(walls - floor))))
     bare = away & ~letters
-    beyond = ~cv2.dilate(inside.astype(np.uint8), _square(max(1, round(0.06 * pitch)))).astype(bool)
+    beyond = np.ones((side, side), dtype=bool)
+    margin = max(1, round(0.06 * pitch))
+    beyond[max(0, y[0] - margin) : y[-1] + margin, max(0, x[0] - margin) : x[-1] + margin] = False
     core = wall & (depth >= max(1.0, 0.4 * thickness))
-    deep = wall & (depth >= 0.25 * thickness + 1) if thickness >= 7 else np.zeros_like(wall)
-    frame = Frame(
+    deep = wall & (depth >= 0.25 * thickness + 1) if thickness >= 7 else None
+    pairs = dict(_openings(grid))
+    sides = (
+        Side.of(False, ~grid.lattice[::2, 1::2], y, x, side),
+        Side.of(True, ~grid.lattice.T[::2, 1::2], x, y, side),
+    )
+    return Frame(
         side=side,
         pitch=pitch,
         edges=(y, x),
         free=free,
         beyond=beyond,
         rooms=rooms,
-        room_pixels=np.ones(1),
-        letters=letters,
+        empty=rooms & ~letters,
+        room_pixels=_per_place(rooms, (y, x))[1::2, 1::2],
         deep=deep,
+        openings=list(pairs),
+        openings_at=tuple(np.array(list(pairs.values())).T),
+        sides=sides,
+        profiles=_profiles(sides, (y, x), letters, pitch),
         red=red,
         channel=channel,
         template=Template(np.ascontiguousarray(image[:, :, channel])),
         bare_at=_some(bare, 1500),
         core_at=_some(core, 1500),
-        flat_at=_some(bare | beyond | deep, 400),
+        flat_at=_some(bare | beyond | (deep if deep is not None else False), 400),
         ends=tuple(ends),
     )
-    return replace(frame, room_pixels=frame.per_place(rooms)[1::2, 1::2])
+
+
+def _profiles(
+    sides: tuple[Side, Side], edges: tuple[np.ndarray, np.ndarray], letters: np.ndarray, pitch: float
+) -> list[Profile]:
+    """Across the inner walls, and across the outer ones from outside. Some lines are enough."""
+    thickness, side = min(one.thickness for one in sides), len(letters)
+    reach = max(2, round(0.24 * pitch))
+    margin = min(reach, *(int(min(y[0], side - y[-1])) for y in edges))
+    found = []
+    for inner, offsets in (
+        (True, np.arange(-reach, thickness + reach)),
+        (False, np.arange(-margin, thickness // 2 + 1)),
+    ):
+        windows, use = [], []
+        for one, y, near in zip(sides, edges, (letters, letters.T), strict=True):
+            rows = len(one.closed) - 1
+            if inner:
+                lines = np.arange(1, rows, max(1, rows // 4))
+                window = y[2 * lines, None] + offsets
+            else:
+                lines = np.array([0, rows])
+                window = np.stack([y[0] + offsets, y[-1] - 1 - offsets])
+            closed = np.zeros((len(lines), side), dtype=bool)
+            for wall_closed, left, right in zip(one.closed[lines].T, one.x[1:-1:2], one.x[2::2], strict=True):
+                closed[:, left:right] = wall_closed[:, None]
+            windows.append(window)
+            use.append(closed & _beside_rooms(one.x, side, 0.25) & ~near[window].any(axis=1))
+        found.append(Profile(tuple(windows), tuple(use), *_blurred(thickness, int(offsets[0]), int(offsets[-1]))))
+    return found
+
+
+@lru_cache(maxsize=256)
+def _blurred(thickness: int, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+    """Blurs in pixels [n], and what each makes of a wall of 0 <= offset < thickness: [n, offsets from first to last]"""
+    blurs = 0.01 * thickness + np.geomspace(0.3, 60, 36)
+    at = (np.arange(first, last + 1) + 0.5)[None] / (math.sqrt(2) * blurs[:, None])
+    return blurs, (erf(at) - erf(at - thickness / (math.sqrt(2) * blurs[:, None]))) / 2
 
 
 def _is_red(stroke: np.ndarray, floor: np.ndarray) -> bool:
@@ -261,7 +386,10 @@ def _is_red(stroke: np.ndarray, floor: np.ndarray) -> bool:
 
 def _some(mask: np.ndarray, most: int) -> np.ndarray:
     """At most so many flat indices of `mask`, evenly spread."""
-    at = np.flatnonzero(mask)
+    return _few(np.flatnonzero(mask), most)
+
+
+def _few(at: np.ndarray, most: int) -> np.ndarray:
     return at[np.linspace(0, len(at) - 1, min(most, len(at))).astype(int)]
 
 
@@ -275,13 +403,42 @@ def _redness(image: np.ndarray) -> np.ndarray:
     return cv2.subtract(r, cv2.max(g, b))
 
 
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """What the pixels of a picture are made of. All uint8 [side, side]: bytes are a quarter of the memory of floats.
+
+    wall: the share of wall, from `NO_WALL` to `ALL_WALL` (and beyond, where edges ring). strange: the distance from
+    what floor, wall and stroke can mix to, of 255, from 128 up or down. red: redness; that of a pure stroke is `peak`.
+    """
+
+    wall: np.ndarray
+    strange: np.ndarray
+    red: np.ndarray
+    peak: float
+
+    @property
+    def transposed(self) -> Shares:
+        return Shares(cv2.transpose(self.wall), self.strange, cv2.transpose(self.red), self.peak)
+
+    def from_red(self, share: float) -> int:
+        """The least redness of pixels of which the stroke has at least this share."""
+        return min(255, math.ceil(share * self.peak))
+
+
+NO_WALL, ALL_WALL = 64, 192
+
+
+def _wall_byte(share: float) -> int:
+    return round(NO_WALL + share * (ALL_WALL - NO_WALL))
+
+
 def read_picture(grid: Grid, picture: Picture, image: np.ndarray) -> Reading:
     """What `image` shows; see the top of this file."""
-    frame = _frame(tuple(grid.to_text()), picture)
+    frame = _frame(grid.lattice.tobytes(), grid.lattice.shape, grid.start, grid.end, picture)
     if min(image.shape[:2]) / picture.side * picture.pitch < LEAST_PITCH:
         return Reading(unreadable=f"{image.shape[1]} x {image.shape[0]} pixels are too few for this maze")
     original, image = image, resized(image, frame.side)
-    found = frame.template.register(np.ascontiguousarray(image[:, :, frame.channel]))
+    found = frame.template.register(cv2.extractChannel(image, frame.channel))
     image = warped(image, found)
     redder = cv2.subtract(_redness(image), frame.red)
     tint = np.median(redder.ravel()[frame.bare_at]).astype(np.uint8)
@@ -292,33 +449,35 @@ def read_picture(grid: Grid, picture: Picture, image: np.ndarray) -> Reading:
         return colours
     floor, walls, stroke = colours
 
-    # Shares of wall and stroke that explain a pixel best, and how far that is from the pixel.
-    mixing = np.stack([walls - floor, stroke - floor], axis=1)
-    normal = np.cross(mixing[:, 0], mixing[:, 1])
-    normal /= np.linalg.norm(normal) + 1e-9
-    planes = [plane.astype(np.float32) - np.float32(at) for plane, at in zip(cv2.split(image), floor, strict=True)]
-    wall, strange = (
-        along[0] * planes[0] + along[1] * planes[1] + along[2] * planes[2]
-        for along in (np.linalg.pinv(mixing)[0].astype(np.float32), normal.astype(np.float32))
-    )
-    peak = max(1.0, float(stroke[0] - max(stroke[1:])))
-    red = redder.astype(np.float32) / peak
     if not _is_red(stroke, floor):
-        red[:] = 0
-    drawn = red >= IS_RED
-
+        redder = np.zeros_like(redder)
+    shares = _shares(image, floor, walls, stroke, redder)
+    drawn = redder >= shares.from_red(IS_RED)
     reading = Reading()
-    views = _views(grid, frame, wall, red)
+    views = [(side, shares.transposed if side.transposed else shares) for side in frame.sides]
     _read_path(grid, frame, drawn, reading)
     for view in views:
-        _read_walls(view, frame.pitch, reading)
-    _read_rooms(frame, wall, strange, red, reading)
+        _read_walls(*view, frame.pitch, reading)
+    _read_rooms(frame, shares, reading)
     contrast = np.linalg.norm(walls - floor) / np.linalg.norm(np.subtract(picture.wall_rgb, picture.floor_rgb))
-    _read_quality(frame, original, found, strange, red, reading)
-    blur = _blur(views, frame.pitch, float(contrast))
+    _read_quality(frame, original, found, shares, reading)
+    blur = _blur(frame, views, float(contrast))
     if blur > BLUR:
         reading.flaws.append(f"blurred by {blur:.0%} of a room")
     return reading
+
+
+def _shares(image: np.ndarray, floor: np.ndarray, walls: np.ndarray, stroke: np.ndarray, redness: np.ndarray) -> Shares:
+    """Shares of wall and stroke that explain a pixel best, and how far that is from the pixel."""
+    mixing = np.stack([walls - floor, stroke - floor], axis=1)
+    normal = np.cross(mixing[:, 0], mixing[:, 1])
+    normal /= np.linalg.norm(normal) + 1e-9
+    along = np.linalg.pinv(mixing)[0] * (ALL_WALL - NO_WALL)
+    # OpenCV is quick where three planes become three, so there is an empty third.
+    to = np.zeros((3, 4))
+    to[0], to[1] = np.append(along, NO_WALL - along @ floor), np.append(normal, 128 - normal @ floor)
+    wall, strange, _ = cv2.split(cv2.transform(image, to))
+    return Shares(wall, strange, redness, max(1.0, float(stroke[0] - max(stroke[1:]))))
 
 
 def _colours(
@@ -337,12 +496,12 @@ def _colours(
         if image.std() < 12:
             return Reading(unreadable="the picture is all but empty")
         walls = floor + expected  # most walls are gone: what is left of them still looks like walls
-    top = np.bincount(redness, minlength=256)
-    top[:REDDER] = 0
-    if top.sum() < 4:
+    drawn_at = np.flatnonzero(redness >= REDDER)
+    if len(drawn_at) < 4:
         return floor, walls, np.array(picture.path_rgb, float)
-    reddest = int(np.searchsorted(np.cumsum(top), 0.99 * top.sum()))
-    stroke = np.median(pixels[_some(redness >= max(REDDER, 0.7 * reddest), 1500)], axis=0)
+    drawn = redness[drawn_at]
+    reddest = int(np.searchsorted(np.bincount(drawn).cumsum(), 0.99 * len(drawn)))
+    stroke = np.median(pixels[_few(drawn_at[drawn >= math.ceil(0.7 * reddest)], 1500)], axis=0)
     return floor, walls, stroke
 
 
@@ -353,17 +512,18 @@ def _read_path(grid: Grid, frame: Frame, drawn: np.ndarray, reading: Reading) ->
     for room, arrived in zip((grid.start, grid.end), frame.ends, strict=True):
         visited[room] = np.count_nonzero(drawn[arrived] & frame.free[arrived]) >= 3
     reading.visited = {(r, c) for r, c in np.argwhere(visited).tolist()}
-    places = frame.per_place(drawn)
     thickness = int(frame.edges[0][1] - frame.edges[0][0])
-    reading.openings = {pair for pair, place in _openings(grid)
-                        if places[place] >= max(2, thickness) and set(pair) <= reading.visited}  # fmt: skip
-    grown = cv2.dilate(drawn.astype(np.uint8), _square(max(1, round(BRIDGE * frame.pitch))))
-    _, labels = cv2.connectedComponents(grown * frame.free, connectivity=4)
+    reddened = frame.per_place(drawn)[frame.openings_at] >= max(2, thickness)
+    reading.openings = {pair for pair, there in zip(frame.openings, reddened.tolist(), strict=True)
+                        if there and set(pair) <= reading.visited}  # fmt: skip
+    grown = cv2.dilate(drawn.view(np.uint8), _square(max(1, round(BRIDGE * frame.pitch))))
+    _, labels = cv2.connectedComponents(cv2.bitwise_and(grown, frame.free.view(np.uint8)), connectivity=4)
     y, x = frame.edges
     ends = [set(np.unique(labels[y[2 * r + 1] : y[2 * r + 2], x[2 * c + 1] : x[2 * c + 2]])) - {0}
             for r, c in (grid.start, grid.end)]  # fmt: skip
     reading.unbroken = bool(ends[0] & ends[1])
-    reading.on_walls = float((drawn & frame.deep).sum() / max(1, drawn.sum()))
+    if frame.deep is not None:
+        reading.on_walls = np.count_nonzero(drawn & frame.deep) / max(1, int(np.count_nonzero(drawn)))
     beyond = (drawn & frame.beyond).view(np.uint8)
     if beyond.any():
         _, _, stats, _ = cv2.connectedComponentsWithStats(beyond)
@@ -371,74 +531,26 @@ def _read_path(grid: Grid, frame: Frame, drawn: np.ndarray, reading: Reading) ->
         reading.outside = bool(extents.max() > OUTSIDE * frame.pitch)
 
 
-@dataclass(frozen=True, eq=False)
-class View:
-    """The walls that run along x: those above and below rooms, or, in the transpose, those to the left and right.
-
-    closed: bool [R + 1, C], which of them are there; wall, red, letters: [side, side]; y, x: the edges.
-    """
-
-    transposed: bool
-    closed: np.ndarray
-    wall: np.ndarray
-    red: np.ndarray
-    letters: np.ndarray
-    y: np.ndarray
-    x: np.ndarray
-
-    @property
-    def thickness(self) -> int:
-        return int((self.y[1::2] - self.y[:-1:2]).min())
-
-    def between(self, rim: float) -> np.ndarray:
-        """Pixels along x that are beside rooms, without this share of a room at both ends; bool [side]."""
-        inner = np.zeros(len(self.wall), dtype=bool)
-        for left, right in zip(self.x[1:-1:2], self.x[2::2], strict=True):
-            inner[left + round(rim * (right - left)) : right - round(rim * (right - left))] = True
-        return inner
-
-    def per_segment(self, mask: np.ndarray) -> np.ndarray:
-        """How many pixels of each segment are in `mask`, bool [lines, side], which is false beside posts."""
-        return np.add.reduceat(mask[:, : self.x[-1]], self.x[1:-1:2], axis=1, dtype=np.int32)
-
-    def name(self, line: int, segment: int) -> str:
-        """ "above row 1, column 2" and the like."""
-        room = (max(line - 1, 0), segment)
-        sides = ("left of", "right of") if self.transposed else ("above", "below")
-        return f"{sides[line > 0]} {where((room[1], room[0]) if self.transposed else room)}"
-
-
-def _views(grid: Grid, frame: Frame, wall: np.ndarray, red: np.ndarray) -> tuple[View, View]:
-    y, x = frame.edges
-    across, red_across, letters = (np.ascontiguousarray(m.T) for m in (wall, red, frame.letters))
-    return (
-        View(False, ~grid.lattice[::2, 1::2], wall, red, frame.letters, y, x),
-        View(True, ~grid.lattice.T[::2, 1::2], across, red_across, letters, x, y),
-    )
-
-
-def _read_walls(view: View, pitch: float, reading: Reading) -> None:
+def _read_walls(side: Side, shares: Shares, pitch: float, reading: Reading) -> None:
     """Every wall between two rooms, pixel by pixel along it: still there, hidden by red, red all through, missing."""
-    wall, red, closed, x, thickness = view.wall, view.red, view.closed, view.x, view.thickness
-    begin = view.y[:-1:2]
-    # Along the middle of a wall: a slanting line is nowhere red from edge to edge of a thick one, but it is red there,
-    # and a wide stroke beside the wall hides nothing of it.
-    spare = int(0.35 * thickness)
-    around = np.clip(begin[:, None] + np.arange(-1, thickness + 1), 0, len(wall) - 1)
-    middle = np.clip(begin[:, None] + np.arange(spare, thickness - spare), 0, len(wall) - 1)
-    most_wall, wall_within = wall[around].max(axis=1), wall[middle if spare else around].max(axis=1)
-    red_within = red[middle]
-    least_red, seen = red_within.min(axis=1), red_within.max(axis=1) < IS_RED
+    closed, x, thickness = side.closed, side.x, side.thickness
+    most_wall, red_within = shares.wall[side.around].max(axis=1), shares.red[side.middle]
+    spared = side.middle.shape[1] < thickness
+    wall_within = shares.wall[side.middle].max(axis=1) if spared else most_wall
+    least_red, seen = red_within.min(axis=1), red_within.max(axis=1) < shares.from_red(IS_RED)
 
-    crossing = (least_red >= CROSSED_RED) & (least_red - wall_within >= CROSSED_BY)
-    before = np.concatenate([np.zeros((len(begin), 1), dtype=int), np.cumsum(crossing, axis=1)], axis=1)
+    beyond_wall = least_red / np.float32(shares.peak) - (wall_within - np.float32(NO_WALL)) / (ALL_WALL - NO_WALL)
+    crossing = (least_red >= shares.from_red(CROSSED_RED)) & (beyond_wall >= CROSSED_BY)
+    before = np.zeros((len(closed), crossing.shape[1] + 1), dtype=np.int32)
+    np.cumsum(crossing, axis=1, out=before[:, 1:])
     # With the posts at both ends, but for what a wide stroke around a wall's end may touch of them.
     spare = max(min(2, thickness // 2), round(0.25 * thickness))
     crossed = before[:, x[3::2] - spare] - before[:, x[:-3:2] + spare]
 
-    inner = view.between(0.15)
+    seen &= side.along
     visible, faded, blocking = (
-        view.per_segment(mask & inner) for mask in (seen, seen & (most_wall < FADED), seen & (most_wall > 0.5))
+        side.per_segment(mask)
+        for mask in (seen, seen & (most_wall < _wall_byte(FADED)), seen & (most_wall > _wall_byte(0.5)))
     )
     length = 0.7 * (x[2] - x[1])
     missing = closed & (visible >= 0.25 * length) & (faded > MISSING * visible)
@@ -448,29 +560,30 @@ def _read_walls(view: View, pitch: float, reading: Reading) -> None:
         (missing, "a missing wall", reading.changed),
         (blocked, "a new wall", reading.changed),
     ):
-        into += [f"{what} {view.name(line, segment)}" for line, segment in np.argwhere(found).tolist()]
+        into += [f"{what} {side.name(line, segment)}" for line, segment in np.argwhere(found).tolist()]
 
 
-def _read_rooms(frame: Frame, wall: np.ndarray, strange: np.ndarray, red: np.ndarray, reading: Reading) -> None:
+def _read_rooms(frame: Frame, shares: Shares, reading: Reading) -> None:
     """Whatever else has been drawn into rooms."""
-    added = ((wall > 0.5) | (np.abs(strange) > FOREIGN)) & (red < 0.2) & frame.rooms & ~frame.letters
+    other = (shares.wall > _wall_byte(0.5)) | _foreign(shares.strange)
+    added = other & (shares.red < shares.from_red(0.2)) & frame.empty
+    if not added.any():
+        return
     share = frame.per_place(added)[1::2, 1::2] / frame.room_pixels
     reading.changed += [f"something in {where((r, c))}" for r, c in np.argwhere(share > ADDED).tolist()]
 
 
-def _read_quality(
-    frame: Frame,
-    original: np.ndarray,
-    found: np.ndarray,
-    strange: np.ndarray,
-    red: np.ndarray,
-    reading: Reading,
-) -> None:
-    bare, flat = (at[red.ravel()[at] < 0.1] for at in (frame.bare_at, frame.flat_at))
+def _foreign(strange: np.ndarray) -> np.ndarray:
+    return (strange > 128 + FOREIGN) | (strange < 128 - FOREIGN)
+
+
+def _read_quality(frame: Frame, original: np.ndarray, found: np.ndarray, shares: Shares, reading: Reading) -> None:
+    red = shares.red.ravel()
+    bare, flat = (at[red[at] < shares.from_red(0.1)] for at in (frame.bare_at, frame.flat_at))
     noise = _noise(original, found, flat, frame.side) if len(flat) >= 100 else 0.0
     if noise > NOISE:
         reading.flaws.append(f"noise of {noise:.0f} grey levels")
-    foreign = float((np.abs(strange.ravel()[bare]) > FOREIGN).mean()) if len(bare) >= 100 else 0.0
+    foreign = float(_foreign(shares.strange.ravel()[bare]).mean()) if len(bare) >= 100 else 0.0
     if foreign > 0.05:
         reading.flaws.append(f"foreign colours on {foreign:.0%} of the floor")
 
@@ -484,50 +597,35 @@ def _noise(original: np.ndarray, found: np.ndarray, flat: np.ndarray, side: int)
         np.clip((at + 0.5) * n / side, 1, n - 2).astype(int) for at, n in zip(places.T, (width, height), strict=True)
     )
     around = np.arange(-1, 2)
-    pixels = original[y[:, None, None] + around[:, None], x[:, None, None] + around]
-    return float(np.median((pixels @ np.array([0.299, 0.587, 0.114], dtype=np.float32)).std(axis=(1, 2))))
+    pixels = original.reshape(-1, 3)[(y[:, None, None] + around[:, None]) * width + x[:, None, None] + around]
+    grey = pixels.reshape(-1, 3) @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
+    return float(np.median(grey.reshape(-1, 9).std(axis=1)))
 
 
-def _blur(views: tuple[View, View], pitch: float, contrast: float) -> float:
+def _blur(frame: Frame, views: Sequence[tuple[Side, Shares]], contrast: float) -> float:
     """The standard deviation of the blur in pitches: that which makes a wall look like the mean of all inner walls.
 
     contrast: of walls to floor, as a share of the input's: faint walls are blurred ones. Where red or letters are
-    beside all inner walls (2 x 2), the outer walls are seen from outside, red or not. Some lines are enough.
+    beside all inner walls (2 x 2), the outer walls are seen from outside, red or not.
     """
-    thickness, side = min(view.thickness for view in views), len(views[0].wall)
-    reach = max(2, round(0.24 * pitch))
-    margin = min(reach, *(int(min(view.y[0], side - view.y[-1])) for view in views))
-    inner, outer = np.arange(-reach, thickness + reach), np.arange(-margin, thickness // 2 + 1)
-    for offsets, free_of_red in ((inner, True), (outer, True), (outer, False)):
-        total, weight = np.zeros(len(offsets)), 0
-        for view in views:
-            rows = len(view.closed) - 1
-            if offsets is inner:
-                lines = np.arange(1, rows, max(1, rows // 4))
-                window = view.y[2 * lines, None] + inner
-            else:
-                lines = np.array([0, rows])
-                window = np.stack([view.y[0] + outer, view.y[-1] - 1 - outer])
-            closed = np.zeros((len(lines), side), dtype=bool)
-            for wall_closed, left, right in zip(view.closed[lines].T, view.x[1:-1:2], view.x[2::2], strict=True):
-                closed[:, left:right] = wall_closed[:, None]
-            use = closed & view.between(0.25)
-            use &= ~view.letters[window].any(axis=1)
-            if free_of_red:
-                use &= view.red[window].max(axis=1) < 0.1
-            total += np.einsum("los,ls->o", view.wall[window], use, dtype=np.float64)
-            weight += int(use.sum())
-        if weight >= 0.2 * pitch and len(offsets) >= 4:
-            return _blur_of(contrast * total / weight, offsets, thickness) / pitch
+    inner, outer = frame.profiles
+    for profile, free_of_red in ((inner, True), (outer, True), (outer, False)):
+        offsets = profile.shapes.shape[1]
+        total, weight = np.zeros(offsets), 0
+        for (_, shares), window, use in zip(views, profile.windows, profile.use, strict=True):
+            seen = use & (shares.red[window].max(axis=1) < shares.from_red(0.1)) if free_of_red else use
+            total += np.einsum("los,ls->o", shares.wall[window], seen, dtype=np.float64)
+            weight += int(seen.sum())
+        if weight >= 0.2 * frame.pitch and offsets >= 4:
+            share = (total / weight - NO_WALL) / (ALL_WALL - NO_WALL)
+            return _blur_of(contrast * share, profile) / frame.pitch
     return 0.0
 
 
-def _blur_of(profile: np.ndarray, offsets: np.ndarray, thickness: int) -> float:
-    """In pixels: the blur that makes a wall of 0 <= offset < thickness look most like `profile`."""
-    blurs = 0.01 * thickness + np.geomspace(0.3, 60, 36)
-    at = (offsets + 0.5)[None] / (math.sqrt(2) * blurs[:, None])
-    shapes = (erf(at) - erf(at - thickness / (math.sqrt(2) * blurs[:, None]))) / 2
+def _blur_of(seen: np.ndarray, profile: Profile) -> float:
+    """In pixels: the blur that makes a wall look most like `seen`, [offsets]."""
+    shapes = profile.shapes
     centred = shapes - shapes.mean(axis=1, keepdims=True)
-    contrasts = centred @ profile / ((centred**2).sum(axis=1) + 1e-9)
-    rest = profile - np.clip(contrasts, 0.6, 1.15)[:, None] * shapes
-    return float(blurs[rest.var(axis=1).argmin()])
+    contrasts = centred @ seen / ((centred**2).sum(axis=1) + 1e-9)
+    rest = seen - np.clip(contrasts, 0.6, 1.15)[:, None] * shapes
+    return float(profile.blurs[rest.var(axis=1).argmin()])
