@@ -12,10 +12,12 @@ Everything follows from (seed, split). A name belongs to one split.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,8 +94,7 @@ def draw_characters(n: int, seed: int, split: str = "test") -> list[Character]:
 
     DataError when the split has fewer names.
     """
-    names = [start + middle + end for start in _STARTS.split() for middle in _MIDDLES.split() for end in _ENDS.split()]
-    usable = [name for name in names if split_of("knowledge", name) == split]
+    usable = _names(split)
     if not usable:
         raise DataError(f'there is no split "{split}": choose train, validation or test')
     if not 0 < n <= len(usable):
@@ -111,6 +112,12 @@ def draw_characters(n: int, seed: int, split: str = "test") -> list[Character]:
                 break
         found.append(one)
     return found
+
+
+@lru_cache(maxsize=8)
+def _names(split: str) -> tuple[str, ...]:
+    parts = itertools.product(_STARTS.split(), _MIDDLES.split(), _ENDS.split())
+    return tuple(name for name in map("".join, parts) if split_of("knowledge", name) == split)
 
 
 def knowledge_questions(n: int, seed: int, split: str = "test") -> list[KnowledgeQuestion]:
@@ -310,7 +317,7 @@ def _kind(question: str, answer: str, direction: Direction) -> Kind | None:
 
 # --------------------------------------------------------------------------------------------- what a text says
 
-# Words for the visible attributes. A longer word is looked for first: "middle-aged woman" is not read as "aged".
+# Words for the visible attributes.
 _WORDS: dict[str, dict[str, str]] = {
     "gender": {
         "male": r"male|man|boy|gentleman|he|his|him", "female": r"female|woman|girl|lady|she|her|hers",
@@ -318,7 +325,7 @@ _WORDS: dict[str, dict[str, str]] = {
     "age": {
         "kid": r"kid|child|little (?:boy|girl)|young (?:boy|girl)|boy|girl|toddler",
         "middle-aged": r"middle[- ]aged|mid[- ]aged?|adult",
-        "old": r"old|elderly|senior|aged (?:man|woman)|grand(?:mother|father)",
+        "old": r"old|elderly|senior|(?<!middle[- ])aged (?:man|woman)|grand(?:mother|father)",
     },
     "hair": {
         "black": r"black", "brown": r"brown|brunette", "blond": r"blonde?", "red": r"red|ginger|auburn",

@@ -161,7 +161,7 @@ def test_detectable_difference_has_the_power_it_promises() -> None:
     for n, p, sign in [(100, 0.5, 1), (100, 0.9, -1), (300, 0.1, 1), (100, 0.0, 1), (50, 0.99, -1)]:
         gap = statistics.detectable_difference(n, p)
         power = NormalIndPower().power(abs(proportion_effectsize(p + sign * gap, p)), n, 0.05)
-        assert power == pytest.approx(0.8, abs=1e-6)
+        assert power == pytest.approx(0.8, abs=1e-4)
     assert statistics.detectable_difference(2, 0.5) == 1.0
     assert statistics.detectable_difference(400, 0.5) < statistics.detectable_difference(100, 0.5)
     with pytest.raises(ValueError, match="n > 0"):
