@@ -1,6 +1,6 @@
 """The figures of nano on this machine, as markdown tables: `make bench-nano` (two to four minutes on two cores).
 
-    python bench/nano.py [--only flops,batch,memory,loop,start] [KEY=VALUE ...]
+    python bench/nano.py [--only flops,batch,memory,waiting,loop,start] [KEY=VALUE ...]
 
 Every figure stands beside a ratio against a baseline that the same process measured in the same minutes, in turn with
 it; times are medians. KEY=VALUE overrides recipes/stars_curriculum.yaml, whose last round gives the training step: its
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import platform
 import random
 import statistics
@@ -295,7 +296,37 @@ def probe(nano: Workbench) -> dict[str, float]:
     return {name: seconds / 20 for name, seconds in small.items()} | step
 
 
-# --- (d) (e) Lightning's loop, and making batches -------------------------------------------------------------------
+# --- (d) threads that wait for each other ---------------------------------------------------------------------------
+
+
+def waiting(overrides: Sequence[str]) -> Table:
+    """A step with as many threads as cores, waiting threads spinning or asleep, alone and beside another process."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    command = [sys.executable, str(Path(__file__)), "--probe", "wait", *overrides, f"model.threads={cores}"]
+    yield from table("waiting threads", "ms a step, alone", "ms a step, beside one busy process", "times as long")
+    # libgomp spins for a long time unless told otherwise; the command line says PASSIVE (uni_train/cli/main.py).
+    for name, policy in (("spin", "ACTIVE"), ("sleep (as `uni_train` does)", "PASSIVE")):
+        environment = {**os.environ, "OMP_WAIT_POLICY": policy}
+        seconds = []
+        for neighbours in (0, 1):
+            busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(neighbours)]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
+            finally:
+                for process in busy:
+                    process.kill()
+                    process.wait()
+            seconds.append(json.loads(done.stdout.splitlines()[-1])["step"])
+        yield row(name, *(f"{1e3 * one:.0f}" for one in seconds), f"{seconds[1] / seconds[0]:.1f}")
+
+
+def wait_probe(nano: Workbench) -> dict[str, float]:
+    """Median wall seconds of a training step."""
+    batch = nano.batch()
+    return interleaved(3, {"step": lambda: nano.forward_backward(batch)})
+
+
+# --- (e) (f) Lightning's loop, and making batches -------------------------------------------------------------------
 
 
 def loop(nano: Workbench) -> Table:
@@ -326,7 +357,7 @@ def loop(nano: Workbench) -> Table:
     yield row("everything", f"{1e3 * own.bare.wall:.1f}", "1")
 
 
-# --- (f) start ------------------------------------------------------------------------------------------------------
+# --- (g) start ------------------------------------------------------------------------------------------------------
 
 
 def start() -> Table:
@@ -352,6 +383,7 @@ SECTIONS = {
     "flops": "Products, and the training step's share of the peak",
     "batch": "Thinking and drawing",
     "memory": "Memory kept (`uni_train.stages.cpu.keep_memory`) or given back to the system",
+    "waiting": "Threads that wait for each other, beside another process",
     "loop": "The Lightning loop",
     "start": "Start",
 }
@@ -360,7 +392,7 @@ SECTIONS = {
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas (default: all)")
-    made.add_argument("--probe", choices=["keep", "give"], help=argparse.SUPPRESS)
+    made.add_argument("--probe", choices=["keep", "give", "wait"], help=argparse.SUPPRESS)
     made.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="of recipes/stars_curriculum.yaml")
     return made
 
@@ -382,7 +414,7 @@ def main() -> None:
     except UserError as error:
         raise SystemExit(f"error: {error}") from None
     if chosen.probe:
-        print(json.dumps(probe(nano)))
+        print(json.dumps(wait_probe(nano) if chosen.probe == "wait" else probe(nano)))
         return
     print(f"{platform.machine()}, {processor()}: {torch.get_num_threads()} thread(s); torch {torch.__version__}, "
           f"Python {platform.python_version()}")  # fmt: skip
@@ -393,6 +425,7 @@ def main() -> None:
             "flops": lambda: flops(nano),
             "batch": lambda: batches(nano),
             "memory": lambda: memory(nano, chosen.overrides),
+            "waiting": lambda: waiting(chosen.overrides),
             "loop": lambda: loop(nano),
             "start": start,
         }[name]()

@@ -11,3 +11,4 @@ settings.load_profile("uni_train")
 
 os.environ.pop("UNI_TRAIN_DEBUG", None)
 os.environ.setdefault("WANDB_MODE", "offline")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does

@@ -6,6 +6,7 @@ reads nicer, but it loads pydantic to parse a flag, which triples the time to th
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -127,4 +128,7 @@ def report(run: Path) -> None:
 
 def main() -> None:
     """Entry point of `uni_train` and `python -m uni_train`."""
+    # OpenMP reads this once, when torch is loaded. Threads that spin while they wait for each other make small models
+    # tens of times slower as soon as another process wants a core (docs/nano.md); sleeping ones cost nothing then.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     uni_train(prog_name="uni_train")

@@ -123,7 +123,7 @@ class ModelConfig:
     sampling: SamplingConfig = SamplingConfig()
     think_batch: int = count(128)  # requests a batch while thinking or answering
     draw_batch: int = count(256)  # requests a batch while drawing
-    threads: int | Literal["auto"] = ranged("auto", low=1)  # CPU threads; auto = measured at the start
+    threads: int | Literal["auto"] = ranged("auto", low=1)  # CPU threads; auto = the cores there are, at most 4
 
 
 # --- what all recipes have ------------------------------------------------------------------------------------------
@@ -417,11 +417,25 @@ class PromptsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JudgeConfig:
+    """A model that scores pictures, behind an OpenAI-compatible address. Its key comes from the environment."""
+
+    address: str  # http://HOST:PORT/v1#MODEL
+    key_env: str | None = None  # the variable with the key; null = OPENAI_API_KEY for OpenAI's own address, else none
+    question: str | None = None  # {prompt} stands for the prompt; it must ask for a last line "Score: N", 0 to 10
+    connections: int = count(8)  # requests under way at once
+    timeout: float = positive(120.0)  # seconds
+    retries: int = ranged(5, low=0)
+    max_tokens: int = count(1024)
+
+
+@dataclass(frozen=True, kw_only=True)
 class RewardConfig:
-    """function: verifier, verifier_dense, MODULE:FUNCTION or FILE.py:FUNCTION with trl's contract."""
+    """function: verifier, verifier_dense, self_check, judge; MODULE:FUNCTION or FILE.py:FUNCTION (trl's contract)."""
 
     function: str
     weight: float = 1.0
+    judge: JudgeConfig | None = None  # function=judge
 
 
 @dataclass(frozen=True, kw_only=True)
