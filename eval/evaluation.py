@@ -419,8 +419,7 @@ def _write(folder: Path, benchmark: str, index: int, scored: Sequence[Scored]) -
               None if one.verdict is None else one.verdict.to_dict()] for one in scored]  # fmt: skip
     digest = hashlib.blake2b(json.dumps(words).encode(), digest_size=6).hexdigest()
     name = f"{benchmark}-{index:05d}-{digest}.parquet"
-    if not (folder / name).exists():
-        write_scored(folder / name, scored)
+    write_scored(folder / name, scored)
     return name
 
 

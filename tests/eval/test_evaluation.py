@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from eval.benchmark import Sample, Table
+from eval.benchmarks.unisandbox import UniSandbox
+from eval.evaluation import ASKED, SCORES, EvaluationPlan, load, run
+from eval.sample import decode_png
+from eval.statistics import Estimate, PairedComparison
+from uni_train.errors import UsageError, UserError
+from uni_train.models.nano.nano import shipped
+
+SETS = ("math1", "mapping1")
+
+
+def plan(out: Path, **changes: Any) -> EvaluationPlan:
+    asked: dict[str, Any] = {"checkpoint": "shipped", "benchmarks": [UniSandbox(n=4, sets=SETS)], "out": out}
+    return EvaluationPlan(**{**asked, **changes})
+
+
+class Unreadable(UniSandbox):
+    """Pictures of the set math1 that no program can check."""
+
+    def check(self, sample: Sample) -> Any:
+        return None if sample.ask.case.set == "math1" else super().check(sample)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of evaluations after one has been run."""
+    out = tmp_path_factory.mktemp("evals")
+    run(plan(out))
+    return out
+
+
+@pytest.fixture
+def out(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(finished, tmp_path / "evals"))
+
+
+def test_every_sample_is_counted_and_kept_with_its_picture(out: Path) -> None:
+    evaluation = run(plan(out))
+    result = evaluation.results["unisandbox"]
+    assert result.n == 2 * (4 + 8)
+    counted = {
+        setting: {name: sum(one.values()) for name, one in sets.items()} for setting, sets in result.outcomes.items()
+    }
+    assert counted == {setting: {"math1": 4, "mapping1": 8} for setting in ("normal", "cot")}
+    scored = list(evaluation.scored("unisandbox", images=True))
+    assert len(scored) == result.n
+    passed = {
+        setting: sum(one.passed for one in scored if one.sample.ask.setting == setting) for setting in ("normal", "cot")
+    }
+    assert passed == {s: sum(one.get("pass", 0) for one in result.outcomes[s].values()) for s in ("normal", "cot")}
+    assert passed["cot"] > passed["normal"]  # the shipped nano reasons, and has not internalised it
+    for one in scored:
+        assert one.sample.image is not None and decode_png(one.sample.image).shape == (24, 24, 3)
+        assert (one.sample.thought is not None) == (one.sample.ask.setting == "cot")
+        assert bool(one.cause) != one.passed
+    light = list(evaluation.scored("unisandbox"))
+    assert [one.outcome for one in light] == [one.outcome for one in scored]
+    assert {one.sample.image for one in light} == {b""}
+
+
+def test_the_same_command_again_asks_nothing_and_finds_the_same(out: Path) -> None:
+    (folder,) = (path.parent for path in out.glob(f"*/{SCORES}"))
+    before = {path.name: path.read_bytes() for path in (folder / "scored").iterdir()}
+    first, again = load(folder), run(plan(out))
+    assert again.folder == folder
+    assert {skill: calls["made"] for skill, calls in again.calls.items()} == {"think": 0, "draw": 0, "answer": 0}
+    assert (again.results, load(folder)) == (first.results, again)
+    assert {path.name: path.read_bytes() for path in (folder / "scored").iterdir()} == before
+
+
+def test_more_of_the_same_asks_only_what_is_new(out: Path) -> None:
+    wider = run(plan(out, k=2))
+    assert wider.calls["draw"]["stored"] == 24 and wider.calls["draw"]["made"] == 24
+    half = run(plan(out, settings=["cot"], subset=6))
+    assert half.calls["draw"]["made"] == 0 and half.results["unisandbox"].settings == ("cot",)
+    assert len({wider.folder, half.folder, *(path.parent for path in out.glob(f"*/{SCORES}"))}) == 3
+
+
+def test_a_folder_keeps_to_what_it_was_asked(out: Path) -> None:
+    run(plan(out, name="mine"))
+    with pytest.raises(UserError, match=r"mine holds another evaluation: .*k was 1, now 2") as caught:
+        run(plan(out, name="mine", k=2))
+    assert "another name" in str(caught.value)
+    run(plan(out, name="mine", command=["typed", "otherwise"]))
+
+
+def test_a_checkpoint_overwritten_under_its_name_is_another_model(out: Path, tmp_path: Path) -> None:
+    checkpoint = Path(shutil.copytree(shipped(), tmp_path / "checkpoint"))
+    copied = run(plan(out, checkpoint=str(checkpoint)))
+    assert copied.calls["draw"]["made"] == 0  # the same content elsewhere is the same model
+
+    weights = checkpoint / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-2] ^= 0x01  # a bit of the last number
+    weights.write_bytes(data)
+    overwritten = run(plan(out, checkpoint=str(checkpoint)))
+    assert overwritten.calls["draw"]["stored"] == 0 and overwritten.folder != copied.folder
+
+
+def test_what_nobody_can_judge_has_no_score_and_says_so(tmp_path: Path) -> None:
+    evaluation = run(plan(tmp_path, benchmarks=[Unreadable(n=4, sets=SETS)], settings=["cot"]))
+    result = evaluation.results["unisandbox"]
+    assert result.outcomes["cot"]["math1"] == {"unjudged": 4}
+    assert result.unjudged == (("cot", "math1"),)
+    cells = result.scores["scores"]["cot"] if "scores" in result.scores else result.scores["cot"]
+    assert cells["mapping1"]["n"] == 4
+    assert "math1" not in cells or cells["math1"]["value"] is None
+
+
+def test_requests_that_nano_cannot_read_are_counted_and_not_fatal(tmp_path: Path) -> None:
+    """Everyday words: each request fails alone, with the tokenizer's own message."""
+    benchmark = UniSandbox(world="everyday", n=3, sets=("math1",))
+    evaluation = run(plan(tmp_path, benchmarks=[benchmark], settings=["normal"]))
+    assert evaluation.results["unisandbox"].outcomes == {"normal": {"math1": {"generation_failed": 3}}}
+    (one, *_) = evaluation.scored("unisandbox")
+    assert "does not know the word" in one.sample.note
+    again = run(plan(tmp_path, benchmarks=[benchmark], settings=["normal"]))
+    assert again.calls["draw"] == {"made": 0, "stored": 3, "failed": 0}
+    retried = run(plan(tmp_path, benchmarks=[benchmark], settings=["normal"], retry_failed=True))
+    assert retried.calls["draw"] == {"made": 3, "stored": 0, "failed": 3}
+
+
+def test_two_processes_do_not_share_an_evaluation(out: Path) -> None:
+    (folder,) = (path.parent for path in out.glob(f"*/{SCORES}"))
+    with FileLock(folder / ".lock"), pytest.raises(UserError, match="another process works on"):
+        run(plan(out))
+
+
+def test_damage_is_named(out: Path) -> None:
+    (folder,) = (path.parent for path in out.glob(f"*/{SCORES}"))
+    shard = next(iter((folder / "scored").iterdir()))
+    shard.write_bytes(shard.read_bytes()[:-9])
+    with pytest.raises(UserError, match=shard.name):
+        list(load(folder).scored("unisandbox"))
+    (folder / SCORES).write_text("{")
+    with pytest.raises(UserError, match=r"scores\.json is damaged"):
+        load(folder)
+    (folder / SCORES).unlink()
+    with pytest.raises(UserError, match="is not finished"):
+        load(folder)
+    assert run(plan(out)).calls["draw"]["made"] == 0
+    assert len(list(load(folder).scored("unisandbox"))) == 24
+    (folder / ASKED).unlink()
+    with pytest.raises(UserError, match="is no evaluation"):
+        load(folder)
+
+
+def test_what_cannot_be_meant_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    for changes, message in (
+        ({"benchmarks": []}, "needs benchmarks"),
+        ({"benchmarks": [UniSandbox(n=2)] * 2}, "each once"),
+        ({"checkpoint": str(tmp_path / "nothing")}, "nothing"),
+        ({"checkpoint": "nanno"}, "no model nanno"),
+        ({"sampling": {"stepz": 3}}, "no sampling setting stepz"),
+        ({"settings": ["direct"]}, "no setting direct"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run(plan(tmp_path, **changes))
+    assert not list(tmp_path.iterdir())
+
+
+def test_tables_survive_their_file() -> None:
+    estimate = Estimate(None, 0, 0.0, 1.0)
+    comparison = PairedComparison(1, 2, 3, 4, replace(estimate, value=0.1, n=10), 0.5)
+    table = Table("Table 1", ("a", "b", "c", "d"), (("x", estimate, comparison, None),), "a note")
+    assert Table.from_dict(json.loads(json.dumps(table.to_dict()))) == table
+    with pytest.raises(UsageError):
+        UniSandbox(sets=("math9",))
