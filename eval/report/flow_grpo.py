@@ -180,7 +180,9 @@ def _reward_charts(epochs: Sequence[Line]) -> Iterable[charts.Chart]:
     yield from _curve("Reward", epochs, (*quantiles, ("best_of_group", "best of a group")))
     each = sorted({name for line in epochs for name in line if name.startswith("reward/")})
     yield from _curve("Reward by name", epochs, [(name, name.removeprefix("reward/")) for name in each])
-    shares = (("flat_groups", "groups that teach nothing"), ("unrewarded", "pictures without a reward"))
+    missing = sorted({name for line in epochs for name in line if name.startswith("missing/")})
+    failed = [(name, f"without {name.removeprefix('missing/')}") for name in missing]
+    shares = [("flat_groups", "groups that teach nothing"), *failed]
     yield from _curve("Shares", epochs, shares, bounds=(0.0, 1.0))
 
 

@@ -53,9 +53,21 @@ def test_a_reward_that_fails_is_named(function: Any, message: str) -> None:
         asked(function)
 
 
-def test_a_picture_without_any_reward_is_an_error() -> None:
-    with pytest.raises(UserError, match="no reward applies to the picture of a"):
+def test_too_many_pictures_without_any_reward_are_an_error() -> None:
+    with pytest.raises(UserError, match="no reward applies to 2 of 3 pictures, the first of a: near returned None"):
         score([Reward("near", near)], ["x"] * 3, IMAGES, COLUMNS)
+
+
+def test_what_failed_counts_as_its_group_does_on_average() -> None:
+    values = [None, 0.1, 0.1, 0.0, 1.0, None, None, None, None]
+    other = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0]
+    given = [Reward(name, lambda v=v, **_: v, w) for name, v, w in (("judge", values, 1.0), ("other", other, 2.0))]
+    found = score(given, ["x"] * 9, IMAGES * 3, {}, group_size=3)
+    assert found.filled[:, 0].tolist() == [0.1, 0.1, 0.1, 0.0, 1.0, 0.5, 0.0, 0.0, 0.0], "equal ones exactly so"
+    assert found.total.tolist() == [2.1, 0.1, 0.1, 0.0, 1.0, 0.5, 4.0, 0.0, 0.0]
+    assert not found.unrewarded.any() and np.isnan(found.each[:, 0]).sum() == 5
+    few = score([Reward("judge", lambda **_: values[:6])], ["x"] * 6, IMAGES * 2, {}, group_size=3)
+    assert few.unrewarded.tolist() == [True, False, False, False, False, True]
 
 
 def test_the_verifier_rewards_the_solved_maze_and_the_dense_one_what_is_nearly_so() -> None:

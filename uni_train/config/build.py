@@ -320,6 +320,13 @@ def _check_grpo(config: FlowGrpoConfig, where: Where) -> None:
     for name, reward in config.used_rewards.items():
         if reward.weight == 0:
             raise _error(f"rewards.{name}.weight is 0", f"rewards.{name}.weight", where, f"rewards.{name}=null.")
+        if (reward.function == "judge") != (reward.judge is not None):
+            raise _error(
+                f"rewards.{name}: function=judge and a judge's address belong together",
+                f"rewards.{name}.judge",
+                where,
+                f"rewards.{name}={{function:judge,judge:{{address:'http://HOST:PORT/v1#MODEL'}}}}.",
+            )
     for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
         if levels is not None and not levels:
             raise _error(f"{key} is empty", key, where)

@@ -5,8 +5,10 @@ A reward function has trl's contract:
     def f(prompts: list[str], completions: list[np.ndarray], **columns: list) -> list[float | None]
 
 `completions` are the pictures, uint8 [H, W, 3]; `columns` say more about each prompt, one value a picture: `id`, `item`
-(of data_gen tasks), and the columns of a file of prompts. None means that a reward does not apply to this picture.
-Whatever else comes back, or is raised, stops the run with the reward's name: a wrong number would be learned silently.
+(of data_gen tasks), and the columns of a file of prompts. None means that a reward does not apply to this picture, or
+could not be had: if others of its group have it, their mean stands for it, which neither costs nor pays; a whole group
+without it has none. Whatever else comes back, or is raised, stops the run with the reward's name: a wrong number would
+be learned silently.
 """
 
 from __future__ import annotations
@@ -39,17 +41,19 @@ class Scores:
     Attributes:
         names: of the rewards.
         each: float64 [N, R], NaN where a reward does not apply.
-        total: float64 [N], the weighted sum of those that apply.
-        filled: float64 [N, R], `each` with 0 in place of NaN.
+        filled: float64 [N, R], `each` with the group's mean in place of NaN, 0 where the group has none.
+        total: float64 [N], the weighted sum of `filled`.
     """
 
     names: tuple[str, ...]
     each: np.ndarray
+    filled: np.ndarray
     total: np.ndarray
 
     @property
-    def filled(self) -> np.ndarray:
-        return np.nan_to_num(self.each, nan=0.0)
+    def unrewarded(self) -> np.ndarray:
+        """bool [N]: pictures that no reward has a value for; within a group their advantage is 0."""
+        return np.isnan(self.each).all(axis=1)
 
 
 def score(
@@ -57,26 +61,40 @@ def score(
     prompts: Sequence[str],
     completions: Sequence[np.ndarray],
     columns: Mapping[str, Sequence[Any]],
+    group_size: int = 1,
 ) -> Scores:
-    """Ask every reward about all pictures.
+    """Ask every reward about all pictures, those of a group in a row.
 
     Raises:
-        UserError: a reward raises, returns the wrong number of values, one that is not a finite number, or no reward
-            applies to a picture; it names the reward and the picture.
+        UserError: a reward raises, returns the wrong number of values or one that is not a finite number, or no reward
+            has a value for half of the pictures or more; it names the reward and the picture.
     """
     ids = list(columns.get("id", range(len(prompts))))
     table = np.empty((len(completions), len(rewards)))
     for r, reward in enumerate(rewards):
         table[:, r] = _asked(reward, prompts, completions, columns, ids)
-    blank = np.isnan(table).all(axis=1)
-    if blank.any():
-        names = ", ".join(reward.name for reward in rewards)
-        raise UserError(
-            f"no reward applies to the picture of {ids[int(blank.argmax())]}: {names} returned None",
-            "Return a number from at least one of them.",
-        )
+    filled = _filled(table.reshape(-1, group_size, len(rewards))).reshape(table.shape)
     weights = np.array([reward.weight for reward in rewards])
-    return Scores(tuple(reward.name for reward in rewards), table, np.nansum(table * weights, axis=1))
+    scores = Scores(tuple(reward.name for reward in rewards), table, filled, filled @ weights)
+    blank = scores.unrewarded
+    if 2 * blank.sum() >= len(blank):
+        raise UserError(
+            f"no reward applies to {blank.sum()} of {len(blank)} pictures, the first of {ids[int(blank.argmax())]}: "
+            f"{', '.join(scores.names)} returned None",
+            "Return numbers; if a judge was asked, see why it fails.",
+        )
+    return scores
+
+
+def _filled(table: np.ndarray) -> np.ndarray:
+    """[G, k, R] with the mean of its group in place of each NaN."""
+    known = ~np.isnan(table)
+    values = np.where(known, table, 0.0)
+    mean = values.sum(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1)
+    # Equal rewards stay exactly equal: their group teaches nothing, and must not by rounding.
+    low = np.where(known, table, np.inf).min(axis=1, keepdims=True)
+    high = np.where(known, table, -np.inf).max(axis=1, keepdims=True)
+    return np.where(known, table, np.where(low == high, low, mean))
 
 
 def _asked(

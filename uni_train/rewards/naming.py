@@ -11,6 +11,8 @@ from uni_train.rewards import verifier
 from uni_train.rewards.contract import RewardFunction
 
 KNOWN: dict[str, RewardFunction] = {"verifier": verifier.verified, "verifier_dense": verifier.dense}
+ASKING = ("self_check", "judge")
+"""Those that ask a model, which the stage has (uni_train/stages/rewards.py)."""
 
 
 def reward_function(name: str) -> RewardFunction:
@@ -24,7 +26,8 @@ def reward_function(name: str) -> RewardFunction:
     place, colon, function = name.rpartition(":")
     if not colon or not place or not function:
         raise UsageError(
-            f"there is no reward {name}", f"Known: {', '.join(KNOWN)}; or MODULE:FUNCTION, or FILE.py:FUNCTION."
+            f"there is no reward {name}",
+            f"Known: {', '.join((*KNOWN, *ASKING))}; or MODULE:FUNCTION, or FILE.py:FUNCTION.",
         )
     try:
         if place.endswith(".py"):

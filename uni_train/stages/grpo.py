@@ -13,11 +13,10 @@ from eval.groups import write_groups
 from uni_train.config.schema import FlowGrpoConfig
 from uni_train.errors import UserError
 from uni_train.models.load import save_model
-from uni_train.rewards.contract import Reward
-from uni_train.rewards.naming import reward_function
 from uni_train.stages.finetune import ADAPTERS, adapters, run_logger, supervised_settings
 from uni_train.stages.held_out import HeldOutPrompts, check_levels, generate, held_out_prompts, intervals, table
 from uni_train.stages.pictures import groups_of, log_groups, write_sheet
+from uni_train.stages.rewards import rewards
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.data.rows import BadRow, Row, image_of, open_rows
 from uni_train.training.flow_grpo.prompts import Prompt, PromptList, Prompts
@@ -36,7 +35,6 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     from uni_train.training.metric_log import read_metrics
 
     config = work.config
-    rewards = [Reward(name, reward_function(r.function), r.weight) for name, r in config.used_rewards.items()]
     asked = prompts(work)
     model = work.model(work.weights)
     grpo = settings(config, stage.path.name)
@@ -60,7 +58,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         result = fit_flow_grpo(
             model,
             asked,
-            rewards,
+            rewards(config, model),
             grpo,
             optimizer,
             stage.path,

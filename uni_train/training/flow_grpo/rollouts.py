@@ -163,7 +163,7 @@ def collect(
     drawn = time.perf_counter()
     columns = _columns(prompts, k)
     texts = [one.text for one in prompts for _ in range(k)]
-    scores = score(rewards, texts, images, columns)
+    scores = score(rewards, texts, images, columns, k)
     rewarded = time.perf_counter()
     totals = torch.from_numpy(scores.total)
     groups = torch.arange(len(prompts)).repeat_interleave(k)
@@ -241,7 +241,8 @@ def _columns(prompts: Sequence[Prompt], k: int) -> dict[str, list[Any]]:
 def _statistics(
     scores: Scores, totals: Tensor, groups: Tensor, images: Sequence[np.ndarray], k: int
 ) -> dict[str, float]:
-    """Rewards: mean, deviation, quantiles. Pictures: brightness, contrast, spread within groups (grey levels)."""
+    """Rewards: mean, deviation, quantiles; each by name, and the share of pictures that lack it. Pictures: brightness,
+    contrast, spread within groups (grey levels)."""
     low, median, high = np.quantile(scores.total, [0.1, 0.5, 0.9]).tolist()
     found = {
         "reward": float(scores.total.mean()),
@@ -252,9 +253,12 @@ def _statistics(
         "best_of_group": float(scores.total.reshape(-1, k).max(axis=1).mean()),
         "flat_groups": float(1 - informative(totals, groups).float().mean()),
     }
-    if len(scores.names) > 1:
-        found |= {f"reward/{name}": float(np.nanmean(scores.each[:, r])) for r, name in enumerate(scores.names)
-                  if not np.isnan(scores.each[:, r]).all()}  # fmt: skip
+    for r, name in enumerate(scores.names):
+        given = scores.each[~np.isnan(scores.each[:, r]), r]
+        if len(given) < len(scores.each):
+            found[f"missing/{name}"] = 1 - len(given) / len(scores.each)
+        if len(scores.names) > 1 and len(given):
+            found[f"reward/{name}"] = float(given.mean())
     spreads = [
         float(np.stack(images[i : i + k]).astype(np.float32).std(axis=0).mean()) for i in range(0, len(images), k)
     ]

@@ -1,0 +1,37 @@
+"""What is asked of a picture while it is trained on: ours, in the structure of UniSandbox's Table 13.
+
+SELF_CHECK ends in a line that `unisandbox.parse_final_answer` reads, SCORE in one for `uni_train.rewards.asking`.
+"""
+
+from __future__ import annotations
+
+# Placeholder of both: {prompt}.
+SELF_CHECK = """\
+You are an expert image quality assessor. The last image was drawn for the instruction below; images before it were given with the instruction. You must be extremely strict and analytical in your evaluation.
+
+Instruction: {prompt}
+
+1. State what a picture that follows the instruction must show, and what must stay as it was.
+2. Examine the last image and state what it shows.
+3. Compare the two. Anything missing, added, wrong or distorted means that the instruction was not followed.
+
+End with exactly one of these lines and nothing after it:
+Final Answer: YES
+Final Answer: NO"""  # noqa: E501
+
+SCORE = """\
+You are an expert image quality assessor. The last image was drawn for the instruction below; images before it were given with the instruction. You must be extremely strict and analytical in your evaluation.
+
+Instruction: {prompt}
+
+1. State what a picture that follows the instruction must show, and what must stay as it was.
+2. Examine the last image and state what it shows.
+3. Say how far it follows the instruction: 10 means in every respect, 5 means about half, 0 means not at all.
+
+End with exactly one line, a number from 0 to 10 in the place of N, and nothing after it:
+Score: N"""  # noqa: E501
+
+
+def asking(template: str, prompt: str) -> str:
+    """`template` about a picture for `prompt`."""
+    return template.replace("{prompt}", prompt)  # not str.format: prompts may contain braces

@@ -1,0 +1,162 @@
+"""Rewards by asking: strict readings, the model's own first weights, a real endpoint that fails now and then."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from data_gen.task import get_task
+from tests.stages.tiny import MODEL, save_talker
+from uni_train.config.compose import compose
+from uni_train.config.schema import JudgeConfig
+from uni_train.errors import UsageError, UserError
+from uni_train.models.base import Request
+from uni_train.models.load import build_model
+from uni_train.rewards.asking import Asked, read_score
+from uni_train.rewards.contract import Reward, score
+from uni_train.stages.rewards import judge, rewards, self_check
+
+PICTURES = [np.full((24, 24, 3), value, np.uint8) for value in (0, 100, 200, 250)]
+
+
+@pytest.mark.parametrize(
+    ("reply", "value"),
+    [
+        ("It is good.\nScore: 7", 0.7),
+        ("Score: 10/10", 1.0),
+        ("**Score:** 2.5", 0.25),
+        ("Score: 0.", 0.0),
+        ("Score: 11", None),
+        ("Score: -1", None),
+        ("Score: 7\nand so on", None),
+        ("I would say 7", None),
+        ("Underscore: 7", None),
+        ("", None),
+    ],
+)
+def test_only_a_last_line_with_a_score_is_one(reply: str, value: float | None) -> None:
+    assert read_score(reply) == value
+
+
+def test_the_question_shows_inputs_and_picture_and_a_failure_is_none() -> None:
+    seen: list[Request] = []
+
+    def answer(requests: Sequence[Request]) -> list[str | Exception]:
+        seen.extend(requests)
+        return ["Score: 3", UserError("away"), "no idea", "Score: 9"]
+
+    asked = Asked(answer, lambda prompt, item: f"is it {prompt}?", read_score)
+    columns = {"id": list("abcd"), "images": [[PICTURES[3]], [], [], []], "level": [1] * 4}
+    assert asked(["red"] * 4, PICTURES, **columns) == [0.3, None, None, 0.9]
+    assert [len(one.images) for one in seen] == [2, 1, 1, 1] and seen[0].prompt == "is it red?"
+    assert seen[0].images[-1] is PICTURES[0] and len({one.seed for one in seen}) == 4
+
+
+@pytest.mark.parametrize(("said", "value"), [("YES", 1.0), ("NO", 0.0)])
+def test_the_model_checks_its_pictures_with_its_first_weights(said: str, value: float, tmp_path: Path) -> None:
+    talker = save_talker(tmp_path / "talker", f"Final Answer: {said}")
+    model = build_model(compose("stars_curriculum", [*MODEL, f"model.checkpoint={talker}"]).model)
+    item = get_task("maths", "nano").sample(0, 1)[0]
+    asked = self_check(model, "all", batch=3)
+    columns = {"id": [item.id] * 4, "images": [[]] * 4, "item": [item] * 4}
+    assert asked([item.prompt] * 4, PICTURES, **columns) == [value] * 4
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert asked([item.prompt] * 4, PICTURES, **columns) == [value] * 4
+    assert not any(parameter.any() for parameter in model.parameters())
+    trained_now = self_check(model, "all", batch=4)
+    assert trained_now([item.prompt] * 4, PICTURES, **columns) == [None] * 4, "nothing readable, so no reward"
+
+
+class Judge(BaseHTTPRequestHandler):
+    """Scores by the brightness of the last picture; refuses dark ones; needs a key."""
+
+    def do_GET(self) -> None:
+        self._reply(200, {"object": "list", "data": [{"id": "judge", "object": "model"}]})
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.headers["Authorization"] != "Bearer sesame":
+            self._reply(401, {"error": {"message": "wrong key"}})
+            return
+        content = asked["messages"][-1]["content"]
+        value = _brightness(content[-2]["image_url"]["url"])
+        text = {0: "I cannot tell.", 100: "Dim.\nScore: 4", 250: "Bright.\nScore: 10"}.get(value)
+        if text is None:
+            self._reply(400, {"error": {"message": "bad picture"}})
+            return
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+        self._reply(200, {"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [choice]})
+
+    def _reply(self, status: int, body: Any) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        """Not on the console."""
+
+
+def _brightness(url: str) -> int:
+    import base64
+
+    from eval.sample import decode_png
+
+    return int(decode_png(base64.b64decode(url.split(",")[1])).mean())
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Judge)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1#judge"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_judge_scores_and_what_it_cannot_score_is_no_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openai")
+    columns = {"id": list("abcd"), "images": [[]] * 4}
+    with serving() as address:
+        config = JudgeConfig(address=address, key_env="JUDGE_KEY", connections=4, retries=0)
+        monkeypatch.setenv("JUDGE_KEY", "sesame")
+        asked = judge(config)
+        assert asked(["red"] * 4, PICTURES, **columns) == [None, 0.4, None, 1.0]
+        found = score(
+            [Reward("judge", asked), Reward("bright", lambda completions, **_: [float(i.mean()) for i in completions])],
+            ["red"] * 4, PICTURES, columns, group_size=4,
+        )  # fmt: skip
+        assert found.total.tolist() == [0.7 + 0, 0.4 + 100, 0.7 + 200, 1.0 + 250]
+        monkeypatch.setenv("JUDGE_KEY", "wrong")
+        with pytest.raises(UserError, match="refuses the key in JUDGE_KEY") as error:
+            judge(config)(["red"] * 4, PICTURES, **columns)
+        assert "wrong" not in str(error.value) + str(error.value.hint)
+
+
+def test_a_recipe_names_who_is_asked() -> None:
+    address = "rewards.j={function:judge,weight:0.5,judge:{address:'http://127.0.0.1:9/v1#m',retries:0,timeout:1}}"
+    config = compose("flow_grpo_math", [address])
+    assert config.used_rewards["j"].judge.address.endswith("#m")
+    model = build_model(compose("stars_curriculum", MODEL).model)
+    with pytest.raises(UserError, match="does not answer"):
+        rewards(config, model)
+    with pytest.raises(UsageError, match="function=judge and a judge's address belong together"):
+        compose("flow_grpo_math", ["rewards.j={function:judge}"])
+    both = compose("flow_grpo_math", ["rewards.understood={function:self_check,weight:0.5}"])
+    assert [(r.name, r.weight) for r in rewards(both, model)] == [("right", 1.0), ("understood", 0.5)]
