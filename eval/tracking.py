@@ -1,24 +1,31 @@
-"""The numbers of a run, sent to Weights & Biases: those of summary.json and the report, nothing else.
+"""The numbers of a run or of an evaluation, sent to Weights & Biases: those of its report, nothing else.
 
-The run itself (its id, stable across resumes; offline without a key) is opened by `uni_train.training.wandb_logger`,
-which also logs the loss while training; this only adds what is known at the end. Logging again replaces what was
-there.
+The W&B run itself (its id, stable across resumes; offline without a key) is opened by `uni_train.training.wandb_run`.
+That of a training also logs the loss; `log_run` only adds what is known at the end, and replaces what was there. An
+evaluation has a W&B run of its own, in the group of the training that its checkpoint is from, and logs at the
+checkpoint's step: grouped, the runs of a training's checkpoints draw one curve, in whatever order they were evaluated.
 """
 
 from __future__ import annotations
 
 import io
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from data_gen.seeds import derive_seed
 from eval import summary as run_summary
 from eval.report import gallery
 from eval.sample import ScoredSample
+from eval.statistics import PairedComparison
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
     from wandb.sdk.wandb_run import Run
+
+    from eval.benchmark import Scored
+    from eval.evaluation import Evaluation
 
 
 def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
@@ -46,8 +53,93 @@ def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
         data = [[str(entry[name]) if name == "level" else entry[name] for name in columns] for entry in rounds]
         logged["tables/rounds"] = wandb.Table(columns=list(columns), data=data)
     for when, samples in gallery.excerpt(run_dir, n_images).items():
-        logged[f"gallery/{when}"] = [wandb.Image(_open(sample), caption=_caption(sample)) for sample in samples]
+        logged[f"gallery/{when}"] = [
+            wandb.Image(_picture(sample.image), caption=_caption(sample)) for sample in samples
+        ]
     run.log(logged)
+
+
+def log_evaluation(run: Run, evaluation: Evaluation, step: int | None, n_images: int = 24) -> None:
+    """Log a finished evaluation to an open W&B run, at `step` (updates of the training before its checkpoint).
+
+    Every estimate with interval and n (`unisandbox/cot/mapping1`, `.../low`, `.../high`, `.../n`), the share of each
+    outcome (`unisandbox/outcomes/cot/unreadable`), the papers' tables (`unisandbox/tables/1`, ...), and `n_images`
+    samples with prompt, thought and verdict (`unisandbox/gallery`). Raises UserError when wandb is not installed, or a
+    file of the evaluation cannot be read.
+    """
+    try:
+        import wandb
+    except ImportError as error:
+        raise UserError("--logger wandb: wandb is not installed", 'pip install "uni-train[wandb]"') from error
+
+    logged: dict[str, Any] = {} if step is None else {"checkpoint/step": step}
+    for name, result in evaluation.results.items():
+        logged.update(_estimates(name, result.scores))
+        for setting, by_set in result.outcomes.items():
+            counts: Counter[str] = Counter()
+            for one in by_set.values():
+                counts.update(one)
+            logged.update({f"{name}/outcomes/{setting}/{k}": v / counts.total() for k, v in counts.items()})
+        for place, paper in enumerate(result.tables, 1):
+            rows = [[_plain(cell) for cell in row] for row in paper.rows]
+            columns: list[str | int] = [column or "-" for column in paper.columns]
+            logged[f"{name}/tables/{place}"] = wandb.Table(columns=columns, data=rows)
+        logged[f"{name}/gallery"] = [
+            wandb.Image(_picture(one.sample.image), caption=_told(one)) for one in _spread(evaluation, name, n_images)
+        ]
+    run.config.update({"evaluation": dict(evaluation.asked)}, allow_val_change=True)
+    run.log(logged, step=None if step is None else max(step, run.step))
+
+
+def _estimates(prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """(key, number) for every estimate in nested scores."""
+    if "value" in tree and "n" in tree:
+        yield from _flat(prefix, tree)
+        return
+    for key, child in tree.items():
+        if isinstance(child, Mapping):
+            yield from _estimates(f"{prefix}/{key}", child)
+
+
+def _plain(cell: Any) -> str | None:
+    """A table's cell as it reads: W&B wants one kind of value in a column."""
+    if isinstance(cell, PairedComparison):
+        return f"{cell.difference} p={cell.p_value:.2g}"
+    return None if cell is None else str(cell)
+
+
+def _spread(evaluation: Evaluation, benchmark: str, n: int) -> list[Scored]:
+    """At most `n` samples with a picture: sets, settings and outcomes in turn, chosen by a hash."""
+    queues: dict[tuple[str, str, str], list[tuple[int, int]]] = defaultdict(list)
+    for place, one in enumerate(evaluation.scored(benchmark)):
+        if one.sample.image is not None:
+            ask = one.sample.ask
+            key = derive_seed("tracking", ask.case.id, ask.k)
+            queues[ask.case.set, ask.setting, one.outcome].append((key, place))
+    for queue in queues.values():
+        queue.sort()
+    chosen: set[int] = set()
+    while len(chosen) < n and any(queues.values()):
+        turn = [queue.pop()[1] for _, queue in sorted(queues.items()) if queue]
+        chosen.update(turn[: n - len(chosen)])
+    return [one for place, one in enumerate(evaluation.scored(benchmark, images=True)) if place in chosen]
+
+
+def _told(one: Scored) -> str:
+    ask = one.sample.ask
+    reason = one.verdict.reason if one.verdict is not None else ""
+    parts = (
+        f"{ask.case.set}, {ask.setting}: {one.sample.prompt or ask.case.prompt}",
+        one.sample.thought,
+        f"{one.outcome}{f' ({reason})' if reason else ''}{f': {one.cause}' if one.cause else ''}",
+    )
+    return "\n".join(part for part in parts if part)
+
+
+def _picture(png: bytes | None) -> Any:
+    from PIL import Image
+
+    return Image.open(io.BytesIO(png or b"")).convert("RGB")
 
 
 def flat_scores(summary: Mapping[str, Any]) -> Iterator[tuple[str, float | int]]:
@@ -87,12 +179,6 @@ def _flat(prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, float | i
         return
     for key, child in tree.items():
         yield from _flat(f"{prefix}/{key}", child)
-
-
-def _open(sample: ScoredSample) -> Any:
-    from PIL import Image
-
-    return Image.open(io.BytesIO(sample.image or b"")).convert("RGB")
 
 
 def _caption(sample: ScoredSample) -> str:

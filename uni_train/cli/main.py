@@ -15,11 +15,13 @@ import click
 
 from uni_train import __version__
 from uni_train.cli.data import data
+from uni_train.cli.evaluate import evaluate
 from uni_train.cli.export import export
 from uni_train.cli.failures import as_user_error, debugging, show
 from uni_train.cli.generate import generate
 from uni_train.cli.models import models
 from uni_train.cli.serve import serve
+from uni_train.cli.watch import watch
 from uni_train.errors import nearest
 
 
@@ -65,9 +67,11 @@ def uni_train() -> None:
 
 
 uni_train.add_command(data)
+uni_train.add_command(evaluate)
 uni_train.add_command(export)
 uni_train.add_command(generate)
 uni_train.add_command(models)
+uni_train.add_command(watch)
 uni_train.add_command(serve)
 
 
@@ -109,18 +113,28 @@ def recipes() -> None:
 @uni_train.command()
 @click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
 def report(run: Path) -> None:
-    """Write a run's report.html again.
+    """Write the report.html of a run or an evaluation again.
 
-    RUN is the run's folder; the report is made from what the run has stored there.
+    RUN is its folder; the report is made from what is stored there.
 
     \b
-    Example:
+    Examples:
       uni_train report runs/stars_curriculum/seed0
+      uni_train report evals/nano-unisandbox-0a1b2c
     """
     from uni_train.errors import UserError
 
+    if (run / "evaluation.json").is_file():
+        from eval.evaluation import load
+        from eval.report.evaluation import report_of
+
+        click.echo(f"report: {report_of(load(run))}")
+        return
     if not (run / "config.yaml").is_file():
-        raise UserError(f"{run} is no run folder: it has no config.yaml", "Run folders are runs/<recipe>/<name>.")
+        raise UserError(
+            f"{run} is no run folder: it has no config.yaml",
+            "Run folders are runs/<recipe>/<name>, evaluations evals/<name>.",
+        )
     from eval.report import write_report
 
     click.echo(f"report: {write_report(run)}")

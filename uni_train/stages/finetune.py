@@ -118,13 +118,13 @@ def run_logger(work: Work[Any], stage: str) -> Logger | None:
     """The further logger that the recipe asks for, metrics under the stage's name."""
     if work.config.logger.kind != "wandb":
         return None
-    from uni_train.training.wandb_run import wandb_logger
+    from uni_train.training.wandb_run import group_of, wandb_logger
 
     wanted = work.config.logger
     return wandb_logger(
         work.folder.path,
         project=wanted.project,
-        group=wanted.group,
+        group=group_of(wanted.group, work.folder.path),
         name=work.folder.name,
         config=to_plain(work.config),
         offline=wanted.offline,

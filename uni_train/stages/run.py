@@ -141,14 +141,14 @@ def _rounds(config: StarsConfig, runs: list[tuple[PlannedStage, StageRun]]) -> l
 def _track(work: Work[Any]) -> None:
     if work.config.logger.kind != "wandb":
         return
-    from uni_train.training.wandb_run import open_run
+    from uni_train.training.wandb_run import group_of, open_run
 
     wanted = work.config.logger
     with open_run(
         work.folder.path,
         project=wanted.project,
         name=work.folder.name,
-        group=wanted.group,
+        group=group_of(wanted.group, work.folder.path),
         config=to_plain(work.config),
         offline=wanted.offline,
     ) as run:

@@ -66,6 +66,12 @@ def open_run(
         run.finish()
 
 
+def group_of(group: str | None, run: Path) -> str:
+    """The group of a run's folder and of all evaluations of its checkpoints: the one it names, else <recipe>/<name>."""
+    run = Path(run).resolve()
+    return group or f"{run.parent.name}/{run.name}"
+
+
 def run_id(directory: Path) -> str:
     """The id of the W&B run of `directory`, made up and written down the first time.
 
