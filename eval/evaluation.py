@@ -85,7 +85,8 @@ class EvaluationPlan:
         seed: of the draws and of the subset. k: how often each case is asked in each setting.
         judge: asked where no program can tell; None: nobody, and those sets have no score.
         options: whatever else decides the numbers (labels, compat), JSON-able; recorded and compared.
-        sampling: replaces sampling settings of the model. remote: how an endpoint is asked.
+        sampling: replaces sampling settings of the model. remote: how an endpoint is asked. batch: requests at once;
+            None: the model's own numbers.
         retry_failed: make calls again that brought no answer.
         out: where evaluations lie. name: of this one; None: made from all of the above.
         store: finished calls and verdicts; None: `out`/store. command: as typed, for the record.
@@ -102,6 +103,7 @@ class EvaluationPlan:
     options: Mapping[str, Any] = field(default_factory=dict)
     sampling: Mapping[str, Any] = field(default_factory=dict)
     remote: RemoteSettings | None = None
+    batch: int | None = None
     retry_failed: bool = False
     out: Path = Path("evals")
     name: str | None = None
@@ -199,6 +201,7 @@ def run(plan: EvaluationPlan, progress: Progress | None = None) -> Evaluation:
         CallStore(plan.store_folder),
         sampling=plan.sampling,
         remote=plan.remote,
+        batch=plan.batch,
         retry_failed=plan.retry_failed,
         say=progress.say,
     )

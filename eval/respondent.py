@@ -27,6 +27,7 @@ def open_model(
     *,
     sampling: Mapping[str, Any] | None = None,
     remote: RemoteSettings | None = None,
+    batch: int | None = None,
     retry_failed: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> StoredModel:
@@ -35,6 +36,7 @@ def open_model(
     Args:
         checkpoint: as `uni_train.models.load.model_config` takes it, "shipped" (nano's own), or "URL#MODEL".
         sampling: values of SamplingConfig that replace the model's own. remote: how an endpoint is asked.
+        batch: requests at once; None: as the model's configuration says, and four a connection of an endpoint.
         say: called with a line before something slow is loaded.
 
     Raises:
@@ -49,9 +51,9 @@ def open_model(
                 f"a remote model takes no {next(iter(sampling))}=...", "Its server decides how it draws and writes."
             )
         model = RemoteModel.open(checkpoint, remote or RemoteSettings())
-        batch = 4 * model.settings.connections  # a batch waits for its slowest call
+        size = batch or 4 * model.settings.connections  # a batch waits for its slowest call
         return StoredModel(
-            model.identity, store, lambda: model, think_batch=batch, draw_batch=batch, retry_failed=retry_failed
+            model.identity, store, lambda: model, think_batch=size, draw_batch=size, retry_failed=retry_failed
         )
     from uni_train.models.load import model_config
 
@@ -63,8 +65,8 @@ def open_model(
         identity,
         store,
         lambda: _load(config, dtype, identity, say),
-        think_batch=config.think_batch,
-        draw_batch=config.draw_batch,
+        think_batch=batch or config.think_batch,
+        draw_batch=batch or config.draw_batch,
         retry_failed=retry_failed,
     )
 

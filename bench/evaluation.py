@@ -1,0 +1,212 @@
+"""What an evaluation costs beside the model, and what killing it costs: the figures in docs/evaluation.md.
+
+    python bench/evaluation.py                     # all of it, about three minutes on one core
+    python bench/evaluation.py --only kills --kills 50
+
+score   1,008 stored samples of UniSandbox (nano's world), checked by programs and counted, the model not even loaded
+kills   the same command, killed (SIGKILL) at random moments of either phase and started again until it is finished: how
+        many calls were made twice, and whether any number differs from an unbroken run's
+hash    how fast a checkpoint's content is hashed, and how fast when its hash is known
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import resource
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+
+from eval.benchmarks.unisandbox import UniSandbox
+from eval.calls import StoredModel, call_key
+from eval.evaluation import Evaluation, EvaluationPlan, run
+from uni_train.models.base import Request
+from uni_train.models.identity import CACHE, content_hash
+
+BATCH = 16
+MIB = 1 << 20
+
+
+def plan(out: Path, n: int, batch: int | None = None) -> EvaluationPlan:
+    """UniSandbox's six sets, `n` prompts or pairs each, Normal and CoT: 18 n samples of nano."""
+    return EvaluationPlan(checkpoint="shipped", benchmarks=[UniSandbox(n=n)], out=out, name="bench", batch=batch)
+
+
+def scoring(out: Path, n: int) -> list[str]:
+    """Seconds of scoring what is stored, against those of drawing it."""
+    drawn = run(plan(out, n))
+    began, cpu = time.perf_counter(), time.process_time()
+    scored = run(plan(out, n))
+    wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+    samples = scored.results["unisandbox"].n
+    assert scored.calls["draw"]["made"] == 0 and scored.results == drawn.results
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 // MIB
+    return [
+        f"score: {samples} stored samples in {wall:.1f} s ({cpu:.1f} s of processor time), "
+        f"{samples / wall:.0f} samples/s; drawing them took {drawn.seconds['generate']:.0f} s; peak {peak} MiB"
+    ]
+
+
+@dataclass(frozen=True)
+class Kills:
+    """What came of killing the same command again and again.
+
+    Attributes:
+        kills: how many. in_scoring: those that came after all was drawn.
+        calls: the model's, of an unbroken run. repeated: those that were made again after kills, in all; most: after
+            one.
+        rounds: evaluations that were finished. same: whether every number and picture of each equals the unbroken
+            run's.
+    """
+
+    kills: int
+    in_scoring: int
+    calls: int
+    repeated: int
+    most: int
+    rounds: int
+    same: bool
+
+
+def killing(out: Path, n: int, kills: int, seed: int) -> Kills:
+    """Start, kill, start again until an evaluation is finished; and all of that until there were `kills` kills."""
+    began = time.perf_counter()
+    assert start(out / "unbroken", n, None) == 0
+    seconds = time.perf_counter() - began
+    expected, calls = _numbers(out / "unbroken"), len(_log(out / "unbroken"))
+    draw = random.Random(seed)
+    done = in_scoring = repeated = most = rounds = 0
+    same = True
+    while done < kills:
+        folder = out / f"round{rounds}"
+        status = None
+        while status != 0:
+            before = _log(folder)
+            after = draw.uniform(0.2, seconds) if done < kills else None
+            status = start(folder, n, after)
+            again = _repeats(_log(folder)) - _repeats(before)
+            repeated, most = repeated + again, max(most, again)
+            if status == -signal.SIGKILL:
+                done += 1
+                in_scoring += (folder / "scoring").exists()
+            elif status != 0:
+                raise SystemExit(f"a start ended with {status}: see its traceback above")
+        rounds += 1
+        same = same and _numbers(folder) == expected
+    return Kills(done, in_scoring, calls, repeated, most, rounds, same)
+
+
+def start(folder: Path, n: int, kill_after: float | None) -> int:
+    """Run the plan in a child of this process, killed after so many seconds; its exit code, or minus the signal."""
+    folder.mkdir(exist_ok=True)
+    child = os.fork()
+    if child == 0:
+        try:
+            _watch(folder)
+            run(plan(folder, n, BATCH))
+            os._exit(0)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(99)
+    timer = None
+    if kill_after is not None:
+        timer = threading.Timer(kill_after, os.kill, (child, signal.SIGKILL))
+        timer.start()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if timer is not None:
+        timer.cancel()
+    return status
+
+
+def _watch(folder: Path) -> None:
+    """Note, in this process, every call before it reaches the model, and when the last one has been made."""
+    forward, release = StoredModel._forward, StoredModel.release
+
+    def noted(self: StoredModel, skill: Any, requests: Sequence[Request], on_step: Any) -> list[Any]:
+        keys = [call_key(self.identity, skill, request) for request in requests]
+        with open(folder / "calls.log", "a") as log:
+            log.write("".join(f"{key}\n" for key in keys))
+        return forward(self, skill, requests, on_step)
+
+    def released(self: StoredModel) -> None:
+        (folder / "scoring").touch()
+        release(self)
+
+    StoredModel._forward, StoredModel.release = noted, released  # type: ignore[method-assign]
+
+
+def _log(folder: Path) -> list[str]:
+    file = folder / "calls.log"
+    return file.read_text().split() if file.exists() else []
+
+
+def _repeats(keys: Sequence[str]) -> int:
+    return len(keys) - len(set(keys))
+
+
+def _numbers(folder: Path) -> Any:
+    """Scores, outcomes, tables, and the content hashes of all samples with their pictures."""
+    return json.loads((folder / "bench" / "scores.json").read_text())["results"]
+
+
+def hashing(folder: Path, mib: int) -> list[str]:
+    """MiB/s of hashing a checkpoint of so many MiB, and seconds where its hash is kept."""
+    folder.mkdir()
+    file = folder / "model.safetensors"
+    with open(file, "wb") as stream:
+        for _ in range(mib):
+            stream.write(os.urandom(MIB))
+    began = time.perf_counter()
+    first = content_hash(folder)
+    fresh = time.perf_counter() - began
+    began = time.perf_counter()
+    again = content_hash(folder)
+    known = time.perf_counter() - began
+    assert first == again and (folder / CACHE).exists()
+    return [f"hash: {mib} MiB in {fresh:.2f} s ({mib / fresh:.0f} MiB/s); {known * 1e3:.1f} ms where it is known"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="score,kills,hash", help="what to measure: score, kills, hash")
+    parser.add_argument("--n", type=int, default=56, help="prompts or pairs of each of the six sets for `score`")
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
+    arguments = parser.parse_args()
+    wanted = arguments.only.split(",")
+    torch.set_num_threads(1)  # and so that a fork has no threads to miss
+    print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; torch {torch.__version__}")
+    with tempfile.TemporaryDirectory() as name:
+        out = Path(name)
+        if "kills" in wanted:
+            one = killing(out, 6, arguments.kills, arguments.seed)
+            verdict = "every number and picture as in an unbroken run" if one.same else "NUMBERS DIFFER"
+            print(
+                f"kills: {one.kills} ({one.in_scoring} while scoring), {one.rounds} evaluations of {one.calls} calls in "
+                f"batches of {BATCH}; {one.repeated} calls made again, at most {one.most} after a kill; {verdict}",
+                flush=True,
+            )
+            if not one.same or one.most > BATCH:
+                raise SystemExit(1)
+        if "score" in wanted:
+            print(*scoring(out / "score", arguments.n), sep="\n", flush=True)
+        if "hash" in wanted:
+            print(*hashing(out / "hash", 512), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
