@@ -36,7 +36,7 @@ def draw(task: str, subcategory: str, level: int, random_: random.Random) -> Puz
     prompt = phrasing.ask_count(NANO, noun, text, random_)
     steps = expressions.steps(expression, spaced=True)
     canonical = expressions.canonical(expression)
-    return Puzzle("", prompt, "", Sprites(((noun.singular, count),)), tuple(steps), canonical, {"expression": text})
+    return Puzzle("", prompt, "", Sprites(((noun.singular, count),)), tuple(steps), {"expression": text}, canonical)
 
 
 def _two_kinds(level: int, random_: random.Random) -> Puzzle | None:
@@ -52,7 +52,7 @@ def _two_kinds(level: int, random_: random.Random) -> Puzzle | None:
     steps = [step for expression in found for step in expressions.steps(expression, spaced=True)]
     outcome = Sprites(tuple((noun.singular, count) for noun, count in zip(nouns, counts, strict=True)))
     canonical = " | ".join(sorted(expressions.canonical(expression) for expression in found))
-    return Puzzle("", f"Draw {asked} .", "", outcome, tuple(steps), canonical, {"expression": texts})
+    return Puzzle("", f"Draw {asked} .", "", outcome, tuple(steps), {"expression": texts}, canonical)
 
 
 def _code(level: int, random_: random.Random) -> Puzzle | None:
@@ -76,8 +76,8 @@ def _code(level: int, random_: random.Random) -> Puzzle | None:
     prompt = f"{joined} \n Draw as many {noun.plural} as {names[-1]} ."
     canonical = " ; ".join(line.split(" = ")[1] for line in lines)
     return Puzzle(
-        "", prompt, "", Sprites(((noun.singular, count),)), tuple(steps), canonical,
-        {"code": snippet, "language": "Python", "asks": names[-1]},
+        "", prompt, "", Sprites(((noun.singular, count),)), tuple(steps),
+        {"code": snippet, "language": "Python", "asks": names[-1]}, canonical,
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ NUMBERS = (
     *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
 )
 _VALUES = {"no": 0, "a": 1, "an": 1, "single": 1, **{word: n for n, word in enumerate(NUMBERS)}}
+_QUOTED = re.compile(r"[\"“`]([^\"“”`\n]{1,40})[\"”`]|(?<!\w)['‘]([^'‘’\n]{1,40})['’](?!\w)")
 _NUMBER = r"\d+|" + "|".join(_VALUES)
 
 
@@ -54,6 +55,10 @@ class Counts:
         """ "Exactly 2 red apples on the tray and 1 pen on the desk."."""
         return f"Exactly {_join([str(group) for group in self.groups])}."
 
+    def description(self) -> str:
+        """What a perfect refined prompt says: what is to be seen, and nothing that is not."""
+        return self.criterion()
+
     def find(self, text: str) -> bool | None:
         """Every group's number stands before its noun, and no other number does. None: not said, or not so plainly."""
         verdicts = []
@@ -80,8 +85,12 @@ class Layout:
 
     def criterion(self) -> str:
         """ "Top-left is a red mug, top-right is a fork. There is no knife."."""
+        return f"{self.description()}{_absent(self.excluded)}"
+
+    def description(self) -> str:
+        """The places and what is there."""
         seen = ", ".join(f"{place} is {thing}" for place, thing in self.places)
-        return f"{seen[0].upper()}{seen[1:]}.{_absent(self.excluded)}"
+        return f"{seen[0].upper()}{seen[1:]}."
 
     def find(self, text: str) -> bool | None:
         """Each clause with one place and one of the things says what is where; all places must be named once."""
@@ -112,8 +121,12 @@ class Attributes:
 
     def criterion(self) -> str:
         """ "The kite is green and the ball is blue. There is no scarf."."""
-        seen = _join(list(self.present))
-        return f"{seen[0].upper()}{seen[1:]}.{_absent(self.excluded)}"
+        return f"{self.description()}{_absent(self.excluded)}"
+
+    def description(self) -> str:
+        """What holds."""
+        seen = _join(self.present)
+        return f"{seen[0].upper()}{seen[1:]}."
 
     def find(self, text: str) -> bool | None:
         """None: how an attribute may be worded is for a judge."""
@@ -136,13 +149,17 @@ class Writing:
         without = "".join(f', and "{text}" cannot' for text in self.excluded)
         return f'The text "{self.text}" can be read in the picture{without} (case does not matter).'
 
+    def description(self) -> str:
+        """The text in quotes."""
+        return f'It reads "{self.text}".'
+
     def find(self, text: str) -> bool | None:
-        """The quoted texts decide, where there are any; else the text itself, standing alone in capitals."""
-        quoted = {m[2].strip().casefold() for m in re.finditer(r"([\"'“‘*`])([^\"'“”‘’*`\n]{1,40})[\"'”’*`]", text)}
+        """The quoted text decides, where there is one; else the only word in capitals or digits."""
+        quoted = {found.strip(" *.").casefold() or found for pair in _QUOTED.findall(text) for found in pair if found}
         if quoted:
             return quoted == {self.text.casefold()} if len(quoted) == 1 else None
-        alone = re.findall(r"(?<!\w)[A-Z0-9][A-Z0-9!?&%#+=*-]+(?!\w)", text)
-        return set(alone) == {self.text.upper()} if len(set(alone)) == 1 else None
+        alone = set(re.findall(r"(?<![\w:])[A-Z0-9][A-Z0-9:]+(?![\w:])", text))
+        return alone == {self.text.upper()} if len(alone) == 1 else None
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "text": self.text, "excluded": list(self.excluded)}
@@ -161,6 +178,10 @@ class Sprites:
 
     def criterion(self) -> str:
         return f"Exactly {self}, and nothing else."
+
+    def description(self) -> str:
+        """ "5 apples ."."""
+        return f"{self} ."
 
     def find(self, text: str) -> bool | None:
         """Whether the conclusion ("Draw 5 apples .") asks for exactly this."""
@@ -255,7 +276,7 @@ def _join(parts: Sequence[str]) -> str:
 
 
 def _absent(things: Sequence[str]) -> str:
-    return f" There is no {_join(things).replace(' and ', ' and no ')}." if things else ""
+    return f" There is {_join([f'no {thing}' for thing in things])}." if things else ""
 
 
 def _bare(thing: str) -> str:

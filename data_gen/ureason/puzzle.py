@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +15,8 @@ class Puzzle:
     """A story or a snippet, and what it comes to.
 
     title: of the prompt. body: "Scenario: ..." or "Code:\\n...". scene: what to draw it on ("a wooden shelf"), without
-    a full stop. outcome: what must be seen. steps: an exact reasoning, a sentence a step. canonical: what must not
-    leak between splits. facts: JSON-able, from which the outcome can be computed again.
+    a full stop. outcome: what must be seen. steps: an exact reasoning, a sentence a step. facts: JSON-able, from which
+    the outcome can be computed again. canonical: what must not leak between splits, "" for the facts.
     """
 
     title: str
@@ -23,5 +24,10 @@ class Puzzle:
     scene: str
     outcome: Outcome
     steps: tuple[str, ...]
-    canonical: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+    canonical: str = ""
+
+    @property
+    def split_key(self) -> str:
+        """The text whose hash decides the split."""
+        return self.canonical or json.dumps(self.facts, sort_keys=True)

@@ -7,6 +7,7 @@ code lie between the prompt and the picture.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from data_gen.objects import NANO, World
 from data_gen.seeds import derive_seed, digest, rng
 from data_gen.splits import split_of
 from data_gen.task import Item, Verdict, check_request
-from data_gen.ureason import nano
+from data_gen.ureason import arithmetic, attribute, code, nano, spatial, text, words
 from data_gen.ureason.outcomes import Sprites, outcome_from
 from data_gen.ureason.puzzle import Puzzle
 from data_gen.ureason.taxonomy import subcategories
@@ -31,7 +32,7 @@ REASON = (
     'state and nothing else, in the form "refined prompt: {{your description}}".\n'
     "Draw {scene} from your description alone."
 )
-DIRECT = "Draw {scene} as it must look in the end."
+DIRECT = "Draw the final state: {scene}."
 # Draws from a cell that may fall into other splits (nine in ten do), and items that may be known already, before the
 # cell counts as used up.
 _DRAWS = 1000
@@ -113,22 +114,31 @@ class UReason:
         """An item of the cell, or None where the split has none of it."""
         random_ = rng("ureason", self.world.name, task, subcategory, level, split, seed)
         for _ in range(_DRAWS):
-            puzzle = _generator(self.world, task)(task, subcategory, level, random_)
+            puzzle = _puzzle(self.world, task, subcategory, level, random_)
             if puzzle is not None and _split_of(self.world, task, subcategory, puzzle) == split:
                 return _item(self.world, task, subcategory, level, split, puzzle)
         return None
 
 
-def _generator(world: World, task: str) -> Callable[..., Puzzle | None]:
+_EVERYDAY: dict[str, Callable[[str, int, random.Random], Puzzle | None]] = {
+    "code": code.draw,
+    "arithmetic": arithmetic.draw,
+    "spatial": spatial.draw,
+    "attribute": attribute.draw,
+    "text": text.draw,
+}
+
+
+def _puzzle(world: World, task: str, subcategory: str, level: int, random_: random.Random) -> Puzzle | None:
     if world.name == "nano":
-        return nano.draw
-    raise DataError(f"the {world.name} world has no UReason {task}")
+        return nano.draw(task, subcategory, level, random_)
+    return _EVERYDAY[task](subcategory, level, random_)
 
 
 def _split_of(world: World, task: str, subcategory: str, puzzle: Puzzle) -> str:
     # nano was pretrained on the train split of maths, so its arithmetic is split in the same way.
     single = world.name == "nano" and task == "arithmetic" and subcategory != "Multi-Type"
-    return split_of("maths" if single else f"ureason-{task}", puzzle.canonical)
+    return split_of("maths" if single else f"ureason-{task}", puzzle.split_key)
 
 
 def _item(world: World, task: str, subcategory: str, level: int, split: str, puzzle: Puzzle) -> Item:
@@ -139,7 +149,9 @@ def _item(world: World, task: str, subcategory: str, level: int, split: str, puz
         head = f"Task: {puzzle.title}\n{puzzle.body}\nInstructions:\n"
         prompt = head + REASON.format(scene=puzzle.scene)
         direct = head + DIRECT.format(scene=puzzle.scene)
-        thought = f"{' '.join(puzzle.steps)}\nrefined prompt: {puzzle.scene}. {puzzle.outcome.criterion()}"
+        thought = (
+            f"{' '.join(puzzle.steps)}\nrefined prompt: {words.sentence(puzzle.scene)} {puzzle.outcome.description()}"
+        )
     facts: dict[str, Any] = {
         "world": world.name,
         "task": task,
@@ -147,7 +159,7 @@ def _item(world: World, task: str, subcategory: str, level: int, split: str, puz
         "level": level,
         "direct": direct,
         "outcome": puzzle.outcome.to_dict(),
-        "canonical": puzzle.canonical,
+        "canonical": puzzle.split_key,
         **puzzle.facts,
     }
     name = subcategory.casefold().replace("#", "sharp").replace("+", "p")

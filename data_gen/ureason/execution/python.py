@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from data_gen.ureason.execution import MAX_LENGTH, ExecutionError, Fuel, Run, bounded
@@ -88,7 +88,7 @@ class _Walker:
             case ast.If(test=test, body=body, orelse=orelse):
                 self.block(body if self.value(test) else orelse)
             case ast.For(target=target, iter=items, body=body, orelse=[]):
-                self.loop(body, (self.assign(target, item) for item in list(self.value(items))))
+                self.loop(body, self.rounds(target, list(self.value(items))))
             case ast.While(test=test, body=body, orelse=[]):
                 self.loop(body, iter(lambda: bool(self.value(test)), False))
             case ast.Expr(value=value):
@@ -113,6 +113,11 @@ class _Walker:
                 continue
             except _Break:
                 break
+
+    def rounds(self, target: ast.expr, items: list[Any]) -> Iterator[Any]:
+        for item in items:
+            self.assign(target, item)
+            yield item
 
     def assign(self, target: ast.expr, value: Any) -> None:
         match target:

@@ -1,0 +1,336 @@
+"""Spatial reasoning: what stands where in the end (paper 001, section 2.1).
+
+Horizontal, Vertical and Grid start from a stated order and change it; Absolute names places and changes its mind;
+Relative says where things are by each other; Constraint gives rules that leave exactly one arrangement, found by trying
+all of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from itertools import permutations
+from typing import Any
+
+from data_gen.errors import DataError
+from data_gen.ureason import words
+from data_gen.ureason.outcomes import Layout
+from data_gen.ureason.puzzle import Puzzle
+from data_gen.ureason.words import article, listed, sentence
+
+ROWS = {
+    3: ("left", "middle", "right"),
+    4: ("leftmost", "second from the left", "third from the left", "rightmost"),
+    5: ("leftmost", "second from the left", "middle", "fourth from the left", "rightmost"),
+}
+SHELVES = {
+    3: ("top shelf", "middle shelf", "bottom shelf"),
+    4: ("top shelf", "second shelf", "third shelf", "bottom shelf"),
+    5: ("top shelf", "second shelf", "third shelf", "fourth shelf", "bottom shelf"),
+}
+GRIDS = {
+    2: ("top-left", "top-right", "bottom-left", "bottom-right"),
+    3: ("top-left", "top-middle", "top-right", "bottom-left", "bottom-middle", "bottom-right"),
+}
+_REASONS = ("is broken", "is too heavy", "is needed elsewhere", "does not fit", "has to be repaired")
+
+Change = tuple[Any, ...]
+Clue = tuple[str, ...]
+
+
+def replay(order: Sequence[str], changes: Iterable[Change | list[Any]], columns: int = 0) -> list[str]:
+    """The things in reading order after the changes; `columns` of a grid. DataError for a change that is none."""
+    now = list(order)
+    for what, *rest in changes:
+        if what == "swap":
+            i, j = now.index(rest[0]), now.index(rest[1])
+            now[i], now[j] = now[j], now[i]
+        elif what == "first":
+            now.insert(0, now.pop(now.index(rest[0])))
+        elif what == "last":
+            now.append(now.pop(now.index(rest[0])))
+        elif what == "reverse":
+            now.reverse()
+        elif what == "replace":
+            now[now.index(rest[0])] = rest[1]
+        elif what == "swap_rows":
+            now = now[columns:] + now[:columns]
+        else:
+            raise DataError(f"there is no change {what}")
+    return now
+
+
+def draw(subcategory: str, level: int, random_: random.Random) -> Puzzle | None:
+    """A puzzle with `level` changes, or as many clues as it takes; None when the draw ended where it began."""
+    if subcategory in ("Horizontal", "Vertical"):
+        return _line(subcategory, level, random_)
+    if subcategory == "Grid":
+        return _grid(level, random_)
+    if subcategory == "Absolute":
+        return _absolute(level, random_)
+    return _relative(level, random_) if subcategory == "Relative" else _constraint(level, random_)
+
+
+def _line(subcategory: str, level: int, random_: random.Random) -> Puzzle | None:
+    flat = subcategory == "Horizontal"
+    size = random_.choice((3, 4) if level < 3 else (4, 5))
+    order = words.things(size, random_)
+    spare = _others(order, level, random_)
+    ends = ("far left", "far right") if flat else ("top", "bottom")
+    changes: list[Change] = []
+    told: list[str] = []
+    for _ in range(level):
+        now = replay(order, changes)
+        a, b = random_.sample(now, 2)
+        kind = random_.choice(("swap", "first", "last", "reverse", "replace"))
+        if (kind == "first" and now[0] == a) or (kind == "last" and now[-1] == a):
+            return None
+        if kind == "swap":
+            changes.append((kind, a, b))
+            told.append(f"then the {a} and the {b} change places")
+        elif kind == "reverse":
+            changes.append((kind,))
+            told.append(f"then the whole order is turned round, so that the {now[0]} comes last")
+        elif kind == "replace":
+            new = spare.pop()
+            changes.append((kind, a, new))
+            told.append(f"the {a} {random_.choice(_REASONS)}, so {article(new)} takes its place")
+        else:
+            changes.append((kind, a))
+            told.append(f"{words.person(random_)} moves the {a} to the {ends[kind == 'last']} and the others close up")
+    final = replay(order, changes)
+    if final == order:
+        return None
+    where = "in a row, from left to right" if flat else f"on {size} shelves, one on each, from top to bottom"
+    start = f"{words.person(random_)} puts {listed([article(one) for one in order])} {where}"
+    scene = "a long windowsill with a row of things" if flat else f"a narrow rack with {size} shelves"
+    return _layout(
+        "A row in order" if flat else "A rack in order", [start, *told], scene,
+        (ROWS if flat else SHELVES)[size], final, order, changes,
+    )  # fmt: skip
+
+
+def _grid(level: int, random_: random.Random) -> Puzzle | None:
+    columns = 2 if level < 3 else 3
+    places = GRIDS[columns]
+    order = words.things(len(places), random_)
+    spare = _others(order, level, random_)
+    changes: list[Change] = []
+    told: list[str] = []
+    for _ in range(level):
+        now = replay(order, changes, columns)
+        a, b = random_.sample(now, 2)
+        kind = random_.choice(("swap", "replace", "swap_rows"))
+        if kind == "swap_rows":
+            changes.append((kind,))
+            told.append("then the upper row and the lower row change places as a whole")
+        elif kind == "swap":
+            changes.append((kind, a, b))
+            told.append(f"then the {a} and the {b} change places")
+        else:
+            new = spare.pop()
+            changes.append((kind, a, new))
+            told.append(f"the {a} {random_.choice(_REASONS)}, so {article(new)} takes its place")
+    final = replay(order, changes, columns)
+    if final == order:
+        return None
+    rows = [listed([article(one) for one in order[start : start + columns]]) for start in (0, columns)]
+    start = (
+        f"a display case has two rows of {columns} compartments; in the upper row, from left to right, are {rows[0]}, "
+        f"in the lower row {rows[1]}"
+    )
+    scene = f"a display case with two rows of {columns} compartments, seen from the front"
+    return _layout("A display case", [start, *told], scene, places, final, order, changes, columns)
+
+
+def _absolute(level: int, random_: random.Random) -> Puzzle | None:
+    """Places by name; `level` of them are planned otherwise first."""
+    places = GRIDS[2 if level < 3 else 3]
+    final = words.things(len(places), random_)
+    planned = dict(zip(random_.sample(places, level), _others(final, level, random_), strict=True))
+    told = [f"{words.person(random_)} hangs things on a wall with {len(places)} hooks in two rows"]
+    by_place = list(zip(places, final, strict=True))
+    random_.shuffle(by_place)
+    for place, thing in by_place:
+        if place not in planned:
+            told.append(f"{article(thing)} goes to the {place}")
+        elif random_.random() < 0.5:
+            told.append(
+                f"the {place} was meant for {article(planned[place])}, but {article(thing)} hangs there instead"
+            )
+        else:
+            told.append(
+                f"{article(planned[place])} hangs at the {place} at first; it {random_.choice(_REASONS)} and is "
+                f"replaced by {article(thing)}"
+            )
+    changes = [("replace", old, dict(by_place)[place]) for place, old in planned.items()]
+    order = [planned.get(place, thing) for place, thing in zip(places, final, strict=True)]
+    return _layout("Hooks on a wall", told, "a wall with hooks in two rows and one thing on each", places, final, order,
+                   changes, len(places) // 2)  # fmt: skip
+
+
+_BESIDE = {
+    "right_of": ("directly to the right of", lambda i, j, c: i == j + 1 and i // c == j // c),
+    "left_of": ("directly to the left of", lambda i, j, c: i == j - 1 and i // c == j // c),
+    "below": ("directly below", lambda i, j, c: i == j + c),
+    "above": ("directly above", lambda i, j, c: i == j - c),
+}
+
+
+def _relative(level: int, random_: random.Random) -> Puzzle | None:
+    """One thing has a place, each other is said to be beside one that was said before (level 3: in any order)."""
+    columns = 2 if level == 1 else 3
+    places = GRIDS[columns]
+    final = words.things(len(places), random_)
+    first = random_.randrange(len(places))
+    clues: list[Clue] = [("at", final[first], places[first])]
+    placed = [first]
+    while len(placed) < len(places):
+        options = [
+            (i, j, name)
+            for j in placed
+            for i in range(len(places))
+            if i not in placed
+            for name, (_, holds) in _BESIDE.items()
+            if holds(i, j, columns)
+        ]
+        i, j, name = random_.choice(options)
+        clues.append((name, final[i], final[j]))
+        placed.append(i)
+    if level == 3:
+        random_.shuffle(clues)
+    if solutions(final, clues, columns) != [tuple(final)]:
+        return None
+    told = [f"{len(final)} things lie in two rows of {columns}"]
+    told += [
+        f"the {a} is at the {b}" if name == "at" else f"the {a} is {_BESIDE[name][0]} the {b}" for name, a, b in clues
+    ]
+    scene = f"a table seen from above, with things in two rows of {columns}"
+    return _deduced("Who lies beside whom", told, scene, places, final, clues, columns)
+
+
+_RULES = {
+    "before": "the {0} is somewhere to the left of the {1}",
+    "next_to": "the {0} is right next to the {1}",
+    "not_next_to": "the {0} is not next to the {1}",
+    "not_at_end": "the {0} is at neither end",
+    "not_first": "the {0} is not the leftmost",
+    "not_last": "the {0} is not the rightmost",
+    "between": "the {0} is somewhere between the {1} and the {2}",
+}
+
+
+def holds(clue: Clue | Sequence[str], order: Sequence[str], columns: int = 0) -> bool:
+    """Whether an arrangement (reading order; `columns` of a grid) fits a clue. DataError for a clue that is none."""
+    name, *names = clue
+    if name == "at":
+        return GRIDS[columns][order.index(names[0])] == names[1]
+    at = [order.index(one) for one in names]
+    if name in _BESIDE:
+        return bool(_BESIDE[name][1](at[0], at[1], columns))
+    first, last = at[0], len(order) - 1
+    match name:
+        case "before":
+            return first < at[1]
+        case "next_to":
+            return abs(first - at[1]) == 1
+        case "not_next_to":
+            return abs(first - at[1]) != 1
+        case "not_at_end":
+            return 0 < first < last
+        case "not_first":
+            return first != 0
+        case "not_last":
+            return first != last
+        case "between":
+            return min(at[1:]) < first < max(at[1:])
+    raise DataError(f"there is no clue {name}")
+
+
+def solutions(things: Iterable[str], clues: Sequence[Clue | Sequence[str]], columns: int = 0) -> list[tuple[str, ...]]:
+    """All arrangements of the things that fit every clue."""
+    return [order for order in permutations(things) if all(holds(clue, order, columns) for clue in clues)]
+
+
+def _constraint(level: int, random_: random.Random) -> Puzzle | None:
+    """Rules about a row of 3, 4 or 5 things, as few as leave one arrangement."""
+    size = level + 2
+    final = words.things(size, random_)
+    pool: list[Clue] = []
+    for name, text in _RULES.items():
+        for names in permutations(final, text.count("{")):
+            mirrored = (name in ("next_to", "not_next_to") and names[0] > names[1]) or (
+                name == "between" and names[1] > names[2]
+            )
+            if not mirrored and holds((name, *names), final):
+                pool.append((name, *names))
+    random_.shuffle(pool)
+    left = list(permutations(final))
+    clues: list[Clue] = []
+    for clue in pool:
+        fitting = [order for order in left if holds(clue, order)]
+        if len(fitting) < len(left):
+            clues.append(clue)
+            left = fitting
+        if len(left) == 1:
+            break
+    for clue in list(clues):  # a clue that the others make superfluous says nothing
+        fewer = [one for one in clues if one != clue]
+        if len(solutions(final, fewer)) == 1:
+            clues = fewer
+    told = [f"{listed([article(one) for one in sorted(final)])} stand in a row"]
+    told += [_RULES[name].format(*names) for name, *names in clues]
+    scene = f"a shelf with a row of {size} things"
+    return _deduced("A row with rules", told, scene, ROWS[size], final, clues, 0)
+
+
+def _layout(
+    title: str,
+    told: list[str],
+    scene: str,
+    places: Sequence[str],
+    final: Sequence[str],
+    order: Sequence[str],
+    changes: Sequence[Change],
+    columns: int = 0,
+) -> Puzzle:
+    gone = [thing for thing in order if thing not in final]
+    after = [replay(order, changes[:end], columns) for end in range(1, len(changes) + 1)]
+    steps = [f"At first: {', '.join(order)}.", *(f"After change {i}: {', '.join(a)}." for i, a in enumerate(after, 1))]
+    return Puzzle(
+        title,
+        f"Scenario: {' '.join(map(sentence, told))}",
+        scene,
+        Layout(tuple((place, article(thing)) for place, thing in zip(places, final, strict=True)), tuple(gone)),
+        tuple(steps),
+        {"order": list(order), "changes": [list(change) for change in changes], "columns": columns},
+    )
+
+
+def _deduced(
+    title: str,
+    told: list[str],
+    scene: str,
+    places: Sequence[str],
+    final: Sequence[str],
+    clues: Sequence[Clue],
+    columns: int,
+) -> Puzzle:
+    steps = [f"The {thing} must be {place}." for place, thing in zip(places, final, strict=True)]
+    return Puzzle(
+        title,
+        f"Scenario: {' '.join(map(sentence, told))}",
+        scene,
+        Layout(tuple((place, article(thing)) for place, thing in zip(places, final, strict=True))),
+        tuple(steps),
+        {"things": sorted(final), "clues": [list(clue) for clue in clues], "columns": columns},
+    )
+
+
+def _others(known: Sequence[str], n: int, random_: random.Random) -> list[str]:
+    """`n` further things, of kinds that are not there yet."""
+    kinds = [kind for kind in words.THINGS if not any(thing.endswith(kind) for thing in known)]
+    colours = [colour for colour in words.COLOURS if not any(thing.startswith(colour) for thing in known)]
+    return [
+        f"{random_.choice(colours)} {kind}" if random_.random() < 0.7 else kind for kind in random_.sample(kinds, n)
+    ]
