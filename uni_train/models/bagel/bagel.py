@@ -72,7 +72,8 @@ class BagelOutput:
 
     Attributes:
         ce: [supervised text tokens] cross-entropy in nats; ce_weight: BAGEL's weights ``1 / sqrt(tokens of the text)``.
-        mse: [noised latent tokens] squared velocity error, mean over channels; squared_error: [tokens, C].
+        mse: [noised latent tokens] squared error of the velocity (prediction "clean": of the clean latents), mean over
+            channels; squared_error: [tokens, C].
         t: [noised latent tokens] their noise level after the shift.
         hidden_BUD, hidden_BGD: after the final norms.
     """
@@ -157,9 +158,11 @@ class Bagel(nn.Module):
         ce = F.cross_entropy(logits.float(), batch.ce_label, reduction="none")
         noised = batch.mse_index
         t_M1 = t_BG1.flatten(0, 1)[noised]
-        velocity = self.velocity_head(hidden_BGD.flatten(0, 1)[noised], x_t_BGC.flatten(0, 1)[noised], t_M1)
-        target = velocity_target(batch.clean_BGC, noise_BGC).flatten(0, 1)[noised]
-        squared_error = (velocity - target).square()
+        # The error of what the head puts out: a clean picture's, divided by t, would be as wide as the smallest t.
+        clean = self.config.prediction == "clean"
+        target = batch.clean_BGC if clean else velocity_target(batch.clean_BGC, noise_BGC)
+        predicted = self.llm2vae(hidden_BGD.flatten(0, 1)[noised]).float()
+        squared_error = (predicted - target.flatten(0, 1)[noised]).square()
         return BagelOutput(
             ce=ce,
             ce_weight=batch.ce_weight,

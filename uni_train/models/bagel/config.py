@@ -83,7 +83,8 @@ class VitConfig:
 class BagelConfig:
     """`vit` None: a model without understanding images. `latent_channels`: channels of the VAE latent.
 
-    `prediction` is what the generation head puts out: BAGEL's velocity, or the clean latent (then converted).
+    `prediction` is what the generation head puts out and is trained on: BAGEL's velocity, or the clean latent (drawing
+    then takes the velocity from it).
     """
 
     llm: LlmConfig
