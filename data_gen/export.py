@@ -1,6 +1,7 @@
 """`data make`: a folder of fresh items - the published schema, our items with all facts, and the pictures.
 
     OUT/math_1.jsonl or mapping1.jsonl   rows as published, named as published (maths and mapping)
+    OUT/<task>.jsonl, direct_<task>.jsonl   the same of UReason's tasks
     OUT/items.jsonl                      every fact, thought and id; "image" and "image_seed" where there are pictures,
                                          "input_image" for mazes
     OUT/images/<id>.png                  the target pictures (nano world, mazes); <id> is what follows the split in it
@@ -24,6 +25,8 @@ from data_gen.jsonl import published_rows, write_rows
 from data_gen.objects import get_world
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task, get_task, has_picture
+from data_gen.ureason.files import write_folder
+from data_gen.ureason.taxonomy import TASKS as UREASON
 
 _OURS = {
     "items.jsonl",
@@ -31,6 +34,7 @@ _OURS = {
     "inputs",
     *(f"math_{n}.jsonl" for n in (1, 2, 3)),
     *(f"mapping{n}.jsonl" for n in (1, 2, 3)),
+    *(f"{prefix}{task}.jsonl" for prefix in ("", "direct_") for task in UREASON),
 }
 _PLACES = {"image": "images", "input_image": "inputs"}
 
@@ -39,7 +43,8 @@ _PLACES = {"image": "images", "input_image": "inputs"}
 class ExportSummary:
     """What was written.
 
-    questions: the file in the published schema, or items.jsonl where none is published (mazes). items counts questions
+    questions: the file in the published schema (the first of UReason's), or items.jsonl where none is published
+    (mazes). items counts questions
     (two for each pair); images is 0 for a world without sprites.
     """
 
@@ -64,7 +69,7 @@ def make(
     """Writes `n` distinct draws (2n questions for pairs) of each level to the folder `out`.
 
     task: a name, looked up in `world`, or a task that has been set up otherwise (a maze style), for which `world` is
-    not asked. Several levels are for mazes: a published file has one.
+    not asked. Several levels are for mazes and UReason: a published file of maths or mapping has one.
 
     DataError if `out` exists and is not empty, unless `force`; and even then if it holds anything that `make` did not
     write, since force replaces the folder.
@@ -88,6 +93,8 @@ def make(
         os.chmod(folder, 0o755)
         if name:
             write_rows(folder / name, published_rows(items))
+        if drawer.name == "ureason":
+            name = write_folder(folder, items)[0].name
         rows = [item.to_dict() for item in items]
         images = 0
         for item, row in zip(items, rows, strict=True):

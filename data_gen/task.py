@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Status = Literal["pass", "fail", "unreadable"]
 SPLITS = ("train", "validation", "test")
-TASKS = ("maths", "mapping", "maze")
+TASKS = ("maths", "mapping", "maze", "ureason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,7 @@ class Item:
     facts: JSON-able, always with "canonical", the text whose hash decides the split. Maths and mapping have "world",
         "object" (singular), "plural" and "count" (1 to 6); maths adds "expression", mapping "rules", "chain" and
         "symbol". Mazes have "maze" (the grid as lines of text), "algorithm" and "picture" (its style in pixels).
+        UReason has "world", "task", "subcategory", "direct" (the prompt without reasoning) and "outcome".
     thought: an exact reference chain of thought that ends in the conclusion ("3 + 2 = 5. So draw 5 apples.").
     pair: the id that the two questions of a mapping share, else None.
     """
@@ -204,6 +205,7 @@ def get_task(name: str, world: World | str = NANO) -> Task:
     from data_gen.mapping import Mapping as MappingTask
     from data_gen.maths import Maths
     from data_gen.maze.task import Maze
+    from data_gen.ureason.task import UReason
 
     where = get_world(world) if isinstance(world, str) else world
     if name == "maths":
@@ -212,4 +214,6 @@ def get_task(name: str, world: World | str = NANO) -> Task:
         return MappingTask(where)
     if name == "maze":
         return Maze("nano") if where.name == "nano" else Maze()
+    if name == "ureason":
+        return UReason(where)
     raise DataError(f'there is no task "{name}": {nearest(name, TASKS)}')

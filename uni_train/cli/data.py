@@ -44,9 +44,10 @@ def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--level", "--size", "levels", type=Levels(),
-            help="1 to 3: how many steps; mazes: rooms a side, 2 to 24, or a range 2-7.  [default: 1, mazes: 4]",
+            help="1 to 3: how many steps; mazes: rooms a side, 2 to 24. Mazes and ureason: or a range.  "
+            "[default: 1, mazes: 4, ureason: 1-3]",
         ),
-        click.option("--task", default="mapping", show_default=True, help="maths, mapping or maze."),
+        click.option("--task", default="mapping", show_default=True, help="maths, mapping, maze or ureason."),
     ):  # fmt: skip
         command = option(command)
     return command
@@ -78,14 +79,14 @@ def _build_task(
         if value is not None and wrong:
             raise UsageError(f"{option} {value} says nothing about {task}", f"Leave {option} out.")
     built = Maze(style or "varied", pixels) if task == "maze" else get_task(task, world or "nano")
-    levels = levels or (FIRST_LEVEL.get(task, 1),)
+    levels = levels or (built.levels if task == "ureason" else (FIRST_LEVEL.get(task, 1),))
     if levels[0] < built.levels[0] or levels[-1] > built.levels[-1]:
         raise UsageError(
             f"--level {'-'.join(map(str, dict.fromkeys((levels[0], levels[-1]))))} is not a level of {task}",
             f"Choose from {built.levels[0]} to {built.levels[-1]}.",
         )
-    if len(levels) > 1 and task != "maze":
-        raise UsageError(f"--level with a range is for mazes, not for {task}", "Run the command once a level.")
+    if len(levels) > 1 and task not in ("maze", "ureason"):
+        raise UsageError(f"--level with a range is not for {task}", "Run the command once a level.")
     return built, levels
 
 
@@ -121,13 +122,15 @@ def make(
 ) -> None:
     """Write a folder of fresh questions with exact answers.
 
-    The folder gets the questions in the published UniSandbox schema (maths, mapping), items.jsonl with every fact and
-    thought, for the nano world the pictures that answer them, for mazes the pictures that ask and those that answer.
+    The folder gets the questions in the schema of the published UniSandbox (maths, mapping) or UReason (ureason, the
+    subcategories of its tasks in turn), items.jsonl with every fact and thought, for the nano world the pictures that
+    answer them, for mazes the pictures that ask and those that answer.
 
     \b
     Examples:
       uni_train data make --task maths --level 2 --n 500 --out my_maths
       uni_train data make --task mapping --level 3 --world everyday --split test --out my_mapping
+      uni_train data make --task ureason --world everyday --split test --n 200 --out my_ureason
       uni_train data make --task maze --size 2-7 --style classic --split test --n 20 --out my_mazes
     """
     from data_gen.export import make as export
