@@ -33,7 +33,7 @@ import torch
 
 from eval.benchmarks.unisandbox import UniSandbox
 from eval.calls import StoredModel, call_key
-from eval.evaluation import Evaluation, EvaluationPlan, run
+from eval.evaluation import EvaluationPlan, run
 from uni_train.models.base import Request
 from uni_train.models.identity import CACHE, content_hash
 
@@ -196,8 +196,8 @@ def main() -> None:
             one = killing(out, 6, arguments.kills, arguments.seed)
             verdict = "every number and picture as in an unbroken run" if one.same else "NUMBERS DIFFER"
             print(
-                f"kills: {one.kills} ({one.in_scoring} while scoring), {one.rounds} evaluations of {one.calls} calls in "
-                f"batches of {BATCH}; {one.repeated} calls made again, at most {one.most} after a kill; {verdict}",
+                f"kills: {one.kills} ({one.in_scoring} while scoring), {one.rounds} evaluations of {one.calls} calls, "
+                f"{BATCH} a batch; {one.repeated} calls made again, at most {one.most} after a kill; {verdict}",
                 flush=True,
             )
             if not one.same or one.most > BATCH:

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from uni_train.errors import UserError
+from uni_train.models import identity
+from uni_train.models.identity import CACHE, ModelIdentity, content_hash, hash_file, identify
+from uni_train.models.load import model_config
+from uni_train.models.nano.nano import shipped
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(shipped(), tmp_path / "checkpoint"))
+
+
+def test_content_counts_and_neither_place_nor_neighbours(checkpoint: Path, tmp_path: Path) -> None:
+    before = content_hash(checkpoint)
+    assert before == content_hash(shipped())
+    (checkpoint / "README.md").write_text("notes")
+    (checkpoint / ".hidden.json").write_text("{}")
+    assert content_hash(Path(shutil.move(checkpoint, tmp_path / "moved"))) == before
+    (tmp_path / "moved" / "config.json").write_text((tmp_path / "moved" / "config.json").read_text() + " ")
+    assert content_hash(tmp_path / "moved") != before
+
+
+def test_a_file_renamed_is_another_content(checkpoint: Path) -> None:
+    before = content_hash(checkpoint)
+    (checkpoint / "model.safetensors").rename(checkpoint / "ema.safetensors")
+    assert content_hash(checkpoint) != before
+
+
+def test_settings_and_dtype_are_part_of_the_key(checkpoint: Path) -> None:
+    config = model_config(str(checkpoint))
+    one = identify(config)
+    assert one.key == identify(model_config("nano")).key and one.name == "checkpoint"
+    for other in (
+        identify(replace(config, sampling=replace(config.sampling, steps=11))),
+        identify(config, "bfloat16"),
+    ):
+        assert other.key != one.key and other.content == one.content
+    assert replace(one, name="x", source="y").key == one.key
+    assert ModelIdentity.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+
+
+def test_a_stage_of_a_run_is_named_after_both(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "stars" / "seed0" / "stages" / "05-finetune" / "model"
+    shutil.copytree(shipped(), folder)
+    assert identify(model_config(str(folder))).name == "seed0-05-finetune"
+
+
+def test_large_files_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "_WORTH_KEEPING", 1000)
+    monkeypatch.setattr(identity, "_SHARD", 512)  # several shards a file
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(bytes(range(256)) * 5)
+    first = content_hash(tmp_path)
+    stat = file.stat()
+
+    def hashed(path: Path) -> str:
+        raise AssertionError(f"{path} hashed again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(identity, "hash_file", hashed)
+        assert content_hash(tmp_path) == first
+    file.write_bytes(bytes(range(1, 256)) * 5 + bytes(5))  # as long as before, written later
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    assert content_hash(tmp_path) != first
+    (tmp_path / CACHE).write_text("{ torn")
+    content_hash(tmp_path)
+    assert file.name in json.loads((tmp_path / CACHE).read_text())
+
+
+def test_every_byte_counts_across_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "_SHARD", 64)
+    file, found = tmp_path / "x", set()
+    for place in range(0, 200, 13):
+        data = bytearray(200)
+        data[place] = 1
+        file.write_bytes(data)
+        found.add(hash_file(file))
+    file.write_bytes(bytes(128) + bytes(72))
+    found.add(hash_file(file))
+    assert len(found) == 17
+
+
+def test_what_is_no_checkpoint_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no checkpoint at"):
+        content_hash(tmp_path / "nothing")
+    with pytest.raises(UserError, match="no checkpoint at"):
+        content_hash(tmp_path)

@@ -1,0 +1,257 @@
+"""What endpoints do to a remote model. How a real one of ours answers is in tests/serving/test_server.py."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+import pytest
+
+from uni_train.errors import UsageError, UserError
+from uni_train.models.base import Request, SkillMissing
+from uni_train.models.batches import ModelDown
+from uni_train.models.pictures import data_url, encode_png
+from uni_train.models.remote import RemoteModel, RemoteSettings
+
+PICTURE = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+KEY = "sk-a-secret-that-nobody-may-see"
+Reply = tuple[int, dict[str, Any]]
+
+
+class Endpoint:
+    """A server on a real port; `reply` maps (path, body) to a status and a JSON body."""
+
+    def __init__(self, reply: Callable[[str, bytes], Reply]) -> None:
+        self.reply = reply
+        self.asked: list[tuple[str, bytes, str]] = []
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self.do_POST()
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                endpoint.asked.append((self.path, body, self.headers.get("Authorization", "")))
+                status, answer = endpoint.reply(self.path, body)
+                data = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *args: object) -> None:
+                return
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+
+
+@contextmanager
+def endpoint(reply: Callable[[str, bytes], Reply]) -> Iterator[Endpoint]:
+    one = Endpoint(reply)
+    threading.Thread(target=one.server.serve_forever, daemon=True).start()
+    try:
+        yield one
+    finally:
+        one.server.shutdown()
+        one.server.server_close()
+
+
+def models(path: str, body: bytes) -> Reply:
+    return 200, {"object": "list", "data": [{"id": "painter", "object": "model", "created": 0, "owned_by": "x"}]}
+
+
+def says(text: str | None, **more: Any) -> Reply:
+    message = {"role": "assistant", "content": text, **more}
+    return 200, {
+        "id": "1", "object": "chat.completion", "created": 0, "model": "painter",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+    }  # fmt: skip
+
+
+def drawn() -> Reply:
+    return 200, {"created": 0, "data": [{"b64_json": base64.b64encode(encode_png(PICTURE)).decode()}]}
+
+
+def refused(status: int, message: str, code: str | None = None) -> Reply:
+    return status, {"error": {"message": message, "type": "error", "param": None, "code": code}}
+
+
+def open_model(one: Endpoint, **settings: Any) -> RemoteModel:
+    return RemoteModel.open(f"{one.url}#painter", RemoteSettings(**{"retries": 0, **settings}))
+
+
+def test_texts_and_pictures_go_both_ways() -> None:
+    def reply(path: str, body: bytes) -> Reply:
+        if path.endswith("/models"):
+            return models(path, body)
+        if "images" in path:
+            return drawn()
+        return says(json.loads(body)["messages"][-1]["content"][-1]["text"])
+
+    request = Request("a", "what is it", (PICTURE,), seed=7)
+    with endpoint(reply) as one:
+        model = open_model(one, temperature=0.5)
+        assert model.answer([request]) == ["what is it"]
+        (picture,) = model.draw([Request("b", "a boat", thought="it is red", seed=8, size=(32, 64))])
+        (edited,) = model.draw([request])
+        (thought,) = model.think([Request("c", "x", (PICTURE,), seed=9)])
+    assert np.array_equal(picture, PICTURE) and np.array_equal(edited, PICTURE) and thought == "x"
+    chat, drawing, editing, thinking = (body for path, body, _ in one.asked if not path.endswith("/models"))
+    asked = json.loads(chat)
+    assert (asked["seed"], asked["temperature"], asked["model"]) == (7, 0.5, "painter")
+    assert asked["messages"][0]["content"][0]["image_url"]["url"] == data_url(encode_png(PICTURE))
+    said = json.loads(drawing)
+    assert said["prompt"] == "a boat\n\nit is red" and said["size"] == "64x32" and said["seed"] == 8
+    assert encode_png(PICTURE) in editing and b"what is it" in editing
+    assert "planning process" in json.loads(thinking)["messages"][0]["content"]
+    assert {key for *_, key in one.asked} == {"Bearer none"}  # no key goes where none was named
+
+
+def test_pictures_in_chat() -> None:
+    def reply(path: str, body: bytes) -> Reply:
+        if path.endswith("/models"):
+            return models(path, body)
+        if "prose" in body.decode():
+            return says("I would rather not draw that.")
+        return says("here", images=[{"type": "image_url", "image_url": {"url": data_url(encode_png(PICTURE))}}])
+
+    with endpoint(reply) as one:
+        picture, prose = open_model(one, drawing="chat").draw([Request("a", "a boat"), Request("b", "prose")])
+    assert np.array_equal(picture, PICTURE)
+    assert isinstance(prose, UserError) and "rather not" in str(prose)
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (says(""), "an empty reply"),
+        (says(None, refusal="not that"), "refused: not that"),
+        (
+            (200, {"id": "1", "object": "chat.completion", "created": 0, "model": "p", "choices": []}),
+            "without any choice",
+        ),
+        (refused(400, "too long\nby far"), "too long by far"),
+        (refused(422, "odd"), "odd"),
+    ],
+)
+def test_a_request_that_fails_alone_is_an_exception_in_its_place(reply: Reply, message: str) -> None:
+    def answer(path: str, body: bytes) -> Reply:
+        if path.endswith("/models"):
+            return models(path, body)
+        return says("fine") if b"good" in body else reply
+
+    with endpoint(answer) as one:
+        answers = open_model(one).answer([Request("a", "good"), Request("b", "bad"), Request("c", "good too")])
+    assert (answers[0], answers[2]) == ("fine", "fine")
+    assert isinstance(answers[1], UserError) and message in str(answers[1])
+
+
+def test_pictures_that_are_none_are_named() -> None:
+    answers = iter([(200, {"created": 0, "data": [{"b64_json": "bm8gcGljdHVyZQ=="}]}),
+                    (200, {"created": 0, "data": [{"b64_json": "???"}]}),
+                    (200, {"created": 0, "data": [{"url": "https://elsewhere/x.png"}]})])  # fmt: skip
+    with endpoint(lambda path, body: models(path, body) if path.endswith("/models") else next(answers)) as one:
+        found = [str(open_model(one).draw([Request("a", "x")])[0]) for _ in range(3)]
+    assert ["no picture" in found[0], "base64" in found[1], "without a picture" in found[2]] == [True] * 3
+
+
+def test_passing_failures_are_tried_again() -> None:
+    left = iter([refused(429, "slow down"), refused(503, "busy"), says("at last")])
+    with endpoint(lambda path, body: models(path, body) if path.endswith("/models") else next(left)) as one:
+        assert open_model(one, retries=2).answer([Request("a", "x")]) == ["at last"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (refused(503, "down for the day"), "answers none of 2 requests: down for the day"),
+        (refused(404, "no such model"), "has no model painter"),
+        (refused(429, "pay", "insufficient_quota"), "quota is used up"),
+    ],
+)
+def test_what_concerns_every_request_stops_all_of_them(reply: Reply, message: str) -> None:
+    with endpoint(lambda path, body: models(path, body) if path.endswith("/models") else reply) as one:
+        model = open_model(one)
+        with pytest.raises(ModelDown, match=message):
+            model.answer([Request("a", "x"), Request("b", "y")])
+
+
+def test_a_missing_skill_is_one() -> None:
+    reply = refused(400, "painter cannot look at images\nchoose another model", "skill_missing")
+    with endpoint(lambda path, body: models(path, body) if path.endswith("/models") else reply) as one:
+        model = open_model(one)
+        with pytest.raises(SkillMissing, match="painter cannot look at images"):
+            model.answer([Request("a", "x")])
+
+
+def test_a_wrong_key_is_said_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAINTER_KEY", KEY)
+
+    def reply(path: str, body: bytes) -> Reply:
+        if path.endswith("/models"):
+            return models(path, body)
+        if b"good" in body:
+            return refused(400, f"your key {KEY} is fine, your words are not")
+        return refused(401, f"Incorrect API key provided: {KEY}")
+
+    with endpoint(reply) as one:
+        model = open_model(one, key_env="PAINTER_KEY")
+        (failed,) = model.answer([Request("a", "good")])
+        with pytest.raises(ModelDown, match="refuses the key in PAINTER_KEY") as caught:
+            model.answer([Request("b", "bad")])
+    assert {key for *_, key in one.asked} == {f"Bearer {KEY}"}
+    for shown in (str(failed), str(caught.value), repr(model.identity), repr(model.settings)):
+        assert KEY not in shown
+    assert "your key *** is fine" in str(failed)
+    monkeypatch.delenv("PAINTER_KEY")
+    with pytest.raises(UserError, match="PAINTER_KEY is empty"):
+        open_model(one, key_env="PAINTER_KEY")
+
+
+def test_openais_key_goes_to_openai_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with endpoint(lambda path, body: models(path, body) if path.endswith("/models") else says("x")) as one:
+        open_model(one).answer([Request("a", "x")])
+    assert {key for *_, key in one.asked} == {"Bearer none"}
+
+
+def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for address, message in (
+        ("http://", "no address"),
+        ("ftp://host/v1#m", "no address"),
+        ("http://host:port/v1#m", "no address"),
+        (f"http://{KEY}@host/v1#m", "holds a user name"),
+        (f"http://host/v1?key={KEY}#m", "parameters"),
+    ):
+        with pytest.raises(UsageError, match=message) as caught:
+            RemoteModel.open(address, RemoteSettings())
+        assert KEY not in str(caught.value)
+    with endpoint(lambda path, body: refused(404, "no list here")) as one:
+        assert open_model(one).identity.content == f"{one.url}#painter"
+        assert open_model(one, revision="v2").identity.content == "painter@v2"
+        with pytest.raises(UsageError, match="which model is meant"):
+            RemoteModel.open(one.url, RemoteSettings())
+    with endpoint(models) as one:
+        assert RemoteModel.open(one.url.removesuffix("/v1"), RemoteSettings()).name == "painter"
+    with pytest.raises(ModelDown, match="does not answer"):
+        RemoteModel.open(f"{one.url}#painter", RemoteSettings(retries=0))
+
+
+def test_what_decides_answers_is_in_the_identity() -> None:
+    with endpoint(models) as one:
+        plain = open_model(one).identity.key
+        assert open_model(one, connections=2, timeout=3, retries=1).identity.key == plain
+        others: list[dict[str, Any]] = [{"temperature": 0.0}, {"max_tokens": 5}, {"drawing": "chat"}, {"revision": "1"}]
+        assert len({plain, *(open_model(one, **changes).identity.key for changes in others)}) == 5
