@@ -86,7 +86,7 @@ def _build_task(
             f"Choose from {built.levels[0]} to {built.levels[-1]}.",
         )
     if len(levels) > 1 and task not in ("maze", "ureason"):
-        raise UsageError(f"--level with a range is not for {task}", "Run the command once a level.")
+        raise UsageError(f"--level with a range is for mazes and ureason, not for {task}", "Run the command once a level.")
     return built, levels
 
 
