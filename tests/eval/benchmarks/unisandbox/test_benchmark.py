@@ -12,7 +12,6 @@ from data_gen.task import Check, Item, Verdict, task_of
 from eval.benchmark import Ask, Case, Sample, Scored
 from eval.benchmarks.unisandbox import UniSandbox
 from eval.generation import asks_of
-from tests.eval.benchmarks.unisandbox.conftest import write
 from uni_train.errors import UsageError
 from uni_train.models.base import OnStep, Request
 
@@ -151,10 +150,8 @@ def test_the_revision_is_that_of_the_content(repository: Path) -> None:
     before = UniSandbox(repository)
     assert before.revision == UniSandbox(repository / "benchmark").revision
     assert before.revision == UniSandbox(repository, settings=("normal",)).revision
-    write(
-        repository / "benchmark/test_knowledge/Belamira.jsonl",
-        [{"ID": 1, "Question": "Draw Belamira's favorite fruit.", "Answer": "pears"}],
-    )
+    file = repository / "benchmark/test_knowledge/Belamira.jsonl"
+    file.write_text(file.read_text().replace("apples", "pears"))
     assert before.revision != UniSandbox(repository).revision
 
 

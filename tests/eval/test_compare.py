@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_gen.task import Check, Verdict
+from eval.benchmark import Ask, Benchmark, Sample, Scored
+from eval.benchmarks.unisandbox import UniSandbox
+from eval.benchmarks.ureason import UReason
+from eval.compare import compare, side_by_side
+from eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Result
+from eval.generation import asks_of
+from eval.scored import write_scored
+from uni_train.errors import UserError
+
+Right = Callable[[Ask], bool]
+
+
+def evaluation(
+    folder: Path, benchmarks: Sequence[Benchmark], right: Right, settings: Sequence[str] | None = None, **asked: Any
+) -> Path:
+    """A finished evaluation whose model is right where `right` says so."""
+    results = []
+    for benchmark in benchmarks:
+        chosen = tuple(settings or benchmark.settings)
+        asks = asks_of(benchmark.cases(), chosen, k=asked.get("k", 1), seed=asked.get("seed", 0))
+        scored = [
+            Scored(
+                Sample(ask, image=f"{folder.name} {ask.case.id}".encode()),
+                Verdict((Check("object", "pass" if right(ask) else "fail"),)),
+            )
+            for ask in asks
+        ]
+        write_scored(folder / SCORED / f"{benchmark.name}.parquet", scored)
+        results.append(
+            Result(
+                benchmark.name, benchmark.revision, chosen, benchmark.sets, len(asks), {}, {},
+                benchmark.scores(scored), tuple(benchmark.tables(scored)), (), (f"{benchmark.name}.parquet",),
+            )
+        )  # fmt: skip
+    model = {"name": folder.name, "content": folder.name, "settings": {}}
+    document = {"model": model, "subset": None, "seed": 0, "k": 1, "options": {}, "judge": None, **asked}
+    (folder / ASKED).write_text(json.dumps(document))
+    finished = {"format": FORMAT, "results": [one.to_dict() for one in results], "calls": {}, "seconds": {}}
+    (folder / SCORES).write_text(json.dumps(finished))
+    return folder
+
+
+def test_pairs_are_compared_as_pairs_and_flips_are_named(tmp_path: Path) -> None:
+    benchmark = UniSandbox(n=8, sets=("math1", "mapping1"))
+    maths = [case.id for case in benchmark.cases() if case.set == "math1"]
+    pairs = list(dict.fromkeys(case.cluster for case in benchmark.cases() if case.cluster))
+
+    def before(ask: Ask) -> bool:
+        return (
+            ask.setting == "cot" or ask.case.id == maths[0] or (ask.case.set == "mapping1" and ask.case.id[-1] == "A")
+        )
+
+    def after(ask: Ask) -> bool:
+        return ask.setting == "cot" or ask.case.id in maths[1:] or ask.case.cluster in pairs[:3]
+
+    one = evaluation(tmp_path / "before", [benchmark], before)
+    two = evaluation(tmp_path / "after", [benchmark], after)
+    found = compare(one, two)
+    cells = {(row.setting, row.set): row for row in found.rows}
+    assert {key: (row.n, row.comparison.only_first, row.comparison.only_second) for key, row in cells.items()} == {
+        ("normal", "math1"): (8, 1, 7),
+        ("normal", "mapping1"): (8, 0, 3),
+        ("cot", "math1"): (8, 0, 0),
+        ("cot", "mapping1"): (8, 0, 0),
+    }
+    assert cells["normal", "math1"].comparison.difference.value == 0.75
+    lost = [flip for flip in found.flips if flip.direction == "right to wrong"]
+    assert [flip.ids for flip in lost] == [(maths[0],)]
+    won = [flip for flip in found.flips if flip.set == "mapping1"]
+    assert [flip.unit for flip in won] == pairs[:3] and all(len(flip.ids) == 2 for flip in won)
+    assert found.notes == ()
+    table = found.tables()[0]
+    assert table.columns[2:4] == ("before", "after") and table.rows[0][2:4] == ("0.12", "0.88")
+    assert json.loads(json.dumps(found.to_dict()))["rows"][0]["only_second"] == 7
+
+
+def test_single_samples_stand_side_by_side(tmp_path: Path) -> None:
+    benchmark = UniSandbox(n=3, sets=("mapping1",))
+    one = evaluation(tmp_path / "before", [benchmark], lambda ask: ask.case.id.endswith("A"))
+    two = evaluation(tmp_path / "after", [benchmark], lambda ask: ask.setting == "cot", ["normal", "cot"])
+    found = compare(one, two)
+    flipped = list(side_by_side(found))
+    assert [(p.first.sample.ask.setting, p.first.sample.ask.case.id[-1]) for p in flipped] == [
+        *[("normal", "A")] * 3, *[("cot", "B")] * 3,
+    ]  # fmt: skip
+    assert all(p.first.sample.ask == p.second.sample.ask for p in flipped)
+    first = flipped[0]
+    assert (first.first.sample.image, first.second.sample.image) == (
+        f"before {first.first.sample.ask.case.id}".encode(),
+        f"after {first.first.sample.ask.case.id}".encode(),
+    )
+    assert len(list(side_by_side(found, flips_only=False, images=False))) == 12
+
+
+def test_a_setting_that_only_one_has_is_left_out(tmp_path: Path) -> None:
+    benchmark = UniSandbox(n=3, sets=("math1",))
+    one = evaluation(tmp_path / "before", [benchmark], lambda ask: False, ["normal", "cot"])
+    two = evaluation(tmp_path / "after", [benchmark], lambda ask: True, ["cot"])
+    found = compare(one, two)
+    assert [(row.setting, row.n) for row in found.rows] == [("cot", 3)] and len(list(side_by_side(found))) == 3
+    with pytest.raises(UserError, match=r"asked unisandbox in different settings"):
+        compare(evaluation(tmp_path / "normal", [benchmark], lambda ask: True, ["normal"]), two)
+
+
+def test_both_labels_are_compared(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    rows = [{"Question": "Draw as many chairs as 2 + 2.", "Answer": f"{n} chairs", "id": str(n)} for n in (3, 4)]
+    (files / "math_1.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    benchmark = UniSandbox(files, labels="both", settings=("normal",))
+    one = evaluation(tmp_path / "before", [benchmark], lambda ask: False)
+    two = evaluation(tmp_path / "after", [benchmark], lambda ask: ask.case.facts["answer"] == "4 chairs")
+    found = compare(one, two)
+    assert {row.label: (row.n, row.comparison.only_second) for row in found.rows} == {
+        "official": (2, 1), "corrected": (2, 2),
+    }  # fmt: skip
+    assert [row[0] for row in found.tables()[0].rows] == ["normal, official labels", "normal, corrected labels"]
+
+
+def test_another_benchmark_counts_its_cases(tmp_path: Path) -> None:
+    benchmark = UReason(world="nano", n=3)
+    one = evaluation(tmp_path / "before", [benchmark], lambda ask: False)
+    two = evaluation(tmp_path / "after", [benchmark], lambda ask: True)
+    found = compare(one, two)
+    assert sum(row.n for row in found.rows) == len(benchmark.cases()) * len(benchmark.settings)
+    assert all(row.comparison.only_second == row.n for row in found.rows)
+
+
+def test_several_draws_are_clustered(tmp_path: Path) -> None:
+    benchmark = UniSandbox(n=4, sets=("math1",), settings=("normal",))
+    one = evaluation(tmp_path / "before", [benchmark], lambda ask: False, k=3)
+    two = evaluation(tmp_path / "after", [benchmark], lambda ask: ask.k == 0 or ask.case == benchmark.cases()[0], k=3)
+    row = compare(one, two).rows[0]
+    assert (row.n, row.comparison.difference.n, row.comparison.only_second) == (12, 4, 6)
+
+
+def test_what_is_not_alike_is_refused_or_said(tmp_path: Path) -> None:
+    small, large = UniSandbox(n=2, sets=("math1",)), UniSandbox(n=3, sets=("math1",))
+    one = evaluation(tmp_path / "one", [small], lambda ask: True, options={"labels": "official"})
+
+    def against(name: str, benchmark: Benchmark = small, **asked: Any) -> Path:
+        return evaluation(tmp_path / name, [benchmark], lambda ask: True, **asked)
+
+    for other, message in [
+        (against("two", large, options={"labels": "both"}), r"revision of unisandbox .*labels was official and both"),
+        (against("three", subset=5), r"--subset was all and 5"),
+        (against("four", seed=7), r"--seed was 0 and 7"),
+        (against("five", k=2), r"--k was 1 and 2"),
+        (against("six", UReason(world="nano", n=3)), r"no benchmark in common"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            compare(one, other)
+    (tmp_path / "six" / SCORES).unlink()
+    with pytest.raises(UserError, match="is not finished"):
+        compare(one, tmp_path / "six")
+    judged = against("seven", judge={"model": "openai/gpt"})
+    assert compare(one, judged).notes == ("judged by nobody and by openai/gpt: a difference may be the judges'",)
