@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from uni_train.errors import UsageError, did_you_mean
 
 DIALECTS = ("paper", "nano")
+_OF_SERVERS = ("openai-api/", "vllm/", "sglang/")  # inspect-ai's own providers of servers with an address
 _LEAST = {"max_tokens": 1, "attempts": 1, "max_connections": 1, "retries": 0, "timeout": 1, "patience": 1}
 
 
@@ -32,7 +33,8 @@ class JudgeConfig:
     """A judge model and the way of asking it. Raises UsageError for what cannot be meant.
 
     model: the name inspect-ai gives it, provider first: "google/gemini-2.5-pro", "openai/gpt-4o",
-        "vllm/Qwen/Qwen2.5-VL-7B-Instruct", "hf/...". With `base_url`: what that server calls it.
+        "vllm/Qwen/Qwen2.5-VL-7B-Instruct", "hf/...". With `base_url`, what that server calls it (or one of
+        inspect-ai's own providers of servers: "openai-api/SERVICE/MODEL", "vllm/MODEL").
     base_url: of an OpenAI-compatible server ("http://127.0.0.1:8000/v1").
     key_env: the environment variable that holds the key, where it is not the provider's usual one (with `base_url`:
         JUDGE_API_KEY; a local server wants none). The key itself is never part of a configuration.
@@ -101,7 +103,8 @@ class JudgeConfig:
     @property
     def inspect_name(self) -> str:
         """The name with a provider before it, as inspect-ai wants it."""
-        return self.model if self.base_url is None else f"openai-api/judge/{self.model}"
+        named = self.base_url is None or self.model.startswith(_OF_SERVERS)
+        return self.model if named else f"served/{self.model}"
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from eval.judges.config import JudgeConfig
 from uni_train.errors import UserError
@@ -35,6 +36,23 @@ def of_one_question(error: BaseException, clean: Callable[[str], str]) -> tuple[
     if status is None:
         return _words(error, clean), True
     return f"{status}: {_words(error, clean)}", status in _PASSING or status >= 500
+
+
+def hide_secrets(error: BaseException, clean: Callable[[str], str]) -> None:
+    """Take secrets out of an exception's words, in place: whoever logs it later does not know them."""
+    error.args = tuple(cleaned(one, clean) for one in error.args)
+    for name in ("message", "body"):
+        if isinstance(getattr(error, name, None), str | dict | list):
+            setattr(error, name, cleaned(getattr(error, name), clean))
+
+
+def cleaned(value: Any, clean: Callable[[str], str]) -> Any:
+    """A JSON-able value with every text in it cleaned; anything else as it is."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {name: cleaned(one, clean) for name, one in value.items()}
+    return [cleaned(one, clean) for one in value] if isinstance(value, list) else value
 
 
 def _root(error: BaseException) -> BaseException:

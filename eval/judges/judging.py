@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import time
 from collections import Counter
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from eval.benchmark import Benchmark, Sample, Scored, Unparseable
 from eval.judges.asking import NoReply, NotStored, Questioner, Session, Spent
 from eval.judges.config import JudgeConfig
+from eval.judges.failures import cleaned, hide_secrets
 from eval.judges.replies import ReplyStore
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
@@ -29,8 +31,7 @@ from uni_train.files import atomic_write_json
 if TYPE_CHECKING:
     from inspect_ai.model import Model
 
-LOG_BUFFER = 500  # samples that inspect-ai holds before it writes to its log; replies do not wait for it
-_LETTERS = {"pass": "C", "fail": "I"}  # inspect-ai's correct and incorrect; all else is "N", no answer
+SINGLY, GROUP = 300, 50  # up to so many samples are logged one by one; of more, so many together
 _LOCAL_KEY = "local"  # what a server of one's own is sent where no key is set
 
 
@@ -96,7 +97,7 @@ def run(
                         bar.advance()
                     return found
 
-                session.model = _model(judge)
+                session.model = _model(judge, session.without_secrets)
                 log = _evaluate([samples[i] for i in left], benchmark, session, folder / "logs", judged)
         in_order = [scored[i] for i in range(len(samples)) if i in scored]
         record.write(judge, session, in_order, len(left), time.monotonic() - started, log)
@@ -133,55 +134,78 @@ def _evaluate(
     logs: Path,
     judged: Callable[[int], Awaitable[Scored]],
 ) -> str:
-    """Judge samples in one inspect-ai evaluation, as many at once as the judge allows; the path of its log."""
+    """Judge samples in one inspect-ai evaluation, as many at once as the judge allows; the path of its log.
+
+    A sample of inspect-ai is a group of ours, of one set and one setting: what it does for each of its samples costs
+    more than a whole question. Few are groups of one, for reading; the score is the share that passes, and each verdict
+    is in its metadata.
+    """
+    import anyio
     import inspect_ai
     from inspect_ai import Task
     from inspect_ai.dataset import MemoryDataset
     from inspect_ai.dataset import Sample as Question
-    from inspect_ai.scorer import Score, Target, accuracy, scorer, stderr
+    from inspect_ai.scorer import Score, Target, mean, scorer, stderr
     from inspect_ai.solver import Generate, Solver, TaskState, solver
 
+    groups = _grouped(samples, 1 if len(samples) <= SINGLY else GROUP)
     results: dict[int, Scored] = {}
+    finished = 0
 
     @solver(name="judging")
     def judging() -> Solver:
         async def solve(state: TaskState, generate: Generate) -> TaskState:
-            place = int(state.metadata["place"])
-            results[place] = await judged(place)
+            nonlocal finished
+
+            async def one(place: int) -> None:
+                results[place] = await judged(place)
+
+            try:
+                async with anyio.create_task_group() as tasks:
+                    for place in groups[str(state.sample_id)]:
+                        tasks.start_soon(one, place)
+            finally:
+                finished += 1
+                if finished == len(groups):  # its connections belong to this loop, which ends with the last group
+                    await model.api.aclose()
             return state
 
         return solve
 
-    @scorer(metrics=[accuracy(), stderr()], name="verdict")
-    def verdict() -> Any:
+    @scorer(metrics=[mean(), stderr()], name="passed")
+    def passed() -> Any:
         async def score(state: TaskState, target: Target) -> Score:
-            found = results.pop(int(state.metadata["place"]))
-            why = found.verdict.reason if found.verdict else (found.replies[-1] if found.replies else "")
-            return Score(value=_LETTERS.get(found.outcome, "N"), answer=found.outcome, explanation=why)
+            found = [results.pop(place) for place in groups[str(state.sample_id)]]
+            outcomes = Counter(one.outcome for one in found)
+            return Score(
+                value=outcomes["pass"] / len(found),
+                answer=", ".join(f"{name} {count}" for name, count in outcomes.items()),
+                explanation="\n".join(f"{_name(one.sample)}: {one.outcome} {_reason(one)}" for one in found),
+            )
 
         return score
 
     questions = [
-        Question(
-            id=f"{place:06d} {sample.ask.case.id} {sample.ask.setting} {sample.ask.k}",
-            input=sample.ask.case.prompt or sample.ask.case.id,
-            metadata={"place": place, "set": sample.ask.case.set, "key": sample.key},
-        )
-        for place, sample in enumerate(samples)
+        Question(id=name, input="\n\n".join(f"{_name(samples[i])}: {samples[i].ask.case.prompt}" for i in places))
+        for name, places in groups.items()
     ]
-    config = session.config
+    config, model = session.config, session.model
+    assert model is not None
+    per_group = len(samples) / len(groups)
+    # Its trace, two lines a request in a file of its own, is a twentieth of the processor time and in the log too.
+    logging.getLogger("inspect_ai.model").setLevel(logging.WARNING)
     found = inspect_ai.eval(
-        Task(name=f"judge_{benchmark.name}", dataset=MemoryDataset(questions), solver=judging(), scorer=verdict()),
-        model=session.model,
+        Task(name=f"judge_{benchmark.name}", dataset=MemoryDataset(questions), solver=judging(), scorer=passed()),
+        model=model,
         log_dir=str(logs.resolve()),
         display="none",
-        max_samples=2 * config.max_connections,  # so that a connection finds its next question waiting
+        max_samples=1
+        + round(2 * config.max_connections / per_group),  # each connection finds its next question waiting
         log_level="error",
         log_level_transcript="warning",
         log_images=False,
         log_model_api=False,
         log_realtime=False,
-        log_buffer=LOG_BUFFER,
         ctl_server=False,
         score_display=False,
         metadata={"benchmark": benchmark.name, "benchmark_revision": benchmark.revision, "judge": config.to_dict()},
@@ -194,10 +218,37 @@ def _evaluate(
     return str(found.location)
 
 
-def _model(judge: JudgeConfig) -> Model:
-    """The judge as inspect-ai's Model. Raises UserError: no key, no such provider, a library that is missing."""
+def _grouped(samples: Sequence[Sample], size: int) -> dict[str, list[int]]:
+    """Places of samples by the name of their group; a group is of one set and setting, with at most `size` members."""
+    alike: dict[tuple[str, str], list[int]] = {}
+    for place, sample in enumerate(samples):
+        alike.setdefault((sample.ask.case.set, sample.ask.setting), []).append(place)
+    parts = [(kind, places[at : at + size]) for kind, places in alike.items() for at in range(0, len(places), size)]
+    if size == 1:
+        return {f"{place:06d} {_name(samples[place])}": [place] for _, (place,) in parts}
+    return {f"{' '.join(kind)} {number:05d}": places for number, (kind, places) in enumerate(parts)}
+
+
+def _name(sample: Sample) -> str:
+    return f"{sample.ask.case.id} {sample.ask.setting} {sample.ask.k}"
+
+
+def _reason(scored: Scored) -> str:
+    if scored.verdict is not None:
+        return scored.verdict.reason
+    return scored.replies[-1] if scored.replies else ""
+
+
+def _model(judge: JudgeConfig, clean: Callable[[str], str]) -> Model:
+    """The judge as inspect-ai's Model; `clean` takes keys out of what it raises.
+
+    Raises UserError: no key, no such provider, a library that is missing.
+    """
     from inspect_ai._util.error import PrerequisiteError
     from inspect_ai.model import GenerateConfig, get_model
+
+    if judge.inspect_name.startswith("served/"):
+        from eval.judges import endpoint  # noqa: F401  # makes itself known to inspect-ai
 
     config = GenerateConfig(
         temperature=judge.temperature,
@@ -209,7 +260,7 @@ def _model(judge: JudgeConfig) -> Model:
         max_retries=judge.retries,
     )
     try:
-        return get_model(
+        model = get_model(
             judge.inspect_name,
             config=config,
             base_url=judge.base_url,
@@ -217,6 +268,8 @@ def _model(judge: JudgeConfig) -> Model:
             memoize=False,
             **judge.provider_args,
         )
+        _hide_secrets(model, clean)
+        return model
     except PrerequisiteError as error:
         said = str(error.message)
     except (ValueError, ImportError, TypeError) as error:
@@ -224,6 +277,24 @@ def _model(judge: JudgeConfig) -> Model:
     raise UserError(
         f"the judge {judge.model} cannot be asked: {_plain(said)}", "See docs/judges.md for providers and keys."
     )
+
+
+def _hide_secrets(model: Model, clean: Callable[[str], str]) -> None:
+    """Have the provider raise and log no key, even where the server sends back the one it was given."""
+    ask = model.api.generate
+
+    async def generate(*args: Any, **kwargs: Any) -> Any:
+        try:
+            found = await ask(*args, **kwargs)
+        except Exception as error:
+            hide_secrets(error, clean)
+            raise
+        if isinstance(found, tuple) and isinstance(found[0], Exception):
+            hide_secrets(found[0], clean)
+            found[1].response = cleaned(found[1].response, clean)
+        return found
+
+    model.api.generate = generate  # type: ignore[method-assign]
 
 
 def _key(judge: JudgeConfig) -> str | None:

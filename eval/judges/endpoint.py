@@ -1,0 +1,168 @@
+"""inspect-ai's way to an OpenAI-compatible server of one's own, for judges that are given by an address.
+
+inspect-ai has a provider for such servers ("openai-api/...", and it can be named). This one does less and costs less:
+the openai client takes about six times the processor time a request (`python bench/judging.py` prints both), which at
+hundreds of replies a second is what bounds judging. It waits as long as a server that is rate limiting asks for, and
+what it raises never holds the key, even where the server sends it back.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import aiohttp
+from inspect_ai.model import (
+    ChatCompletionChoice,
+    ChatMessage,
+    ChatMessageAssistant,
+    GenerateConfig,
+    ModelAPI,
+    ModelOutput,
+    ModelUsage,
+    StopReason,
+    modelapi,
+)
+from inspect_ai.tool import ToolChoice, ToolInfo
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds between retries: twice as long each time
+_STOPS: dict[str, StopReason] = {"length": "max_tokens", "content_filter": "content_filter"}
+_PASSING = (408, 409, 425, 429)
+
+
+class Refusal(Exception):
+    """The server answered with an error, or with what is no answer. retry_after: seconds that it asks to wait."""
+
+    def __init__(self, status_code: int, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status_code, self.retry_after = status_code, retry_after
+
+
+@modelapi(name="served")
+class Endpoint(ModelAPI):
+    """POST `base_url`/chat/completions. `aclose` belongs into the loop that used it."""
+
+    def __init__(
+        self,
+        model_name: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        config: GenerateConfig | None = None,
+        **extra: Any,
+    ) -> None:
+        """extra: further keys of the request's body."""
+        super().__init__(model_name, base_url, api_key, [], config or GenerateConfig())
+        if base_url is None:
+            raise ValueError("a served judge needs the address of its server")
+        self._url = base_url.rstrip("/") + "/chat/completions"
+        self._extra = extra
+        self._client: aiohttp.ClientSession | None = None
+
+    async def generate(
+        self, input: list[ChatMessage], tools: list[ToolInfo], tool_choice: ToolChoice, config: GenerateConfig
+    ) -> ModelOutput:
+        """The reply to a conversation. Raises Refusal, and what aiohttp raises where there is no connection."""
+        if self._client is None:
+            connector = aiohttp.TCPConnector(limit=0)  # inspect-ai limits connections
+            self._client = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
+        body = {
+            "model": self.model_name,
+            "messages": [_message(one) for one in input],
+            **_settings(config),
+            **self._extra,
+        }
+        headers = {"Authorization": f"Bearer {self.api_key}", "Content-Type": "application/json"}
+        async with self._client.post(self._url, data=json.dumps(body).encode(), headers=headers) as response:
+            data = await response.read()
+            if response.status != 200:
+                wait = _seconds(response.headers.get("Retry-After"))
+                raise Refusal(response.status, self._without_key(_reason(data)), wait)
+        try:
+            return self._output(json.loads(data))
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            said = self._without_key(data[:200].decode("utf-8", errors="replace"))
+            raise Refusal(502, f"no chat completion but {said!r}") from error
+
+    def _output(self, answer: dict[str, Any]) -> ModelOutput:
+        choice, usage = answer["choices"][0], answer.get("usage") or {}
+        message = choice["message"]
+        refusal = message.get("refusal")
+        stop = "content_filter" if refusal else _STOPS.get(choice.get("finish_reason") or "", "stop")
+        said = ChatMessageAssistant(content=refusal or message.get("content") or "", source="generate")
+        read, written = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
+        return ModelOutput(
+            model=self.model_name,
+            choices=[ChatCompletionChoice(message=said, stop_reason=stop)],
+            usage=ModelUsage(input_tokens=read, output_tokens=written, total_tokens=read + written),
+        )
+
+    def should_retry(self, ex: BaseException) -> bool:
+        """Whether the reason may pass: no connection, too many requests, an error of the server's own."""
+        if isinstance(ex, Refusal):
+            return ex.status_code in _PASSING or ex.status_code >= 500
+        return isinstance(ex, aiohttp.ClientConnectionError | aiohttp.ClientPayloadError | TimeoutError)
+
+    def retry_wait(self) -> Any:
+        """As long as the server asks; without a wish, 0.5 s and twice as long each time, at random up to half more."""
+
+        def wait(state: Any) -> float:
+            error = state.outcome.exception() if state.outcome is not None else None
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (state.attempt_number - 1)) * random.uniform(1.0, 1.5)
+            return max(pause, getattr(error, "retry_after", None) or 0.0)
+
+        return wait
+
+    def max_tokens(self) -> int | None:
+        return None
+
+    async def aclose(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self.api_key, "[key]") if self.api_key else text
+
+
+def _message(message: ChatMessage) -> dict[str, Any]:
+    if isinstance(message.content, str):
+        return {"role": message.role, "content": message.content}
+    parts: list[dict[str, Any]] = []
+    for part in message.content:
+        if part.type == "image":
+            parts.append({"type": "image_url", "image_url": {"url": part.image}})
+        elif part.type == "text":
+            parts.append({"type": "text", "text": part.text})
+    return {"role": message.role, "content": parts}
+
+
+def _settings(config: GenerateConfig) -> dict[str, Any]:
+    said = {"max_tokens": config.max_tokens, "temperature": config.temperature, "seed": config.seed}
+    settings: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    if config.response_schema is not None:
+        schema = config.response_schema.json_schema.model_dump(exclude_none=True)
+        wanted = {"name": config.response_schema.name, "schema": schema}
+        settings["response_format"] = {"type": "json_schema", "json_schema": wanted}
+    return settings
+
+
+def _reason(data: bytes) -> str:
+    """The message of an error, in whichever of the usual places the server has put it."""
+    text = data.decode("utf-8", errors="replace")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text.strip() or "no reason given"
+    for name in ("error", "detail", "message"):
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+
+
+def _seconds(header: str | None) -> float | None:
+    """Retry-After in seconds; a date is not waited for."""
+    try:
+        return None if header is None else max(0.0, float(header))
+    except ValueError:
+        return None

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eval.benchmark import Scored
+from eval.judges import JudgeConfig, Price, run
+from eval.judges.asking import DEAD_AFTER
+from tests.eval.judges.criteria import Criteria
+from tests.eval.judges.server import Asked, JudgeServer, Refused, Said
+from uni_train.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def odd(asked: Asked) -> str:
+    """Yes for odd numbers, after some reasoning."""
+    shown = int(re.search(r"shows (\d+)", asked.words)[1])  # type: ignore[index]
+    return f"I look at it with both eyes.\n<answer>{'Yes' if shown % 2 else 'No'}</answer>"
+
+
+def judged(n: int, server: JudgeServer, folder: Path, **settings: Any) -> list[Scored]:
+    benchmark = Criteria(n)
+    return run(benchmark.samples(), benchmark, JudgeConfig("judge", server.url, **settings), folder)
+
+
+def test_every_sample_is_judged_once_and_logged(tmp_path: Path) -> None:
+    from inspect_ai.log import read_eval_log
+
+    with JudgeServer(odd) as server:
+        first = judged(7, server, tmp_path)
+        assert [one.outcome for one in first] == ["fail", "pass"] * 3 + ["fail"]
+        assert first[1].by == "judge" and first[1].replies[0].endswith("<answer>Yes</answer>")
+        assert len(server.asked) == 7 and all(len(one.images) == 1 for one in server.asked)
+        assert judged(7, server, tmp_path) == first  # nothing is asked again
+        assert len(server.asked) == 7
+        more = judged(9, server, tmp_path)  # and of a larger evaluation only what is new
+        assert more[:7] == first and len(server.asked) == 9
+    log = read_eval_log(str(next((tmp_path / "judge" / "logs").glob("*.eval"))))
+    assert log.status == "success" and log.samples is not None and len(log.samples) == 7
+    assert log.results is not None and log.results.scores[0].metrics["mean"].value == pytest.approx(3 / 7)
+
+
+def test_many_samples_are_logged_in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from inspect_ai.log import read_eval_log
+
+    monkeypatch.setattr("eval.judges.judging.SINGLY", 5)
+    monkeypatch.setattr("eval.judges.judging.GROUP", 4)
+    with JudgeServer(odd) as server:
+        scored = judged(10, server, tmp_path, max_connections=3)
+    assert [one.passed for one in scored] == [False, True] * 5
+    log = read_eval_log(str(next((tmp_path / "judge" / "logs").glob("*.eval"))))
+    assert log.samples is not None and [s.scores["passed"].value for s in log.samples if s.scores] == [0.5, 0.5, 0.5]
+    assert "c9 direct 0: pass" in (log.samples[2].scores or {})["passed"].explanation  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("reply", "asks"),
+    [
+        ("The eyes of the picture say yes.", 3),
+        ("<answer>Yes</answer> if it matches, <answer>No</answer> if not", 3),
+        ("<answer>是</answer>", 3),
+        (Said("I think about the picture and", stop="length"), 3),
+        (Said("I cannot help with that.", stop="content_filter"), 1),
+        ("", 3),
+    ],
+    ids=["prose", "both", "another language", "cut off", "refusal", "nothing"],
+)
+def test_what_does_not_answer_is_unparseable(tmp_path: Path, reply: str | Said, asks: int) -> None:
+    with JudgeServer(lambda asked: reply) as server:
+        (scored,) = judged(1, server, tmp_path)
+        assert scored.outcome == "unparseable" and scored.verdict is None
+        said = reply if isinstance(reply, str) else reply.text
+        assert scored.replies == (said,) * asks and len(server.asked) == asks
+        assert judged(1, server, tmp_path) == [scored] and len(server.asked) == asks
+
+
+def test_the_judge_is_asked_again_with_the_reason(tmp_path: Path) -> None:
+    def reply(asked: Asked) -> str:
+        return "<answer>Yes</answer>" if "could not be read" in asked.last else "Yes, it does."
+
+    with JudgeServer(reply) as server:
+        (scored,) = judged(1, server, tmp_path)
+    assert scored.passed and scored.replies == ("Yes, it does.", "<answer>Yes</answer>")
+    assert "Yes, it does." in server.asked[1].words and "<answer>Yes</answer> or" in server.asked[1].last
+
+
+def test_a_busy_judge_is_waited_for(tmp_path: Path) -> None:
+    troubles = [Refused(429, "slow down", retry_after="1"), Refused(503), Said("<answer>Yes</answer>")]
+    with JudgeServer(lambda asked: troubles.pop(0)) as server:
+        began = time.monotonic()
+        (scored,) = judged(1, server, tmp_path)
+        assert time.monotonic() - began >= 1.5  # one second that the server asked for, then a pause of our own
+    assert scored.passed and len(server.asked) == 3
+
+
+def test_a_question_that_the_judge_refuses_fails_alone(tmp_path: Path) -> None:
+    with JudgeServer(lambda asked: Refused(400, "no such word") if "shows 1." in asked.words else odd(asked)) as server:
+        scored = judged(3, server, tmp_path)
+        assert [one.outcome for one in scored] == ["fail", "judge_failed", "fail"]
+        assert scored[1].replies == ("[no reply: 400: no such word]",)
+
+
+def test_a_judge_that_is_down_fails_what_it_was_not_asked_and_is_asked_later(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    benchmark = Criteria(40)
+    config = JudgeConfig("judge", f"http://127.0.0.1:{port}/v1", retries=0, max_connections=2, revision="r")
+    scored = run(benchmark.samples(), benchmark, config, tmp_path)
+    assert {one.outcome for one in scored} == {"judge_failed"}
+    why = [one.replies[0] for one in scored]
+    assert sum("Cannot connect" in one and "does not answer" not in one for one in why) >= DEAD_AFTER - 1
+    assert "does not answer" in why[-1]
+    with JudgeServer(odd) as server:  # elsewhere, but of the same revision: the same judge
+        config = JudgeConfig("judge", server.url, revision="r")
+        assert sum(one.passed for one in run(benchmark.samples(), benchmark, config, tmp_path)) == 20
+
+
+def test_a_slow_judge_runs_out_of_time(tmp_path: Path) -> None:
+    with JudgeServer(odd, delay=3.0) as server:
+        (scored,) = judged(1, server, tmp_path, timeout=1, retries=0)
+    assert scored.outcome == "judge_failed" and scored.replies == ("[no reply: no reply in time]",)
+
+
+@pytest.mark.parametrize("provider", ["", "openai-api/judge/"])
+@pytest.mark.parametrize("status", [401, 400, 500])
+def test_a_key_is_in_no_file_and_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], provider: str, status: int
+) -> None:
+    key = "sk-veryverysecret-1234567890"
+    monkeypatch.setenv("MY_KEY", key)
+    benchmark, messages = Criteria(2), ""
+    more = {"max_retries": 0} if provider else {}
+    with JudgeServer(lambda asked: Refused(status, f"the key {asked.key} is wrong")) as server:
+        config = JudgeConfig(f"{provider}judge", server.url, key_env="MY_KEY", retries=0, provider_args=more)
+        try:
+            messages = repr(run(benchmark.samples(), benchmark, config, tmp_path))
+        except UserError as error:
+            messages = str(error)
+            assert "refuses the key (401)" in messages and "MY_KEY" in messages
+        assert (status == 401) == ("refuses the key" in messages)
+        assert server.asked[0].key == key
+    printed = "".join(capfd.readouterr())
+    found = [file for file in tmp_path.rglob("*") if file.is_file() for part in _contents(file) if key.encode() in part]
+    assert not found and key not in messages + printed
+
+
+def _contents(file: Path) -> list[bytes]:
+    """Of a file, or of all files in an archive."""
+    if not zipfile.is_zipfile(file):
+        return [file.read_bytes()]
+    with zipfile.ZipFile(file) as archive:
+        return [_inflated(archive, name) for name in archive.namelist()]
+
+
+def _inflated(archive: zipfile.ZipFile, name: str) -> bytes:
+    if archive.getinfo(name).compress_type != 93:
+        return archive.read(name)
+    import zstandard
+
+    entry = archive.getinfo(name)
+    assert archive.fp is not None
+    archive.fp.seek(entry.header_offset + 26)
+    name_length, extra = (int.from_bytes(archive.fp.read(2), "little") for _ in range(2))
+    archive.fp.seek(entry.header_offset + 30 + name_length + extra)
+    return zstandard.ZstdDecompressor().decompressobj().decompress(archive.fp.read(entry.compress_size))
+
+
+def test_a_key_that_is_not_set_and_a_model_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with JudgeServer(lambda asked: Refused(404, "no model judge")) as server:
+        with pytest.raises(UserError, match="NO_KEY holds no key"):
+            judged(1, server, tmp_path, key_env="NO_KEY")
+        with pytest.raises(UserError, match=r"there is no judge judge at .*no model judge"):
+            judged(1, server, tmp_path)
+    benchmark = Criteria(1)
+    with pytest.raises(UserError, match="OPENAI_API_KEY"):
+        run(benchmark.samples(), benchmark, JudgeConfig("openai/gpt-4o"), tmp_path)
+    with pytest.raises(UserError, match="nobody"):
+        run(benchmark.samples(), benchmark, JudgeConfig("nobody/gpt-4o"), tmp_path)
+
+
+def test_judging_stops_at_its_cost_limit_and_keeps_what_it_has(tmp_path: Path) -> None:
+    # Each reply is counted as 100 tokens read and 10 written: $0.0002. The dearest that may come is 1,000 + and 20.
+    limits: dict[str, Any] = {"price": Price(1.0, 10.0), "max_tokens": 20, "max_connections": 4}
+    with JudgeServer(odd) as server:
+        scored = judged(30, server, tmp_path, cost_limit=0.004, **limits)
+        spent = len(server.asked)
+        assert 5 <= spent <= 20  # never above the limit
+        assert sum(one.outcome in ("pass", "fail") for one in scored) == spent
+        assert any("the limit of $0.00 is reached" in one.replies[-1] for one in scored)
+        again = judged(30, server, tmp_path, cost_limit=0.004, **limits)  # a restart does not get a new budget
+        assert len(server.asked) <= 20
+        assert sum(one.outcome == "judge_failed" for one in again) == 30 - len(server.asked)
+        assert all(one.failure == "" for one in judged(30, server, tmp_path, cost_limit=1.0, **limits))
+        assert len(server.asked) == 30
+
+
+def test_another_judge_or_prompt_is_another_question(tmp_path: Path) -> None:
+    with JudgeServer(odd) as server:
+        judged(1, server, tmp_path)
+        judged(1, server, tmp_path, temperature=0.5)
+        assert len(server.asked) == 2
+        judged(1, server, tmp_path, attempts=1, max_connections=3)  # nothing that changes a reply
+        assert len(server.asked) == 2
+
+
+def test_equal_questions_at_once_are_asked_once(tmp_path: Path) -> None:
+    benchmark = Criteria(1)
+    with JudgeServer(odd, delay=0.2) as server:
+        scored = run(benchmark.samples() * 6, benchmark, JudgeConfig("judge", server.url), tmp_path)
+    assert len(server.asked) == 1 and [one.outcome for one in scored] == ["fail"] * 6
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from eval.judges import JudgeConfig, run
+from tests.eval.judges.criteria import Criteria
+benchmark = Criteria(60)
+run(benchmark.samples(), benchmark, JudgeConfig("judge", sys.argv[1], max_connections=4), Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_run_asks_for_nothing_that_was_answered(tmp_path: Path, how: signal.Signals) -> None:
+    with JudgeServer(odd, delay=0.1) as server:
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, server.url, str(tmp_path)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stderr=subprocess.DEVNULL,
+        )
+        while len(server.asked) < 20 and child.poll() is None:
+            time.sleep(0.02)
+        child.send_signal(how)
+        assert child.wait(60) != 0
+        scored = judged(60, server, tmp_path)
+        assert [one.passed for one in scored] == [False, True] * 30
+        assert 60 <= len(server.asked) <= 64  # at most those under way were asked twice
