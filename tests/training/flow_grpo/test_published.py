@@ -1,0 +1,169 @@
+"""Reinforcement of tiny models in their published layouts: Qwen-Image-Edit-2511 by adapters, BAGEL whole; killed,
+continued, exported; prompts that they cannot be asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from PIL import Image
+from safetensors.torch import load_file
+
+from tests.models.bagel.conftest import FOLDER
+from tests.models.bagel.published import published
+from tests.models.qwen_image_edit import tiny
+from tests.models.qwen_image_edit.conftest import picture
+from uni_train.cli.main import uni_train
+from uni_train.training import callbacks
+from uni_train.training.metric_log import read_metrics
+
+pytest.importorskip("diffusers")
+
+QUICK = (
+    "model.threads=1",
+    "prompts.task=null",
+    "rewards.solved=null",
+    "epochs=2",
+    "updates_per_epoch=2",
+    "rows=6",
+    "rollout.groups=2",
+    "rollout.group_size=3",
+    "rollout.steps=3",
+    "rollout.last_step=2",
+    "objective.kl=0.01",
+    "objective.clip_low=0.1",
+    "objective.clip_high=0.1",
+    "alarms.diversity=null",
+    "checkpoint_every=1",
+    "optimizer.lr=1e-3",
+    "strategy.precision=32-true",
+)
+EDITOR = (
+    "model=qwen_image_edit_2511",
+    *(f"model.{key}={tiny.SIDE}" for key in ("architecture.image_size", "editing.latent_size", "editing.look_size")),
+    "trained=lora",
+    "lora.rank=2",
+    "lora.targets=generation",
+)
+BAGEL = ("model=bagel_7b", "ema=0.5")
+
+
+class Killed(BaseException):
+    """What nothing catches."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both models, prompts and a reward."""
+    place = tmp_path_factory.mktemp("published")
+    tiny.published(place / "qwen", zero_cond_t=True)
+    published(FOLDER, place / "bagel")
+    for i, size in enumerate([(50, 80), (50, 80), (90, 40)]):
+        Image.fromarray(picture(i, *size)).save(place / f"{i}.png")
+    rows = [{"id": f"row {i}", "prompt": f"make it bright {i}", "images": [f"{i}.png"]} for i in range(3)]
+    for name, some in (
+        ("alike", rows[:2]),
+        ("mixed", rows[1:]),
+        ("bare", [rows[0], {"id": "bare", "prompt": "a cat"}]),
+    ):
+        (place / f"{name}.jsonl").write_text("\n".join(map(json.dumps, some)))
+    (place / "mine.py").write_text(
+        "def bright(prompts, completions, **columns):\n    return [float(i.mean()) / 255 for i in completions]\n"
+    )
+    return place
+
+
+def fit(place: Path, out: Path, model: str, *overrides: str, prompts: str = "alike") -> Result:
+    given = (EDITOR if model == "qwen" else BAGEL) + QUICK
+    files = [
+        f"model.checkpoint={place / model}",
+        f"prompts.path={place / prompts}.jsonl",
+        f"rewards.bright.function={place / 'mine.py'}:bright",
+        f"out={out}",
+    ]
+    arguments = ["fit", "--recipe", "flow_grpo_maze", *given, *files, *overrides]
+    return CliRunner().invoke(uni_train, arguments, terminal_width=100)
+
+
+def finish(place: Path, out: Path, model: str, prompts: str = "alike") -> Path:
+    result = fit(place, out, model, prompts=prompts)
+    assert result.exit_code == 0, result.output
+    return out / "flow_grpo_maze" / "seed0" / "stages" / "00-grpo"
+
+
+def killed_and_continued(place: Path, out: Path, model: str, patch: pytest.MonkeyPatch, prompts: str = "alike") -> Path:
+    """After the first update of the second epoch."""
+    saved = callbacks.PeriodicCheckpoint.on_train_batch_end
+
+    def die(self, trainer, *rest) -> None:
+        saved(self, trainer, *rest)
+        if trainer.global_step == 3:
+            raise Killed
+
+    with patch.context() as during:
+        during.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
+        with pytest.raises(Killed):
+            fit(place, out, model, prompts=prompts)
+    return finish(place, out, model, prompts=prompts)
+
+
+def same(one: Path, other: Path, file: str) -> dict[str, torch.Tensor]:
+    first, second = load_file(one / file), load_file(other / file)
+    assert first.keys() == second.keys() and all(torch.equal(second[name], value) for name, value in first.items())
+    return first
+
+
+@pytest.mark.slow
+def test_an_editors_adapters_are_trained_continued_and_loaded_by_diffusers(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = finish(place, tmp_path / "whole", "qwen")
+    again = killed_and_continued(place, tmp_path / "cut", "qwen", monkeypatch)
+    assert (again / "metrics.jsonl").read_bytes() == (stage / "metrics.jsonl").read_bytes()
+    weights = "model/transformer/diffusion_pytorch_model.safetensors"
+    merged = same(stage, again, weights)
+    lines = read_metrics(stage / "metrics.jsonl")
+    assert len(lines) == 4 and lines[0]["kl"] == 0 and lines[3]["kl"] > 0 and lines[0]["log_ratio_max"] < 1e-5
+
+    pipeline = tiny.pipeline(zero_cond_t=True)
+    pipeline.load_lora_weights(stage / "adapter")
+    pipeline.fuse_lora()
+    pipeline.unload_lora_weights()
+    moved = 0
+    start = load_file(place / "qwen" / "transformer" / "diffusion_pytorch_model.safetensors")
+    for name, value in pipeline.transformer.state_dict().items():
+        assert torch.allclose(value, merged[name], atol=1e-6), name
+        moved += not torch.equal(merged[name], start[name])
+    assert moved == 2 * 6
+
+
+@pytest.mark.slow
+def test_a_bagel_is_trained_whole_on_pictures_of_mixed_sizes(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = finish(place, tmp_path / "whole", "bagel", prompts="mixed")
+    again = killed_and_continued(place, tmp_path / "cut", "bagel", monkeypatch, prompts="mixed")
+    assert (again / "metrics.jsonl").read_bytes() == (stage / "metrics.jsonl").read_bytes()
+    after = same(stage, again, "model/ema.safetensors")
+    before = load_file(place / "bagel" / "ema.safetensors")
+    changed = {name for name, value in before.items() if not torch.equal(after[name], value)}
+    assert before.keys() == after.keys() and "llm2vae.weight" in changed and len(changed) > 20
+    shown = [Image.open(path).size for path in sorted((stage / "gallery" / "epoch-00000").glob("*-0.png"))]
+    assert len(set(shown)) == 2
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        ("mixed", "prompt 2 of an epoch asks for a picture of another size than the first"),
+        ("bare", "request bare shows no image, but qwen_image_edit_2511 draws by editing one"),
+    ],
+)
+def test_prompts_that_an_editor_cannot_be_asked_are_named(
+    prompts: str, message: str, place: Path, tmp_path: Path
+) -> None:
+    result = fit(place, tmp_path, "qwen", prompts=prompts)
+    assert result.exit_code == 1 and message in " ".join(result.output.split()), result.output
