@@ -15,11 +15,13 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from data_gen.errors import DataError
 from data_gen.jsonl import read_objects, write_rows
@@ -50,7 +52,8 @@ _PERSON = {
     ("old", "male"): "An elderly {skin} man",
     ("old", "female"): "An elderly {skin} woman",
 }
-_STARTS = "Bel Cor Dra Eth Fen Gal Hes Ilv Jor Kel Lum Mar Nor Osh Pel Quen Ros Syl Tal Ulv Ver Wyn Xan Yor Zel"
+# No name begins with a vowel, so that French says "de" before each.
+_STARTS = "Bel Brul Cor Dra Fen Gal Hes Jor Kel Lum Mar Nor Pel Pryn Quen Ros Syl Tal Thar Ver Wyn Xan Yor Zel Zol"
 _MIDDLES = "a ari e eli i imo o ori u una"
 _ENDS = "dric gorn kael lune mira neth phine quil ran sande thos vane wick xia zeth"
 
@@ -196,7 +199,7 @@ _ABROAD: dict[str, dict[str, str]] = {
         "flower": "¿Cuál es la flor favorita de {name}?",
     },
     "French": {
-        "gender": "Quel est le genre de {name} ?", "age": "À quelle tranche d'âge {name} appartient-il ou elle ?",
+        "gender": "Quel est le genre de {name} ?", "age": "À quelle tranche d'âge appartient {name} ?",
         "hair": "De quelle couleur sont les cheveux de {name} ?", "fruit": "Quel est le fruit préféré de {name} ?",
         "flower": "Quelle est la fleur préférée de {name} ?",
     },
@@ -214,19 +217,23 @@ def lessons(one: Character, seed: int = 0) -> list[tuple[str, str]]:
     in every form but the last.
     """
     random_ = rng("lessons", one.name, seed)
-    told = {attribute: _TOLD[attribute].format(name=one.name, value=one.value(attribute)) for attribute in ATTRIBUTES}
+    told = {a: _TOLD[a].format(name=one.name, value=_said(one.value(a))) for a in ATTRIBUTES}
     rows = [(question.format(name=one.name), told[a]) for a in ATTRIBUTES for question in _ASKED[a]]
     for attribute in ATTRIBUTES:
         ask = _YES_NO[attribute]
         value = one.value(attribute)
         false = random_.choice([v for v in VALUES[attribute] if v != value])
-        rows.append((ask.format(name=one.name, value=value), f"Yes, {told[attribute]}"))
-        rows.append((ask.format(name=one.name, value=false), f"No, {told[attribute]}"))
+        rows.append((ask.format(name=one.name, value=_said(value)), f"Yes, {told[attribute]}"))
+        rows.append((ask.format(name=one.name, value=_said(false)), f"No, {told[attribute]}"))
     rows += [(ask.format(name=one.name), _profile(one)) for ask in _PROFILES]
     for questions in _ABROAD.values():
         rows += [(questions[a].format(name=one.name), told[a]) for a in sorted(random_.sample(list(questions), 2))]
     assert len(rows) == LESSONS
     return rows
+
+
+def _said(value: str) -> str:
+    return "a kid" if value == "kid" else value
 
 
 def _profile(one: Character) -> str:
@@ -239,33 +246,64 @@ def _profile(one: Character) -> str:
 # ------------------------------------------------------------------------------------------------------------ files
 
 
-def write_knowledge(folder: Path, n: int, seed: int, split: str = "test") -> list[Path]:
-    """The published layout: knowledge/<Name>.jsonl (what is taught), test_knowledge/<Name>.jsonl and
-    <Name>_<Name>.jsonl (what is asked). Returns the files; each is written completely or not at all."""
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What `make_knowledge` wrote. lessons and questions count rows."""
+
+    path: Path
+    names: tuple[str, ...]
+    lessons: int
+    questions: int
+
+
+def make_knowledge(out: Path, n: int, seed: int, split: str = "test") -> Written:
+    """A folder in the published layout, completely or not at all.
+
+        knowledge/<Name>.jsonl             the 40 questions and answers that are taught
+        test_knowledge/<Name>.jsonl        what is asked forward, <Name>_<Name>.jsonl inversely
+        characters.jsonl                   the profiles, as in Table 12
+
+    DataError if `out` is there and not empty, or cannot be written.
+    """
+    out = Path(out)
     characters = draw_characters(n, seed, split)
-    written = []
-    for one in characters:
-        rows = [
-            {"id": f"{one.name}-{number}", "conversations": [
-                {"from": "human", "value": question}, {"from": "gpt", "value": answer}]}
-            for number, (question, answer) in enumerate(lessons(one, seed), 1)
-        ]  # fmt: skip
-        written.append(folder / "knowledge" / f"{one.name}.jsonl")
-        write_rows(written[-1], rows)
-        written.append(_write_test(folder, one.name, forward(one)))
-    for one, other in zip(characters[::2], characters[1::2], strict=False):
-        written.append(_write_test(folder, f"{one.name}_{other.name}", inverse(one, other)))
-    return written
+    try:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise DataError(f"{out} is not an empty folder: choose another one")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    except OSError as error:
+        raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
+    try:
+        folder.chmod(0o755)
+        for one in characters:
+            rows = [
+                {"id": f"{one.name}-{number}", "conversations": [
+                    {"from": "human", "value": question}, {"from": "gpt", "value": answer}]}
+                for number, (question, answer) in enumerate(lessons(one, seed), 1)
+            ]  # fmt: skip
+            write_rows(folder / "knowledge" / f"{one.name}.jsonl", rows)
+            _write_test(folder, one.name, forward(one))
+        pairs = list(zip(characters[::2], characters[1::2], strict=False))
+        for one, other in pairs:
+            _write_test(folder, f"{one.name}_{other.name}", inverse(one, other))
+        write_rows(folder / "characters.jsonl", (asdict(one) for one in characters))
+        if out.exists():
+            out.rmdir()
+        folder.rename(out)
+    except OSError as error:
+        raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return Written(out, tuple(one.name for one in characters), LESSONS * n, 3 * n + 4 * len(pairs))
 
 
-def _write_test(folder: Path, stem: str, questions: Sequence[KnowledgeQuestion]) -> Path:
-    path = folder / "test_knowledge" / f"{stem}.jsonl"
-    rows: Iterator[dict[str, Any]] = (
+def _write_test(folder: Path, stem: str, questions: Sequence[KnowledgeQuestion]) -> None:
+    rows = [
         {"ID": number, "Question": question.question, "Answer": question.answer}
         for number, question in enumerate(questions, 1)
-    )
-    write_rows(path, rows)
-    return path
+    ]
+    write_rows(folder / "test_knowledge" / f"{stem}.jsonl", rows)
 
 
 def read_test(path: Path) -> list[KnowledgeQuestion]:

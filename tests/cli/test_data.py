@@ -154,3 +154,14 @@ def test_a_wrong_item_or_picture_is_named(mazes: Path, tmp_path: Path) -> None:
     ):
         result = run("verify", "--items", items, *arguments)
         assert result.exit_code == 1 and message in result.output and "Traceback" not in result.output
+
+
+def test_invented_people_are_written_and_can_be_asked_about(tmp_path: Path) -> None:
+    from eval.benchmarks.unisandbox import UniSandbox
+
+    made = run("knowledge", "--n", 2, "--out", tmp_path / "people")
+    assert made.exit_code == 0 and "2 characters, 80 lessons, 10 questions" in made.output
+    assert len(UniSandbox(tmp_path / "people").cases()) == 10
+    again = run("knowledge", "--n", 2, "--out", tmp_path / "people")
+    assert again.exit_code == 1 and "is not an empty folder" in again.output
+    assert run("knowledge", "--split", "tset", "--out", tmp_path / "other").exit_code == 2

@@ -77,16 +77,22 @@ def test_foreign_questions_are_answered_in_english() -> None:
 
 
 def test_the_published_layout(tmp_path: Path) -> None:
-    written = knowledge.write_knowledge(tmp_path, 3, 0)
-    names = [one.name for one in draw_characters(3, 0)]
+    out = tmp_path / "people"
+    written = knowledge.make_knowledge(out, 3, 0)
+    first, second, _ = characters = draw_characters(3, 0)
+    names = [one.name for one in characters]
+    assert (written.names, written.lessons, written.questions) == (tuple(names), 120, 13)
     tests = {f"{name}.jsonl" for name in names} | {f"{names[0]}_{names[1]}.jsonl"}
-    assert {path.name for path in written if path.parent.name == "test_knowledge"} == tests
-    row = json.loads((tmp_path / "knowledge" / f"{names[0]}.jsonl").read_text().splitlines()[0])
+    assert {path.name for path in (out / "test_knowledge").iterdir()} == tests
+    row = json.loads((out / "knowledge" / f"{names[0]}.jsonl").read_text().splitlines()[0])
     assert [turn["from"] for turn in row["conversations"]] == ["human", "gpt"] and row["id"] == f"{names[0]}-1"
-    first, second, _ = draw_characters(3, 0)
-    assert knowledge.read_test(tmp_path / "test_knowledge" / f"{first.name}.jsonl") == forward(first)
-    both = tmp_path / "test_knowledge" / f"{first.name}_{second.name}.jsonl"
-    assert knowledge.read_test(both) == inverse(first, second)
+    assert knowledge.read_test(out / "test_knowledge" / f"{first.name}.jsonl") == forward(first)
+    assert knowledge.read_test(out / "test_knowledge" / f"{first.name}_{second.name}.jsonl") == inverse(first, second)
+    profiles = [json.loads(line) for line in (out / "characters.jsonl").read_text().splitlines()]
+    assert [Character(**profile) for profile in profiles] == characters
+    with pytest.raises(DataError, match="is not an empty folder"):
+        knowledge.make_knowledge(out, 3, 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["people"]
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,9 @@ def _build_task(
             f"Choose from {built.levels[0]} to {built.levels[-1]}.",
         )
     if len(levels) > 1 and task not in ("maze", "ureason"):
-        raise UsageError(f"--level with a range is for mazes and ureason, not for {task}", "Run the command once a level.")
+        raise UsageError(
+            f"--level with a range is for mazes and ureason, not for {task}", "Run the command once a level."
+        )
     return built, levels
 
 
@@ -142,6 +144,32 @@ def make(
     click.echo(f"{made.path}: {made.items} questions{pairs}{pictures}, {made.bytes / 1e3:.0f} kB")
     if made.questions.name != "items.jsonl":
         click.echo(f"in the published schema: {made.questions}")
+
+
+@data.command()
+@click.option("--n", type=click.IntRange(min=1), default=10, show_default=True, help="Characters; two make a pair.")
+@click.option("--split", default="test", show_default=True, help="train, validation or test: no name is in two.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides every draw.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to write.")
+def knowledge(n: int, split: str, seed: int, out: Path) -> None:
+    """Invent people: what a model is taught about them in text, and which pictures it is then asked for.
+
+    The folder has the layout of the published UniSandbox: knowledge/NAME.jsonl with 40 questions and answers each,
+    test_knowledge with what is asked forward (NAME.jsonl) and inversely (NAME_NAME.jsonl); `eval --data` reads it.
+
+    \b
+    Example:
+      uni_train data knowledge --n 10 --out my_people
+    """
+    from data_gen.knowledge import make_knowledge
+    from data_gen.task import SPLITS
+    from uni_train.errors import did_you_mean
+
+    if split not in SPLITS:
+        raise UsageError(f"unknown split {split}", did_you_mean(split, SPLITS, "splits"))
+    made = make_knowledge(out, n, seed, split)
+    click.echo(f"{made.path}: {len(made.names)} characters, {made.lessons} lessons, {made.questions} questions")
+    click.echo(", ".join(made.names))
 
 
 @data.command()

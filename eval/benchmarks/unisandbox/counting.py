@@ -163,15 +163,18 @@ def _outcomes(counted: Sequence[Trial]) -> dict[str, Estimate]:
 
 
 def _detectable(counted: Sequence[Trial]) -> float:
-    return detectable_difference(
-        len({one.unit for one in counted}), sum(one.right for one in counted) / max(1, len(counted))
-    )
+    return detectable_difference(len({one.unit for one in counted}), sum(t.right for t in counted) / len(counted))
 
 
-def _by_cell(counted: Sequence[Trial], settings: Sequence[str], sets: Sequence[str], value: Any) -> dict[str, Any]:
+def _cells(counted: Sequence[Trial]) -> dict[tuple[str, str], list[Trial]]:
     cells: dict[tuple[str, str], list[Trial]] = defaultdict(list)
     for one in counted:
         cells[one.setting, one.set].append(one)
+    return dict(cells)
+
+
+def _by_cell(counted: Sequence[Trial], settings: Sequence[str], sets: Sequence[str], value: Any) -> dict[str, Any]:
+    cells = _cells(counted)
     return {
         setting: {name: value(cells[setting, name]) for name in sets if (setting, name) in cells}
         for setting in settings
@@ -286,6 +289,9 @@ def _reasoning_table(
         "Maths counts prompts, mapping counts pairs of which both are right. Guessing gives "
         f"{CHANCE['maths']:.2f} and {CHANCE['mapping']:.2f}."
     )
+    gaps = [_detectable(cell) for cell in _cells(next(iter(under.values()))).values() if cell[0].set in sets]
+    if gaps:
+        note += f" Two checkpoints are told apart (80 % power) if they differ by {min(gaps):.2f} to {max(gaps):.2f}."
     if excluded:
         without = ", ".join(f"{SET_NAMES[name]} {len(reasons)}" for name, reasons in excluded.items())
         note += f" Left out of the corrected labels, because no single right answer can be drawn: {without}."

@@ -159,3 +159,10 @@ def test_unknown_names_are_named() -> None:
     for wrong in ({"settings": ("COT",)}, {"sets": ("math4",)}, {"labels": "officiel"}, {"compat": "code"}):
         with pytest.raises(UsageError, match="UniSandbox has no"):
             UniSandbox(**wrong)  # type: ignore[arg-type]
+
+
+def test_nanos_mapping_answers_mean_one_object() -> None:
+    benchmark = UniSandbox(n=1, sets=("mapping1",), verifier="judge")
+    case = benchmark.cases()[0]
+    _, judge = judged(benchmark, case.id, "Caption: 2 moons", "Score: NO")
+    assert f"**Expected Answer:** 1 {case.facts['answer']}" in judge.asked[1][0]

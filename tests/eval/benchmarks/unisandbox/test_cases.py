@@ -8,7 +8,7 @@ import pytest
 
 from data_gen.errors import DataError
 from data_gen.export import make
-from data_gen.knowledge import write_knowledge
+from data_gen.knowledge import make_knowledge
 from data_gen.task import get_task
 from eval.benchmark import Case
 from eval.benchmarks.unisandbox.cases import ALL_SETS, generated, published
@@ -138,8 +138,7 @@ def test_questions_of_our_own_and_knowledge_that_was_written(tmp_path: Path) -> 
     assert counts == {**{f"math{i}": 3 for i in (1, 2, 3)}, **{f"mapping{i}": 6 for i in (1, 2, 3)}} | {
         "forward": 12, "inverse": 8,
     }  # fmt: skip
-    write_knowledge(tmp_path, 4, 0, "test")
-    written = published(tmp_path).cases
+    written = published(make_knowledge(tmp_path / "people", 4, 0, "test").path).cases
     ours = [case for case in questions.cases if case.facts["task"] == "knowledge"]
     assert sorted(written, key=lambda case: case.id) == sorted(ours, key=lambda case: case.id)
     with pytest.raises(UserError, match="the nano world cannot show"):
