@@ -52,7 +52,6 @@ class Spent:
     questions: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    from_store: int = 0
 
     def dollars(self, config: JudgeConfig) -> float | None:
         """None without a price."""
@@ -106,8 +105,6 @@ class Session:
                     self._keep(key, found)
             finally:
                 self._asked.pop(key).set()
-        elif key not in self._counted:
-            self.spent.from_store += 1
         self._count(key, found)
         return found
 

@@ -69,10 +69,11 @@ def run(
     import anyio
 
     folder = Path(folder) / "judge"
-    record = _Record(folder / "record.json", samples, benchmark)
+    store = folder if store is None else Path(store)
+    record = _Record(folder / "record.json", samples, benchmark, store)
     scored: dict[int, Scored] = {i: Scored(sample) for i, sample in enumerate(samples) if sample.status != "ok"}
     todo = [i for i in range(len(samples)) if i not in scored]
-    with ReplyStore((folder if store is None else Path(store)) / "replies") as replies:
+    with ReplyStore(store / "replies") as replies:
         session = Session(judge, replies, record.spent_elsewhere(), _secrets(judge))
 
         async def from_store() -> None:
@@ -334,8 +335,8 @@ def _plain(text: str) -> str:
 class _Record:
     """record.json: a part a set of samples, each with what its judging took; written when a call ends."""
 
-    def __init__(self, path: Path, samples: Sequence[Sample], benchmark: Benchmark) -> None:
-        self.path, self.benchmark = path, benchmark
+    def __init__(self, path: Path, samples: Sequence[Sample], benchmark: Benchmark, store: Path) -> None:
+        self.path, self.benchmark, self.store = path, benchmark, store
         keys = json.dumps([benchmark.name, [sample.key for sample in samples]])
         self.part = hashlib.blake2b(keys.encode(), digest_size=8).hexdigest()
         try:
@@ -361,22 +362,24 @@ class _Record:
         seconds: float,
         log: str | None,
     ) -> None:
-        spent = session.spent
+        from eval.judges.calibration import cited
+
+        spent, before = session.spent, self.parts.get(self.part, {})
+        runs = list(before.get("runs", []))
+        if asked:
+            runs.append({"samples": asked, "seconds": round(seconds, 3), "stopped": session.stopped, "log": log})
         part = {
             "benchmark": self.benchmark.name,
             "benchmark_revision": self.benchmark.revision,
             "samples": len(scored),
             "outcomes": dict(Counter(one.outcome for one in scored)),
-            "asked_in_this_run": asked,
             "questions": spent.questions,
-            "questions_from_store": spent.from_store,
             "input_tokens": spent.input_tokens,
             "output_tokens": spent.output_tokens,
             "dollars": spent.dollars(judge),
-            "seconds": round(seconds, 3),
-            "stopped": session.stopped,
             "damaged_replies": session.store.damaged,
-            "log": log,
+            "calibration": cited(self.store, judge, self.benchmark),
+            "runs": runs,
         }
         self.parts[self.part] = part
         self.path.parent.mkdir(parents=True, exist_ok=True)
