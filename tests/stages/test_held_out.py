@@ -1,0 +1,79 @@
+"""Held-out looks while fine-tuning: what they leave behind, killed or not, and the report of such a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from data_gen.seeds import derive_seed
+from data_gen.task import get_task
+from eval.groups import read_facts, read_groups
+from eval.sample import decode_png
+from tests.models.nano.test_edit import SMALL
+from uni_train.cli.main import uni_train
+from uni_train.training import callbacks
+from uni_train.training.metric_log import read_metrics
+
+
+def fit(mazes: Path, out: Path, *overrides: str) -> Result:
+    arguments = [f"out={out}", f"sources.mazes.path={mazes / 'items.jsonl'}", "model.threads=1", *SMALL]
+    quick = ["updates=4", "batch.rows=4", "optimizer.warmup_updates=1", "checkpoint_every=1", "ema=0.5"]
+    held_out = ["held_out.task=maze", "held_out.levels=[3,4]", "held_out.n=8", "held_out.every=2"]
+    return CliRunner().invoke(uni_train, ["fit", "--recipe", "sft_maze", *arguments, *quick, *held_out, *overrides])
+
+
+@pytest.mark.slow
+def test_a_run_watches_held_out_mazes_and_ends_in_the_same_numbers_when_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mazes = tmp_path / "maze4"
+    make = ["--task", "maze", "--style", "nano", "--size", "4", "--n", "8", "--split", "train", "--out", str(mazes)]
+    assert CliRunner().invoke(uni_train, ["data", "make", *make]).exit_code == 0
+    result = fit(mazes, tmp_path / "whole")
+    assert result.exit_code == 0, result.output
+    assert "Success on validation prompts" in result.output and "report:" in result.output
+    run = tmp_path / "whole" / "sft_maze" / "seed0"
+    stage = run / "stages" / "00-sft"
+    lines = read_metrics(stage / "held_out.jsonl")
+    assert [line["step"] for line in lines] == [0, 2, 4] and "held_out/3" in lines[0]
+
+    look = stage / "held_out" / "step=00000004"
+    facts, groups = read_facts(look), read_groups(look)
+    assert facts["levels"]["4"]["n"] == 8 and len(facts["levels"]["3"]["passed"]) == 8
+    assert set(facts["levels"]["4"]["checks"]) >= {"rule_obey", "reasoning_success"}
+    assert [group.level for group in groups] == [3] * 6 + [4] * 6
+    task, (member,) = get_task("maze", "nano"), groups[0].members
+    item = next(
+        i for i in task.generate(8, 3, "validation", derive_seed("grpo", "validation", 0)) if i.id == groups[0].id
+    )
+    assert member.verdict == task.verify(item, decode_png(member.image))
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "Success on held-out prompts" in page and "Training curves" in page and 'id="groups' not in page
+
+    class Killed(BaseException):
+        """What nothing catches."""
+
+    saved = callbacks.PeriodicCheckpoint.on_train_batch_end
+
+    def die(self, trainer, *rest) -> None:
+        saved(self, trainer, *rest)
+        if trainer.global_step == 3:
+            raise Killed
+
+    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
+    with pytest.raises(Killed):
+        fit(mazes, tmp_path / "cut")
+    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", saved)
+    assert fit(mazes, tmp_path / "cut").exit_code == 0
+    again = tmp_path / "cut" / "sft_maze" / "seed0" / "stages" / "00-sft"
+    for name in ("held_out.jsonl", "metrics.jsonl", "held_out/step=00000004/groups.json"):
+        assert (again / name).read_bytes() == (stage / name).read_bytes(), name
+
+
+def test_levels_that_a_task_lacks_are_refused(tmp_path: Path) -> None:
+    rows = tmp_path / "items.jsonl"
+    rows.write_text('{"prompt": "x", "image": "x.png"}')
+    result = fit(tmp_path, tmp_path / "runs", "held_out.levels=[40]")
+    assert result.exit_code == 1 and "held_out.levels: maze has no level 40" in result.output
