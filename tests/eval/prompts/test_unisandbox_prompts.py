@@ -41,3 +41,28 @@ def test_prompts_carry_what_they_are_about() -> None:
     compared = prompts.compare_prompt("{expected_answer}", "4 chairs")
     assert "**Generated Caption:** {expected_answer}\n" in compared
     assert "**Expected Answer:** 4 chairs\n" in compared
+
+
+@pytest.mark.parametrize(
+    ("text", "caption"),
+    [
+        ("Person: Caucasian; white; old; male", "Person: Caucasian; white; old; male"),
+        (" Flower: rose \n", "Flower: rose"),
+        ("**Fruit: apple**", "Fruit: apple"),
+        ("Reject", "Reject"),
+        ("Person: Caucasian; white; old", None),  # a slot is missing
+        ("Flower: rose\nIt is red.", None),
+        ("A rose.", None),
+        ("The picture is a Reject", None),
+    ],
+)
+def test_captions_of_knowledge_are_one_line(text: str, caption: str | None) -> None:
+    assert prompts.parse_knowledge_caption(text) == caption
+
+
+def test_kinds_compare_in_their_own_words() -> None:
+    assert set(prompts.CAPTIONS) == set(prompts.COMPARISONS)
+    assert "Input: Generated: Flower: {gt} — GroundTruth: rose" in prompts.compare_prompt(
+        "Flower: {gt}", "rose", "knowledge"
+    )
+    assert "Numbers do not matter" in prompts.compare_prompt("apple", "Apples", "mapping_official")

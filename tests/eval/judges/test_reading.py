@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eval.judges import JudgeConfig, filled_in, run
+from eval.judges.reading import JsonReader
+from tests.eval.judges.criteria import Criteria
+from tests.eval.judges.server import Asked, JudgeServer
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"count": {"type": "integer"}, "kinds": {"type": "array", "items": {"enum": ["cup", "ball"]}}},
+    "required": ["count"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"count": 3', "not JSON"),
+        ('I count three: {"count": 3}', "not JSON"),
+        ('{"count": "3"}', "at count, '3' is not of type 'integer'"),
+        ('{"count": 3, "kinds": ["cup", "hat"]}', "at kinds/1, 'hat' is not one of"),
+        ('{"kinds": []}', "'count' is a required property"),
+        ('{"count": 3, "count": 4}', "'count' appears twice"),
+        ('{"count": NaN}', "NaN is not JSON"),
+        ('```json\n{"count": 3}\n```\n```json\n{"count": 4}\n```', "2 code blocks"),
+        ("[" * 100_000, "not JSON|nested too deeply"),
+        ("", "not JSON"),
+    ],
+)
+def test_what_is_not_the_json_asked_for_says_why(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        JsonReader(SCHEMA)(text)
+
+
+def test_json_alone_fenced_or_after_thinking() -> None:
+    read = JsonReader(SCHEMA)
+    for text in ('{"count": 3}', 'So:\n```json\n{"count": 3}\n```\nDone.', '<think>{"count": 9}</think>\n{"count": 3}'):
+        assert read(text) == {"count": 3}
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=10))
+def test_any_json_comes_back_as_it_was(value: Any) -> None:
+    assert JsonReader({})(json.dumps(value)) == value
+
+
+def test_truncated_json_is_repaired_by_asking_again(tmp_path: Path) -> None:
+    class Counted(Criteria):
+        async def judge(self, sample: Any, ask: Any) -> Any:
+            from data_gen.task import Check, Verdict
+
+            said = await filled_in(ask, "Count.", SCHEMA, (sample.image,))
+            return Verdict((Check("count", "pass" if said["count"] == 3 else "fail"),))
+
+    def reply(asked: Asked) -> str:
+        return '{"count": 3}' if "not JSON" in asked.last else '{"count": 3, "kin'
+
+    with JudgeServer(reply) as server:
+        (scored,) = run(Counted(1).samples(), Counted(1), JudgeConfig("judge", server.url), tmp_path)
+    assert scored.passed and len(scored.replies) == 2
+    wanted = server.asked[0].body["response_format"]["json_schema"]["schema"]
+    assert wanted["properties"]["count"]["type"] == "integer" and wanted["required"] == ["count"]

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eval.judges.replies import Reply, ReplyStore, Turn, reply_key
+from uni_train.errors import UserError
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.dictionaries(st.text(min_size=1), st.builds(Reply, st.text(), st.text(), st.integers(0), st.integers(0))))
+def test_replies_come_back_as_they_were(replies: dict[str, Reply]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        with ReplyStore(Path(folder)) as store:
+            for key, reply in replies.items():
+                store.put(key, reply)
+        again = ReplyStore(Path(folder))
+        assert {key: again.get(key) for key in replies} == replies and not again.damaged
+
+
+def test_a_torn_or_altered_line_is_asked_again(tmp_path: Path) -> None:
+    with ReplyStore(tmp_path) as store:
+        for key in "abc":
+            store.put(key, Reply(f"reply {key}"))
+    (file,) = tmp_path.glob("*.jsonl")
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(lines[0] + lines[1].replace(b"reply b", b"reply x") + lines[2][:30])
+    with ReplyStore(tmp_path) as store:
+        assert store.get("a") == Reply("reply a") and store.get("b") is None and store.get("c") is None
+        assert store.damaged == [f"{file.name}:2", f"{file.name}:3"]
+        store.put("c", Reply("again"))
+    assert ReplyStore(tmp_path).get("c") == Reply("again")
+
+
+def test_two_processes_may_write_at_once(tmp_path: Path) -> None:
+    with ReplyStore(tmp_path) as one, ReplyStore(tmp_path) as other:
+        one.put("a", Reply("first"))
+        other.put("a", Reply("second"))
+        other.put("b", Reply("b"))
+    again = ReplyStore(tmp_path)
+    assert len(again) == 2 and again.get("a") == Reply("first")  # the earlier one stays the reply
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file")
+    with pytest.raises(UserError, match="store"):
+        ReplyStore(tmp_path / "store").put("a", Reply("a"))
+
+
+def test_a_key_holds_all_that_changes_a_reply() -> None:
+    turn = Turn("user", "what?", (b"1", b"2"))
+    keys = [
+        reply_key("judge", [turn]),
+        reply_key("other", [turn]),
+        reply_key("judge", [turn, Turn("assistant", "eh")]),
+        reply_key("judge", [Turn("user", "what?", (b"12",))]),
+        reply_key("judge", [Turn("user", "what?", (b"2", b"1"))]),
+        reply_key("judge", [turn], {"type": "object"}),
+    ]
+    assert len(set(keys)) == len(keys)
+    # A change of this hash would judge everything again.
+    assert reply_key("judge", [turn]) == "a0b92eff7dffad4da005dc43a5e36ee4"
