@@ -22,6 +22,7 @@ _DISPLAYS = ("none", "block", "flex", "grid")
 _DIRECTIONS = ("row", "row-reverse", "column", "column-reverse")
 _SIMPLE = re.compile(r"([a-z]+|\*)?((?:[.#][\w-]+|:[\w-]+(?:\(\d+\))?)*)")
 _PART = re.compile(r"([.#:])([\w-]+)(?:\((\d+)\))?")
+_PSEUDO = {("first-child", False), ("last-child", False), ("nth-child", True)}
 
 Rows = list[list["Cell"]]
 
@@ -101,6 +102,7 @@ def _all(element: _Element) -> Iterator[_Element]:
 @dataclass(frozen=True, slots=True)
 class _Rule:
     selector: tuple[str, ...]  # simple selectors, ancestors first
+    weight: tuple[int, int, int]
     properties: dict[str, tuple[str, bool]]  # value, important
 
 
@@ -108,7 +110,8 @@ def _rules(css: str) -> Iterator[_Rule]:
     css = re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL)
     for selectors, body in re.findall(r"([^{}]+)\{([^{}]*)\}", css):
         for selector in selectors.split(","):
-            yield _Rule(tuple(selector.split()), _properties(body))
+            simple = tuple(selector.split())
+            yield _Rule(simple, _specificity(simple), _properties(body))
     if re.sub(r"[^{}]+\{[^{}]*\}", "", css).strip():
         raise ExecutionError("a style sheet that cannot be read")
 
@@ -134,9 +137,8 @@ def _style(element: _Element, rules: list[_Rule]) -> dict[str, str]:
     weighed: dict[str, tuple[tuple[int, ...], str]] = {}
     for place, rule in enumerate(rules):
         if _matches(element, rule.selector):
-            weight = _specificity(rule.selector)
             for name, (value, important) in rule.properties.items():
-                key = (int(important), 0, *weight, place)
+                key = (int(important), 0, *rule.weight, place)
                 if name not in weighed or key > weighed[name][0]:
                     weighed[name] = (key, value)
     for name, (value, important) in _properties(element.attributes.get("style", "")).items():
@@ -154,20 +156,23 @@ def _style(element: _Element, rules: list[_Rule]) -> dict[str, str]:
 
 
 def _specificity(selector: tuple[str, ...]) -> tuple[int, int, int]:
+    """How many ids, classes and types are named. ExecutionError for a selector that is not known here."""
     ids = classes = types = 0
     for simple in selector:
         found = _SIMPLE.fullmatch(simple)
         if found is None:
             raise ExecutionError(f"the selector {simple} is not known here")
         types += found[1] not in (None, "*")
-        for sign, _, _ in _PART.findall(found[2]):
+        for sign, name, number in _PART.findall(found[2]):
+            if sign == ":" and (name, bool(number)) not in _PSEUDO:
+                raise ExecutionError(f":{name} is not known here")
             ids += sign == "#"
             classes += sign != "#"
     return ids, classes, types
 
 
 def _matches(element: _Element, selector: tuple[str, ...]) -> bool:
-    """Whether the last simple selector is the element's, and those before are its ancestors', in order."""
+    """Whether the last simple selector fits the element, and those before fit ancestors of it, in order."""
     if not _is(element, selector[-1]):
         return False
     wanted = list(selector[:-1])
@@ -181,9 +186,7 @@ def _matches(element: _Element, selector: tuple[str, ...]) -> bool:
 
 def _is(element: _Element, simple: str) -> bool:
     found = _SIMPLE.fullmatch(simple)
-    if found is None:
-        raise ExecutionError(f"the selector {simple} is not known here")
-    if found[1] not in (None, "*", element.tag):
+    if found is None or found[1] not in (None, "*", element.tag):
         return False
     siblings = element.parent.children if element.parent is not None else [element]
     place = siblings.index(element) + 1
@@ -192,12 +195,10 @@ def _is(element: _Element, simple: str) -> bool:
             fits = element.attributes.get("id") == name
         elif sign == ".":
             fits = name in element.attributes.get("class", "").split()
-        elif name == "nth-child" and number:
+        elif name == "nth-child":
             fits = place == int(number)
-        elif name in ("first-child", "last-child"):
-            fits = place == (1 if name == "first-child" else len(siblings))
         else:
-            raise ExecutionError(f":{name} is not known here")
+            fits = place == (1 if name == "first-child" else len(siblings))
         if not fits:
             return False
     return True

@@ -1,0 +1,258 @@
+"""Snippets come to what real Python, compilers and a browser make of them; what is unknown is an error."""
+
+import html as escaping
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from data_gen.objects import EVERYDAY
+from data_gen.ureason import code
+from data_gen.ureason.execution import ExecutionError, c_family, html, python, sql
+from data_gen.ureason.task import UReason
+
+
+@pytest.fixture(scope="module")
+def snippets():
+    """language -> (snippet, the variable that is asked for), of generated items of all levels."""
+    found = {}
+    for level in (1, 2, 3):
+        for item in UReason(EVERYDAY, ("code",)).generate(8 * 7, level, "train", 0):
+            found.setdefault(item.facts["language"], []).append((item.facts["code"], item.facts["asks"]))
+    return found
+
+
+def test_python_agrees_with_python(snippets):
+    for snippet, _ in snippets["Python"]:
+        real: dict = {}
+        exec(snippet, {}, real)  # written by our own generator
+        assert dict(python.run(snippet).variables) == real
+
+
+@pytest.mark.parametrize(
+    ("snippet", "variables"),
+    [
+        ("a = [3, 1, 2]\na.sort(reverse=True)\nb = a.pop(0)\nc = a[::-1]", {"a": [2, 1], "b": 3, "c": [1, 2]}),
+        ("x, y = 1, 2\nx, y = y, x", {"x": 2, "y": 1}),
+        ("d = {'Top': 'cup'}\nd['Top'] = d.get('Low', 'mug')\nn = len(d)", {"d": {"Top": "mug"}, "n": 1}),
+        ("n = 0\nwhile True:\n  n += 3\n  if n > 7:\n    break", {"n": 9}),
+        ("t = ''\nfor i, c in enumerate('abcd'):\n  if i % 2:\n    continue\n  t += c", {"t": "ac", "i": 3, "c": "d"}),
+        ("a = [n * n for n in range(4) if n % 2 == 1]\ns = f'{a[0]}-{len(a)}'", {"a": [1, 9], "s": "1-2"}),
+        ("g = [['a', 'b'], ['c', 'd']]\ng[1][0] = 'z'", {"g": [["a", "b"], ["z", "d"]]}),
+    ],
+)
+def test_python_s_own_ways(snippet, variables):
+    real: dict = {}
+    exec(snippet, {}, real)
+    assert dict(python.run(snippet).variables) == real == variables
+
+
+@pytest.mark.parametrize(
+    "snippet",
+    [
+        "import os",
+        "open('x')",
+        "a = ().__class__",
+        "f = lambda: 1",
+        "def f(): pass",
+        "a = 'x' * 10 ** 9",
+        "a = 10\nwhile True:\n  a = 10",
+        "a = [0]\nfor i in range(10 ** 9):\n  a.append(i)",
+        "a = 7 << 3",
+        "print(undefined)",
+        "a = [1][5]",
+        "a = 99999 * 99999 * 99999",
+    ],
+)
+def test_python_reaches_nothing_and_stops(snippet):
+    with pytest.raises(ExecutionError):
+        python.run(snippet)
+
+
+def _in_main(found, language):
+    """All snippets in one program that prints the variables as JSON lines."""
+    show = {
+        "JavaScript": "console.log(JSON.stringify({}));",
+        "C++": "show({});",
+        "Java": "show({});",
+    }[language]
+    body = "\n".join("{\n" + snippet + "\n" + show.replace("{}", asks) + "\n}" for snippet, asks in found)
+    if language == "JavaScript":
+        return body
+    if language == "C++":
+        return (
+            "#include <iostream>\n#include <string>\n#include <vector>\n"
+            'void show(int n) { std::cout << n << "\\n"; }\n'
+            'void show(const std::string& s) { std::cout << "\\"" << s << "\\"\\n"; }\n'
+            'void show(const std::vector<std::string>& v) { std::cout << "["; for (size_t i = 0; i < v.size(); i++) '
+            'std::cout << (i ? ", " : "") << "\\"" << v[i] << "\\""; std::cout << "]\\n"; }\n'
+            "int main() {\n" + body + "\n}\n"
+        )
+    return (
+        "public class Main {\n"
+        "static void show(int n) { System.out.println(n); }\n"
+        'static void show(String s) { System.out.println("\\"" + s + "\\""); }\n'
+        'static void show(String[] v) { System.out.println("[\\"" + String.join("\\", \\"", v) + "\\"]"); }\n'
+        "public static void main(String[] a) {\n" + body + "\n}}\n"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("language", "tool", "suffix"), [("JavaScript", "node", "js"), ("C++", "g++", "cpp"), ("Java", "java", "java")]
+)
+def test_c_like_snippets_agree_with_the_real_thing(snippets, language, tool, suffix, tmp_path):
+    if shutil.which(tool) is None:
+        pytest.skip(f"there is no {tool} here")
+    source = tmp_path / f"Main.{suffix}"
+    source.write_text(_in_main(snippets[language], language))
+    if language == "C++":
+        subprocess.run(["g++", "-O0", "-o", tmp_path / "main", source], check=True, timeout=120)
+    command = [tmp_path / "main"] if language == "C++" else [tool, source]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.splitlines()
+    ours = [c_family.run(snippet, language).variables[asks] for snippet, asks in snippets[language]]
+    assert [json.loads(line) for line in printed] == ours
+    assert len(ours) >= 20
+
+
+@pytest.mark.parametrize(
+    ("language", "snippet", "variables"),
+    [
+        ("C++", "int a = 7 / 2; int b = -7 / 2; int c = -7 % 3;", {"a": 3, "b": -3, "c": -1}),
+        ("C#", 'string[] v = { "x", "y" }; int n = v.Length; foreach (string s in v) n++;', {"v": ["x", "y"], "n": 4}),
+        ("Java", 'String w = "abc"; boolean same = w.equals("abc"); int n = w.length();',
+         {"w": "abc", "same": True, "n": 3}),
+        ("JavaScript", 'let v = ["x"]; v.push("y"); let last = v.pop(); let t = 3 > 2 ? "a" : "b"',
+         {"v": ["x"], "last": "y", "t": "a"}),
+        ("C++", 'std::vector<std::string> a = {"x"}; auto b = a; b[0] = "y";', {"a": ["x"], "b": ["y"]}),
+        ("C#", "string[] a = { \"x\" }; var b = a; b[0] = \"y\";", {"a": ["y"], "b": ["y"]}),
+        ("JavaScript", "let n = 0; for (let i = 0; ; i++) { if (i === 2) continue; if (i > 4) break; n += i }",
+         {"n": 8}),
+    ],
+)  # fmt: skip
+def test_where_the_c_like_languages_differ(language, snippet, variables):
+    assert dict(c_family.run(snippet, language).variables) == variables
+
+
+@pytest.mark.parametrize(
+    ("language", "snippet"),
+    [
+        ("Java", 'String a = "x"; boolean b = a == "x";'),  # compares references
+        ("Java", 'String a = "xy"; char b = a[0];'),
+        ("C++", 'std::string a = "x"; a = a + 1;'),
+        ("C++", "std::string a = 'x' + 'y';"),
+        ("JavaScript", "let a = 7 / 2"),
+        ("JavaScript", 'let a = "1" == 1'),
+        ("C#", "int a = 1; if (a) { a = 2; }"),
+        ("C#", 'System.IO.File.Delete("x");'),
+        ("JavaScript", 'fetch("http://example.org")'),
+        ("JavaScript", "while (true) { }"),
+        ("C++", "int a = 2147483647 + 1;"),
+        ("Java", "int[] v = {1}; int a = v[1];"),
+        ("C#", "int a = 1"),
+        ("C#", "break;"),
+        ("JavaScript", 'let a = "unclosed'),
+        ("Rust", "let a = 1;"),
+    ],
+)
+def test_what_is_not_known_is_an_error(language, snippet):
+    with pytest.raises(ExecutionError):
+        c_family.run(snippet, language)
+
+
+def test_sql_is_sqlite_without_its_reach(tmp_path):
+    made = "CREATE TABLE t (a TEXT, n INTEGER);\nINSERT INTO t VALUES\n  ('x; y', 2),\n  ('z', 1);\n"
+    assert sql.run(made + "UPDATE t SET n = 5 WHERE a = 'z';\nSELECT a FROM t ORDER BY n DESC;") == [("z",), ("x; y",)]
+    for bad in (
+        f"ATTACH '{tmp_path / 'x.db'}' AS y;\nSELECT 1;",
+        "PRAGMA database_list;\nSELECT 1;",
+        "SELECT a FROM t;",
+        "CREATE TABLE t (a);",
+        "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT COUNT(*) FROM c;",
+        "SELECT load_extension('x');",
+        "",
+    ):
+        with pytest.raises(ExecutionError):
+            sql.run(bad)
+    assert not list(tmp_path.iterdir())
+
+
+def _cells(page):
+    return [[cell.text for cell in row] for row in html.render(page)]
+
+
+def test_html_hides_and_orders():
+    page = (
+        "<style>.s { display: flex; flex-direction: row-reverse; color: red } .s .b { color: blue } "
+        "#x { order: -1 }</style>"
+        '<div class="s"><div>Mug</div><!-- <div>Fork</div> --><div class="b" id="x">Cup</div><div hidden>Pan</div>'
+        '<div style="visibility: hidden">Pot</div></div>'
+        "<table><tr><td>A</td><td>B</td></tr><tr><td hidden>X</td><td>C</td></tr></table>"
+    )
+    assert _cells(page) == [["Mug", "Cup"], ["A", "B"], ["C"]]
+    assert [cell.color for cell in html.render(page)[0]] == ["red", "blue"]
+    grid = '<style>.g { display: grid; grid-template-columns: repeat(2, 1fr) }</style><div class="g">{}</div>'
+    assert _cells(grid.replace("{}", "".join(f"<div>{n}</div>" for n in range(3)))) == [["0", "1"], ["2"]]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<script>1</script>",
+        "<div>a",
+        "<div>a</p>",
+        "<style>div { float: left }</style><div>a</div>",
+        "<style>div > p { color: red }</style><div>a</div>",
+        "<style>p:hover { color: red }</style><div>a</div>",
+        "<style>div { display: inline }</style><div>a</div>",
+        "<div>a<p>b</p>c</div>",
+    ],
+)
+def test_html_that_is_not_known_is_an_error(page):
+    with pytest.raises(ExecutionError):
+        html.render(page)
+
+
+@pytest.mark.slow
+def test_pages_agree_with_a_browser(snippets, tmp_path):
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("there is no Chromium here")
+    pages = [snippet for language in ("HTML", "CSS") for snippet, _ in snippets[language][::2]]
+    frames = "".join(f'<iframe srcdoc="{escaping.escape(page)}" width="800" height="600"></iframe>' for page in pages)
+    script = """
+      addEventListener('load', () => {
+        const all = [...document.querySelectorAll('iframe')].map(frame => {
+          const view = frame.contentWindow, found = [];
+          for (const e of view.document.body.querySelectorAll('*')) {
+            const box = e.getBoundingClientRect(), style = view.getComputedStyle(e);
+            if (e.children.length || !e.textContent.trim() || !box.width || e.tagName == 'STYLE') continue;
+            if (style.visibility == 'hidden') continue;
+            found.push([Math.round(box.top), Math.round(box.left), e.textContent.trim(), style.color]);
+          }
+          return found.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+        });
+        const names = {};
+        for (const name of %s) {
+          document.body.style.color = name;
+          names[getComputedStyle(document.body).color] = name;
+        }
+        const named = all.map(page => page.map(cell => [...cell, names[cell[3]] || '']));
+        document.body.textContent = 'FOUND' + JSON.stringify(named) + 'END';
+      });"""
+    colours = list(code._COLOURS)
+    file = tmp_path / "all.html"
+    file.write_text(f"<body>{frames}<script>{script % json.dumps(colours)}</script></body>")
+    options = ("--headless", "--no-sandbox", "--disable-gpu", "--single-process", "--dump-dom")
+    command = [browser, *options, f"--user-data-dir={tmp_path / 'profile'}", file.as_uri()]
+    dumped = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    seen = json.loads(escaping.unescape(re.search("FOUND(.*?)END", dumped, re.DOTALL)[1]))
+    assert len(seen) == len(pages)
+    for page, found in zip(pages, seen, strict=True):
+        rows: dict[int, list[tuple[str, str]]] = {}
+        for top, _, text, _, colour in found:
+            rows.setdefault(top, []).append((text, colour))
+        ours = [[(cell.text, cell.color) for cell in row] for row in html.render(page)]
+        assert ours == list(rows.values()), page

@@ -1,0 +1,105 @@
+"""The UReason task: all subcategories, disjoint splits, the same everywhere; what nano is asked it can read."""
+
+from collections import Counter
+
+import pytest
+
+from data_gen.errors import DataError
+from data_gen.maths import Maths
+from data_gen.objects import EVERYDAY, NANO
+from data_gen.task import Item, get_task
+from data_gen.ureason.outcomes import outcome_from
+from data_gen.ureason.task import UReason
+from data_gen.ureason.taxonomy import SUBCATEGORIES
+
+worlds = pytest.mark.parametrize("world", [NANO, EVERYDAY], ids=["nano", "everyday"])
+
+
+@worlds
+def test_subcategories_come_in_turn_and_all_prompts_differ(world):
+    task = UReason(world)
+    items = task.generate(2 * len(task.cells), 2, "test", 0)
+    counts = Counter((item.facts["task"], item.facts["subcategory"]) for item in items)
+    assert set(counts) == set(task.cells) and set(counts.values()) == {2}
+    assert len({item.prompt for item in items}) == len({item.id for item in items}) == len(items)
+    if world is EVERYDAY:
+        assert set(counts) == {(task, sub) for task, subs in SUBCATEGORIES.items() for sub in subs}
+
+
+@worlds
+def test_equal_arguments_give_equal_items_which_survive_json(world):
+    one, two = (get_task("ureason", world.name).generate(40, 3, "train", 7) for _ in range(2))
+    assert one == two and one != get_task("ureason", world.name).generate(40, 3, "train", 8)
+    assert [Item.from_dict(item.to_dict()) for item in one] == one
+
+
+@worlds
+def test_splits_share_no_canonical_form(world):
+    forms = [
+        {(item.facts["task"], item.facts["canonical"]) for item in UReason(world).generate(60, 2, split, 0)}
+        for split in ("train", "validation", "test")
+    ]
+    assert not (forms[0] & forms[1] or forms[0] & forms[2] or forms[1] & forms[2])
+
+
+def test_no_expression_of_nano_s_pretraining_is_asked_in_test():
+    asked = {i.facts["canonical"] for i in UReason(NANO, ("arithmetic",)).generate(60, 2, "test", 0)}
+    assert not asked & {i.facts["canonical"] for i in Maths(NANO).generate(400, 2, "train", 0)}
+
+
+@worlds
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_a_reference_thought_ends_in_what_its_criterion_demands(world, level):
+    for item in UReason(world).generate(60, level, "train", 1):
+        outcome = outcome_from(item.facts["outcome"])
+        label = "So draw" if world is NANO else "refined prompt:"
+        conclusion = item.thought.rpartition(label)[2].strip()
+        found = outcome.find(conclusion)
+        assert found is not False
+        if item.facts["task"] in ("spatial", "text"):
+            assert found, item.prompt
+        assert item.answer == outcome.criterion()
+
+
+def test_everyday_prompts_ask_for_a_refined_prompt_and_direct_ones_do_not():
+    for item in UReason(EVERYDAY).generate(30, 1, "train", 2):
+        assert item.prompt.startswith("Task: ") and "refined prompt:" in item.prompt
+        direct = item.facts["direct"]
+        assert "prompt" not in direct.lower() and direct.partition("Instructions:")[0] == item.prompt.partition(
+            "Instructions:"
+        )[0]  # fmt: skip
+
+
+def test_nano_s_pictures_are_verified_and_its_words_are_known():
+    from uni_train.models.nano import language
+    from uni_train.models.nano.tokenizer import WordTokenizer
+
+    tokenizer = WordTokenizer(language.vocabulary())
+    task = get_task("ureason")
+    for level in (1, 2, 3):
+        for item in task.generate(40, level, "test", 3):
+            tokenizer.encode(item.prompt)
+            tokenizer.encode(item.thought)
+            assert task.verify(item, task.render(item, 5)).passed
+            wrong = dict(item.facts, outcome={"kind": "sprites", "groups": [["moon", 9]]})
+            other = Item.from_dict({**item.to_dict(), "facts": wrong})
+            assert task.verify(other, task.render(item, 5)).status == "fail"
+
+
+def test_wrong_requests_are_named():
+    with pytest.raises(DataError, match="the nano world has no spatial in UReason: it has code, arithmetic"):
+        UReason(NANO, ("spatial",))
+    with pytest.raises(DataError, match="no level 4"):
+        UReason(NANO).generate(1, 4, "test", 0)
+    (item,) = UReason(EVERYDAY).sample(0, 1)
+    with pytest.raises(DataError, match="everyday world: only the nano world has sprites"):
+        UReason(EVERYDAY).render(item, 0)
+
+
+def test_a_subcategory_that_is_used_up_drops_out_of_the_turn(monkeypatch):
+    items = UReason(NANO, ("arithmetic",)).generate(20, 1, "test", 0)
+    there = {item.facts["subcategory"] for item in items}
+    assert there == {"Single-Type", "Multi-Type", "Subtract", "Multiply", "Divide"}  # no sum of 1 to 6 is in this split
+    monkeypatch.setattr("data_gen.ureason.task._DRAWS", 3)
+    with pytest.raises(DataError, match=r"found only \d+ different UReason items of level 1 for the test split"):
+        UReason(NANO, ("arithmetic",)).generate(500, 1, "test", 0)
