@@ -79,7 +79,7 @@ class UniSandbox(Benchmark):
         self.labels = LABELS if labels == "both" and questions.relabelled else ("official",)
         if labels == "corrected":
             self.labels = ("corrected",)
-        self.compat, self.verifier = compat, verifier
+        self.compat, self.verifier, self.published = compat, verifier, questions.published
         self.excluded = questions.excluded if "corrected" in self.labels else {}
         self._cases = tuple(case for case in questions.cases if set(self.labels) & set(case.facts["labels"]))
         self.settings = tuple(setting for setting in SETTINGS if setting in settings)
@@ -158,7 +158,7 @@ class UniSandbox(Benchmark):
         return counting.scores(list(scored), self.settings, self.sets, self.labels, self.excluded)
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        return counting.tables(list(scored), self.settings, self.sets, self.labels, self.excluded)
+        return counting.tables(list(scored), self.settings, self.sets, self.labels, self.excluded, self.published)
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """Draws are shared by the labels of a question; a judge captions and compares, so twice a sample."""

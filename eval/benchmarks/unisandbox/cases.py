@@ -4,18 +4,18 @@ A published question may carry a wrong label (math_3 has 22 of 100). It then bec
 the published label ("official") and the recomputed one ("corrected"). A question without exactly one answer that can be
 drawn has no corrected case; it is counted and named in `Questions.excluded`.
 
-Facts of a case: task ("maths", "mapping", "knowledge"); world; answer, the label it is scored by; labels, in which of
-"official" and "corrected" it counts; drawn_as, the id that its drawing goes by; kind (knowledge); item, everything that
-is known of a question of our own.
+A maths case's category is the number of objects asked for, a mapping case's which question of its pair it is, a
+knowledge case's what is to be drawn. Facts of a case: task ("maths", "mapping", "knowledge"); world; answer, the label
+it is scored by; labels, in which of "official" and "corrected" it counts; drawn_as, the id that its drawing goes by;
+kind (knowledge); item, everything that is known of a question of our own.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from data_gen.audit import LEAST, MOST, AuditRow, audit_file, same_noun
 from data_gen.errors import DataError
@@ -44,10 +44,11 @@ _FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Cases in a fixed order; excluded: set -> id -> why the question has no corrected label."""
+    """Cases in a fixed order; excluded: set -> id -> why the question has no corrected label. published: not ours."""
 
     cases: tuple[Case, ...]
     excluded: Mapping[str, Mapping[str, str]]
+    published: bool = False
 
     @property
     def relabelled(self) -> bool:
@@ -118,7 +119,7 @@ def published(folder: Path, sets: Sequence[str] | None = None, characters: Seque
         )
     if not cases:
         raise UserError(f"{folder} holds no question of the sets and characters asked for", "Ask for others.")
-    return Questions(tuple(cases), excluded)
+    return Questions(tuple(cases), excluded, published=not (folder / "characters.jsonl").is_file())
 
 
 def _own_folder(folder: Path, sets: Sequence[str] | None) -> Questions:
@@ -176,6 +177,7 @@ def _item_case(item: Item) -> Case:
         set=set_name(item.task, item.level),
         prompt=item.prompt,
         cluster=item.pair,
+        category=_counted(int(item.facts["count"])) if item.task == "maths" else f"question {item.id[-1]}",
         facts={
             "task": item.task,
             "world": item.facts["world"],
@@ -230,8 +232,13 @@ def _maths_cases(name: str, rows: Sequence[tuple[MathsRow, AuditRow]]) -> tuple[
         if right is None:
             excluded[base] = reason
         cases += _both_labels(
-            base, name, row.question, row.answer, right, cluster=base if right not in (None, row.answer) else None,
-            facts={"task": "maths", "world": "everyday"},
+            Case(
+                base, name, row.question, cluster=base if right not in (None, row.answer) else None,
+                category=_category(row.answer),
+                facts={"task": "maths", "world": "everyday", "drawn_as": base},
+            ),
+            row.answer,
+            right,
         )  # fmt: skip
     return cases, excluded
 
@@ -256,25 +263,41 @@ def _mapping_cases(name: str, rows: Sequence[tuple[MappingRow, AuditRow]]) -> tu
             right = [None] * len(pair)
         for (row, _), one in zip(pair, right, strict=True):
             cases += _both_labels(
-                f"{cluster}/{row.which}", name, row.question, row.answer, one, cluster=cluster,
-                facts={"task": "mapping", "world": "everyday"},
+                Case(
+                    base := f"{cluster}/{row.which}", name, row.question, cluster=cluster,
+                    category=f"question {row.which}",
+                    facts={"task": "mapping", "world": "everyday", "drawn_as": base},
+                ),
+                row.answer,
+                one,
             )  # fmt: skip
     return cases, excluded
 
 
-def _both_labels(
-    base: str, name: str, prompt: str, label: str, right: str | None, cluster: str | None, facts: Mapping[str, Any]
-) -> list[Case]:
+def _both_labels(asked: Case, label: str, right: str | None) -> list[Case]:
     """One case where both labels agree, two (that share one drawing) where they differ, the official one where no
-    right answer exists."""
-    shared = {**facts, "drawn_as": base}
+    right answer exists. Only the first has a category, so that breakdowns count a drawing once."""
+    facts = dict(asked.facts)
     if right == label:
-        return [Case(base, name, prompt, cluster=cluster, facts={**shared, "answer": label, "labels": list(LABELS)})]
-    cases = [Case(base, name, prompt, cluster=cluster, facts={**shared, "answer": label, "labels": ["official"]})]
+        return [replace(asked, facts={**facts, "answer": label, "labels": list(LABELS)})]
+    cases = [replace(asked, facts={**facts, "answer": label, "labels": ["official"]})]
     if right is not None:
-        corrected = {**shared, "answer": right, "labels": ["corrected"]}
-        cases.append(Case(f"{base}/corrected", name, prompt, cluster=cluster, facts=corrected))
+        corrected = {**facts, "answer": right, "labels": ["corrected"]}
+        cases.append(replace(asked, id=f"{asked.id}/corrected", category="", facts=corrected))
     return cases
+
+
+def _category(answer: str) -> str:
+    """How many objects a published answer has, "" where that cannot be read."""
+    try:
+        count = read_count(answer)[0].whole
+    except UnreadableError:
+        return ""
+    return "" if count is None else _counted(count)
+
+
+def _counted(count: int) -> str:
+    return "1 object" if count == 1 else f"{count} objects"
 
 
 def _right_count(row: MathsRow, audit: AuditRow) -> tuple[str | None, str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from eval.benchmark import OUTCOMES, Scored, Table
 from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS
-from eval.benchmarks.unisandbox.reasoning import CHANCE
+from eval.benchmarks.unisandbox.reasoning import CHANCE, PAPER_TABLE_1, PAPER_TABLE_4
 from eval.benchmarks.unisandbox.thoughts import conclusion
 from eval.statistics import Estimate, PairedComparison, clustered_mean, detectable_difference, paired, proportion
 
@@ -25,6 +25,7 @@ SET_NAMES = {
     "forward": "Forward Retrieval",
     "inverse": "Inverse Search",
 }
+_POOLED = {"average": "Reasoning, average", "overall": "Knowledge, overall"}
 _GROUPS = {"maths": "math", "mapping": "mapping"}
 
 
@@ -111,8 +112,12 @@ def tables(
     sets: Sequence[str],
     labels: Sequence[str],
     excluded: Mapping[str, Mapping[str, str]],
+    published: bool,
 ) -> list[Table]:
-    """Tables 1 to 3 as one (settings and labels in rows), Table 4, then what the paper leaves out."""
+    """Tables 1 to 3 as one (settings and labels in rows), Table 4, then what the paper leaves out.
+
+    published: the questions are the paper's own, so its numbers stand below ours.
+    """
     under = {label: trials(scored, label) for label in labels}
     first = under[labels[0]]
     reasoning = [name for name in sets if name in REASONING_SETS]
@@ -120,9 +125,9 @@ def tables(
     asked = [setting for setting in settings if any(one.setting == setting for one in first)]
     built: list[Table] = []
     if reasoning:
-        built.append(_reasoning_table(under, asked, reasoning, excluded))
+        built.append(_reasoning_table(under, asked, reasoning, excluded, published))
     if knowledge:
-        built.append(_knowledge_table(under, asked, knowledge))
+        built.append(_knowledge_table(first, asked, knowledge, published))
     if {"normal", "cot"} <= set(asked):
         built.append(_gain_table(first, sets))
     if any(name.startswith("mapping") for name in sets):
@@ -204,7 +209,8 @@ def _overall(counted: Sequence[Trial], settings: Sequence[str]) -> dict[str, Est
 
 
 def cot_gain(counted: Sequence[Trial], sets: Sequence[str]) -> dict[str, PairedComparison]:
-    """set -> the same questions without and with a thought; "average": the mean over the reasoning sets."""
+    """set -> the same questions without and with a thought; "average": the mean over the reasoning sets; "overall": all
+    knowledge questions in one pot."""
     answers = {(one.setting, one.set, one.unit, one.k): one.right for one in counted}
     both = [
         (name, unit, k, right, answers["cot", name, unit, k])
@@ -221,6 +227,9 @@ def cot_gain(counted: Sequence[Trial], sets: Sequence[str]) -> dict[str, PairedC
         gains["average"] = paired(
             [row[3] for row in rows], [row[4] for row in rows], [row[:2] for row in rows], [row[0] for row in rows]
         )
+    rows = [row for row in both if row[0] in KNOWLEDGE_SETS]
+    if rows:
+        gains["overall"] = paired([row[3] for row in rows], [row[4] for row in rows], [row[:2] for row in rows])
     return gains
 
 
@@ -277,6 +286,7 @@ def _reasoning_table(
     settings: Sequence[str],
     sets: Sequence[str],
     excluded: Mapping[str, Mapping[str, str]],
+    published: bool,
 ) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for label, counted in under.items():
@@ -285,6 +295,10 @@ def _reasoning_table(
         for setting in settings:
             row = [cells[setting].get(name) for name in sets]
             rows.append((_row_name(setting, label, list(under)), *row, means.get(setting)))
+    for model in PAPER_TABLE_1 if published else ():
+        by_set = dict(zip(REASONING_SETS, model.accuracies, strict=True))
+        average = f"{model.average:.2f}" if len(sets) == len(REASONING_SETS) else None
+        rows.append((f"paper: {model.name}", *(f"{by_set[name]:.2f}" for name in sets), average))
     note = (
         "Maths counts prompts, mapping counts pairs of which both are right. Guessing gives "
         f"{CHANCE['maths']:.2f} and {CHANCE['mapping']:.2f}."
@@ -299,16 +313,19 @@ def _reasoning_table(
     return Table("Reasoning generation (paper, Tables 1 to 3)", columns, tuple(rows), note)
 
 
-def _knowledge_table(under: Mapping[str, Sequence[Trial]], settings: Sequence[str], sets: Sequence[str]) -> Table:
-    counted = next(iter(under.values()))
+def _knowledge_table(counted: Sequence[Trial], settings: Sequence[str], sets: Sequence[str], published: bool) -> Table:
     cells = _by_cell(counted, settings, sets, _estimate)
     overall = _overall(counted, settings)
     gains = cot_gain(counted, sets)
-    rows: list[tuple[Cell, ...]] = [
-        (SET_NAMES[name], *(cells[setting].get(name) for setting in settings), gains.get(name)) for name in sets
-    ]
-    rows.append(("Overall", *(overall.get(setting) for setting in settings), None))
+    reference = PAPER_TABLE_4 if published else {}
+    rows: list[tuple[Cell, ...]] = []
+    for name in (*sets, "Overall"):
+        ours = [overall.get(s) if name == "Overall" else cells[s].get(name) for s in settings]
+        place = [*KNOWLEDGE_SETS, "Overall"].index(name)
+        theirs = [f"{model[place]:.2f}" for model in reference.values()]
+        rows.append((SET_NAMES.get(name, name), *ours, gains.get(name.lower()), *theirs))
     columns = ("Task", *(SETTING_NAMES[setting] for setting in settings), "CoT - Normal")
+    columns += tuple(f"paper: {name}" for name in reference)
     return Table("Knowledge transfer (paper, Table 4)", columns, tuple(rows))
 
 
@@ -317,7 +334,7 @@ def _gain_table(counted: Sequence[Trial], sets: Sequence[str]) -> Table:
     for name, gain in cot_gain(counted, sets).items():
         n = gain.both + gain.only_first + gain.only_second + gain.neither
         flips = (str(gain.only_second), str(gain.only_first))
-        rows.append((SET_NAMES.get(name, "Average"), gain, *flips, f"{gain.p_value:.2g}", str(n)))
+        rows.append((SET_NAMES.get(name, _POOLED.get(name)), gain, *flips, f"{gain.p_value:.2g}", str(n)))
     return Table(
         "What a thought changes, on the same questions",
         ("Set", "CoT - Normal", "only CoT right", "only Normal right", "p", "n"),

@@ -43,6 +43,24 @@ class PaperRow:
     average: float
 
 
+@dataclass(frozen=True, slots=True)
+class PaperModel:
+    """A row of Table 1: Math1 to Math3, Mapping1 to Mapping3, and the average as printed there."""
+
+    name: str
+    accuracies: tuple[float, float, float, float, float, float]
+    average: float
+
+
+PAPER_TABLE_1 = (
+    PaperModel("Janus-Pro-7B", (0.04, 0.03, 0.03, 0.0, 0.0, 0.0), 0.0167),
+    PaperModel("Blip3o", (0.03, 0.02, 0.02, 0.03, 0.0, 0.0), 0.0167),
+    PaperModel("Qwen-Image", (0.13, 0.07, 0.10, 0.0, 0.0, 0.0), 0.05),
+    PaperModel("BAGEL", (0.07, 0.06, 0.04, 0.0, 0.0, 0.0), 0.0283),
+    PaperModel("BAGEL + CoT", (0.60, 0.44, 0.23, 0.74, 0.60, 0.45), 0.51),
+    PaperModel("gpt-image-1", (0.66, 0.36, 0.19, 0.75, 0.53, 0.36), 0.475),
+    PaperModel("nano-banana", (0.66, 0.64, 0.42, 0.44, 0.44, 0.50), 0.5167),
+)
 PAPER_TABLE_2 = (
     PaperRow("BAGEL", (0.07, 0.06, 0.04), (0.60, 0.44, 0.23), 0.24),
     PaperRow("BAGEL + STARS on Math1", (0.29, 0.27, 0.16), (0.60, 0.42, 0.27), 0.34),
@@ -57,6 +75,15 @@ PAPER_TABLE_3 = (
     PaperRow("BAGEL + STARS with CL, round 3", (0.64, 0.46, 0.27), (0.75, 0.65, 0.50), 0.55),
     PaperRow("BAGEL + STARS with Mix", (0.63, 0.37, 0.25), (0.70, 0.45, 0.35), 0.46),
 )
+
+# Table 4: Forward Retrieval, Inverse Search, Overall.
+PAPER_TABLE_4: dict[str, tuple[float, float, float]] = {
+    "Blip3o": (0.20, 0.10, 0.16),
+    "QwenImage": (0.13, 0.00, 0.08),
+    "JanusPro": (0.03, 0.05, 0.04),
+    "BAGEL": (0.10, 0.00, 0.06),
+    "BAGEL + CoT": (0.63, 0.15, 0.44),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,16 @@ def test_two_labels_of_a_question_share_its_drawing(repository: Path) -> None:
     official, corrected = (case for case in published(repository).cases if case.facts["drawn_as"] == "math1/2")
     assert (official.id, corrected.id) == ("math1/2", "math1/2/corrected")
     assert official.prompt == corrected.prompt and official.cluster == corrected.cluster is not None
+    assert (official.category, corrected.category) == ("4 objects", "")  # a breakdown counts the drawing once
+
+
+def test_categories_are_counts_and_places_in_the_pair(repository: Path) -> None:
+    cases = {case.id: case.category for case in published(repository, ["math1", "mapping2"]).cases}
+    assert (cases["math1/4"], cases["mapping2/1/B"]) == ("1 object", "question B")
+    ours = generated("nano", 2, 0, "test", 0, ("math1", "mapping1")).cases
+    assert {case.category for case in ours if case.set == "mapping1"} == {"question A", "question B"}
+    for case in ours[:2]:
+        assert case.category.split()[0] == str(case.facts["item"]["facts"]["count"])
 
 
 def test_knowledge_files(repository: Path) -> None:

@@ -41,6 +41,7 @@ def test_official_and_corrected_stand_side_by_side(repository: Path) -> None:
     tables = benchmark.tables(scored)
     assert cell(tables, "Reasoning", "Normal, corrected labels", "Math1").n == 3
     assert "Math1 3, Mapping2 2" in tables[0].note
+    assert cell(tables, "Reasoning", "paper: BAGEL + CoT", "Mapping2") == "0.60"
     assert set(scores["excluded"]["math1"]) == {"math1/3", "math1/4", "math1/6"}
 
 
@@ -84,7 +85,7 @@ def test_cot_is_compared_with_normal_on_the_same_questions() -> None:
     assert (gain["only_second"], gain["difference"]["value"], gain["difference"]["n"]) == (3, 1.0, 3)
     assert scores["cot_gain"]["average"]["difference"]["n"] == 6
     assert isinstance(
-        cell(benchmark.tables(scored), "What a thought changes", "Average", "CoT - Normal"), PairedComparison
+        cell(benchmark.tables(scored), "What a thought changes", "Reasoning, average", "CoT - Normal"), PairedComparison
     )
     normal_only = [x for x in scored if x.sample.ask.setting == "normal"]
     assert benchmark.scores(normal_only)["cot_gain"] == {} and benchmark.scores(normal_only)["cot"] == {}
@@ -114,5 +115,7 @@ def test_table_4_pools_its_questions(repository: Path) -> None:
     overall = cell(tables, "Knowledge transfer", "Overall", "Normal")
     assert isinstance(overall, Estimate) and (overall.value, overall.n) == (0.25, 4)
     assert cell(tables, "Knowledge transfer", "Forward Retrieval", "CoT").n == 3
+    assert cell(tables, "Knowledge transfer", "Overall", "CoT - Normal").difference.n == 4
+    assert cell(tables, "Knowledge transfer", "Inverse Search", "paper: BAGEL + CoT") == "0.15"
     assert not any(table.title.startswith("Reasoning generation") for table in tables)
     assert all(Table.from_dict(table.to_dict()) == table for table in tables)

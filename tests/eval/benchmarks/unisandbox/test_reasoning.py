@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from data_gen.task import Check, Item, Status, Verdict
 from eval.benchmarks import unisandbox
+from eval.benchmarks.unisandbox.reasoning import PAPER_TABLE_1, PAPER_TABLE_4
 from eval.sample import ScoredSample
 
 SETS = unisandbox.build_sets(n_prompts=4, n_pairs=4, seed=0)
@@ -109,5 +110,9 @@ def test_filter_reliability(rows: list[tuple[bool, bool]]) -> None:
 
 
 def test_the_papers_averages_are_those_of_its_cells() -> None:
+    for model in PAPER_TABLE_1:
+        assert sum(model.accuracies) / 6 == pytest.approx(model.average, abs=0.0051), model.name
+    for name, (forward, inverse, overall) in PAPER_TABLE_4.items():  # of 30 and of 20 questions
+        assert (30 * forward + 20 * inverse) / 50 == pytest.approx(overall, abs=0.0051), name
     for row in unisandbox.PAPER_TABLE_2 + unisandbox.PAPER_TABLE_3:
         assert sum(row.normal + row.cot) / 6 == pytest.approx(row.average, abs=0.0051), row.name
