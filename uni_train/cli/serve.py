@@ -33,6 +33,7 @@ def serve(model: str, port: int, host: str, steps: int | None, temperature: floa
     """
     import os
 
+    _check_address(host, port)
     key = os.environ.get(key_env, "") if key_env else None
     if key == "":
         raise UserError(f"the environment variable {key_env} is empty", f"Put the key there: export {key_env}=...")
@@ -43,8 +44,8 @@ def serve(model: str, port: int, host: str, steps: int | None, temperature: floa
     config = model_config(model)
     changes = {"steps": steps, "temperature": temperature}
     sampling = replace(config.sampling, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
-    _check_loads(model)
-    _check_address(host, port)
+    if config.checkpoint != "shipped":
+        _check_loads(model)
     try:
         from uni_train.serving.server import Served, serve_forever
     except ImportError as error:

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from uni_train.errors import UserError
+from uni_train.models.base import SkillMissing
+from uni_train.models.pictures import data_url, encode_png
+from uni_train.serving.protocol import (
+    MOST_AT_ONCE,
+    BadRequest,
+    Refusal,
+    Reply,
+    chat_chunks,
+    chat_reply,
+    chat_tasks,
+    drawing_reply,
+    drawing_tasks,
+    error_body,
+    refusal_of,
+)
+
+PICTURE = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+PNG = encode_png(PICTURE)
+
+
+def chat(content: Any = "what is it", **more: Any) -> dict[str, Any]:
+    return {"model": "nano", "messages": [{"role": "user", "content": content}], **more}
+
+
+def test_a_conversation_becomes_one_request() -> None:
+    shown = [{"type": "image_url", "image_url": {"url": data_url(PNG)}}, {"type": "text", "text": "what"}]
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": [*shown, *shown]}]
+    (task,) = chat_tasks({"messages": messages, "seed": 7, "temperature": 0.5, "max_tokens": 9})
+    assert task.request.prompt == "be brief\n\nwhat\nwhat"
+    assert len(task.request.images) == 2 and all(np.array_equal(one, PICTURE) for one in task.request.images)
+    assert (task.skill, task.request.seed, task.temperature, task.max_tokens) == ("answer", 7, 0.5, 9)
+
+
+def test_several_replies_have_seeds_that_follow() -> None:
+    assert [task.request.seed for task in chat_tasks(chat(n=3, seed=5))] == [5, 6, 7]
+    assert [task.request.seed for task in drawing_tasks({"prompt": "x", "n": "2", "seed": "9"})] == [9, 10]
+
+
+def test_what_stands_beside_the_protocol() -> None:
+    (task,) = chat_tasks(chat(skill="think", thinking=True, max_completion_tokens=3))
+    assert (task.skill, task.thinking, task.max_tokens) == ("think", True, 3)
+    (task,) = drawing_tasks({"prompt": "x", "thought": "red", "size": "64x32"}, [PNG])
+    assert task.request.thought == "red" and task.request.size == (32, 64)  # height, width
+    assert np.array_equal(task.request.images[0], PICTURE)
+    assert drawing_tasks({"prompt": "x", "thinking": "true", "size": "auto"})[0].thinking
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ([], "JSON object"),
+        ({"messages": []}, "at least one message"),
+        ({"messages": ["hello"]}, "must be an object"),
+        (chat(""), "hold no text"),
+        (chat([{"type": "input_audio"}]), "'input_audio'"),
+        (chat([{"type": "image_url"}]), "image 1 has no url"),
+        (chat([{"type": "image_url", "image_url": {"url": "https://example.org/x.png"}}]), "no data URL"),
+        (chat([{"type": "image_url", "image_url": {"url": "data:image/png;base64,%%%"}}]), "no valid base64"),
+        (chat([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]), "no picture"),
+        (chat(n=MOST_AT_ONCE + 1), "n must lie between"),
+        (chat(n=True), "whole number"),
+        (chat(seed=-1), "seed must be"),
+        (chat(seed="x"), "whole number"),
+        (chat(temperature="hot"), "must be a number"),
+        (chat(temperature=3), "between 0 and 2"),
+        (chat(max_tokens=0), "from 1 on"),
+        (chat(skill="sing"), "answer or think"),
+        (chat(thinking="perhaps"), "true or false"),
+    ],
+)
+def test_a_chat_that_cannot_be_meant_is_said(body: Any, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        chat_tasks(body)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "prompt must be a text"),
+        ({"prompt": "x", "size": "big"}, "WIDTHxHEIGHT"),
+        ({"prompt": "x", "response_format": "url"}, "keeps none"),
+        ({"prompt": "x", "mask": "given"}, "masks are not supported"),
+        ({"prompt": "x", "thought": 3}, "must be a text"),
+        ({"prompt": "x", "thought": "y", "thinking": True}, "not both"),
+    ],
+)
+def test_a_drawing_that_cannot_be_meant_is_said(body: Any, message: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        drawing_tasks(body)
+    assert message in str(caught.value)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+names = st.sampled_from(["messages", "n", "seed", "temperature", "max_tokens", "skill", "thinking", "prompt", "size"])
+
+
+@settings(max_examples=40)
+@given(
+    st.dictionaries(names, json_values),
+    st.lists(st.dictionaries(st.sampled_from(["role", "content"]), json_values), max_size=2),
+)
+def test_no_body_is_more_than_a_bad_request(body: dict[str, Any], messages: list[Any]) -> None:
+    for parse, whole in ((chat_tasks, {"messages": messages, **body}), (drawing_tasks, {"prompt": "x", **body})):
+        try:
+            tasks = parse(whole)
+        except UserError:
+            continue
+        assert 1 <= len(tasks) <= MOST_AT_ONCE
+
+
+def test_replies() -> None:
+    replies = [Reply("yes", prompt_tokens=5, completion_tokens=2), Reply("no", prompt_tokens=5, completion_tokens=3)]
+    body = chat_reply("nano", replies)
+    assert [one["message"]["content"] for one in body["choices"]] == ["yes", "no"]
+    assert body["usage"] == {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
+    first, last = chat_chunks("nano", replies)
+    assert [one["delta"]["content"] for one in first["choices"]] == ["yes", "no"]
+    assert {one["finish_reason"] for one in last["choices"]} == {"stop"}
+    (drawn,) = drawing_reply([Reply(image=PNG, thought="red")])["data"]
+    assert drawn["thought"] == "red" and json.dumps(drawn)
+
+
+def test_refusals() -> None:
+    assert refusal_of(SkillMissing("nano", "look")) == Refusal(
+        400, "nano cannot look\nchoose another model, or a recipe that does not need it", "skill_missing"
+    )
+    assert error_body(Refusal(500, "x"))["error"]["type"] == "server_error"
+    assert error_body(refusal_of(BadRequest("x")))["error"]["type"] == "invalid_request_error"

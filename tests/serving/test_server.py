@@ -1,0 +1,220 @@
+"""`uni_train serve` over real connections, asked by OpenAI's own client, by httpx, and by our remote model."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import openai
+import pytest
+
+from data_gen.sprites import read
+from uni_train.models.base import Request, SkillMissing
+from uni_train.models.batches import ModelDown
+from uni_train.models.load import build_model, model_config
+from uni_train.models.nano import language
+from uni_train.models.pictures import data_url, decode_picture
+from uni_train.models.remote import RemoteModel, RemoteSettings
+
+pytestmark = pytest.mark.slow
+KEY = "a-key-of-our-own"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """nano, served with a key; stopped by SIGTERM, after which nothing may be left."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = tmp_path_factory.mktemp("serve") / "log"
+    command = [sys.executable, "-m", "uni_train", "serve", "-m", "nano", "--port", str(port), "--key-env", "SERVE_KEY"]
+    with open(log, "wb") as output:
+        server = subprocess.Popen(
+            command, stdout=output, stderr=output, env={**os.environ, "SERVE_KEY": KEY}, start_new_session=True
+        )
+    try:
+        for _ in range(1800):
+            if b"ready" in log.read_bytes():
+                break
+            assert server.poll() is None, log.read_text()
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/v1"
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(30) == 0, log.read_text()
+        assert "Traceback" not in log.read_text() and KEY not in log.read_text()
+        assert _gone(server.pid), "a process of the server lives on"
+    finally:
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGKILL)
+
+
+def _gone(group: int) -> bool:
+    """Whether all processes of a group have ended within ten seconds."""
+    for _ in range(100):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=url, api_key=KEY, max_retries=0)
+
+
+@pytest.fixture(scope="module")
+def remote(url: str) -> Iterator[RemoteModel]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SERVE_KEY", KEY)
+        yield RemoteModel.open(f"{url}#nano", RemoteSettings(key_env="SERVE_KEY", connections=16, retries=0))
+
+
+def requests(n: int) -> list[Request]:
+    return [Request(f"r{i}", f"Draw {1 + i % 5} apples .", seed=i) for i in range(n)]
+
+
+def test_a_served_model_answers_as_the_model_itself(remote: RemoteModel) -> None:
+    """Up to the rounding of another batch: a pixel by 1."""
+    local = build_model(model_config("nano"))
+    asked = requests(24)
+    assert remote.think(asked) == local.think(asked)
+    pictures = local.draw(asked)
+    for served, own in zip(remote.draw(asked), pictures, strict=True):
+        assert isinstance(served, np.ndarray) and np.abs(served.astype(int) - own.astype(int)).max() <= 1
+    shown = [Request(one.id, language.CAPTION_PROMPT, (picture,)) for one, picture in zip(asked, pictures, strict=True)]
+    assert remote.answer(shown) == local.answer(shown)
+    assert remote.identity.content == "nano" or len(remote.identity.content) == 32
+
+
+def test_openais_client_draws_and_has_pictures_judged(client: openai.OpenAI) -> None:
+    drawn = client.images.generate(
+        model="nano",
+        prompt="Draw 3 apples .",
+        n=2,
+        response_format="b64_json",
+        extra_body={"seed": 1, "thinking": True},
+    )
+    assert drawn.data is not None and len(drawn.data) == 2
+    thought = (drawn.data[0].model_extra or {})["thought"]
+    assert "apple" in thought
+    png = base64.b64decode(drawn.data[0].b64_json or "")
+    reading = read(decode_picture(png, "the picture"))
+    said = client.chat.completions.create(
+        model="nano",
+        messages=[{"role": "user", "content": [
+            {"type": "image_url", "image_url": {"url": data_url(png)}},
+            {"type": "text", "text": language.CAPTION_PROMPT},
+        ]}],
+        temperature=0,
+        max_tokens=20,
+    )  # fmt: skip
+    assert said.choices[0].message.content == language.caption(language.counted(reading.name, reading.count))
+    assert said.usage is not None and said.usage.prompt_tokens > said.usage.completion_tokens > 0
+
+
+def test_a_stream_brings_the_same_text(client: openai.OpenAI) -> None:
+    asked = {
+        "model": "nano",
+        "messages": [{"role": "user", "content": "Draw 3 apples ."}],
+        "extra_body": {"skill": "think"},
+    }
+    whole = client.chat.completions.create(**asked)
+    parts = client.chat.completions.create(**asked, stream=True)
+    assert "".join(part.choices[0].delta.content or "" for part in parts) == whole.choices[0].message.content
+
+
+def test_requests_at_once_share_calls_of_the_model(remote: RemoteModel) -> None:
+    """48 at once take less than 48 times one: the server batches whatever has queued up."""
+    began = time.perf_counter()
+    for one in requests(6):
+        remote.draw([one])
+    alone = (time.perf_counter() - began) / 6
+    with ThreadPoolExecutor(4) as pool:
+        began = time.perf_counter()
+        answers = [one for part in pool.map(remote.draw, [requests(12)] * 4) for one in part]
+        together = time.perf_counter() - began
+    assert all(isinstance(one, np.ndarray) for one in answers)
+    assert together < 48 * alone * 0.8
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"messages": [{"role": "user", "content": "Draw a dragon ."}]}, "nano does not know the word 'a'"),
+        ({"messages": []}, "at least one message"),
+        ({"model": "another", "messages": [{"role": "user", "content": "x"}]}, "there is no model 'another' here"),
+        (
+            {"messages": [{"role": "user", "content": "Draw 3 apples ."}], "thinking": True},
+            "cannot think before it answers",
+        ),
+    ],
+)
+def test_a_clients_mistake_is_a_400_with_a_sentence(
+    client: openai.OpenAI, body: dict[str, object], message: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.post("/chat/completions", body=body, cast_to=object)
+    assert message in str(caught.value)
+
+
+def test_one_bad_request_does_not_spoil_its_batch(remote: RemoteModel) -> None:
+    asked = requests(12)
+    asked[5] = Request("bad", "Draw a dragon .")
+    answers = remote.draw(asked)
+    assert [isinstance(one, np.ndarray) for one in answers] == [i != 5 for i in range(12)]
+    assert "does not know the word" in str(answers[5])
+
+
+def test_sizes_and_edits_that_nano_cannot_draw_are_said(client: openai.OpenAI, remote: RemoteModel) -> None:
+    with pytest.raises(openai.BadRequestError, match="cannot draw 8 x 4000 pixels"):
+        client.images.generate(model="nano", prompt="Draw 3 apples .", size="4000x8")  # type: ignore[call-overload]
+    (picture,) = remote.draw(requests(1))
+    assert isinstance(picture, np.ndarray)
+    (edited,) = remote.draw([Request("edit", "Draw 3 apples .", (picture,), seed=3)])
+    assert isinstance(edited, np.ndarray) and edited.shape == picture.shape
+    with pytest.raises(openai.BadRequestError, match="no picture"):
+        client.images.edit(model="nano", image=("x.png", b"none", "image/png"), prompt="Draw 3 apples .")
+
+
+def test_a_wrong_key_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelDown, match="wants a key"):
+        RemoteModel.open(f"{url}#nano", RemoteSettings(retries=0))
+    monkeypatch.setenv("WRONG", "another-key")
+    with pytest.raises(ModelDown, match="refuses the key in WRONG"):
+        RemoteModel.open(f"{url}#nano", RemoteSettings(retries=0, key_env="WRONG"))
+
+
+def test_bodies_that_are_no_json_and_paths_that_are_none(url: str) -> None:
+    asked = urllib.request.Request(f"{url}/chat/completions", b"{", {"Authorization": f"Bearer {KEY}"})
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(asked)
+    assert caught.value.code == 400 and "no JSON" in json.loads(caught.value.read())["error"]["message"]
+
+
+def test_a_skill_that_is_missing_reaches_the_client_as_one(remote: RemoteModel) -> None:
+    with pytest.raises(SkillMissing, match="nano cannot think before it answers"):
+        remote._all(requests(1), lambda one: remote._chat(remote._messages(one), 0, {"thinking": True}), None)
+
+
+def test_a_port_in_use_is_named(url: str, tmp_path: Path) -> None:
+    port = url.rpartition(":")[2].partition("/")[0]
+    done = subprocess.run(
+        [sys.executable, "-m", "uni_train", "serve", "-m", "nano", "--port", port],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1 and f"127.0.0.1:{port} cannot be used" in done.stderr and "Traceback" not in done.stderr
