@@ -11,6 +11,7 @@ import base64
 import hashlib
 import io
 import json
+import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ IMAGE_BUDGET = 12_000_000  # bytes of pictures in the page, as base64: some 2,50
 MOST_CARDS = 6_000
 _BLOCK = 48  # pictures that are read at once
 _LARGEST_EDGE = 192  # larger pictures are shown as thumbnails
+_NUMBER = re.compile(r"[-+−–]?[\d.,]*(e[-+]?\d+)?( ?%)?")
 _FOLDER = Path(__file__).parent
 OUTCOME_NAMES = {
     "pass": "right",
@@ -165,15 +167,7 @@ def _part(part: Part) -> dict[str, Any]:
         "name": part.name,
         "revision": part.revision,
         "settings": settings,
-        "tables": [
-            {
-                "title": table.title,
-                "note": table.note,
-                "columns": table.columns,
-                "rows": [[_cell(cell) for cell in row] for row in table.rows],
-            }
-            for table in part.tables
-        ],
+        "tables": [shown_table(table) for table in part.tables],
         "charts": charts(part),
         "outcomes": _outcomes(part, settings),
         "causes": [
@@ -199,6 +193,21 @@ def _summed(causes: Mapping[tuple[str, str], int]) -> dict[str, int]:
 def link(benchmark: str, **wanted: str) -> str:
     """The address within the page at which the gallery shows the samples that are `wanted`."""
     return "#gallery?" + urlencode({"benchmark": benchmark, **{key: value for key, value in wanted.items() if value}})
+
+
+def shown_table(table: Table) -> dict[str, Any]:
+    """For table.html."""
+    words = [
+        any(isinstance(row[i], str) and not _NUMBER.fullmatch(row[i]) for row in table.rows)
+        for i, _ in enumerate(table.columns)
+    ]
+    rows = [[_cell(cell) | {"words": words[i]} for i, cell in enumerate(row)] for row in table.rows]
+    return {
+        "title": table.title,
+        "note": table.note,
+        "columns": list(zip(table.columns, words, strict=True)),
+        "rows": rows,
+    }
 
 
 def _cell(cell: str | Estimate | PairedComparison | None) -> dict[str, Any]:

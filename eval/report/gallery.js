@@ -5,6 +5,8 @@
   if (!source) return;
   const PAGE = 24;
   const WORDS = { pass: "✓ right", fail: "✗ wrong", unreadable: "? unreadable", generation_failed: "– no image", missing: "– no record", unscored: "– not scored" };
+  const told = (status) => WORDS[status] || `– ${status.replaceAll("_", " ")}`;
+  const [FIRST, SECOND] = [source.dataset.first || "before", source.dataset.second || "after"];
   const SETTINGS = { normal: "Normal", cot: "CoT" };
   const CHANGES = { won: "became right", lost: "no longer right", kept: "right both times", never: "never right" };
   const cards = JSON.parse(source.textContent);
@@ -40,13 +42,13 @@
     if (answer.image) {
       const image = element("img");
       image.src = answer.image;
-      image.alt = `Image ${when}, asked for ${card.answer}: ${WORDS[answer.status].slice(2)}${answer.reason ? ` (${answer.reason})` : ""}`;
+      image.alt = `Image ${when}, asked for ${card.answer}: ${told(answer.status).slice(2)}${answer.reason ? ` (${answer.reason})` : ""}`;
       image.addEventListener("load", () => image.classList.toggle("pixels", image.naturalWidth <= 96));
       figure.append(image);
     } else {
       figure.append(element("div", "empty", "no image"));
     }
-    const verdict = element("p", `verdict ${answer.status}`, WORDS[answer.status]);
+    const verdict = element("p", `verdict ${answer.status}`, told(answer.status));
     if (answer.reason) verdict.append(element("span", "", ` ${answer.reason}`));
     figure.append(verdict);
     if (answer.thought !== undefined) {
@@ -70,8 +72,8 @@
     const answer = element("p", "answer", "expected: ");
     answer.append(element("b", "", card.answer));
     const both = element("div", "both");
-    if (card.before) both.append(picture(card.before, card.after ? "before" : "drawn", card));
-    if (card.after) both.append(picture(card.after, "after", card));
+    if (card.before) both.append(picture(card.before, card.after ? FIRST : "drawn", card));
+    if (card.after) both.append(picture(card.after, SECOND, card));
     item.append(head, element("p", "prompt mono", card.prompt), answer, both);
     item.title = card.id;
     return item;

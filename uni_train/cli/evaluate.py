@@ -477,20 +477,42 @@ def show(done: Evaluation, progress: ConsoleProgress) -> None:
 
 
 def print_table(table: Table, progress: ConsoleProgress) -> None:
-    """A table of a benchmark on the console: a score with its interval below."""
-    from eval.statistics import Estimate, PairedComparison
+    """A table of a benchmark on the console, scores with their intervals below; turned on its side where too wide."""
+    from rich import box
+    from rich.table import Table as Grid
 
-    def cell(value: Any) -> str:
-        if isinstance(value, Estimate):
-            return "–" if value.value is None else f"{value.value:.2f}\n{value.low:.2f}–{value.high:.2f}"
-        if isinstance(value, PairedComparison):
-            gap = value.difference
-            return "–" if gap.value is None else f"{gap.value:+.2f}\n{gap.low:+.2f} to {gap.high:+.2f}"
-        return "–" if value is None else str(value)
-
-    progress.table(table.title, table.columns, [[cell(value) for value in row] for row in table.rows])
+    lines = [list(table.columns), *([_console_cell(value) for value in row] for row in table.rows)]
+    if _width(lines) > progress.console.width and len(lines) < len(table.columns):
+        lines = [list(line) for line in zip(*lines, strict=True)]
+    grid = Grid(title=table.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for place, column in enumerate(lines[0]):
+        grid.add_column(column, justify="right" if place else "left", overflow="fold")
+    for line in lines[1:]:
+        grid.add_row(*line)
+    progress.console.print(grid, highlight=False)
     if table.note:
         progress.say(f"  {table.note}")
+
+
+def _console_cell(value: Any) -> str:
+    from eval.statistics import Estimate, PairedComparison
+
+    paired = isinstance(value, PairedComparison)
+    if isinstance(value, PairedComparison):
+        value = value.difference
+    if isinstance(value, Estimate):
+        if value.value is None:
+            return "–"
+        if paired or value.low < 0:
+            return f"{value.value:+.2f}\n" + f"{value.low:+.2f} to {value.high:+.2f}".replace("0.", ".")
+        return f"{value.value:.2f}\n" + f"{value.low:.2f}–{value.high:.2f}".replace("0.", ".")
+    return "–" if value is None else str(value)
+
+
+def _width(lines: Sequence[Sequence[str]]) -> int:
+    """Letters that the lines need side by side."""
+    columns = zip(*lines, strict=True)
+    return sum(1 + max(len(part) for cell in column for part in cell.split("\n")) for column in columns) + 2
 
 
 def _track(done: Evaluation, asked: Asked, place: Checkpoint | None) -> None:
@@ -531,10 +553,11 @@ def print_plan(
     ]
     if len(rows) > 1:
         rows.append(planning.total(rows))
+    shown = [_plan_column(row, prices) for row in rows]
     progress.table(
         f"What it takes to evaluate {plan.checkpoint}",
-        ["", "cases", "samples", *planning.KINDS, "judge reads", "judge writes", "judge", "GPU"],
-        [_plan_row(row, prices) for row in rows],
+        ["", *(row.benchmark for row in rows)],
+        [[name, *(column[name] for column in shown)] for name in shown[0]],
     )
     progress.say("Nothing was asked. Calls that are stored already cost nothing, and are counted here all the same.")
     if judged:
@@ -559,25 +582,18 @@ def _asks(benchmark: Benchmark, plan: EvaluationPlan) -> list[Ask]:
     return asks_of(cases, settings, k=plan.k, seed=plan.seed)
 
 
-def _plan_row(row: Row, prices: Any) -> list[str]:
+def _plan_column(row: Row, prices: Any) -> dict[str, str]:
     from eval import plan as planning
 
     hours = row.gpu_hours
-    gpu = "–" if hours is None else f"{hours:.2f} h"
+    found = {"cases": f"{row.cases:,}", "samples": f"{row.samples:,}"}
+    found |= {f"{kind} calls": f"{row.calls.get(kind, 0):,}" for kind in planning.KINDS}
+    found |= {"judge reads, tokens": f"{row.tokens_in:,}", "judge writes, tokens": f"{row.tokens_out:,}"}
+    found["judge, dollars"] = "–" if row.cost is None else f"{row.cost:.2f}"
+    found["GPU hours"] = "–" if hours is None else f"{hours:.2f}"
     if hours is not None and prices.gpu_hour is not None:
-        gpu += f", ${hours * prices.gpu_hour:.2f}"
-    calls = [f"{row.calls.get(kind, 0):,}" for kind in planning.KINDS]
-    cost = "–" if row.cost is None else f"${row.cost:.2f}"
-    return [
-        row.benchmark,
-        f"{row.cases:,}",
-        f"{row.samples:,}",
-        *calls,
-        f"{row.tokens_in:,}",
-        f"{row.tokens_out:,}",
-        cost,
-        gpu,
-    ]
+        found["GPU, dollars"] = f"{hours * prices.gpu_hour:.2f}"
+    return found
 
 
 # --- compare --------------------------------------------------------------------------------------------------------

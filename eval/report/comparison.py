@@ -1,0 +1,109 @@
+"""Two evaluations side by side: paired tables, and both answers to the same questions, those that flipped first."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from data_gen.seeds import derive_seed
+from eval.benchmark import Scored
+from eval.compare import Comparison, Pair, names, side_by_side
+from eval.report import evaluation, page
+from uni_train.errors import UserError
+from uni_train.files import atomic_write_text
+
+MOST_CARDS = 1_000
+_FOLDER = Path(__file__).parent
+_ANSWERS = ("answer", "criterion", "expected")  # what benchmarks call that which is right
+
+
+def write_comparison(path: Path, comparison: Comparison) -> Path:
+    """Write the page to `path` and return it.
+
+    All samples that flipped are shown, and of the others so many as fit, chosen by a hash. Raises UserError where the
+    page cannot be written, DamagedShard where a sample cannot be read.
+    """
+    cards, total = build(comparison)
+    script = (_FOLDER / "gallery.js").read_text(encoding="utf-8")
+    style = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in ("style.css", "evaluation.css"))
+    first, second = names(comparison.first, comparison.second)
+    context = {
+        "first": first,
+        "second": second,
+        "folders": [str(comparison.first.folder), str(comparison.second.folder)],
+        "tables": [evaluation.shown_table(table) for table in comparison.tables()],
+        "notes": comparison.notes,
+        "flips": {
+            kind: sum(flip.direction == kind for flip in comparison.flips)
+            for kind in ("wrong to right", "right to wrong")
+        },
+        "cards": cards,
+        "total": total,
+        "sets": list(dict.fromkeys(card["set"] for card in cards)),
+        "settings": list(dict.fromkeys(card["setting"] for card in cards)),
+        "outcome_names": evaluation.OUTCOME_NAMES,
+        "style": style,
+        "script": script,
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    }
+    try:
+        atomic_write_text(path, page.environment().get_template("comparison.html").render(context))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})", "Check the folder and the disk.") from error
+    return path
+
+
+def build(comparison: Comparison) -> tuple[list[dict[str, Any]], int]:
+    """The cards for gallery.js, and how many pairs of samples there are in all."""
+    light = list(side_by_side(comparison, flips_only=False, images=False))
+    ranked = sorted(range(len(light)), key=lambda i: (not light[i].flipped, derive_seed("comparison", *_key(light[i]))))
+    chosen = {_key(light[i]) for i in ranked[:MOST_CARDS]}
+    room = evaluation.IMAGE_BUDGET
+    cards = []
+    for pair in side_by_side(comparison, flips_only=False, images=True):
+        if _key(pair) in chosen:
+            card = _card(pair, room > 0)
+            room -= sum(len(card[when].get("image", "")) for when in ("before", "after"))
+            cards.append((not pair.flipped, card))
+    return [card for _, card in sorted(cards, key=lambda one: one[0])], len(light)
+
+
+def _key(pair: Pair) -> tuple[str, str, str, int]:
+    ask = pair.first.sample.ask
+    return pair.benchmark, ask.case.id, ask.setting, ask.k
+
+
+def _card(pair: Pair, with_pictures: bool) -> dict[str, Any]:
+    ask = pair.first.sample.ask
+    return {
+        "id": ask.case.id,
+        "set": ask.case.set,
+        "setting": ask.setting,
+        "k": ask.k,
+        "prompt": ask.case.prompt,
+        "answer": _answer(ask.case.facts),
+        "before": _shown(pair.first, with_pictures),
+        "after": _shown(pair.second, with_pictures),
+    }
+
+
+def _answer(facts: Mapping[str, Any]) -> str:
+    found = next((facts[name] for name in _ANSWERS if facts.get(name)), "")
+    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str)
+
+
+def _shown(one: Scored, with_pictures: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {"status": one.outcome}
+    reason = one.verdict.reason if one.verdict is not None else one.sample.note
+    if reason or one.cause:
+        shown["reason"] = "; ".join(dict.fromkeys(part for part in (reason, one.cause) if part))
+    if one.sample.thought is not None:
+        shown["thought"] = one.sample.thought
+    if one.sample.image is not None and with_pictures:
+        kind, data = evaluation.thumbnail(one.sample.image)
+        shown["image"] = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+    return shown

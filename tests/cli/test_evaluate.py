@@ -1,0 +1,154 @@
+"""`uni_train eval`, `eval compare` and `watch` as typed, with nano."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tests.stages.tiny import MODEL, QUICK, finish
+from uni_train.cli.evaluate import Asked, child_arguments, evaluate
+from uni_train.cli.main import uni_train
+from uni_train.config.build import to_plain
+from uni_train.config.compose import compose
+from uni_train.models.load import build_model, save_model
+
+SMALL = ("--n", "2", "--sets", "math1,mapping1")
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(uni_train, [str(one) for one in arguments], catch_exceptions=False, terminal_width=100)
+
+
+def done(*arguments: str | Path) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A nano of ten thousand random weights, where a run would have left it."""
+    config = compose("stars_curriculum", MODEL)
+    run_folder = tmp_path_factory.mktemp("runs") / "tiny"
+    folder = run_folder / "stages" / "00-made" / "model"
+    save_model(build_model(config.model), folder)
+    (run_folder / "config.yaml").write_text(yaml.safe_dump(to_plain(config)))
+    return folder
+
+
+def one_screen(result: Result, code: int, *parts: str) -> None:
+    assert result.exit_code == code, result.output
+    assert len(result.output.splitlines()) <= 6 and all(part in result.output for part in parts), result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ([], ["--checkpoint is missing"]),
+        (["-c", "shipped", "-b", "unisandbx"], ["no benchmark unisandbx", "Did you mean unisandbox?"]),
+        (["-c", "shipped", "--settings", "cott"], ["no benchmark here has a setting cott", "Did you mean cot?"]),
+        (["-c", "shipped", "--sets", "maths1"], ["has a set maths1", "Did you mean math1?"]),
+        (["-c", "shipped", "--data", "ureason=x"], ["--data ureason=x: ureason is not asked"]),
+        (["-c", "shipped", "--sampling", "stepz=2"], ["--sampling stepz=2", "Did you mean steps?"]),
+        (["-c", "shipped", "--verifier", "judge"], ["--verifier judge needs a judge"]),
+        (["-c", "shipped", "--judge", "gpt-4o"], ["has no provider"]),
+        (["-c", "shiped"], ["no model shiped"]),
+        (["-c", "shipped", "--judge-price", "2"], ["is not two numbers"]),
+    ],
+)
+def test_usage_errors_exit_with_2(arguments: list[str], parts: list[str], tmp_path: Path) -> None:
+    one_screen(run("eval", *arguments, "--out", tmp_path), 2, *parts)
+    assert not [path for path in tmp_path.iterdir() if path.name != "store"]
+
+
+def test_a_checkpoint_is_scored_and_the_same_command_continues(model: Path, tmp_path: Path) -> None:
+    command = ("eval", "-c", model, *SMALL, "-b", "unisandbox", "--out", tmp_path, "--name", "first")
+    output = done(*command)
+    assert "Reasoning generation" in output and "12 samples" in output  # 2 prompts and 2 pairs, in two settings
+    report = tmp_path / "first" / "report.html"
+    assert str(report) in output and "unisandbox · tiny-00-made" in report.read_text(encoding="utf-8")
+    scores = (tmp_path / "first" / "scores.json").read_bytes()
+    assert json.loads(scores)["calls"]["draw"]["made"] == 12
+    done(*command)
+    again = json.loads((tmp_path / "first" / "scores.json").read_bytes())
+    assert again["calls"]["draw"] == {"made": 0, "stored": 12, "failed": 0}
+    assert again["results"] == json.loads(scores)["results"]
+    report.unlink()
+    assert str(report) in done("report", tmp_path / "first") and report.is_file()
+    one_screen(run(*command, "--k", "2"), 1, "holds another evaluation: k was 1, now 2")
+
+
+def test_two_evaluations_are_compared(model: Path, tmp_path: Path) -> None:
+    for name, sampling in (("a", "temperature=0"), ("b", "steps=1")):
+        done("eval", "-c", model, *SMALL, "--sampling", sampling, "--out", tmp_path, "--name", name)
+    page, plain = tmp_path / "flips.html", tmp_path / "flips.json"
+    output = done("eval", "compare", tmp_path / "a", tmp_path / "b", "--html", page, "--json", plain)
+    assert "unisandbox: b against a" in output and "different sampling settings" in output
+    assert [row["n"] for row in json.loads(plain.read_text())["rows"]] == [2, 2, 2, 2]
+    assert page.read_text(encoding="utf-8").count('"before":') == 12
+    done("eval", "-c", model, *SMALL, "--seed", "1", "--out", tmp_path, "--name", "c")
+    one_screen(run("eval", "compare", tmp_path / "a", tmp_path / "c"), 1, "--seed was 0 and 1")
+
+
+def planned(output: str) -> dict[str, str]:
+    found = (line.strip("│").split("│") for line in output.splitlines())
+    return {cells[0].strip(): cells[1].strip() for cells in found if len(cells) == 2}
+
+
+def test_a_plan_asks_nobody_and_multiplies_right(tmp_path: Path) -> None:
+    output = done(
+        "eval", "-c", "shipped", "-b", "unisandbox", "--n", "5", "--plan", "--seconds", "draw=3600,think=1800",
+        "--gpu-price", "2", "--out", tmp_path,
+    )  # fmt: skip
+    # 5 prompts in each of three sets and 5 pairs in each of three others, in two settings: 90 draws, 45 thoughts.
+    rows = planned(output)
+    assert (rows["draw calls"], rows["think calls"], rows["judge calls"]) == ("90", "45", "0")
+    assert (rows["GPU hours"], rows["GPU, dollars"]) == ("112.50", "225.00")
+    assert list(tmp_path.iterdir()) == []
+    everyday = ("eval", "-c", "shipped", "--world", "everyday", "--n", "5", "--plan")
+    rows = planned(done(*everyday, "--judge-price", "1,10"))
+    assert rows["judge calls"] == "180"  # a caption of each picture, and its comparison with the answer
+    read, written = (int(rows[f"judge {what}, tokens"].replace(",", "")) for what in ("reads", "writes"))
+    assert read > 180 * 1000 and written == 180 * 200
+    assert rows["judge, dollars"] == f"{(read + 10 * written) / 1e6:.2f}" and rows["GPU hours"] == "–"
+    one_screen(run("eval", "-c", "shipped", "--plan", "--seconds", "drow=1"), 2, "Did you mean draw?")
+
+
+def test_a_child_is_given_what_was_typed() -> None:
+    typed = shlex.split(
+        "--benchmark unisandbox,ureason --data unisandbox=a --data ureason=b --subset 5 --k 2 --judge openai/x "
+        "--judge-price 1,2.5 --retry-failed --sampling steps=3 --labels official --logger wandb --out somewhere"
+    )
+    parameters = dict(evaluate.make_context("eval", typed).params)
+    asked = Asked(**{field.name: parameters[field.name] for field in fields(Asked)})
+    again = dict(evaluate.make_context("eval", child_arguments(asked)).params)
+    assert again == parameters
+
+
+@pytest.mark.slow
+def test_every_checkpoint_of_a_run_is_evaluated_once(tmp_path: Path) -> None:
+    folder = finish(tmp_path, *QUICK, "trained=moe_gen", recipe="stars_mapping")
+    (stage,) = folder.glob("stages/*-finetune-*")
+    shutil.rmtree(stage / "model")  # as if it were still training: its steps are all there is
+    (stage / "manifest.json").unlink()
+    torn = sorted(stage.glob("checkpoints/step=*"))[0]
+    (torn / "state.safetensors").write_bytes(b"torn")
+    steps = len(list(stage.glob("checkpoints/step=*")))
+    command = ("watch", folder, "--once", "--n", "1", "--sets", "math1", "--logger", "wandb")
+    output = done(*command)
+    assert output.count(": done") == steps - 1 >= 1
+    evaluations = [path.parent for path in (folder / "evals").glob("*/scores.json")]
+    assert len(evaluations) == steps - 1
+    assert all((path / "report.html").is_file() and (path / "wandb.json").is_file() for path in evaluations)
+    asked = json.loads((evaluations[0] / "evaluation.json").read_text())
+    assert asked["model"]["name"] == f"{folder.name}-{stage.name}-step3"
+    assert not any((folder / "evals" / ".snapshots").iterdir())
+    assert done(*command) == ""  # nothing new
+    one_screen(run("watch", tmp_path), 1, "is no run folder")
