@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
 SHOWN_GROUPS, SHOWN_MEMBERS = 6, 12
 _BORDER = 2
+_LEAST = 64  # pixels a side below which pictures are enlarged
 
 
 def groups_of(drawn: Drawn, group_size: int) -> list[Group]:
@@ -61,36 +61,35 @@ def write_sheet(groups: Sequence[Group], file: Path) -> None:
     images = [image for row in [*shown, *drawn] for image in row]
     height, width = (max(image.shape[side] for image in images) + 2 * _BORDER for side in (0, 1))
     across = max(len(row) for row in drawn)
-    rows = []
+    sheet = []
     for group, given, made in zip(groups, shown, drawn, strict=True):
         cells = [_framed(given[0] if given else None, (128, 128, 128), height, width)]
         for member, image in zip(group.members, made, strict=True):
             good = ((member.total or 0.0) - low) / spread
             cells.append(_framed(image, (int(220 * (1 - good)), int(180 * good), 40), height, width))
         cells += [_framed(None, (0, 0, 0), height, width)] * (across - len(made))
-        rows.append(np.concatenate(cells, axis=1))
-    sheet = np.concatenate(rows)
-    enlarged = max(1, 64 // height)
+        sheet.append(np.concatenate([_enlarged(cell) for cell in cells], axis=1))
     file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(file) as temporary:
-        Image.fromarray(sheet.repeat(enlarged, axis=0).repeat(enlarged, axis=1)).save(temporary, "PNG")
+        Image.fromarray(np.concatenate(sheet)).save(temporary, "PNG")
 
 
 def log_groups(logger: Any, key: str, groups: Sequence[Group], step: int) -> None:
     """The pictures with their verdicts and rewards to W&B (`logger`: Lightning's, or None)."""
     if logger is None:
         return
-    from PIL import Image
-
     images, captions = [], []
     for group in groups:
         for image in group.inputs:
-            images.append(Image.open(io.BytesIO(image)))
+            images.append(decode_png(image))
             captions.append(f"{group.id}: {group.prompt}")
         for member in group.members:
-            images.append(Image.open(io.BytesIO(member.image)))
+            images.append(decode_png(member.image))
             captions.append("\n".join([group.id, *caption(member)]))
-    logger.log_image(key=key, images=images, caption=captions, step=step)
+    # W&B shows all pictures of a key at one size, and small ones as small as they are.
+    height, width = (max(image.shape[side] for image in images) for side in (0, 1))
+    framed = [_enlarged(_framed(image, (255, 255, 255), height, width, 0)) for image in images]
+    logger.log_image(key=key, images=framed, caption=captions, step=step)
 
 
 def caption(member: Member) -> list[str]:
@@ -106,10 +105,17 @@ def _verdict(verdict: Verdict) -> str:
     return f"{verdict.status}: {verdict.reason}" if verdict.reason else verdict.status
 
 
-def _framed(image: np.ndarray | None, colour: tuple[int, int, int], height: int, width: int) -> np.ndarray:
+def _framed(
+    image: np.ndarray | None, colour: tuple[int, int, int], height: int, width: int, border: int = _BORDER
+) -> np.ndarray:
     cell = np.full((height, width, 3), 255, np.uint8)
     if image is not None:
         h, w = image.shape[:2]
-        cell[: h + 2 * _BORDER, : w + 2 * _BORDER] = colour
-        cell[_BORDER : _BORDER + h, _BORDER : _BORDER + w] = image
+        cell[: h + 2 * border, : w + 2 * border] = colour
+        cell[border : border + h, border : border + w] = image
     return cell
+
+
+def _enlarged(image: np.ndarray) -> np.ndarray:
+    times = max(1, _LEAST // image.shape[0])
+    return image.repeat(times, axis=0).repeat(times, axis=1)
