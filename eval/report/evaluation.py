@@ -122,6 +122,7 @@ def header_of(evaluation: Evaluation) -> Header:
                 f"{name}: no score for {sets}: no program can tell, and no judge was asked. Give --judge; nothing is "
                 "generated again."
             )
+    notes += judge_notes(evaluation.folder) if judge else []
     return Header(
         f"{', '.join(evaluation.results)} · {model['name']}",
         facts,
@@ -129,6 +130,31 @@ def header_of(evaluation: Evaluation) -> Header:
         shlex.join(asked.get("command") or []),
         asked,
     )
+
+
+def judge_notes(folder: Path) -> list[str]:
+    """How far the judge of an evaluation can be believed, and what it cost: one sentence a benchmark."""
+    try:
+        parts = json.loads((folder / "judge" / "record.json").read_text(encoding="utf-8"))["parts"].values()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []  # nothing had to be judged
+    notes = []
+    for name in dict.fromkeys(part["benchmark"] for part in parts):
+        mine = [part for part in parts if part["benchmark"] == name]
+        found = mine[-1]["calibration"]
+        if found is None:
+            said = "not calibrated: nobody has checked how far it agrees with what is known (uni_train eval calibrate)"
+        else:
+            kappa, balanced = (Estimate.from_dict(found[key]) for key in ("kappa", "balanced_accuracy"))
+            where = "" if found["same_questions"] else ", on other questions of this benchmark"
+            said = f"calibrated on {found['n']} pictures of which the truth is known{where}: kappa {kappa}, balanced "
+            said += f"accuracy {balanced}"
+        tokens = sum(part["input_tokens"] + part["output_tokens"] for part in mine)
+        dollars = [part["dollars"] for part in mine]
+        cost = "" if None in dollars else f", {sum(dollars):.2f} dollars"
+        asked = sum(part["questions"] for part in mine)
+        notes.append(f"{name}: the judge is {said}. It was asked {asked:,} questions, {tokens:,} tokens{cost}.")
+    return notes
 
 
 def write_evaluation_report(path: Path, header: Header, parts: Sequence[Part]) -> Path:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from eval.benchmark import Ask, Benchmark, Table
     from eval.evaluation import Evaluation, EvaluationPlan
     from eval.judges import JudgeConfig
+    from eval.judges.calibration import Calibration
     from eval.plan import Row
     from eval.watch import Checkpoint
     from uni_train.cli.progress import ConsoleProgress
@@ -97,6 +98,7 @@ class Asked:
     verifier: str
     prompt_model: str | None
     sampling: tuple[str, ...]
+    batch: int | None
     connections: int
     key_env: str | None
     revision: str
@@ -163,6 +165,7 @@ def evaluation_options(command: F) -> F:
         ),
         click.option("--prompt-model", metavar="MODEL", help="UReason: also draw from prompts that MODEL writes."),
         click.option("--sampling", multiple=True, metavar="KEY=VALUE", help="Replaces the model's own; repeatable."),
+        click.option("--batch", type=click.IntRange(1), metavar="N", help="Requests at once.  [default: the model's]"),
         click.option("--connections", type=click.IntRange(1), default=8, show_default=True, help="To a remote model."),
         click.option("--key-env", metavar="NAME", help="Environment variable with the remote model's key."),
         click.option("--revision", default="", metavar="TEXT", help="What is behind a remote model's name."),
@@ -313,6 +316,7 @@ def plan_of(checkpoint: str, asked: Asked) -> EvaluationPlan:
         options=options,
         sampling=_sampling(asked.sampling),
         remote=_remote(asked),
+        batch=asked.batch,
         retry_failed=asked.retry_failed,
         out=_out(asked),
         store=asked.store,
@@ -641,6 +645,84 @@ def compare(first: Path, second: Path, flips: int, html: Path | None, as_json: P
 
         html.parent.mkdir(parents=True, exist_ok=True)
         progress.say(f"written: {write_comparison(html, found)}")
+
+
+# --- calibrate ------------------------------------------------------------------------------------------------------
+
+
+@evaluate.command("calibrate")
+@click.option(
+    "--checkpoint", "-c", metavar="PATH|NAME|URL#MODEL", help="Whose pictures, read by programs, are anchors."
+)
+@click.option(
+    "--references",
+    default="drawn",
+    show_default=True,
+    metavar="drawn|DIR|none",
+    help="Right pictures: of the renderer, or files named after their cases.",
+)
+@click.option("--anchors", type=click.IntRange(2), default=200, show_default=True, help="At most so many of each kind.")
+@evaluation_options
+def calibrate(checkpoint: str | None, references: str, anchors: int, **options: Any) -> None:
+    """Measure how far a judge agrees with what is known.
+
+    The judge is asked about pictures that a program has read as right or wrong (--checkpoint), about references, which
+    it must pass, and about references of other cases, which it must fail. Evaluations with this judge cite the record.
+
+    \b
+    Example:
+      uni_train eval calibrate -c shipped --judge nano --judge-base-url http://127.0.0.1:8000/v1 --judge-dialect nano
+    """
+    from eval import evaluation as engine
+    from eval.generation import cases_of
+    from eval.judges import calibration
+    from uni_train.cli.progress import ConsoleProgress
+
+    asked, progress = Asked(**options), ConsoleProgress()
+    judge = judge_of(asked)
+    if judge is None:
+        raise UsageError("--judge is missing", "Name the judge that is to be calibrated.")
+    if checkpoint is None and references == "none":
+        raise UsageError("there is nothing to compare the judge with", "Give --checkpoint, --references, or both.")
+    store = asked.store if asked.store is not None else _out(asked) / "store"
+    picture = calibration.drawn if references == "drawn" else None
+    if picture is None and references != "none":
+        picture = calibration.from_folder(Path(references))
+    done: Evaluation | None = None
+    by_program = replace(asked, judge="none", verifier="program")
+    if checkpoint is not None:
+        with loadable(checkpoint, asked, progress) as (path, _):
+            done = engine.run(plan_of(path, by_program), progress)
+    for benchmark in benchmarks_of(checkpoint or "shipped", asked):
+        found: list[calibration.Anchor] = []
+        if done is not None:
+            scored = done.scored(benchmark.name, images=True)
+            found += calibration.anchors_from_programs(scored, anchors, asked.seed)
+        if picture is not None:
+            cases = cases_of(benchmark, subset=anchors, seed=asked.seed)
+            found += calibration.anchors_from_references(benchmark, cases, picture, seed=asked.seed)
+        folder = _out(asked) / "calibrations" / benchmark.name
+        result = calibration.calibrate(found, benchmark, judge, folder, progress, store=store)
+        _print_calibration(result, progress)
+
+
+def _print_calibration(found: Calibration, progress: ConsoleProgress) -> None:
+    numbers = {
+        "kappa": found.kappa,
+        "accuracy": found.accuracy,
+        "balanced accuracy": found.balanced_accuracy,
+        "of the right ones, passed": found.sensitivity,
+        "of the wrong ones, failed": found.specificity,
+        **{f"accuracy on {kind} anchors": estimate for kind, estimate in found.by_kind.items()},
+    }
+    rows = [[name, *str(estimate).rsplit(" n=", 1)] for name, estimate in numbers.items()]
+    progress.table(f"{found.benchmark}: the judge {found.judge['model']}", ["", "value", "n"], rows)
+    unanswered = sum(side["none"] for kind in found.counts.values() for side in kind.values())
+    if unanswered:
+        progress.say(f"{unanswered} of {found.n} got no answer, which counts as disagreement")
+    for one in found.disagreements[:5]:
+        truth = "right" if one["right"] else "wrong"
+        progress.say(f"  {one['kind']}, {truth}, judged {one['judged']}: {one['id']} ({one['setting']})")
 
 
 def child_arguments(asked: Asked) -> list[str]:
