@@ -99,9 +99,11 @@ def extract(thought: str, compat: str, world: str = "everyday") -> Refined:
 
 
 def _said(text: str) -> str:
-    """Without what stands around it (quotes, braces, asterisks); "" for a placeholder."""
-    text = prompts.without_markers(text).strip("*\"' \n")
-    text = text.removeprefix("{").removesuffix("}").strip("*\"' \n")
+    """Without asterisks, braces and quotes around the whole; "" for a placeholder."""
+    text = prompts.without_markers(text).strip("* \n")
+    for first, last in ("{}", '""', "''", "“”"):
+        if text.startswith(first) and text.endswith(last) and first not in text[1:-1] and len(text) > 1:
+            text = text[1:-1].strip("* \n")
     return "" if text.casefold() in _PLACEHOLDERS else text
 
 
@@ -147,9 +149,10 @@ class UReason(Benchmark):
         rows = _generated(world, n, levels, split, seed, sets) if data is None else _published(Path(data), sets)
         self.compat, self.verifier, self.external = compat, verifier, external
         self._cases = tuple(_case(row) for row in rows)
+        self.published = all("outcome" not in case.facts for case in self._cases)
         self.sets = tuple(task for task in TASKS if any(case.set == task for case in self._cases))
         self.settings = tuple(name for name in known if settings is None or name in settings)
-        self.revision = _revision(self._cases, compat, verifier, getattr(external, "name", None))
+        self.revision = _revision(self._cases, compat, verifier, external)
 
     def cases(self) -> Sequence[Case]:
         return self._cases
@@ -169,7 +172,7 @@ class UReason(Benchmark):
     # --- asking --------------------------------------------------------------------------------------------------
 
     def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
-        """Think where a setting needs it, find the refined prompts, draw. Raises UserError for an unknown setting."""
+        """Think where a setting needs it, find the refined prompts, draw."""
         thoughts = self._thoughts(model, asks, on_step)
         samples = [self._prepared(ask, thoughts) for ask in asks]
         rows = [row for row, sample in enumerate(samples) if sample.status == "ok" and sample.ask.setting != CHAIN]
@@ -272,20 +275,18 @@ class UReason(Benchmark):
     def attribute(self, scored: Scored) -> str:
         """ "reasoning wrong", "not extracted", "drawn wrong", "judge unreadable", ...; "" for a sample that is right.
 
-        A picture of a right thought is drawn wrong; of a wrong one, the reasoning is to blame. Where neither a program
-        nor the judge said anything about the thought, the cause is "wrong, reasoning not judged".
+        A wrong picture of a right thought is drawn wrong; of a wrong one, the reasoning is to blame. "wrong, no
+        thought" is setting 1; "wrong, reasoning not judged" where neither a program nor the judge knows of the thought.
         """
         if scored.passed:
             return ""
         sample = scored.sample
-        if scored.outcome in ("judge_failed", "unparseable"):
-            return "judge unreadable"
         if scored.outcome != "fail":
-            return scored.outcome.replace("_", " ")
+            return _CAUSES.get(scored.outcome, scored.outcome.replace("_", " "))
         if sample.ask.setting == CHAIN:
             return "reasoning wrong"
         if sample.thought is None:
-            return "drawn wrong, without reasoning"
+            return "wrong, no thought"
         outcome = _outcome(sample.ask.case)
         right = None if outcome is None else _concludes(sample, outcome)
         if right is None and scored.verdict is not None:
@@ -340,7 +341,11 @@ TITLES = {
     "decontextualized_4x": "4 x refined prompt", "decontextualized_8x": "8 x refined prompt",
     EXTERNAL: "External prompt model",
 }  # fmt: skip
-_REASONING = "reasoning"
+_REASONING = "reasoning"  # the check of a thought
+_CAUSES = {"unreadable": "picture unreadable", "unparseable": "judge unreadable"}
+
+
+_Row = tuple[str | Estimate | PairedComparison | None, ...]
 
 
 class _Count:
@@ -421,9 +426,10 @@ def _in_order(by_task: Mapping[str, list[Scored]]) -> list[tuple[str, list[Score
 
 
 def _tables(count: _Count, benchmark: UReason) -> Iterable[Table]:
+    """Where the published cases are asked, the paper's own rows stand below ours."""
     heads = tuple(task.capitalize() for task in count.tasks)
     asked = [setting for setting in HEADLINE if setting in count.settings]
-    rows: list[tuple[str | Estimate | PairedComparison | None, ...]] = []
+    rows: list[_Row] = []
     before = ""
     for setting in asked:
         accuracies = count.accuracies(setting)
@@ -431,6 +437,10 @@ def _tables(count: _Count, benchmark: UReason) -> Iterable[Table]:
         cells = [cell for name in (*count.tasks, "overall") for cell in (accuracies.get(name), gains.get(name))]
         rows.append((TITLES[setting], *cells))
         before = setting
+    for name, by_setting in PAPER_TABLE_2.items() if benchmark.published else ():
+        for setting in asked:
+            cells = [cell for text in _paper(by_setting[setting], count) for cell in (text, None)]
+            rows.append((f"{name} in the paper, {TITLES[setting]}", *cells))
     columns = ("Setting", *(cell for head in (*heads, "Overall") for cell in (head, "Δ")))
     yield Table(
         "Visual verification accuracy (Table 2)", columns, tuple(rows),
@@ -438,13 +448,17 @@ def _tables(count: _Count, benchmark: UReason) -> Iterable[Table]:
     )  # fmt: skip
     if CHAIN in count.settings:
         chain = count.accuracies(CHAIN)
-        row = ("Reasoning chain", *(chain.get(name) for name in (*count.tasks, "overall")))
-        yield Table("Quality of the reasoning chain (Table 3)", ("", *heads, "Overall"), (row,))
+        chains: list[_Row] = [("Reasoning chain", *(chain.get(name) for name in (*count.tasks, "overall")))]
+        if benchmark.published:
+            chains += [(f"{name} in the paper", *_paper(found, count)) for name, found in PAPER_TABLE_3.items()]
+        yield Table("Quality of the reasoning chain (Table 3)", ("", *heads, "Overall"), tuple(chains))
     lengths = [setting for setting in LENGTHS if setting in count.settings]
     if len(lengths) > 1:
-        yield _plain("Length-controlled ablation (Table 4)", count, heads, lengths, [
-            f"{LENGTHS[setting]} x refined prompt" for setting in lengths
-        ])  # fmt: skip
+        named = [f"{LENGTHS[setting]} x refined prompt" for setting in lengths]
+        table = _plain("Length-controlled ablation (Table 4)", count, heads, lengths, named)
+        paper = [(f"Bagel in the paper, {name}", *_paper(PAPER_TABLE_4[setting], count))
+                 for setting, name in zip(lengths, named, strict=True) if benchmark.published]  # fmt: skip
+        yield replace(table, rows=(*table.rows, *paper))
     if EXTERNAL in count.settings:
         who = getattr(benchmark.external, "name", "external model")
         own = [setting for setting in (BARE, EXTERNAL) if setting in count.settings]
@@ -473,6 +487,13 @@ def _tables(count: _Count, benchmark: UReason) -> Iterable[Table]:
         tuple((TITLES[s], *(ends[s].get(name) for name in known)) for s in ends),
         "All of them are in the denominators above.",
     )
+
+
+def _paper(found: Sequence[float], count: _Count) -> list[str]:
+    """The paper's per cents as shares, for the tasks that were asked, and over all where those are all."""
+    by_task = dict(zip(TASKS, found, strict=True))
+    shown = [f"{by_task[task] / 100:.2f}" for task in count.tasks]
+    return [*shown, f"{sum(found) / len(found) / 100:.3f}" if len(shown) == len(TASKS) else "–"]
 
 
 def _plain(title: str, count: _Count, heads: tuple[str, ...], settings: Sequence[str], names: Sequence[str]) -> Table:
@@ -512,9 +533,12 @@ def _generated(
     ]
 
 
-def _revision(cases: Sequence[Case], compat: str, verifier: str, external: str | None) -> str:
+def _revision(cases: Sequence[Case], compat: str, verifier: str, external: Respondent | None) -> str:
     rows = [[case.id, case.set, case.prompt, case.category, dict(case.facts)] for case in cases]
-    asked = [PROTOCOL, compat, verifier, external, _LABEL.pattern, prompts.ASK_FOR_REFINED_PROMPT]
+    # A stored model says what it is, others have but a name.
+    identity = getattr(external, "identity", None)
+    writer = None if external is None else external.name if identity is None else identity.key
+    asked = [PROTOCOL, compat, verifier, writer, _LABEL.pattern, prompts.ASK_FOR_REFINED_PROMPT]
     text = json.dumps([*asked, rows], sort_keys=True, ensure_ascii=False)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
