@@ -282,7 +282,8 @@ def measure(
 def kappa(table: Mapping[str, Mapping[str, int]]) -> Estimate:
     """Cohen's kappa of "right"/"wrong" against "pass"/"fail"/"none" (Cohen 1960; interval of statsmodels).
 
-    Where chance alone explains all (everything is right and everything passes) it has no value.
+    Where all agree that interval has no width; it then begins where accuracy's does, on the scale of kappa. Where
+    chance alone explains all (everything is right and everything passes) kappa has no value.
     """
     from statsmodels.stats.inter_rater import cohens_kappa
 
@@ -294,8 +295,8 @@ def kappa(table: Mapping[str, Mapping[str, int]]) -> Estimate:
         return Estimate(None, n, -1.0, 1.0)
     found = cohens_kappa(rows)
     value, low, high = (float(one) for one in (found.kappa, found.kappa_low, found.kappa_upp))
-    if not (math.isfinite(low) and math.isfinite(high)):  # no spread at all
-        low = high = value
+    if value == 1.0:
+        low, high = 1 - (1 - proportion(n, n).low) / (1 - by_chance / (n * n)), 1.0
     return Estimate(value, n, max(-1.0, low), min(1.0, high))
 
 

@@ -149,6 +149,8 @@ def _evaluate(
     from inspect_ai.scorer import Score, Target, mean, scorer, stderr
     from inspect_ai.solver import Generate, Solver, TaskState, solver
 
+    config, model = session.config, session.model
+    assert model is not None
     groups = _grouped(samples, 1 if len(samples) <= SINGLY else GROUP)
     results: dict[int, Scored] = {}
     finished = 0
@@ -190,8 +192,6 @@ def _evaluate(
         Question(id=name, input="\n\n".join(f"{_name(samples[i])}: {samples[i].ask.case.prompt}" for i in places))
         for name, places in groups.items()
     ]
-    config, model = session.config, session.model
-    assert model is not None
     per_group = len(samples) / len(groups)
     # Its trace, two lines a request in a file of its own, is a twentieth of the processor time and in the log too.
     logging.getLogger("inspect_ai.model").setLevel(logging.WARNING)

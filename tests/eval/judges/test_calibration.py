@@ -25,6 +25,8 @@ def test_kappa_and_balanced_accuracy() -> None:
     assert found.value == pytest.approx(0.4) and found.n == 50 and found.low < 0.4 < found.high
     # No answers are disagreements: kappa falls.
     assert cal.kappa({**table, "right": {"pass": 18, "fail": 5, "none": 2}}).value < 0.4  # type: ignore[operator]
+    perfect = cal.kappa({"right": {"pass": 30, "fail": 0, "none": 0}, "wrong": {"pass": 0, "fail": 30, "none": 0}})
+    assert perfect.value == 1.0 and perfect.low == pytest.approx(2 * proportion(60, 60).low - 1)
     assert cal.kappa({"right": {"pass": 9, "fail": 0, "none": 0}, "wrong": dict.fromkeys(cal._SAID, 0)}).value is None
     both = cal.mean_of_two(proportion(8, 10), proportion(6, 10))
     assert both.value == pytest.approx(0.7) and both.n == 20

@@ -1,0 +1,276 @@
+"""How close judging comes to what its judge allows: a local server that answers after 200 ms, 50 at once.
+
+    python bench/judging.py                    # 5,000 judgements; ideal: 5,000 / 50 x 0.2 s = 20 s
+    python bench/judging.py --n 2000 --kills 20
+
+Each judgement is one question with a picture (UReason's Figure 25). The server, a process of its own, refuses the 51st
+request at once. Printed: the wall time against the ideal, the processor time of judging (a floor below which no
+number of connections helps on one core), that of the bare openai client for the same requests, and what a second run
+costs, which asks nothing. With --kills, a run is killed (SIGKILL) at random moments and continued.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+DELAY, AT_ONCE = 0.2, 50
+
+
+class Judge(asyncio.Protocol):
+    """HTTP/1.1 with keep-alive, no more than an OpenAI client needs."""
+
+    under_way = 0
+    answered = 0
+    refused = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport, self.data = transport, b""
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        head, gap, body = self.data.partition(b"\r\n\r\n")
+        if not gap:
+            return
+        length = next(
+            (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0
+        )
+        if len(body) < length:
+            return
+        self.data = b""
+        if head.startswith(b"GET"):
+            self.say(200, {"answered": Judge.answered, "refused": Judge.refused})
+        elif Judge.under_way >= AT_ONCE:
+            Judge.refused += 1
+            self.say(429, {"error": {"message": "too many at once"}})
+        else:
+            Judge.under_way += 1
+            asyncio.get_running_loop().call_later(DELAY, self.answer)
+
+    def answer(self) -> None:
+        Judge.under_way -= 1
+        Judge.answered += 1
+        message = {"role": "assistant", "content": "The picture shows what it should.\n<answer>Yes</answer>"}
+        usage = {"prompt_tokens": 400, "completion_tokens": 20, "total_tokens": 420}
+        choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+        reply = {"id": "1", "object": "chat.completion", "created": 0, "model": "judge"}
+        self.say(200, {**reply, "choices": choices, "usage": usage})
+
+    def say(self, status: int, answer: dict[str, Any]) -> None:
+        data = json.dumps(answer).encode()
+        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+        if not self.transport.is_closing():
+            self.transport.write(head.encode() + data)
+
+
+def serve() -> None:
+    """Answer until killed; the first line printed is the port."""
+
+    async def main() -> None:
+        server = await asyncio.get_running_loop().create_server(Judge, "127.0.0.1", 0)
+        print(server.sockets[0].getsockname()[1], flush=True)
+        await server.serve_forever()
+
+    asyncio.run(main())
+
+
+def benchmark(n: int) -> Any:
+    """n pictures of nano's world, each to be judged by one criterion."""
+    from data_gen.task import Verdict, get_task
+    from eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Sample, Scored, Table
+    from eval.judges import image_satisfies
+    from eval.sample import encode_png
+
+    class Criteria(Benchmark):
+        name, revision, settings, sets = "criteria", "1", ("direct",), ("all",)
+
+        def cases(self) -> Sequence[Case]:
+            return [Case(f"c{i}", "all", "Draw it.", facts={"criterion": f"Criterion {i}."}) for i in range(n)]
+
+        def samples(self) -> list[Sample]:
+            task = get_task("maths", "nano")
+            pictures = [encode_png(task.render(item, 0)) for item in task.generate(50, 1, "test", 0)]
+            return [Sample(Ask(c, "direct", 0, 0), image=pictures[i % 50]) for i, c in enumerate(self.cases())]
+
+        def respond(self, model: Any, asks: Sequence[Ask], on_step: Any = None) -> list[Sample]:
+            raise NotImplementedError("the samples are given")
+
+        def check(self, sample: Sample) -> Verdict | None:
+            return None
+
+        async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
+            return await image_satisfies(ask, sample.image or b"", sample.ask.case.facts["criterion"])
+
+        def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
+            return {}
+
+        def tables(self, scored: Iterable[Scored]) -> list[Table]:
+            return []
+
+    return Criteria()
+
+
+def judge_all(n: int, url: str, folder: Path) -> tuple[float, float, str]:
+    """Wall and processor seconds of judging n samples, and a digest of the verdicts."""
+    from eval.judges import JudgeConfig, run
+
+    asked = benchmark(n)
+    samples = asked.samples()
+    cpu, wall = time.process_time(), time.perf_counter()
+    scored = run(samples, asked, JudgeConfig("judge", url, revision="bench", max_connections=AT_ONCE), folder)
+    took = time.perf_counter() - wall, time.process_time() - cpu
+    said = json.dumps([[one.sample.key, one.outcome, one.replies] for one in scored])
+    return *took, hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+
+
+def bare_client(n: int, url: str) -> tuple[float, float]:
+    """Wall and processor seconds of the same requests by the openai client alone."""
+    from openai import AsyncOpenAI
+
+    from eval.judges.asking import data_url
+    from eval.prompts.ureason import verify_image_prompt
+
+    samples = benchmark(n).samples()
+
+    async def main() -> None:
+        limit = asyncio.Semaphore(AT_ONCE)
+        async with AsyncOpenAI(base_url=url, api_key="local") as client:
+
+            async def one(sample: Any) -> None:
+                picture = {"type": "image_url", "image_url": {"url": data_url(sample.image), "detail": "auto"}}
+                text = {"type": "text", "text": verify_image_prompt(sample.ask.case.facts["criterion"])}
+                async with limit:
+                    message: Any = {"role": "user", "content": [picture, text]}
+                    await client.chat.completions.create(model="judge", messages=[message], max_tokens=1024)
+
+            await asyncio.gather(*(one(sample) for sample in samples))
+
+    cpu, wall = time.process_time(), time.perf_counter()
+    asyncio.run(main())
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+class Server:
+    """The judge in a process of its own; a context manager."""
+
+    def __enter__(self) -> Server:
+        command = [sys.executable, __file__, "--serve"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.url = f"http://127.0.0.1:{self.process.stdout.readline().strip()}/v1"
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def answered(self) -> int:
+        with urllib.request.urlopen(self.url) as reply:
+            return int(json.load(reply)["answered"])
+
+
+def start(n: int, url: str, folder: Path) -> subprocess.Popen[str]:
+    """Judging in a process of its own, whose last line says what it took."""
+    command = [sys.executable, __file__, "--n", str(n), "--judge", url, str(folder)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
+    said, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"judging ended with {process.returncode}")
+    return dict(json.loads(said.splitlines()[-1]))
+
+
+def speed(n: int) -> None:
+    """One run, one that finds everything done, and the bare client."""
+    ideal = n / AT_ONCE * DELAY
+    with Server() as server, tempfile.TemporaryDirectory() as name:
+        first = finish(start(n, server.url, Path(name)))
+        asked = server.answered()
+        again = finish(start(n, server.url, Path(name)))
+        asked_again = server.answered() - asked
+        size = sum(file.stat().st_size for file in Path(name).rglob("*") if file.is_file()) / 1e6
+        wall, cpu = bare_client(min(n, 1000), server.url)
+    per, share = 1000 / n, min(n, 1000) / n
+    print(f"| {n:,} judgements | wall s | x ideal | processor s | ms each | peak MB |")
+    print("|---|---:|---:|---:|---:|---:|")
+    print(f"| ideal: {AT_ONCE} at once, {DELAY * 1000:.0f} ms | {ideal:.1f} | 1.00 | | | |")
+    for label, took in (
+        (f"judged, {asked:,} questions asked", first),
+        (f"again, {asked_again} questions asked", again),
+        (f"the openai client alone (of {min(n, 1000):,})", {"wall": wall / share, "cpu": cpu / share}),
+    ):
+        ratio = f"{took['wall'] / ideal:.2f}" if took is not again else ""
+        peak = f"{took['peak_mb']:.0f}" if "peak_mb" in took else ""
+        print(f"| {label} | {took['wall']:.1f} | {ratio} | {took['cpu']:.1f} | {took['cpu'] * per:.2f} | {peak} |")
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    print(f"\nreplies and log: {size:.1f} MB; load of the machine meanwhile: {load:.1f}, cores for this: {cores}")
+
+
+def kills(n: int, times: int) -> None:
+    """A run that is killed at `times` random moments of judging, against one that is not."""
+    with Server() as server, tempfile.TemporaryDirectory() as name:
+        whole = finish(start(n, server.url, Path(name) / "whole"))
+        asked, moment, dearest = server.answered(), random.Random(0), 0
+        for _ in range(times):
+            before, stored = server.answered(), _replies(Path(name) / "killed")
+            process = start(n, server.url, Path(name) / "killed")
+            until = before + moment.randrange(1, max(2, n // times))
+            while server.answered() < until and process.poll() is None:
+                time.sleep(0.005)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            time.sleep(2 * DELAY)  # what was under way is still answered, to nobody
+            lost = server.answered() - before - (_replies(Path(name) / "killed") - stored)
+            dearest = max(dearest, lost)
+        last = finish(start(n, server.url, Path(name) / "killed"))
+        extra = server.answered() - asked - n
+    same = "equal" if last["digest"] == whole["digest"] else "DIFFERENT"
+    print(f"killed {times} times: verdicts {same}; {extra} questions asked twice, at most {dearest} after one kill")
+    if last["digest"] != whole["digest"] or dearest > AT_ONCE:
+        raise SystemExit(1)
+
+
+def _replies(folder: Path) -> int:
+    """Whole lines in the store."""
+    return sum(file.read_bytes().count(b"\n") for file in folder.rglob("replies/*.jsonl"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n", type=int, default=5000, help="judgements")
+    parser.add_argument("--kills", type=int, default=0, help="kill a run so many times instead of timing one")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--judge", nargs=2, metavar=("URL", "FOLDER"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve()
+    elif arguments.judge:
+        wall, cpu, digest = judge_all(arguments.n, arguments.judge[0], Path(arguments.judge[1]))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps({"wall": wall, "cpu": cpu, "digest": digest, "peak_mb": peak}))
+    elif arguments.kills:
+        kills(arguments.n, arguments.kills)
+    else:
+        speed(arguments.n)
+
+
+if __name__ == "__main__":
+    main()
