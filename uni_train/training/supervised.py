@@ -19,6 +19,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
 from data_gen.seeds import derive_seed
+from uni_train.training.half_adamw import HalfAdamW
 from uni_train.training.settings import SupervisedSettings
 from uni_train.training.steps import StepBatch
 from uni_train.training.trained import select_parameters
@@ -133,14 +134,19 @@ class SupervisedModule(pl.LightningModule):
             {"params": decayed, "weight_decay": settings.weight_decay},
             {"params": others, "weight_decay": 0.0},
         )
-        optimizer = torch.optim.AdamW(
-            [group for group in groups if group["params"]],
-            lr=settings.lr,
-            betas=settings.betas,
-            eps=settings.eps,
-            # The gradient scaler of fp16 and fused AdamW both want to unscale.
-            fused=settings.precision != "16-mixed",
-        )
+        groups = [group for group in groups if group["params"]]
+        optimizer: torch.optim.Optimizer
+        if any(parameter.dtype == torch.bfloat16 for _, parameter in named):
+            optimizer = HalfAdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps)
+        else:
+            optimizer = torch.optim.AdamW(
+                groups,
+                lr=settings.lr,
+                betas=settings.betas,
+                eps=settings.eps,
+                # The gradient scaler of fp16 and fused AdamW both want to unscale.
+                fused=settings.precision != "16-mixed",
+            )
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, settings))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

@@ -1,0 +1,129 @@
+"""Weights in bfloat16: small updates are kept, moments survive a checkpoint, and a run learns what float32 learns."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.training.toy_model import ToyBatch, ToyModel, toy_examples
+from uni_train.training import callbacks
+from uni_train.training.curriculum import Constant
+from uni_train.training.fit import fit_supervised
+from uni_train.training.half_adamw import HalfAdamW
+from uni_train.training.settings import SupervisedSettings
+
+
+def test_updates_below_the_resolution_add_up() -> None:
+    """A thousand steps of 1e-4 from 1: bfloat16 has 0.996 and nothing between."""
+    ends = {}
+    for name, kind, dtype in (
+        ("plain", torch.optim.AdamW, torch.bfloat16),
+        ("ours", HalfAdamW, torch.bfloat16),
+        ("float32", torch.optim.AdamW, torch.float32),
+    ):
+        weight = torch.nn.Parameter(torch.ones(3, dtype=dtype))
+        optimizer = kind([weight], lr=1e-4, weight_decay=0.0)
+        for _ in range(1000):
+            weight.grad = torch.full_like(weight, 0.5)
+            optimizer.step()
+        ends[name] = weight.detach().float()
+    assert torch.equal(ends["plain"], torch.ones(3)), "this is what is wrong with bfloat16 alone"
+    torch.testing.assert_close(ends["ours"], ends["float32"], rtol=2**-8, atol=0.0)
+    assert float(ends["ours"][0]) < 0.91
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 2**16), lr=st.sampled_from([1e-5, 1e-3, 0.1]), decay=st.sampled_from([0.0, 0.1]),
+    scale=st.sampled_from([1e-3, 1.0, 100.0]),
+)  # fmt: skip
+def test_weight_and_rest_follow_float32(seed: int, lr: float, decay: float, scale: float) -> None:
+    random_ = torch.Generator().manual_seed(seed)
+    start = (scale * torch.randn(4, 5, generator=random_)).bfloat16()
+    dtypes = (torch.bfloat16, torch.float32, torch.float32)
+    half, whole, same = (torch.nn.Parameter(start.clone().to(dtype)) for dtype in dtypes)
+    given_ = {"lr": lr, "betas": (0.9, 0.95), "weight_decay": decay}
+    ours, theirs, plain = (
+        kind([weight], **given_) for kind, weight in ((HalfAdamW, half), (torch.optim.AdamW, whole), (HalfAdamW, same))
+    )
+    for _ in range(20):
+        gradient = torch.randn(4, 5, generator=random_).bfloat16()
+        half.grad, whole.grad, same.grad = gradient, gradient.float(), gradient.float()
+        for optimizer in (ours, theirs, plain):
+            optimizer.step()
+    torch.testing.assert_close(same, whole, rtol=1e-5, atol=1e-6 * scale)
+    assert set(plain.state[same]) == {"step", "exp_avg", "exp_avg_sq"}
+    # Sixteen bits, rounded twenty times, of a weight that may have passed near zero on its way.
+    reach = float(start.float().abs().max()) + 20 * lr
+    torch.testing.assert_close(half.float() + ours.state[half]["rest"], whole.data, rtol=0.0, atol=20 * 2**-16 * reach)
+
+
+def test_a_restored_optimizer_goes_on_exactly() -> None:
+    def steps(weight: torch.nn.Parameter, optimizer: HalfAdamW, seeds: range) -> None:
+        for seed in seeds:
+            weight.grad = torch.randn(64, generator=torch.Generator().manual_seed(seed)).bfloat16()
+            optimizer.step()
+
+    one = torch.nn.Parameter(torch.ones(64, dtype=torch.bfloat16))
+    first = HalfAdamW([one], lr=1e-4)
+    steps(one, first, range(5))
+    other = torch.nn.Parameter(one.detach().clone())
+    second = HalfAdamW([other], lr=1e-4)
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    assert second.state[other]["exp_avg"].dtype == torch.float32
+    steps(one, first, range(5, 30))
+    steps(other, second, range(5, 30))
+    assert torch.equal(one, other) and torch.equal(first.state[one]["rest"], second.state[other]["rest"])
+
+
+class HalfToy(ToyModel):
+    """As our models do: inputs are cast where the weights are."""
+
+    def supervised_loss(self, batch: ToyBatch) -> Any:
+        dtype = self.body.weight.dtype
+        return super().supervised_loss(replace(batch, x=batch.x.to(dtype), noise=batch.noise.to(dtype)))
+
+
+def test_a_fit_in_bfloat16_learns_at_small_rates_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_ = SupervisedSettings(
+        updates=40, rows=12, lr=1e-4, seed=5, precision="bf16-true", checkpoint_every=10, accelerator="cpu"
+    )
+
+    def fit(name: str, settings: SupervisedSettings) -> ToyModel:
+        model = HalfToy()
+        fit_supervised(model, {"a": toy_examples(40, 0)}, Constant({"a": 1}), settings, tmp_path / name, progress=False)
+        return model
+
+    def moved(model: ToyModel) -> float:
+        pairs = zip(model.state_dict().values(), ToyModel().state_dict().values(), strict=True)
+        return sum(float((after.float() - before).abs().mean()) for after, before in pairs)
+
+    whole = fit("whole", given_)
+    assert next(whole.parameters()).dtype == torch.bfloat16
+    reference = moved(fit("float32", replace(given_, precision="32-true")))
+    assert 0.5 * reference < moved(whole) < 2 * reference
+
+    class Killed(BaseException):
+        """What nothing catches."""
+
+    saved = callbacks.PeriodicCheckpoint.on_train_batch_end
+
+    def die(self, trainer, *rest):  # type: ignore[no-untyped-def]
+        saved(self, trainer, *rest)
+        if trainer.global_step == 20:
+            raise Killed
+
+    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
+    with pytest.raises(Killed):
+        fit("cut", given_)
+    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", saved)
+    resumed = fit("cut", given_)
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
