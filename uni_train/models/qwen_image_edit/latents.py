@@ -57,6 +57,13 @@ def unpack(tokens: Tensor, grid: Grid) -> Tensor:
     return split.reshape(b, c // PATCH**2, grid[0] * PATCH, grid[1] * PATCH)
 
 
+def _frames(images: Tensor) -> Tensor:
+    """[B, C, H, W] as videos of one frame; on a CPU channels last, in which the VAE's norms are quicker (encoding 16
+    pictures of 128 x 128 by the tiny VAE of tests: 350 ms -> 196 ms)."""
+    frames = images.unsqueeze(2)
+    return frames.contiguous(memory_format=torch.channels_last_3d) if frames.device.type == "cpu" else frames
+
+
 class Latents:
     """The VAE with the statistics by which its latents are normalised.
 
@@ -83,7 +90,7 @@ class Latents:
         found: dict[int, Tensor] = {}
         for rows in self._alike([self.grid(image.shape[1:]) for image in images]):
             x = torch.stack([images[row] for row in rows]).to(weight.device).float() / 255 * 2 - 1
-            z = self.vae.encode(x.unsqueeze(2).to(weight.dtype)).latent_dist.mode()[:, :, 0].float()  # type: ignore[operator]
+            z = self.vae.encode(_frames(x.to(weight.dtype))).latent_dist.mode()[:, :, 0].float()  # type: ignore[operator]
             found.update(zip(rows, pack((z - self._mean.to(z)) / self._std.to(z)), strict=True))
         return [found[row] for row in range(len(images))]
 
@@ -96,7 +103,7 @@ class Latents:
             grid = grids[rows[0]]
             z = unpack(latents[rows, : grid[0] * grid[1]].float(), grid)
             z = (z * self._std.to(z) + self._mean.to(z)).to(weight.device, weight.dtype)
-            image = self.vae.decode(z.unsqueeze(2), return_dict=False)[0][:, :, 0]  # type: ignore[operator]
+            image = self.vae.decode(_frames(z), return_dict=False)[0][:, :, 0]  # type: ignore[operator]
             image = (image.float() / 2 + 0.5).clamp(0, 1).permute(0, 2, 3, 1) * 255
             found.update(zip(rows, image.round().to(torch.uint8).cpu().numpy(), strict=True))
         return [found[row] for row in range(len(latents))]
