@@ -124,6 +124,8 @@ class Result:
         scores: as `Benchmark.scores` gives them. tables: its paper's.
         unjudged: (setting, set) pairs that have no score, because nobody could judge some of their samples.
         shards: names of the files in scored/.
+        judge: where a judge was asked: its name, the number of samples it judged, and what its last calibration for
+            this benchmark found (None: it was never calibrated, and its scores are worth as much).
     """
 
     name: str
@@ -137,6 +139,7 @@ class Result:
     tables: tuple[Table, ...]
     unjudged: tuple[tuple[str, str], ...]
     shards: tuple[str, ...]
+    judge: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "tables": [table.to_dict() for table in self.tables]}
@@ -155,6 +158,7 @@ class Result:
             tables=tuple(Table.from_dict(table) for table in raw["tables"]),
             unjudged=tuple((str(setting), str(name)) for setting, name in raw["unjudged"]),
             shards=tuple(raw["shards"]),
+            judge=raw["judge"],
         )
 
 
@@ -374,7 +378,17 @@ def _score(job: _Job, model: StoredModel, plan: EvaluationPlan, folder: Path, pr
         tables=tuple(job.benchmark.tables(counted)),
         unjudged=tuple(sorted(unjudged)),
         shards=tuple(shards),
+        judge=_about_judge(job.benchmark, plan, sum(one.by not in ("", "program") for one in light)),
     )
+
+
+def _about_judge(benchmark: Benchmark, plan: EvaluationPlan, samples: int) -> dict[str, Any] | None:
+    if plan.judge is None or samples == 0:
+        return None
+    from eval.judges.calibration import cited
+
+    found = cited(plan.store_folder, plan.judge, benchmark)
+    return {"name": plan.judge.model, "samples": samples, "calibration": found}
 
 
 def _verdicts(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from filelock import FileLock
 from eval.benchmark import Sample, Table
 from eval.benchmarks.unisandbox import UniSandbox
 from eval.evaluation import ASKED, SCORES, EvaluationPlan, load, run
+from eval.judges import JudgeConfig
 from eval.sample import decode_png
 from eval.statistics import Estimate, PairedComparison
+from tests.eval.judges.server import Asked, JudgeServer
 from uni_train.errors import UsageError, UserError
 from uni_train.models.nano.nano import shipped
 
@@ -178,3 +181,26 @@ def test_tables_survive_their_file() -> None:
     assert Table.from_dict(json.loads(json.dumps(table.to_dict()))) == table
     with pytest.raises(UsageError):
         UniSandbox(sets=("math9",))
+
+
+@pytest.mark.slow
+def test_another_judge_judges_again_and_nothing_is_drawn_again(tmp_path: Path) -> None:
+    def says(verdict: str) -> Callable[[Asked], str]:
+        return lambda asked: "Caption: 2 apples" if asked.images else f"Score: {verdict}"
+
+    judged = UniSandbox(n=3, sets=("math1",), verifier="judge")
+    with JudgeServer(says("YES")) as kind, JudgeServer(says("NO")) as strict:
+        first = plan(tmp_path, benchmarks=[judged], settings=["normal"], judge=JudgeConfig("kind", kind.url))
+        one = run(first)
+        asked = len(kind.asked)
+        other = run(replace(first, judge=JudgeConfig("strict", strict.url)))
+        again = run(first)
+    assert asked > 0 and len(kind.asked) == asked  # what was judged is not judged again
+    assert other.calls["draw"]["made"] == again.calls["draw"]["made"] == 0
+    assert one.folder == again.folder != other.folder
+    assert (one.results, again.calls["draw"]["stored"]) == (again.results, 3)
+    outcomes = [evaluation.results["unisandbox"].outcomes["normal"]["math1"] for evaluation in (one, other)]
+    assert outcomes == [{"pass": 3}, {"fail": 3}]
+    assert one.results["unisandbox"].judge == {"name": "kind", "samples": 3, "calibration": None}
+    assert {sample.by for sample in other.scored("unisandbox")} == {"strict"}
+    assert all("Score: NO" in sample.replies for sample in other.scored("unisandbox"))
