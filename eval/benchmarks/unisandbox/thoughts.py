@@ -56,14 +56,19 @@ def _nano(thought: str, case: Case) -> Conclusion:
 
 
 def _counted(thought: str, answer: str) -> Conclusion:
-    """The last number that stands before the object; without one, the last number that is called a result."""
+    """The last number that stands before the object; without one, the last number that is called a result.
+
+    The word "one" is mostly no count ("one chair leans on the wall"): beside other numbers it is only believed where
+    one object is the answer.
+    """
     try:
         value, noun = read_count(answer)
     except UnreadableError:
         return "unclear"
     object_ = "|".join(map(re.escape, _forms(noun)))
     named = re.findall(rf"\b{_NUMBER}\s+(?:[a-z-]+\s+){{0,2}}(?:{object_})\b", thought, re.IGNORECASE)
-    last = named[-1] if named else None
+    others = [number for number in named if number.lower() != "one"]
+    last = (others if others and value.whole != 1 else named or [None])[-1]
     if last is None:
         results = _RESULT.findall(thought)
         last = results[-1] if results else None

@@ -24,6 +24,8 @@ def case(task: str, answer: str, kind: str = "", prompt: str = "") -> Case:
         ("8 / 2 = 4. The scene shows 5 wooden chairs.", "wrong"),
         ("There are 8 chairs, and half of them leave. That leaves 4 chairs.", "right"),
         ("First 8 / 2, which equals 4.", "right"),
+        ("I imagine four wooden chairs around a table. One chair is pushed back.", "right"),
+        ("The answer is 4. One chair stands in a room.", "wrong"),
         ("First 8 / 2, the result is 3.", "wrong"),
         ("A row of chairs in a sunny room.", "unclear"),
         ("", "unclear"),
