@@ -29,6 +29,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+# Imported before the forks, like everything that an evaluation needs.
+import pyarrow.parquet  # noqa: F401
+import statsmodels.regression.linear_model
+import statsmodels.stats.contingency_tables
+import statsmodels.stats.proportion  # noqa: F401
 import torch
 
 from eval.benchmarks.unisandbox import UniSandbox
