@@ -439,8 +439,8 @@ def _tables(count: _Count, benchmark: UReason) -> Iterable[Table]:
         before = setting
     for name, by_setting in PAPER_TABLE_2.items() if benchmark.published else ():
         for setting in asked:
-            cells = [cell for text in _paper(by_setting[setting], count) for cell in (text, None)]
-            rows.append((f"{name} in the paper, {TITLES[setting]}", *cells))
+            printed = [cell for text in _paper(by_setting[setting], count) for cell in (text, None)]
+            rows.append((f"{name} in the paper, {TITLES[setting]}", *printed))
     columns = ("Setting", *(cell for head in (*heads, "Overall") for cell in (head, "Δ")))
     yield Table(
         "Visual verification accuracy (Table 2)", columns, tuple(rows),
