@@ -265,7 +265,7 @@ def _model(judge: JudgeConfig, clean: Callable[[str], str]) -> Model:
             judge.inspect_name,
             config=config,
             base_url=judge.base_url,
-            api_key=_key(judge),
+            api_key=key_of(judge),
             memoize=False,
             **judge.provider_args,
         )
@@ -298,7 +298,7 @@ def _hide_secrets(model: Model, clean: Callable[[str], str]) -> None:
     model.api.generate = generate  # type: ignore[method-assign]
 
 
-def _key(judge: JudgeConfig) -> str | None:
+def key_of(judge: JudgeConfig) -> str | None:
     """The key to send; None leaves it to the provider. Raises UserError where the named variable holds none."""
     if judge.key_env is not None:
         found = os.environ.get(judge.key_env, "").strip()

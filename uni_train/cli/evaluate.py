@@ -402,8 +402,9 @@ def judge_of(asked: Asked) -> JudgeConfig | None:
             raise UsageError("--verifier judge needs a judge", "Name one with --judge MODEL.")
         return None
     from eval.judges import JudgeConfig, Price
+    from eval.judges.revision import with_served_revision
 
-    return JudgeConfig(
+    judge = JudgeConfig(
         model=asked.judge,
         base_url=asked.judge_base_url,
         key_env=asked.judge_key_env,
@@ -415,6 +416,7 @@ def judge_of(asked: Asked) -> JudgeConfig | None:
         price=None if asked.judge_price is None else Price(*asked.judge_price),
         cost_limit=asked.judge_cost_limit,
     )
+    return with_served_revision(judge)
 
 
 def _remote(asked: Asked) -> RemoteSettings:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -47,9 +47,17 @@ class Said:
 
 
 class JudgeServer:
-    """Answers on 127.0.0.1 at `url` until the `with` ends; `asked` lists every request, in order of arrival."""
+    """Answers on 127.0.0.1 at `url` until the `with` ends; `asked` lists every request, in order of arrival.
 
-    def __init__(self, reply: Callable[[Asked], str | Said | Refused], delay: float = 0.0) -> None:
+    models: what /v1/models lists.
+    """
+
+    def __init__(
+        self,
+        reply: Callable[[Asked], str | Said | Refused],
+        delay: float = 0.0,
+        models: Sequence[dict[str, Any]] = (),
+    ) -> None:
         self.reply, self.delay = reply, delay
         self.asked: list[Asked] = []
         self._lock = threading.Lock()
@@ -66,12 +74,18 @@ class JudgeServer:
                 time.sleep(server.delay)
                 said = server.reply(asked)
                 status, answer = _written(said, asked)
+                self.send(status, answer, said.retry_after if isinstance(said, Refused) else None)
+
+            def do_GET(self) -> None:
+                self.send(200, {"object": "list", "data": list(models)})
+
+            def send(self, status: int, answer: dict[str, Any], retry_after: str | None = None) -> None:
                 data = json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
-                if isinstance(said, Refused) and said.retry_after is not None:
-                    self.send_header("Retry-After", said.retry_after)
+                if retry_after is not None:
+                    self.send_header("Retry-After", retry_after)
                 self.end_headers()
                 self.wfile.write(data)
 

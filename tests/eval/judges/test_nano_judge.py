@@ -1,0 +1,56 @@
+"""nano judges pictures of its own world over a real connection: `uni_train serve`, asked in its own dialect."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eval.benchmarks.unisandbox import UniSandbox
+from eval.judges import JudgeConfig, run
+from eval.judges import calibration as cal
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = tmp_path_factory.mktemp("serve") / "log"
+    command = [sys.executable, "-m", "uni_train", "serve", "-m", "nano", "--port", str(port)]
+    with open(log, "wb") as output:
+        server = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        while b"ready" not in log.read_bytes():
+            assert server.poll() is None, log.read_text()
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def test_nano_agrees_with_the_verifier_on_references(url: str, tmp_path: Path) -> None:
+    benchmark = UniSandbox(world="nano", n=5, sets=("math1", "mapping2"), verifier="judge")
+    anchors = cal.anchors_from_references(benchmark, benchmark.cases(), cal.drawn)
+    judge = JudgeConfig("nano", url, dialect="nano", revision="shipped", max_connections=8)
+    found = cal.calibrate(anchors, benchmark, judge, tmp_path / "calibration", store=tmp_path / "store")
+    assert found.n == 30 and found.balanced_accuracy.value is not None and found.balanced_accuracy.value >= 0.9
+    samples = [anchor.sample for anchor in anchors]
+    scored = run(samples, benchmark, judge, tmp_path / "evaluation", store=tmp_path / "store")
+    assert all(one.by == "nano" and one.replies[0].startswith("Caption:") for one in scored)
+
+
+def test_words_that_nano_does_not_know_fail_their_question_alone(url: str, tmp_path: Path) -> None:
+    benchmark = UniSandbox(world="nano", n=2, sets=("math1",), verifier="judge")
+    samples = [one.sample for one in cal.anchors_from_references(benchmark, benchmark.cases(), cal.drawn) if one.right]
+    scored = run(samples, benchmark, JudgeConfig("nano", url, max_connections=8), tmp_path)  # asked as papers ask
+    assert {one.outcome for one in scored} == {"judge_failed"}
+    assert all("400: nano does not know the word" in one.replies[0] for one in scored)
