@@ -451,7 +451,9 @@ def run_evaluation(
     """Run it, print its tables, write its report, log it."""
     from eval import evaluation as engine
     from eval.report.evaluation import report_of
+    from uni_train.stages.cpu import prepare_cpu
 
+    prepare_cpu("auto")
     done = engine.run(plan, progress)
     show(done, progress)
     page = report_of(done)
