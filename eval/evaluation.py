@@ -158,7 +158,7 @@ class Result:
             tables=tuple(Table.from_dict(table) for table in raw["tables"]),
             unjudged=tuple((str(setting), str(name)) for setting, name in raw["unjudged"]),
             shards=tuple(raw["shards"]),
-            judge=raw["judge"],
+            judge=raw.get("judge"),
         )
 
 
@@ -217,7 +217,7 @@ def run(plan: EvaluationPlan, progress: Progress | None = None) -> Evaluation:
         with _timed(seconds, "generate"):
             for job in jobs:
                 with progress.bar(f"generate {job.name}", len(job.asks)) as bar:
-                    for samples in generate(job.benchmark, model, job.asks, _chunk(model)):
+                    for samples in generate(job.benchmark, model, job.asks, _chunk(model), _steps_of(bar)):
                         bar.advance(len(samples))
         model.release()
         calls = {skill: asdict(counts) for skill, counts in model.counts.items()}
@@ -241,6 +241,12 @@ def load(folder: Path) -> Evaluation:
     if not (folder / SCORES).is_file():
         raise UserError(f"{folder} is not finished: it has no {SCORES}", "Run its command again to continue it.")
     asked, document = _read(folder / ASKED), _read(folder / SCORES)
+    for file, one in ((ASKED, asked), (SCORES, document)):
+        if one.get("format") != FORMAT:
+            raise UserError(
+                f"{folder / file} is of the format {one.get('format')}, not {FORMAT}",
+                "Another version of uni_train wrote it: run the evaluation's command again, under another name.",
+            )
     try:
         results = [Result.from_dict(raw) for raw in document["results"]]
         return Evaluation(folder, asked, {r.name: r for r in results}, document["calls"], document["seconds"])
@@ -457,6 +463,11 @@ def _count(scored: Iterable[Scored], of: Callable[[Scored], str]) -> dict[str, d
 def _chunk(model: StoredModel) -> int:
     """Whole batches of both kinds at once."""
     return max(model.think_batch, model.draw_batch)
+
+
+def _steps_of(bar: Bar) -> Callable[[int, int], None]:
+    """Shows that a slow model is at work: the step of the call under way."""
+    return lambda done, total: bar.advance(0, step=done)
 
 
 @contextmanager
