@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -238,6 +238,3 @@ class Benchmark(ABC):
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """How many calls of each kind ("think", "draw", "answer", "judge") it takes, for a plan."""
         return {"draw": len(asks), "judge": len(asks)}
-
-
-Judge = Callable[[Sample], Awaitable[Scored]]
