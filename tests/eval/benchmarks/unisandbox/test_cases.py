@@ -8,6 +8,7 @@ import pytest
 
 from data_gen.errors import DataError
 from data_gen.export import make
+from data_gen.jsonl import published_rows, write_rows
 from data_gen.knowledge import make_knowledge
 from data_gen.task import get_task
 from eval.benchmark import Case
@@ -153,3 +154,13 @@ def test_questions_of_our_own_and_knowledge_that_was_written(tmp_path: Path) -> 
     assert sorted(written, key=lambda case: case.id) == sorted(ours, key=lambda case: case.id)
     with pytest.raises(UserError, match="the nano world cannot show"):
         generated("nano", 3, 4, "test", 0, ("forward",))
+
+
+def test_our_own_questions_hold_under_both_labels(tmp_path: Path) -> None:
+    """Everyday questions of all levels, written as published and audited like anybody's."""
+    for task, file in (("maths", "math_{}.jsonl"), ("mapping", "mapping{}.jsonl")):
+        for level in (1, 2, 3):
+            items = get_task(task, "everyday").generate(40, level, "test", level)
+            write_rows(tmp_path / file.format(level), published_rows(items))
+    questions = published(tmp_path)
+    assert len(questions.cases) == 3 * 40 + 3 * 80 and not questions.relabelled

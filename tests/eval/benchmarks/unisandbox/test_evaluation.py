@@ -1,0 +1,65 @@
+"""UniSandbox through the whole evaluator: the shipped nano draws, a judge on a real port looks."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from data_gen import sprites
+from data_gen.objects import NANO
+from eval.benchmarks.unisandbox import UniSandbox
+from eval.evaluation import EvaluationPlan, run
+from eval.judges import JudgeConfig
+from eval.sample import decode_png
+from tests.eval.judges.server import Asked, JudgeServer
+
+# In nano's words, with one label that is wrong and one question that nobody can draw.
+ROWS = [
+    {"Question": "Draw as many apples as 1 + 2 .", "Answer": "3 apples", "id": "1"},
+    {"Question": "Draw as many stars as 2 * 2 .", "Answer": "5 stars", "id": "2"},
+    {"Question": "Draw as many moons as 4 * 3 .", "Answer": "12 moons", "id": "3"},
+]
+
+
+def look(asked: Asked) -> str:
+    """A judge with good eyes: captions what the pixels show, and compares word by word."""
+    if asked.images:
+        seen = sprites.read(decode_png(base64.b64decode(asked.images[0].partition(",")[2])))
+        return f"Caption: {NANO.noun(seen.name).counted(seen.count) if seen.readable and seen.name else 'Error'}"
+    caption, expected = re.findall(r"\*\*(?:Generated Caption|Expected Answer):\*\* (.*)", asked.last)
+    return f"Score: {'YES' if caption == expected else 'NO'}"
+
+
+@pytest.mark.slow
+def test_both_labels_score_one_drawing(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "math_1.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+
+    def plan(labels: str, judge: JudgeConfig) -> EvaluationPlan:
+        benchmark = UniSandbox(tmp_path / "files", labels=labels)
+        return EvaluationPlan(
+            checkpoint="shipped", benchmarks=[benchmark], settings=["cot"], judge=judge, out=tmp_path / "evals"
+        )
+
+    with JudgeServer(look) as server:
+        judge = JudgeConfig("judge", server.url)
+        official = run(plan("official", judge))
+        captions = sum(bool(asked.images) for asked in server.asked)
+        comparisons = len(server.asked) - captions
+        both = run(plan("both", judge))
+        later = server.asked[captions + comparisons :]
+    assert official.calls["draw"]["made"] == captions == 3
+    assert both.calls["draw"] == {"made": 0, "stored": 3, "failed": 0}
+    assert [bool(asked.images) for asked in later] == [False]  # one more label, compared with the caption that is there
+    scores = both.results["unisandbox"].scores["labels"]
+    found = {one.sample.ask.case.id: one for one in both.scored("unisandbox", images=True)}
+    assert found["math1/2"].sample.image == found["math1/2/corrected"].sample.image
+    assert found["math1/1"].passed and found["math1/2/corrected"].passed  # the shipped nano reasons well
+    assert not found["math1/2"].passed and found["math1/2"].cause == "reasoning wrong"  # by the label
+    assert (scores["official"]["cot"]["math1"]["value"], scores["official"]["cot"]["math1"]["n"]) == (1 / 3, 3)
+    assert (scores["corrected"]["cot"]["math1"]["value"], scores["corrected"]["cot"]["math1"]["n"]) == (1.0, 2)
+    assert list(both.results["unisandbox"].scores["excluded"]["math1"]) == ["math1/3"]
