@@ -94,6 +94,7 @@ class Asked:
     k: int
     seed: int
     labels: str
+    characters: tuple[str, ...]
     compat: str
     verifier: str
     prompt_model: str | None
@@ -148,6 +149,9 @@ def evaluation_options(command: F) -> F:
             default="both",
             show_default=True,
             help="UniSandbox: answers as published, or recomputed.",
+        ),
+        click.option(
+            "--characters", type=names, default="", help="UniSandbox: whose knowledge to ask for.  [default: all]"
         ),
         click.option(
             "--compat",
@@ -353,7 +357,7 @@ def benchmarks_of(checkpoint: str, asked: Asked) -> list[Benchmark]:
             "verifier": asked.verifier,
         }  # fmt: skip
         if name == "unisandbox":
-            made.append(UniSandbox(data.get(name), labels=asked.labels, **shared))
+            made.append(UniSandbox(data.get(name), labels=asked.labels, names=asked.characters, **shared))
         else:
             made.append(UReason(data.get(name), external=_external(asked), **shared))
     return made

@@ -72,6 +72,8 @@ class UniSandbox(Benchmark):
         _check("labels", (labels,), LABEL_CHOICES)
         _check("compat", (compat,), COMPATS)
         _check("verifier", (verifier,), VERIFIERS)
+        if data is None and names:
+            raise UsageError(f"whose are {', '.join(names)}?", "Name the folder of their files with --data.")
         if data is None:
             questions = generated(world, n, characters, split, seed, sets or REASONING_SETS)
         else:

@@ -155,6 +155,13 @@ def test_the_revision_is_that_of_the_content(repository: Path) -> None:
     assert before.revision != UniSandbox(repository).revision
 
 
+def test_a_checkpoint_is_asked_about_those_it_was_taught(repository: Path) -> None:
+    benchmark = UniSandbox(repository, sets=("forward", "inverse"), names=("Coraneth",))
+    assert [case.id for case in benchmark.cases()] == ["inverse/Belamira_Coraneth/1"]
+    with pytest.raises(UsageError, match=r"whose are Coraneth\?"):
+        UniSandbox(names=("Coraneth",))
+
+
 def test_unknown_names_are_named() -> None:
     for wrong in ({"settings": ("COT",)}, {"sets": ("math4",)}, {"labels": "officiel"}, {"compat": "code"}):
         with pytest.raises(UsageError, match="UniSandbox has no"):
