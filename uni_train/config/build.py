@@ -308,6 +308,11 @@ def _check_sft(config: SftConfig, where: Where) -> None:
             raise _error(f"sources.{name}.learn is empty: nothing would be learned", f"sources.{name}.learn", where)
         if source.form != "items" and source.learn != ("image",):
             raise _error(f"sources.{name}.learn belongs to form=items alone", f"sources.{name}.learn", where)
+        for key in ("image_size", "vit_size"):
+            sides = getattr(source, key)
+            if sides is not None and sides[0] > sides[1]:
+                place = f"sources.{name}.{key}"
+                raise _error(f"{place} {list(sides)} is not [shortest, longest]", place, where)
 
 
 def _check_grpo(config: FlowGrpoConfig, where: Where) -> None:

@@ -354,6 +354,9 @@ class SourceConfig:
     images: str | None = None  # the folder that image paths start from; null = that of the file
     weight: float = positive(1.0)  # how often it is drawn, beside the other sources
     learn: tuple[Literal["thought", "answer", "image"], ...] = ("image",)  # form=items: what of a row
+    image_size: tuple[int, int] | None = ranged(None, low=1)  # shortest, longest side as latents; null = as drawn
+    vit_size: tuple[int, int] | None = ranged(None, low=1)  # the same for the ViT; null = as when it is asked
+    vit_pixels: int | None = ranged(None, low=1)  # most of a row's images together, for the ViT
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,6 +65,21 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageSizes:
+    """How large a model that resizes its images makes those of an example. None: as when it draws and answers.
+
+    Attributes:
+        latents: shortest and longest side in pixels of images that are learned or shown as latents.
+        seen: the same of images that are looked at.
+        seen_pixels: most pixels of all images of an example together that are looked at.
+    """
+
+    latents: tuple[int, int] | None = None
+    seen: tuple[int, int] | None = None
+    seen_pixels: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Example:
     """One thing a model is trained on; which of the optional parts are there says what is learned.
 
@@ -79,6 +94,7 @@ class Example:
         noise_draws: how many noised copies of the target follow the same text.
         learn_thought: False shows the thought without learning to say it.
         turns: any order of texts and images, in place of all the parts above but `noise_draws`.
+        sizes: how its images are resized.
         seed: decides the noise of this example (levels, latents), whatever batch or rank it lands in.
     """
 
@@ -90,6 +106,7 @@ class Example:
     noise_draws: int = 1
     learn_thought: bool = True
     turns: tuple[Turn, ...] = ()
+    sizes: ImageSizes = ImageSizes()
     seed: int = 0
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uni_train.config.schema import SftConfig, SourceConfig
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
-from uni_train.models.base import Example
+from uni_train.models.base import Example, ImageSizes
 from uni_train.models.load import save_model
 from uni_train.stages.finetune import ADAPTERS, fit, run_logger, supervised_settings
 from uni_train.stages.held_out import HeldOutPrompts, held_out_prompts, intervals, table
@@ -88,7 +88,7 @@ def sources(config: SftConfig, example_tokens: Callable[[Example], int]) -> dict
     for name, source in config.used_sources.items():
         paths = source.path if isinstance(source.path, str) else list(source.path)
         rows = open_rows(paths, Path(source.images) if source.images is not None else None)
-        parse = _noised(_parser(source), config.batch.noise_draws)
+        parse = _drawn(_parser(source), source, config.batch.noise_draws)
         found[name] = Rows(rows, parse, config.data.bad_rows, example_tokens, longest)
     return found
 
@@ -124,11 +124,14 @@ def _parser(source: SourceConfig) -> Parse:
     return items.parser(source.learn)
 
 
-def _noised(parse: Parse, draws: int) -> Parse:
-    def with_draws(row: Row, random_: random.Random) -> Example:
-        return replace(parse(row, random_), noise_draws=draws)
+def _drawn(parse: Parse, source: SourceConfig, draws: int) -> Parse:
+    """Examples with the recipe's noise draws and their source's sizes."""
+    sizes = ImageSizes(source.image_size, source.vit_size, source.vit_pixels)
 
-    return with_draws
+    def whole(row: Row, random_: random.Random) -> Example:
+        return replace(parse(row, random_), noise_draws=draws, sizes=sizes)
+
+    return whole
 
 
 def _expect_same_data(config: SftConfig, found: Mapping[str, Rows], file: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from tests.models.bagel.test_unified import Numbers, picture, unified, vae  # noqa: F401  (vae is a fixture)
 from uni_train.models.bagel.examples import Dropout, ExamplePacker
 from uni_train.models.bagel.packing import encode, pack
-from uni_train.models.base import Example, Turn
+from uni_train.models.base import Example, ImageSizes, Turn
 
 TWO = (picture(5, 20, 50), picture(6, 48, 48))
 EDIT = Example(turns=(Turn(image=TWO[0]), Turn("5 6 7"), Turn(image=TWO[1], learn=True)), seed=3)
@@ -177,3 +177,25 @@ def test_activation_checkpointing_changes_no_gradient(packer, bagel):
     kept, again = gradients(False), gradients(True)
     assert kept.keys() == again.keys() and all(torch.equal(kept[name], again[name]) for name in kept)
     assert any("vit_model" in name for name in kept)
+
+
+def test_images_of_a_source_have_its_sizes_as_far_as_the_model_has_positions(packer) -> None:
+    """The tiny model: latents of 16 pixels, patches of 14; its tables reach 128 and 140 pixels."""
+
+    def seen(sizes: ImageSizes, example: Example = EDIT) -> tuple[int, int, int]:
+        (shape,) = packer.shapes([replace(example, sizes=sizes)])
+        assert packer.length(replace(example, sizes=sizes)) == shape.tokens
+        return shape.gen, shape.vit, shape.mse
+
+    config = packer.bagel.config
+    reach = config.max_latent_size * 16, config.vit_max_num_patch_per_side * config.vit.patch_size
+    square = picture(6, 48, 48)
+    edit = Example(turns=(Turn(image=square), Turn("5"), Turn(image=square, learn=True)))
+    large, small = ImageSizes((64, 96), (56, 70)), ImageSizes((32, 32), (28, 28))
+    assert seen(large, edit) == (2 * 4 * 4, 4 * 4, 4 * 4)
+    assert seen(small, edit) == (2 * 2 * 2, 2 * 2, 2 * 2)
+    beyond = ImageSizes((4096, 4096), (4096, 4096), seen_pixels=10**8)
+    assert seen(beyond, edit) == (2 * (reach[0] // 16) ** 2, (reach[1] // 14) ** 2, (reach[0] // 16) ** 2)
+    assert seen(ImageSizes(seen=(56, 70), seen_pixels=56 * 56), edit)[1] == 2 * 2
+    batches = packer.pack([replace(edit, sizes=large), replace(edit, sizes=small), edit])
+    assert sum(len(batch.mse_index) for batch in batches) == 16 + 4 + seen(ImageSizes(), edit)[2]

@@ -29,7 +29,7 @@ from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.images import ImageTransform
 from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, VaeImage, VitImage, encode, pack
 from uni_train.models.bagel.positions import patchify
-from uni_train.models.base import Example, SupervisedLoss, Turn
+from uni_train.models.base import Example, ImageSizes, SupervisedLoss, Turn
 
 if TYPE_CHECKING:
     from uni_train.models.bagel.unified import Tokenizer
@@ -178,7 +178,7 @@ class ExamplePacker:
                 tokens += len(self._encode_text(turn.text or "")) + 2
                 continue
             shown = not turn.learn or position + 1 < len(turns)
-            vae, vit = self._grids(turn.image, images)
+            vae, vit = self._grids(turn.image, images, example.sizes)
             tokens += example.noise_draws * (vae[0] * vae[1] + 2) if turn.learn else 0
             tokens += vae[0] * vae[1] + 2 if shown and draws else 0
             tokens += vit[0] * vit[1] + 2 if shown else 0
@@ -208,7 +208,7 @@ class ExamplePacker:
         generator = np.random.default_rng(example.seed)
         images = [turn.image for turn in turns if turn.image is not None]
         draws = any(turn.image is not None and turn.learn for turn in turns)
-        grids = [self._grids(image, len(images)) for image in images]
+        grids = [self._grids(image, len(images), example.sizes) for image in images]
         noise = {i: self._vae_noise(vae, generator) for i, (vae, _) in enumerate(grids)} if draws else {}
         bare = not example.turns and self._drops(self.dropout.text, draws, generator)
         parts: list[_Part] = []
@@ -306,17 +306,32 @@ class ExamplePacker:
 
     # --- images ------------------------------------------------------------------------------------------------
 
-    def _grids(self, image: np.ndarray, images: int) -> tuple[Grid, Grid]:
+    def _grids(self, image: np.ndarray, images: int, sizes: ImageSizes) -> tuple[Grid, Grid]:
         """Latent tokens and ViT patches (rows, columns) of one of `images` images."""
         height, width = image.shape[:2]
-        vae = self.vae_transform.target_size(height, width)
+        vae_transform, vit_transform = self._transforms(sizes)
+        vae = vae_transform.target_size(height, width)
         stride = self._token_pixels
         vit = (0, 0)
-        if self.bagel.config.vit is not None and self.vit_transform is not None:
+        if self.bagel.config.vit is not None and vit_transform is not None:
             patch = self.bagel.config.vit.patch_size
-            seen = self.vit_transform.target_size(height, width, images)
+            seen = vit_transform.target_size(height, width, images)
             vit = seen[0] // patch, seen[1] // patch
         return (vae[0] // stride, vae[1] // stride), vit
+
+    def _transforms(self, sizes: ImageSizes) -> tuple[ImageTransform, ImageTransform | None]:
+        """Of the VAE and of the ViT, as far as the model has positions."""
+        config, vae, vit = self.bagel.config, self.vae_transform, self.vit_transform
+        if sizes.latents is not None:
+            reach = config.max_latent_size * self._token_pixels
+            vae = replace(vae, min_size=min(sizes.latents[0], reach), max_size=min(sizes.latents[1], reach))
+        if vit is not None and config.vit is not None:
+            if sizes.seen is not None:
+                reach = config.vit_max_num_patch_per_side * config.vit.patch_size
+                vit = replace(vit, min_size=min(sizes.seen[0], reach), max_size=min(sizes.seen[1], reach))
+            if sizes.seen_pixels is not None:
+                vit = replace(vit, max_pixels=sizes.seen_pixels)
+        return vae, vit
 
     @property
     def _token_pixels(self) -> int:
