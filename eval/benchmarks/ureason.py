@@ -299,8 +299,9 @@ class UReason(Benchmark):
         """setting -> task or "overall" -> Estimate, and beside the settings:
 
         "gains": (reasoning | interference | length_4x | length_8x | external) -> task or "overall" ->
-        PairedComparison, "subcategories": setting -> task -> subcategory -> Estimate, "extraction": how -> share of
-        the thoughts, "outcomes": setting -> outcome -> share of the samples.
+        PairedComparison. "of_right_thoughts": setting -> task or "overall" -> Estimate. "subcategories": setting ->
+        task -> subcategory -> Estimate. "extraction": how -> share of the thoughts. "outcomes": setting -> outcome ->
+        share of the samples.
         """
         count = _Count(scored)
         settings = count.settings
@@ -310,6 +311,10 @@ class UReason(Benchmark):
                 gain: {name: pair.to_dict() for name, pair in count.gains(*pair_of).items()}
                 for gain, pair_of in GAINS.items()
                 if set(pair_of) <= set(settings)
+            },
+            "of_right_thoughts": {
+                s: {name: est.to_dict() for name, est in count.of_right_thoughts(s).items()}
+                for s in count.drawn_by_thought
             },
             "subcategories": {
                 s: {
@@ -362,6 +367,11 @@ class _Count:
         return tuple(setting for setting in SETTINGS if setting in self.by_cell)
 
     @property
+    def drawn_by_thought(self) -> tuple[str, ...]:
+        """The settings that draw by the model's own thought, if that was judged too."""
+        return tuple(s for s in self.settings if s in (GUIDED, *LENGTHS)) if CHAIN in self.settings else ()
+
+    @property
     def tasks(self) -> tuple[str, ...]:
         return tuple(task for task in TASKS if any(task in by_task for by_task in self.by_cell.values()))
 
@@ -371,10 +381,7 @@ class _Count:
     def accuracies(self, setting: str) -> dict[str, Estimate]:
         """task -> accuracy (equation 4); "overall" is the mean over tasks."""
         found = {task: _rate(some) for task, some in _in_order(self.by_cell[setting])}
-        everyone = self.of(setting)
-        found["overall"] = clustered_mean(
-            [float(one.passed) for one in everyone], [_unit(one) for one in everyone], [_task(one) for one in everyone]
-        )
+        found["overall"] = _mean(self.of(setting))
         return found
 
     def subcategories(self, setting: str) -> dict[str, dict[str, Estimate]]:
@@ -402,6 +409,16 @@ class _Count:
                     [_task(first) for first, _ in both] if name == "overall" and len(self.tasks) > 1 else None,
                 )
         return found
+
+    def of_right_thoughts(self, setting: str) -> dict[str, Estimate]:
+        """task or "overall" -> accuracy among the cases whose own thought `reasoning_chain` found right.
+
+        What is left between it and 1 is lost between words and pixels alone.
+        """
+        right = {_place(one) for one in self.of(CHAIN) if one.passed}
+        some = [one for one in self.of(setting) if _place(one) in right]
+        by_task = {task: [one for one in some if _task(one) == task] for task in self.tasks}
+        return {**{task: _rate(members) for task, members in by_task.items() if members}, "overall": _mean(some)}
 
     def extraction(self) -> dict[str, Estimate]:
         """How the refined prompts of the model's own thoughts were found, each thought counted once."""
@@ -452,6 +469,11 @@ def _tables(count: _Count, benchmark: UReason) -> Iterable[Table]:
         if benchmark.published:
             chains += [(f"{name} in the paper", *_paper(found, count)) for name, found in PAPER_TABLE_3.items()]
         yield Table("Quality of the reasoning chain (Table 3)", ("", *heads, "Overall"), tuple(chains))
+    if count.drawn_by_thought:
+        given = {setting: count.of_right_thoughts(setting) for setting in count.drawn_by_thought}
+        lines = [(TITLES[s], *(given[s].get(name) for name in (*count.tasks, "overall"))) for s in given]
+        note = "Only cases whose reasoning chain is right: what is missing is lost between words and pixels."
+        yield Table("Accuracy where the reasoning is right", ("", *heads, "Overall"), tuple(lines), note)
     lengths = [setting for setting in LENGTHS if setting in count.settings]
     if len(lengths) > 1:
         named = [f"{LENGTHS[setting]} x refined prompt" for setting in lengths]
@@ -613,8 +635,15 @@ def _task(one: Scored) -> str:
 
 
 def _rate(some: Sequence[Scored]) -> Estimate:
-    """Wilson's interval for one draw a case, else clustered by case."""
+    """The share that is right; Wilson's interval for one draw a case, else clustered by case."""
     units = [_unit(one) for one in some]
     if len(set(units)) == len(units):
         return proportion(sum(one.passed for one in some), len(some))
     return clustered_mean([float(one.passed) for one in some], units)
+
+
+def _mean(some: Sequence[Scored]) -> Estimate:
+    """The unweighted mean over tasks of the share that is right."""
+    return clustered_mean(
+        [float(one.passed) for one in some], [_unit(one) for one in some], [_task(one) for one in some]
+    )

@@ -160,6 +160,10 @@ def test_gains_are_paired_and_causes_tell_reasoning_from_drawing(nano):
     gain = scores["gains"]["reasoning"]["arithmetic"]
     assert (gain["only_second"], gain["neither"], gain["difference"]["value"]) == (1, 3, 0.25)
     assert scores["gains"]["interference"]["overall"]["difference"]["value"] == 0
+    given = scores["of_right_thoughts"]  # the first case is drawn right, the last is not
+    assert {name: (given[name]["arithmetic"]["value"], given[name]["overall"]["n"]) for name in given} == {
+        GUIDED: (0.5, 2), BARE: (0.5, 2)
+    }  # fmt: skip
     assert scores["extraction"] == {
         "label": scores["extraction"]["label"], "none": scores["extraction"]["none"],
     } and scores["extraction"]["label"]["value"] == 0.75  # fmt: skip
