@@ -88,7 +88,7 @@ def log_evaluation(run: Run, evaluation: Evaluation, step: int | None, n_images:
             wandb.Image(_picture(one.sample.image), caption=_told(one)) for one in _spread(evaluation, name, n_images)
         ]
     run.config.update({"evaluation": dict(evaluation.asked)}, allow_val_change=True)
-    run.log(logged, step=None if step is None else max(step, run.step))
+    run.log(logged, step=None if step is None else max(step, run.step), commit=True)
 
 
 def _estimates(prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -18,9 +18,12 @@ from data_gen import sprites
 from data_gen.seeds import derive_seed, rng
 from data_gen.task import Item, Verdict, get_task
 from eval.benchmark import Ask, Benchmark, Case, Respondent, Sample, Scored, Table
+from eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Evaluation, Result, load
 from eval.report.evaluation import Header, Part, write_evaluation_report
 from eval.sample import decode_png, encode_png
+from eval.scored import write_scored
 from eval.statistics import mcnemar_exact, proportion
+from uni_train.files import atomic_write_json
 from uni_train.models.base import OnStep, Request
 
 SKILL = {"normal": 0.3, "cot": 0.8}
@@ -157,6 +160,39 @@ def sample_part(cases: int) -> Part:
         scored,
         lambda: scored,
     )
+
+
+def sample_evaluation(folder: Path, cases: int) -> Evaluation:
+    """The same as the folder that `uni_train eval` would have left."""
+    part = sample_part(cases)
+    write_scored(folder / SCORED / "sums-00000.parquet", part.scored)
+    outcomes: dict[str, Any] = {}
+    for one in part.scored:
+        ask = one.sample.ask
+        counts = outcomes.setdefault(ask.setting, {}).setdefault(ask.case.set, {})
+        counts[one.outcome] = counts.get(one.outcome, 0) + 1
+    result = Result(
+        name=part.name,
+        revision=part.revision,
+        settings=part.settings,
+        sets=part.sets,
+        n=len(part.scored),
+        outcomes=outcomes,
+        causes={},
+        scores=part.scores,
+        tables=tuple(part.tables),
+        unjudged=(),
+        shards=("sums-00000.parquet",),
+    )
+    asked = {
+        "format": FORMAT,
+        "model": {"name": "sketcher", "source": "made up", "content": "0" * 32, "settings": {}},
+        "checkpoint": "sketcher", "benchmarks": {"sums": {}}, "subset": None, "seed": 0, "k": 1, "judge": None,
+        "command": ["uni_train", "eval"], "started": "2026-01-01T00:00:00+0000",
+    }  # fmt: skip
+    atomic_write_json(folder / ASKED, asked)
+    atomic_write_json(folder / SCORES, {"format": FORMAT, "results": [result.to_dict()], "calls": {}, "seconds": {}})
+    return load(folder)
 
 
 def main() -> None:

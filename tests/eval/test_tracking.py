@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from eval import summary, tracking
+from tests.eval.sample_evaluation import sample_evaluation
 from uni_train.errors import UserError
 
 
@@ -27,6 +28,31 @@ def test_the_same_numbers_reach_the_logger(run_dir: Path, tmp_path: Path, monkey
     assert logged["wall_seconds"] == found["wall_seconds"]
     assert logged["tables/mapping"]["nrows"] == 4 and logged["tables/rounds"]["nrows"] == 3
     assert len(list(Path(tmp_path).glob("wandb/offline-run-*/files/media/images/gallery/*.png"))) >= 8
+
+
+@pytest.mark.slow
+def test_an_evaluation_is_logged_at_its_checkpoints_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    found = sample_evaluation(tmp_path / "evals" / "sums", 8)
+    settings = wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True)
+    with wandb.init(project="test", group="stars/seed0", mode="offline", dir=tmp_path, settings=settings) as run:
+        tracking.log_evaluation(run, found, 140, n_images=5)
+        logged, step = dict(run.summary), run.step
+        tracking.log_evaluation(run, found, 140, n_images=1)  # once more, after a change of the code: no step back
+    assert logged["checkpoint/step"] == 140 and step == 141 < run.step
+    score = found.results["sums"].scores["cot"]["math2"]
+    assert [logged[f"sums/cot/math2{part}"] for part in ("", "/low", "/high", "/n")] == [
+        score["value"], score["low"], score["high"], score["n"],
+    ]  # fmt: skip
+    outcomes = found.results["sums"].outcomes["cot"]
+    failed = sum(by_set.get("generation_failed", 0) for by_set in outcomes.values())
+    assert logged.get("sums/outcomes/cot/generation_failed", 0) == failed / 16
+    assert logged["sums/tables/1"]["nrows"] == 3
+    images = list(tmp_path.glob("wandb/offline-run-*/files/media/images/sums/gallery_*.png"))
+    assert len(images) == 6
+    assert run.group == "stars/seed0"
 
 
 def test_without_wandb_the_error_names_the_extra(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
