@@ -9,6 +9,7 @@ checkpoint's step: grouped, the runs of a training's checkpoints draw one curve,
 from __future__ import annotations
 
 import io
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -63,9 +64,9 @@ def log_evaluation(run: Run, evaluation: Evaluation, step: int | None, n_images:
     """Log a finished evaluation to an open W&B run, at `step` (updates of the training before its checkpoint).
 
     Every estimate with interval and n (`unisandbox/cot/mapping1`, `.../low`, `.../high`, `.../n`), the share of each
-    outcome (`unisandbox/outcomes/cot/unreadable`), the papers' tables (`unisandbox/tables/1`, ...), and `n_images`
-    samples with prompt, thought and verdict (`unisandbox/gallery`). Raises UserError when wandb is not installed, or a
-    file of the evaluation cannot be read.
+    outcome (`unisandbox/outcomes/cot/unreadable`), the tables (`unisandbox/tables/1_reasoning_generation`), and
+    `n_images` samples with prompt, thought and verdict (`unisandbox/gallery`). Raises UserError when wandb is not
+    installed, or a file of the evaluation cannot be read.
     """
     try:
         import wandb
@@ -83,7 +84,7 @@ def log_evaluation(run: Run, evaluation: Evaluation, step: int | None, n_images:
         for place, paper in enumerate(result.tables, 1):
             rows = [[_plain(cell) for cell in row] for row in paper.rows]
             columns: list[str | int] = [column or "-" for column in paper.columns]
-            logged[f"{name}/tables/{place}"] = wandb.Table(columns=columns, data=rows)
+            logged[f"{name}/tables/{place}_{_slug(paper.title)}"] = wandb.Table(columns=columns, data=rows)
         logged[f"{name}/gallery"] = [
             wandb.Image(_picture(one.sample.image), caption=_told(one)) for one in _spread(evaluation, name, n_images)
         ]
@@ -99,6 +100,11 @@ def _estimates(prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, floa
     for key, child in tree.items():
         if isinstance(child, Mapping):
             yield from _estimates(f"{prefix}/{key}", child)
+
+
+def _slug(title: str) -> str:
+    """A table's title up to its parenthesis, as a part of a key."""
+    return "_".join(re.findall(r"[a-z0-9]+", title.partition("(")[0].lower()))
 
 
 def _plain(cell: Any) -> str | None:

@@ -49,7 +49,7 @@ def test_an_evaluation_is_logged_at_its_checkpoints_step(tmp_path: Path, monkeyp
     outcomes = found.results["sums"].outcomes["cot"]
     failed = sum(by_set.get("generation_failed", 0) for by_set in outcomes.values())
     assert logged.get("sums/outcomes/cot/generation_failed", 0) == failed / 16
-    assert logged["sums/tables/1"]["nrows"] == 3
+    assert logged["sums/tables/1_sums"]["nrows"] == 3
     images = list(tmp_path.glob("wandb/offline-run-*/files/media/images/sums/gallery_*.png"))
     assert len(images) == 6
     assert run.group == "stars/seed0"
