@@ -110,7 +110,7 @@ def hash_file(file: Path) -> str:
     starts = range(0, max(size, 1), _SHARD)
     if len(starts) == 1:
         return _hash_shard(file, 0)
-    with ThreadPoolExecutor(min(len(starts), len(os.sched_getaffinity(0)))) as pool:
+    with ThreadPoolExecutor(min(len(starts), os.cpu_count() or 1)) as pool:
         parts = list(pool.map(lambda start: _hash_shard(file, start), starts))
     return hashlib.blake2b("".join(parts).encode(), digest_size=16).hexdigest()
 
