@@ -43,7 +43,16 @@ def evaluation(
             )
         )  # fmt: skip
     model = {"name": folder.name, "content": folder.name, "settings": {}}
-    document = {"model": model, "subset": None, "seed": 0, "k": 1, "options": {}, "judge": None, **asked}
+    document = {
+        "format": FORMAT,
+        "model": model,
+        "subset": None,
+        "seed": 0,
+        "k": 1,
+        "options": {},
+        "judge": None,
+        **asked,
+    }
     (folder / ASKED).write_text(json.dumps(document))
     finished = {"format": FORMAT, "results": [one.to_dict() for one in results], "calls": {}, "seconds": {}}
     (folder / SCORES).write_text(json.dumps(finished))

@@ -157,7 +157,7 @@ class UniSandbox(Benchmark):
         return _CAUSE_OF[conclusion(sample.thought, sample.ask.case)]
 
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        return counting.scores(list(scored), self.settings, self.sets, self.labels, self.excluded)
+        return counting.scores(list(scored), self.settings, self.sets, self.labels, self.excluded, self.published)
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
         return counting.tables(list(scored), self.settings, self.sets, self.labels, self.excluded, self.published)

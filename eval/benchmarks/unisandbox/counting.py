@@ -75,12 +75,14 @@ def scores(
     sets: Sequence[str],
     labels: Sequence[str],
     excluded: Mapping[str, Mapping[str, str]],
+    published: bool,
 ) -> dict[str, Any]:
     """JSON-able. setting -> set -> estimate under the first label; `labels` -> label -> the same for each.
 
     And: average (the mean of the sets of Table 1, per setting, and per task as in Tables 2 and 3), knowledge (Table 4's
     Overall), per_image, one_of_two, outcomes, cot_gain (the same questions, normal to cot), thoughts, causes, chance,
-    excluded, detectable (the smallest difference between two checkpoints that would show).
+    excluded, detectable (the smallest difference between two checkpoints that would show), published (whether the
+    questions are the paper's own).
     """
     under = {label: trials(scored, label) for label in labels}
     first = under[labels[0]]
@@ -102,6 +104,7 @@ def scores(
         "chance": dict(CHANCE),
         "excluded": {name: dict(reasons) for name, reasons in excluded.items()},
         "detectable": _plain(_by_cell(first, settings, sets, _detectable)),
+        "published": published,
     }
     return result
 
