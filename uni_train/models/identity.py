@@ -116,14 +116,14 @@ def hash_file(file: Path) -> str:
 
 
 def _hash_shard(file: Path, start: int) -> str:
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.sha256()  # which processors have instructions for: three times as fast as blake2b
     with open(file, "rb", buffering=0) as stream:
         stream.seek(start)
         left = _SHARD
         while left > 0 and (piece := stream.read(min(left, 1 << 20))):
             digest.update(piece)
             left -= len(piece)
-    return digest.hexdigest()
+    return digest.hexdigest()[:32]
 
 
 class _Cache:
