@@ -69,7 +69,7 @@ class UniSandbox(Benchmark):
     ) -> None:
         _check("setting", settings, SETTINGS)
         _check("set", sets or (), ALL_SETS)
-        _check("labels", (labels,), LABEL_CHOICES)
+        _check("label", (labels,), LABEL_CHOICES)
         _check("compat", (compat,), COMPATS)
         _check("verifier", (verifier,), VERIFIERS)
         if data is None and names:
@@ -192,7 +192,7 @@ def _expected(case: Case) -> str:
 def _check(noun: str, given: Sequence[str], known: Sequence[str]) -> None:
     for name in given:
         if name not in known:
-            raise UsageError(f"UniSandbox has no {noun} {name}", did_you_mean(name, known, f"{noun}s"))
+            raise UsageError(f"UniSandbox has no {noun} {name}", did_you_mean(name, known, f"values of {noun}"))
 
 
 def _revision(cases: Sequence[Case], compat: str) -> str:
