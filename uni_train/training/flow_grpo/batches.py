@@ -23,6 +23,7 @@ from uni_train.flow.objective import interpolate
 from uni_train.flow.schedule import Schedule
 from uni_train.models.base import UnifiedModel
 from uni_train.training.flow_grpo.prompts import Prompt, Prompts
+from uni_train.training.flow_grpo.ranks import ALONE, Ranks
 from uni_train.training.flow_grpo.rollouts import Drawn, Rollouts, common_schedule, requests_of
 from uni_train.training.flow_grpo.settings import FlowGrpoSettings
 from uni_train.training.steps import StepBatch
@@ -37,7 +38,7 @@ class GrpoRows:
         steps: int64 [R], after: [R, G, C], old_log_prob: [R], old_mean: [R, G, C] or [R, 0] (densities only).
         clean: [R, G, C], the finished picture (diffusion_nft only, else [R, 0]).
         advantage: [R]. mask: bool [R, G, 1].
-        share: of the update's rows that these are.
+        share: of the update's rows, on all ranks, that these are; 0: they count nothing.
         schedule: what `steps` count.
         fresh: the weights are those that drew.
     """
@@ -71,14 +72,16 @@ class RolloutLoader:
         settings: FlowGrpoSettings,
         draw: Callable[[Sequence[Prompt], int], tuple[Rollouts, Any, Drawn]],
         start: Callable[[], int],
+        ranks: Ranks = ALONE,
     ) -> None:
         self.model, self.prompts, self.settings = model, prompts, settings
-        self.draw, self.start = draw, start
+        self.draw, self.start, self.ranks = draw, start, ranks
+        self.micros = settings.micros(ranks.ranks)
         self.rollouts: Rollouts | None = None
         self.drawn: Drawn | None = None
 
     def __len__(self) -> int:
-        return self.settings.updates * self.settings.micros
+        return self.settings.updates * self.micros
 
     def __iter__(self) -> Iterator[StepBatch]:
         settings = self.settings
@@ -90,19 +93,21 @@ class RolloutLoader:
             else:
                 if self.rollouts is None or self.rollouts.epoch != epoch:
                     raise RuntimeError(f"update {step} is in the middle of epoch {epoch}, whose rollouts are missing")
-                condition = self.model.encode(requests_of(prompts, settings, epoch))
-            schedule = common_schedule(self.model, condition, len(prompts), settings.steps)
-            picked = pairs(self.rollouts, settings, update)
-            rows = [picked[micro :: settings.micros] for micro in range(settings.micros)]
-            for micro, some in enumerate(rows):
+                condition = self.model.encode(requests_of(prompts, settings, epoch, self.ranks))
+            schedule = common_schedule(self.model, condition, len(self.ranks.mine(len(prompts))), settings.steps)
+            picked = pairs(self.rollouts, settings, update, self.micros * self.ranks.ranks)
+            mine = [pair for pair in picked if pair[0] in self.rollouts.mine]
+            for micro in range(self.micros):
+                some = mine[micro :: self.micros]
                 content = make_rows(self.rollouts, condition, schedule, some, settings, update == 0, len(picked))
-                yield StepBatch(step, micro, settings.micros, content)
+                yield StepBatch(step, micro, self.micros, content)
 
 
-def pairs(rollouts: Rollouts, settings: FlowGrpoSettings, update: int) -> list[tuple[int, int]]:
-    """(picture, place in the window) of an update: an equal part of those pictures that can teach something.
+def pairs(rollouts: Rollouts, settings: FlowGrpoSettings, update: int, least: int) -> list[tuple[int, int]]:
+    """(picture, place in the window) of an update, of all ranks: an equal part of those pictures that can teach
+    something.
 
-    With fewer of them than there are micro-batches to fill, pictures of flat groups stay in.
+    With fewer than `least` of them, the micro-batches of all ranks, pictures of flat groups stay in.
     """
     pictures = list(range(len(rollouts.totals)))
     size = settings.window_size
@@ -111,7 +116,7 @@ def pairs(rollouts: Rollouts, settings: FlowGrpoSettings, update: int) -> list[t
         use = informative(rollouts.rewards if settings.spread == "each" else rollouts.totals, groups)
         use = use.any(1) if use.ndim > 1 else use
         kept = [i for i in pictures if bool(use[i])]
-        if len(kept) // settings.updates_per_epoch * size >= settings.micros:
+        if len(kept) // settings.updates_per_epoch * size >= least:
             pictures = kept
     rng("pictures", settings.seed, settings.stage, rollouts.epoch).shuffle(pictures)
     mine = pictures[update :: settings.updates_per_epoch]
@@ -127,14 +132,18 @@ def make_rows(
     fresh: bool,
     of: int,
 ) -> GrpoRows:
-    """The given steps of pictures, as a micro-batch of an update of `of` such."""
+    """The given steps of this rank's pictures, as a micro-batch of an update of `of` such on all ranks.
+
+    Without any it is a row that counts nothing: all ranks have to compute as often.
+    """
     device = rollouts.final.device
-    pictures = torch.tensor([picture for picture, _ in picked], device=device)
+    share = len(picked) / of
+    picked = picked or [(rollouts.first, 0)]
+    pictures = torch.tensor([picture - rollouts.first for picture, _ in picked], device=device)
     places = torch.tensor([place for _, place in picked], device=device)
-    under = condition.select([picture // settings.group_size for picture, _ in picked])
+    under = condition.select([(picture - rollouts.first) // settings.group_size for picture, _ in picked])
     mask, advantage = rollouts.mask[pictures], rollouts.advantages[pictures]
     none = rollouts.final.new_zeros(len(picked), 0)
-    share = len(picked) / of
     if rollouts.window is None:
         clean = rollouts.final[pictures]
         drawn = [_noised(clean.shape[1:], settings, rollouts.epoch, picture, place) for picture, place in picked]

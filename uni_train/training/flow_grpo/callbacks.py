@@ -9,6 +9,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
+from torch import Tensor
 
 from uni_train.errors import UserError
 from uni_train.training.checkpoint_io import checkpoint_name
@@ -40,15 +41,26 @@ class Epochs(Callback):
         self.loader: RolloutLoader | None = None
         self.statistics: dict[str, float] = {}
         self._seconds: dict[str, float] = {}
-        self._restored: dict[str, Any] | None = None
+        self._restored: list[dict[str, Any]] | None = None
         self._drawn_at = 0.0
         self._mid = False
 
     def attach(self, loader: RolloutLoader) -> None:
-        """The loader whose rollouts these are; it gets those of a restored checkpoint."""
+        """The loader whose rollouts these are; it gets those of a restored checkpoint.
+
+        Raises:
+            UserError: those are of another number of devices.
+        """
         self.loader = loader
         if self._restored is not None:
-            loader.rollouts = Rollouts.from_state_dict(self._restored, loader.model.device)
+            ranks = loader.ranks
+            if len(self._restored) != ranks.ranks:
+                raise UserError(
+                    f"the run stopped in the middle of an epoch on {len(self._restored)} devices, and cannot go on "
+                    f"from there on {ranks.ranks}",
+                    f"Continue with {len(self._restored)} devices.",
+                )
+            loader.rollouts = Rollouts.from_state_dict(self._restored[ranks.rank], loader.model.device)
             self._restored = None
 
     def drawn(self, module: FlowGrpoModule, epoch: int, found: Drawn) -> None:
@@ -56,7 +68,7 @@ class Epochs(Callback):
         self.statistics, self._seconds = dict(found.statistics), dict(found.seconds)
         self._drawn_at = time.perf_counter()
         self.show(module)
-        if self.on_drawn is not None:
+        if self.on_drawn is not None and module.global_rank == 0:
             self.on_drawn(epoch, found)
 
     def show(self, module: FlowGrpoModule) -> None:
@@ -95,7 +107,9 @@ class Epochs(Callback):
         seconds = dict(self._seconds)
         rollouts = None
         if self._mid and self.loader is not None and self.loader.rollouts is not None:
-            rollouts = self.loader.rollouts.state_dict()
+            state = self.loader.rollouts.state_dict()
+            here = {name: value.cpu() if isinstance(value, Tensor) else value for name, value in state.items()}
+            rollouts = self.loader.ranks.gather(here)
             seconds["update"] = seconds.get("update", 0.0) + time.perf_counter() - self._drawn_at
         return {"statistics": self.statistics, "seconds": seconds, "rollouts": rollouts}
 

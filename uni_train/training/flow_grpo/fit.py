@@ -16,7 +16,6 @@ import lightning.pytorch as pl
 from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
 
-from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.rewards.contract import Reward
 from uni_train.training.callbacks import Evaluate
@@ -25,6 +24,7 @@ from uni_train.training.flow_grpo.batches import RolloutLoader
 from uni_train.training.flow_grpo.callbacks import Alarms, Epochs, OnDrawn
 from uni_train.training.flow_grpo.module import FlowGrpoModule
 from uni_train.training.flow_grpo.prompts import Prompt, Prompts
+from uni_train.training.flow_grpo.ranks import Ranks
 from uni_train.training.flow_grpo.rollouts import Drawn, Rollouts, collect
 from uni_train.training.flow_grpo.settings import FlowGrpoSettings, with_layout
 from uni_train.training.held_out import HELD_OUT, HeldOut
@@ -65,10 +65,8 @@ def fit_flow_grpo(
         UsageError: settings that do not fit together.
         UserError: a reward that fails, the parity gate, an alarm, a damaged checkpoint, a diverged loss.
     """
-    grpo.check()
+    grpo.check(settings.devices * settings.num_nodes)
     settings = with_layout(settings, grpo)
-    if settings.devices * settings.num_nodes > 1:
-        raise UserError("reinforcement runs on one device", "Use devices=1.")
     directory = Path(directory)
 
     def parts(made: Run) -> FlowGrpoModule:
@@ -109,13 +107,15 @@ class RolloutData(pl.LightningDataModule):
         trainer = self.trainer
         assert trainer is not None
 
+        ranks = Ranks(trainer.global_rank, trainer.world_size)
+
         def draw(prompts: Sequence[Prompt], epoch: int) -> tuple[Rollouts, Any, Drawn]:
             with self.module.sampling():
-                found = collect(self.model, prompts, self.rewards, self.grpo, epoch)
+                found = collect(self.model, prompts, self.rewards, self.grpo, epoch, ranks)
             self.epochs.drawn(self.module, epoch, found[2])
             return found
 
-        loader = RolloutLoader(self.model, self.prompts, self.grpo, draw, lambda: trainer.global_step)
+        loader = RolloutLoader(self.model, self.prompts, self.grpo, draw, lambda: trainer.global_step, ranks)
         self.epochs.attach(loader)
         return loader
 

@@ -80,17 +80,29 @@ class FlowGrpoModule(SupervisedModule):
             self._so_far, self._ratios = {}, []
         for name, value in {"loss": loss, **parts}.items():
             self._so_far[name] = self._so_far.get(name, 0) + value.detach().float() * rows.share
-        self._so_far["tokens"] = self._so_far.get("tokens", 0) + rows.mask.sum().float()
+        self._so_far["tokens"] = self._so_far.get("tokens", 0) + rows.mask.sum().float() * (rows.share > 0)
         if log_ratio is not None:
-            self._ratios.append(log_ratio)
+            self._ratios.append(log_ratio if rows.share else log_ratio[:0])
         if batch.last:
-            self.metrics.update(self._so_far)
-            if self._ratios:
-                all_ratios = torch.cat(self._ratios)
-                self.metrics["ratio_std"] = all_ratios.exp().std(correction=0)
-                self.metrics["log_ratio_max"] = all_ratios.abs().max()
-            self.metrics.update({k: loss.new_tensor(v) for k, v in self.epoch_metrics.items()})
-        return loss * (rows.share * batch.micros)
+            self._finish_update(loss)
+        # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
+        return loss * (rows.share * batch.micros * self.trainer.world_size)
+
+    def _finish_update(self, loss: Tensor) -> None:
+        """Metrics of the update over all ranks."""
+        reduce = self.trainer.strategy.reduce
+        names = sorted(self._so_far)
+        sums = reduce(torch.stack([self._so_far[name] for name in names]), reduce_op="sum")
+        self.metrics.update(zip(names, sums, strict=True))
+        if self._ratios:
+            all_ratios = torch.cat(self._ratios)
+            off = all_ratios.double().expm1()  # ratio - 1, whose square is not lost beside 1
+            counted = off.new_tensor(float(len(off)))
+            n, total, squares = reduce(torch.stack([counted, off.sum(), off.square().sum()]), reduce_op="sum")
+            self.metrics["ratio_std"] = (squares / n - (total / n).square()).clamp_min(0).sqrt().float()
+            worst = torch.cat([all_ratios.abs(), all_ratios.new_zeros(1)]).max()
+            self.metrics["log_ratio_max"] = reduce(worst, reduce_op="max")
+        self.metrics.update({k: loss.new_tensor(v) for k, v in self.epoch_metrics.items()})
 
     def _policy(self, rows: GrpoRows) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         assert self.rule is not None
@@ -165,7 +177,7 @@ class FlowGrpoModule(SupervisedModule):
     def _check_parity(self, log_ratio: Tensor, step: int) -> None:
         """Raises UserError where weights that have not moved give another density than when they drew."""
         bound = self.grpo.parity * min(math.log1p(self.grpo.clip_high), -math.log1p(-min(self.grpo.clip_low, 0.999)))
-        worst = float(log_ratio.abs().max())
+        worst = float(self.trainer.strategy.reduce(log_ratio.abs().max(), reduce_op="max"))
         if worst <= bound:
             return
         raise UserError(

@@ -1,7 +1,8 @@
 """The pictures of an epoch: drawn by today's weights, rewarded, and kept until the updates on them are done.
 
-N = groups x group_size pictures, W random steps each, latents [G, C]. The pictures of a group stand in a row. What is
-drawn depends on the weights, the run's seed, the epoch and the prompt, not on how many pictures are drawn together.
+N = groups x group_size pictures of which this rank has M, W random steps each, latents [G, C]. The pictures of a group
+stand in a row. What is drawn depends on the weights, the run's seed, the epoch and the prompt, not on how many pictures
+are drawn together.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from uni_train.flow.window import SlidingWindow, Window, epoch_window
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.rewards.contract import Reward, Scores, score
 from uni_train.training.flow_grpo.prompts import Prompt
+from uni_train.training.flow_grpo.ranks import ALONE, Ranks
 from uni_train.training.flow_grpo.settings import NOISE_LEVELS, FlowGrpoSettings
 
 
@@ -35,13 +37,15 @@ class Rollouts:
 
     Attributes:
         window: the random steps (None: diffusion_nft has none).
-        latents: [N, W + 1, G, C] before, between and after them. log_probs: float32 [N, W]. means: [N, W, G, C], if the
+        first: the number of this rank's first picture among all.
+        latents: [M, W + 1, G, C] before, between and after them. log_probs: float32 [M, W]. means: [M, W, G, C], if the
             objective needs them.
-        final: float32 [N, G, C], clean. mask: bool [N, G, 1], which tokens belong to a picture.
-        rewards: float64 [N, R]. totals, advantages: [N].
+        final: float32 [M, G, C], clean. mask: bool [M, G, 1], which tokens belong to a picture.
+        rewards: float64 [N, R] and totals [N], of all ranks. advantages: [M].
     """
 
     epoch: int
+    first: int
     window: Window | None
     latents: Tensor
     log_probs: Tensor
@@ -51,6 +55,11 @@ class Rollouts:
     rewards: Tensor
     totals: Tensor
     advantages: Tensor
+
+    @property
+    def mine(self) -> range:
+        """The numbers of this rank's pictures among all."""
+        return range(self.first, self.first + len(self.final))
 
     def state_dict(self) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -67,7 +76,8 @@ class Drawn:
     """What else is known of an epoch's pictures, as long as they are fresh: for records and for people.
 
     Attributes:
-        prompts: one a group. images: one a picture. statistics: numbers for the log. seconds: rollout and reward.
+        prompts: one a group of this rank. images, scores: of its pictures. statistics: numbers for the log, over all
+            ranks. seconds: rollout and reward.
     """
 
     prompts: Sequence[Prompt]
@@ -100,13 +110,18 @@ def window_of(settings: FlowGrpoSettings, epoch: int) -> Window | None:
             return Window(low, settings.window_size)
 
 
-def requests_of(prompts: Sequence[Prompt], settings: FlowGrpoSettings, epoch: int) -> list[Request]:
-    """One request a group, as `encode` reads it; its seed is that of the group."""
+def requests_of(
+    prompts: Sequence[Prompt], settings: FlowGrpoSettings, epoch: int, ranks: Ranks = ALONE
+) -> list[Request]:
+    """One request for each group of this rank, as `encode` reads it; its seed is that of the group."""
     return [
         Request(
-            one.id, one.text, one.images, seed=derive_seed(settings.seed, settings.stage, "group", epoch, one.id, i)
+            prompts[i].id,
+            prompts[i].text,
+            prompts[i].images,
+            seed=derive_seed(settings.seed, settings.stage, "group", epoch, prompts[i].id, i),
         )
-        for i, one in enumerate(prompts)
+        for i in ranks.mine(len(prompts))
     ]
 
 
@@ -134,8 +149,12 @@ def collect(
     rewards: Sequence[Reward],
     settings: FlowGrpoSettings,
     epoch: int,
+    ranks: Ranks = ALONE,
 ) -> tuple[Rollouts, Any, Drawn]:
-    """Draw and reward the pictures of an epoch.
+    """Draw and reward this rank's pictures of an epoch; rewards and advantages are those of all ranks.
+
+    Args:
+        prompts: those of all ranks.
 
     Returns:
         the rollouts, the condition they were drawn under (one row a group), and what is known beside.
@@ -143,13 +162,62 @@ def collect(
     Raises:
         UserError: a prompt that cannot be read, or a reward that fails.
     """
+    own = [prompts[i] for i in ranks.mine(len(prompts))]
+    requests = requests_of(prompts, settings, epoch, ranks)
+    mine = ranks.together(lambda: _drawn(model, own, requests, rewards, settings, window_of(settings, epoch)))
+    scores, images, k = mine.scores, mine.images, settings.group_size
+    everywhere = ranks.gather((scores, _pictures(images, k)))
+    columns = ("each", "filled", "total")
+    whole = Scores(scores.names, *(np.concatenate([getattr(one, c) for one, _ in everywhere]) for c in columns))
+    totals = torch.from_numpy(whole.total)
+    groups = torch.arange(len(prompts)).repeat_interleave(k)
+    weights = torch.tensor([reward.weight for reward in rewards], dtype=torch.double)
+    each = torch.from_numpy(whole.filled)
+    if settings.spread == "each":
+        advantages = gdpo_advantages(each, weights, groups)
+    else:
+        advantages = group_advantages(totals, groups, settings.spread)
+    first = ranks.mine(len(prompts)).start * k
+    rollouts = Rollouts(
+        epoch=epoch,
+        first=first,
+        window=window_of(settings, epoch),
+        rewards=each,
+        totals=totals,
+        advantages=advantages[first : first + len(images)].to(model.device),
+        **mine.latents,
+    )
+    looks = [pictures for _, pictures in everywhere]
+    statistics = _rewards(whole, totals, groups, k) | {
+        name: float(np.mean([one[name] for one in looks])) for name in looks[0]
+    }
+    return rollouts, mine.condition, Drawn(own, images, scores, statistics, mine.seconds)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Own:
+    """What one rank has drawn and rewarded by itself. latents: fields of Rollouts by name."""
+
+    condition: Any
+    latents: dict[str, Tensor]
+    images: list[np.ndarray]
+    scores: Scores
+    seconds: dict[str, float]
+
+
+def _drawn(
+    model: UnifiedModel,
+    prompts: Sequence[Prompt],
+    requests: Sequence[Request],
+    rewards: Sequence[Reward],
+    settings: FlowGrpoSettings,
+    window: Window | None,
+) -> _Own:
     began = time.perf_counter()
     k = settings.group_size
-    requests = requests_of(prompts, settings, epoch)
     condition = model.encode(requests)
     schedule = common_schedule(model, condition, len(requests), settings.steps)
     asked = [replace(r, seed=derive_seed(r.seed, "picture", j)) for r in requests for j in range(k)]
-    window = window_of(settings, epoch)
     rule = None if window is None else rule_of(settings)
     parts: list[dict[str, Tensor]] = []
     images: list[np.ndarray] = []
@@ -161,34 +229,10 @@ def collect(
         images += model.decode(part["final"], under)
         parts.append(part)
     drawn = time.perf_counter()
-    columns = _columns(prompts, k)
-    texts = [one.text for one in prompts for _ in range(k)]
-    scores = score(rewards, texts, images, columns, k)
-    rewarded = time.perf_counter()
-    totals = torch.from_numpy(scores.total)
-    groups = torch.arange(len(prompts)).repeat_interleave(k)
-    weights = torch.tensor([reward.weight for reward in rewards], dtype=torch.double)
-    each = torch.from_numpy(scores.filled)
-    if settings.spread == "each":
-        advantages = gdpo_advantages(each, weights, groups)
-    else:
-        advantages = group_advantages(totals, groups, settings.spread)
-    device = x_all.device
-    joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    rollouts = Rollouts(
-        epoch=epoch, window=window, rewards=each, totals=totals, advantages=advantages.to(device), **joined
-    )
-    return (
-        rollouts,
-        condition,
-        Drawn(
-            prompts,
-            images,
-            scores,
-            _statistics(scores, totals, groups, images, k),
-            {"rollout": drawn - began, "reward": rewarded - drawn},
-        ),
-    )
+    scores = score(rewards, [one.text for one in prompts for _ in range(k)], images, _columns(prompts, k), k)
+    seconds = {"rollout": drawn - began, "reward": time.perf_counter() - drawn}
+    latents = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    return _Own(condition, latents, images, scores, seconds)
 
 
 def _draw(
@@ -238,11 +282,8 @@ def _columns(prompts: Sequence[Prompt], k: int) -> dict[str, list[Any]]:
     return columns | {name: [one.columns.get(name) for one in prompts for _ in range(k)] for name in names}
 
 
-def _statistics(
-    scores: Scores, totals: Tensor, groups: Tensor, images: Sequence[np.ndarray], k: int
-) -> dict[str, float]:
-    """Rewards: mean, deviation, quantiles; each by name, and the share of pictures that lack it. Pictures: brightness,
-    contrast, spread within groups (grey levels)."""
+def _rewards(scores: Scores, totals: Tensor, groups: Tensor, k: int) -> dict[str, float]:
+    """Mean, deviation, quantiles; each by name, and the share of pictures that lack it."""
     low, median, high = np.quantile(scores.total, [0.1, 0.5, 0.9]).tolist()
     found = {
         "reward": float(scores.total.mean()),
@@ -259,10 +300,16 @@ def _statistics(
             found[f"missing/{name}"] = 1 - len(given) / len(scores.each)
         if len(scores.names) > 1 and len(given):
             found[f"reward/{name}"] = float(given.mean())
+    return found
+
+
+def _pictures(images: Sequence[np.ndarray], k: int) -> dict[str, float]:
+    """Spread within groups, brightness, contrast, in grey levels."""
     spreads = [
         float(np.stack(images[i : i + k]).astype(np.float32).std(axis=0).mean()) for i in range(0, len(images), k)
     ]
-    found["diversity"] = float(np.mean(spreads))
-    found["brightness"] = float(np.mean([image.mean() for image in images]))
-    found["contrast"] = float(np.mean([image.std() for image in images]))
-    return found
+    return {
+        "diversity": float(np.mean(spreads)),
+        "brightness": float(np.mean([image.mean() for image in images])),
+        "contrast": float(np.mean([image.std() for image in images])),
+    }

@@ -64,7 +64,7 @@ class FlowGrpoSettings:
     nft_decay: float = 0.9
     """diffusion_nft: how much of the sampling weights is kept after an epoch."""
     rows: int = 64
-    """Random steps of pictures in a micro-batch."""
+    """Random steps of pictures in a micro-batch, on each rank."""
     draw_rows: int = 256
     """Pictures drawn together."""
     latents: Literal["float32", "bfloat16"] = "float32"
@@ -79,6 +79,13 @@ class FlowGrpoSettings:
         """Raises UsageError for sizes that do not fit together, with the nearest that do."""
         if self.group_size < 2:
             raise UsageError(f"group_size={self.group_size}: a group is compared with itself, so it needs at least 2")
+        if self.groups % ranks:
+            below, above = self.groups // ranks * ranks, -(-self.groups // ranks) * ranks
+            nearest = f"{below} or {above}" if below else str(above)
+            raise UsageError(
+                f"groups={self.groups} cannot be divided among {ranks} devices: each draws whole groups",
+                f"The nearest numbers are groups={nearest}.",
+            )
         pictures = self.groups * self.group_size
         if pictures % self.updates_per_epoch:
             near = [n for n in range(1, pictures + 1) if pictures % n == 0]
@@ -118,13 +125,13 @@ class FlowGrpoSettings:
     def updates(self) -> int:
         return self.epochs * self.updates_per_epoch
 
-    @property
-    def micros(self) -> int:
-        """Micro-batches of an update."""
+    def micros(self, ranks: int = 1) -> int:
+        """Micro-batches of an update on each rank."""
         rows = self.groups * self.group_size * self.window_size // self.updates_per_epoch
-        return max(1, -(-rows // self.rows))
+        return max(1, -(-rows // (self.rows * ranks)))
 
 
 def with_layout(settings: SupervisedSettings, grpo: FlowGrpoSettings) -> SupervisedSettings:
     """The optimizer's settings with the numbers of updates and micro-batches that follow from the rollouts."""
-    return replace(settings, updates=grpo.updates, accumulate=grpo.micros, seed=grpo.seed, stage=grpo.stage)
+    micros = grpo.micros(settings.devices * settings.num_nodes)
+    return replace(settings, updates=grpo.updates, accumulate=micros, seed=grpo.seed, stage=grpo.stage)

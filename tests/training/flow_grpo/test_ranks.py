@@ -1,0 +1,117 @@
+"""Reinforcement on two ranks and on one: the same pictures, rewards, losses, weights; resuming; one rank that fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+
+from tests.training.flow_grpo.toy import PROMPTS, ToyFlow
+from uni_train.errors import UsageError, UserError
+from uni_train.rewards.contract import Reward
+from uni_train.training.flow_grpo.fit import fit_flow_grpo
+from uni_train.training.flow_grpo.settings import FlowGrpoSettings
+from uni_train.training.metric_log import read_metrics
+from uni_train.training.settings import SupervisedSettings
+
+ROOT = Path(__file__).parents[3]
+GRPO = FlowGrpoSettings(
+    epochs=3, updates_per_epoch=2, groups=4, group_size=4, steps=5, rows=12, kl=0.01, clip_low=0.1, clip_high=0.1
+)
+OPTIMIZER = SupervisedSettings(lr=3e-3, eps=1e-3, accelerator="cpu", checkpoint_every=1, log_every=1, keep=9)
+
+
+def lit(prompts: list[str], completions: list[np.ndarray], **_: Any) -> list[float]:
+    """Bright enough, or not at all: most groups teach nothing, and ranks have unlike numbers of pictures to learn."""
+    return [float(image.mean() > 150) for image in completions]
+
+
+def broken(prompts: list[str], completions: list[np.ndarray], **columns: Any) -> list[float | None]:
+    """Fails where one prompt is, which is on one rank."""
+    return [float("nan") if name == "p3" else 1.0 for name in columns["id"]]
+
+
+def train(out: Path, devices: int, reward: Any = lit, **changes: Any) -> ToyFlow:
+    model = ToyFlow()
+    settings = replace(
+        OPTIMIZER, devices=devices, strategy="ddp_fork_find_unused_parameters_true" if devices > 1 else "auto"
+    )
+    looks = lambda step: {"held_out": step / 10}  # noqa: E731
+    fit_flow_grpo(
+        model, PROMPTS, [Reward("it", reward)], replace(GRPO, **changes), settings, out,
+        evaluate=looks, evaluate_every=1, progress=False,
+    )  # fmt: skip
+    return model
+
+
+def on_two(out: Path, reward: str = "lit") -> subprocess.CompletedProcess[str]:
+    """In a process of its own, because it forks."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.training.flow_grpo.test_ranks", str(out), reward]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200)
+
+
+def epochs(out: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in read_metrics(out / "rollouts.jsonl")]
+
+
+@pytest.mark.slow
+def test_two_ranks_draw_and_learn_what_one_does_and_go_on_where_they_stopped(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    whole = train(one, 1).state_dict()
+    ended = on_two(two)
+    assert ended.returncode == 0, ended.stderr
+    both = load_file(two / "final.safetensors")
+    assert any(line["flat_groups"] > 0 for line in epochs(one)) and any(line["kl"] > 0 for line in metrics(one))
+    for file in (epochs, metrics):
+        assert len(file(one)) == len(file(two))
+        for first, second in zip(file(one), file(two), strict=True):
+            assert first.keys() == second.keys()
+            for name, value in first.items():
+                assert second[name] == pytest.approx(value, rel=1e-3, abs=1e-6), (file.__name__, name)
+    start = ToyFlow().state_dict()
+    for name, value in whole.items():
+        assert float((both[name] - value).abs().max()) <= 1e-3 * float((value - start[name]).abs().max()) + 1e-9, name
+
+    lines = (two / "metrics.jsonl").read_text()
+    for step in (4, 5, 6):  # what is left was written in the middle of the second epoch
+        shutil.rmtree(two / "checkpoints" / f"step={step:08d}")
+    with pytest.raises(UserError, match="in the middle of an epoch on 2 devices, and cannot go on from there on 1"):
+        train(Path(shutil.copytree(two, tmp_path / "copy")), 1)
+    ended = on_two(two)
+    assert ended.returncode == 0, ended.stderr
+    assert (two / "metrics.jsonl").read_text() == lines and len(read_metrics(two / "held_out.jsonl")) == 4
+    again = load_file(two / "final.safetensors")
+    assert all(bool((again[name] == value).all()) for name, value in both.items())
+
+
+def metrics(out: Path) -> list[dict[str, Any]]:
+    return read_metrics(out / "metrics.jsonl")
+
+
+@pytest.mark.slow
+def test_a_reward_that_fails_on_one_rank_ends_all(tmp_path: Path) -> None:
+    ended = on_two(tmp_path, "broken")
+    assert ended.returncode != 0 and "the reward it of the picture of p3 is nan" in ended.stderr
+
+
+def test_groups_that_ranks_cannot_share_are_refused_with_the_nearest_that_they_can(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="groups=5 cannot be divided among 2 devices") as error:
+        train(tmp_path, 2, groups=5)
+    assert "groups=4 or 6" in (error.value.hint or "")
+    with pytest.raises(UsageError) as error:
+        replace(GRPO, groups=3).check(4)
+    assert "groups=4." in (error.value.hint or "")
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    save_file(train(place, 2, globals()[sys.argv[2]]).state_dict(), place / "final.safetensors")
