@@ -49,7 +49,7 @@ class Ranks:
             result = work()
         except UserError as error:
             own = error
-        told = None if own is None else (str(own), own.hint)
+        told = None if own is None else (own.message, own.hint)
         failed = next((one for one in self.gather(told) if one is not None), None)
         if failed is not None:
             raise own or UserError(failed[0], failed[1])
