@@ -57,15 +57,15 @@ def pool(folders: Sequence[Path]) -> Pooled:
         notes += [f"{one.folder.name}: {setting}, {name} was not judged, and is left out" for setting, name in skipped]
         for scored in one.scored(NAME):
             ask = scored.sample.ask
-            key3 = (ask.case.id, ask.setting, ask.k)
+            asked_for = (ask.case.id, ask.setting, ask.k)
             if ask.case.set not in KNOWLEDGE_SETS or (ask.setting, ask.case.set) in skipped:
                 continue
-            if key3 in asked_by:
+            if asked_for in asked_by:
                 raise UserError(
-                    f"{ask.case.id} ({ask.setting}) is in {asked_by[key3].folder} and in {one.folder}",
+                    f"{ask.case.id} ({ask.setting}) is in {asked_by[asked_for].folder} and in {one.folder}",
                     "A question counts once: evaluate each model about those that it was taught (--characters).",
                 )
-            asked_by[key3] = one
+            asked_by[asked_for] = one
             found.append(scored)
     if not found:
         raise UserError(
@@ -74,13 +74,12 @@ def pool(folders: Sequence[Path]) -> Pooled:
     settings = [s for s in SETTINGS if any(scored.sample.ask.setting == s for scored in found)]
     sets = [name for name in KNOWLEDGE_SETS if any(scored.sample.ask.case.set == name for scored in found)]
     published = all(one.results[NAME].scores.get("published", False) for one in evaluations)
-    arguments = (found, settings, sets, ("official",), {}, published)
     models = len({one.asked["model"]["content"] for one in evaluations})
     return Pooled(
         tuple(one.folder for one in evaluations),
         models,
-        counting.scores(*arguments),
-        tuple(counting.tables(*arguments)),
+        counting.scores(found, settings, sets, ("official",), {}, published),
+        tuple(counting.tables(found, settings, sets, ("official",), {}, published)),
         tuple(notes),
     )
 
