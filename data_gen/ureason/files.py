@@ -17,6 +17,7 @@ from typing import Any
 from data_gen.errors import DataError
 from data_gen.jsonl import read_objects, write_rows
 from data_gen.task import Item
+from data_gen.ureason.outcomes import outcome_from
 from data_gen.ureason.taxonomy import SUBCATEGORIES, TASKS
 
 KEYS = ("id", "prompt", "expect_en", "category")
@@ -81,6 +82,11 @@ def read_folder(folder: Path, tasks: Sequence[str] = TASKS, direct: bool = True)
             facts = row.get("facts", {})
             if not isinstance(facts, dict):
                 raise DataError(f'{path}, line {number}: "facts" is a {type(facts).__name__}; expected an object')
+            if "outcome" in facts:
+                try:
+                    outcome_from(facts["outcome"])
+                except DataError as error:
+                    raise DataError(f"{path}, line {number}: {error}") from error
             rows.append(
                 Row(
                     id_, task, row["prompt"], plain[id_][1]["prompt"] if plain is not None else "", row["expect_en"],

@@ -572,7 +572,7 @@ def _check(noun: str, given: Sequence[str], known: Sequence[str]) -> None:
 
 
 def _case(row: Row) -> Case:
-    facts = {"criterion": row.criterion, "direct": row.direct, **row.facts}
+    facts = {**row.facts, "criterion": row.criterion, "direct": row.direct}
     return Case(id=row.id, set=row.task, prompt=row.prompt, category=row.subcategory, facts=facts)
 
 

@@ -48,6 +48,7 @@ def changed(place, **values):
         (changed(1, category="text"), None, '"category" is "text", but the file is of spatial'),
         (changed(1, subcategory="Diagonal"), None, 'no subcategory "Diagonal"'),
         (changed(1, facts=3), None, '"facts" is a int'),
+        (changed(1, facts={"outcome": {"kind": "smell"}}), None, 'line 2: there is no outcome "smell"'),
         (ROWS, ROWS[:1], "direct_spatial.jsonl has no row for the ids 302 of spatial.jsonl"),
         (ROWS[:1], None, "spatial.jsonl has no row for the ids 302 of direct_spatial.jsonl"),
         (ROWS, changed(1, expect_en="Left is a cup."), "both must be judged by the same criterion"),
