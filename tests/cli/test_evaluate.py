@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from dataclasses import fields
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -152,3 +154,18 @@ def test_every_checkpoint_of_a_run_is_evaluated_once(tmp_path: Path) -> None:
     assert not any((folder / "evals" / ".snapshots").iterdir())
     assert done(*command) == ""  # nothing new
     one_screen(run("watch", tmp_path), 1, "is no run folder")
+
+
+def test_the_table_of_options_is_that_of_the_command() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "eval_cli.md").read_text(encoding="utf-8")
+    section = page.split("## Options")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(--[a-z-]+)` \| (.*?) ?\|", section, re.MULTILINE)
+    shown = {name: default.strip("`") for name, default in rows}
+    known = [one for one in evaluate.params if isinstance(one, click.Option)]
+    options = {next(name for name in one.opts if name.startswith("--")): one for one in known}
+    assert shown.keys() == options.keys()
+    for name, one in options.items():
+        if isinstance(one.default, int | float) and not one.is_flag:
+            assert float(shown[name]) == one.default, name
+        elif isinstance(one.default, str) and one.default:
+            assert shown[name] == one.default, name
