@@ -108,7 +108,14 @@ def _success(seen: Sequence[Line]) -> dict[str, Any]:
                 "change": _change(moments[0], moments[-1], levels) if len(moments) > 1 else None,
             }
         )
-    names = dict.fromkeys(name for one in moments[0]["levels"].values() for name in one["checks"])
+    # A check that only says that nothing can be read (of sprites) is no share of anything.
+    names = dict.fromkeys(
+        name
+        for moment in moments
+        for one in moment["levels"].values()
+        for name, counts in one["checks"].items()
+        if counts.keys() - {"unreadable"}
+    )
     return {
         "task": moments[0]["task"],
         "split": moments[0]["split"],
@@ -142,8 +149,11 @@ def _change(first: Line, last: Line, levels: Sequence[str]) -> Any:
 
 
 def _check(look: Line, name: str) -> Estimate:
-    counts = [one["checks"].get(name, {}) for one in look["levels"].values()]
-    return proportion(sum(one.get("pass", 0) for one in counts), sum(sum(one.values()) for one in counts))
+    """The share of all prompts whose picture passes it; one that nobody can read does not."""
+    levels = look["levels"].values()
+    return proportion(
+        sum(one["checks"].get(name, {}).get("pass", 0) for one in levels), sum(one["n"] for one in levels)
+    )
 
 
 def _success_chart(seen: Sequence[Line]) -> charts.Chart:

@@ -38,7 +38,10 @@ def run_dir(tmp_path: Path) -> Path:
     right, wrong = task.verify(item, task.render(item, 0)), task.verify(item, task.input_image(item))
     asked = {"prompt": item.prompt, "inputs": [encode_png(task.input_image(item))], "level": 4}
     for step, passed in ((0, "11100000"), (6, "11110000"), (12, "01111110")):
-        checks = {"rule_obey": {"pass": passed.count("1"), "fail": passed.count("0")}}
+        checks = {
+            "rule_obey": {"pass": passed.count("1"), "fail": passed.count("0") - 1},
+            "readable": {"unreadable": 1},
+        }
         groups.write_groups(
             stage / "held_out" / f"step={step:08d}",
             [Group("m1", members=[member(step, right if passed[0] == "1" else wrong)], **asked)],
@@ -70,6 +73,10 @@ def test_success_is_paired_and_every_curve_is_there(run_dir: Path) -> None:
     (row,) = found["success"]["rows"]
     assert [cell.value for cell in row["cells"]] == [3 / 8, 4 / 8, 6 / 8]
     assert (row["change"].only_first, row["change"].only_second) == (1, 4)
+    (check,) = found["success"]["checks"]
+    assert check["name"] == "rule obey" and [(cell.value, cell.n) for cell in check["cells"]] == [
+        (3 / 8, 8), (4 / 8, 8), (6 / 8, 8)
+    ]  # fmt: skip
     assert found["success"]["moments"] == ["before", "update 6", "after"]
     titles = {chart.title for name in found if name.endswith("_charts") for chart in found[name]}
     assert titles == {
