@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # Without a GPU: the tested versions, and with them torch's CPU build. With one: whatever fits it.
 CONSTRAINTS := $(shell nvidia-smi -L 2>/dev/null | grep -q GPU || echo -c constraints-cpu.txt)
 
-.PHONY: help demo test test-fast lint bench-nano bench-bagel wheel wheel-check
+.PHONY: help demo test test-fast lint bench-nano bench-bagel bench-qwen wheel wheel-check
 .DEFAULT_GOAL := help
 
 help:
@@ -42,6 +42,9 @@ bench-nano: $(VENV)/.installed ## the figures in docs/, measured on this machine
 
 bench-bagel: $(VENV)/.installed ## the same for BAGEL, tiny and with 100 million random weights
 	$(BIN)/python bench/bagel.py
+
+bench-qwen: $(VENV)/.installed-dev ## the same for a tiny Qwen-Image-Edit, beside plain diffusers
+	$(BIN)/python bench/qwen_image_edit.py
 
 wheel: $(VENV)/.installed-dev ## build dist/*.whl
 	rm -rf dist
