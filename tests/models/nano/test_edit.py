@@ -14,7 +14,7 @@ from data_gen.task import get_task
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.errors import UserError
-from uni_train.models.base import Request
+from uni_train.models.base import Example, Request
 from uni_train.models.load import build_model
 from uni_train.training.metric_log import read_metrics
 
@@ -42,12 +42,37 @@ def test_pictures_of_every_size_are_edited_at_their_size_and_latents_are_pixels(
         model.draw([Request("x", "Draw a cat", (images[0],))])
 
 
+def test_the_loss_is_that_of_the_clean_picture_and_attention_begins_nearby() -> None:
+    model = build_model(compose("sft_maze").model)
+    task = get_task("maze", "nano")
+    item = task.sample(0, 4, "train")[0]
+    shown, target = np.asarray(task.input_image(item)), np.asarray(task.render(item))
+    model.prepare_training(timestep_shift=3.0, text_dropout=0.0)
+    batch = model.collate([Example(item.prompt, (shown,), target=target, noise_draws=2)], 0)
+    found = model.supervised_loss(batch)
+    # A fresh head puts out zeros: what it misses is the picture itself, whatever the noise and its level.
+    pixels = torch.from_numpy(target.copy()).float() / 127.5 - 1
+    assert found.mse_tokens == 50
+    torch.testing.assert_close(found.mse_sum / found.mse_tokens, pixels.square().mean())
+
+    attention = model.bagel.language_model.model.layers[0].self_attn
+    places = [row * 8 + column for row in range(5) for column in range(5)]
+    x = torch.nn.functional.normalize(model.bagel.latent_pos_embed(torch.tensor(places)), dim=-1)
+    assert torch.equal(attention.q_proj_moe_gen(x), attention.k_proj_moe_gen(x))
+    heads = torch.nn.functional.normalize(attention.q_proj_moe_gen(x).unflatten(-1, (2, 32)).transpose(0, 1), dim=-1)
+    match = (heads @ heads.transpose(1, 2)).mean(0)
+    row, column = torch.tensor(places) // 8, torch.tensor(places) % 8
+    far = (row[:, None] - row).abs() + (column[:, None] - column).abs()
+    assert bool((match.diagonal() > match[far == 1].max()).all())
+    assert float(match[far == 1].min()) > float(match[far >= 4].max())
+
+
 def test_the_two_maze_recipes_follow_each_other(tmp_path: Path) -> None:
     mazes, runs = tmp_path / "maze4", tmp_path / "runs"
     make = ["--task", "maze", "--style", "nano", "--size", "4", "--n", "12", "--split", "train", "--out", str(mazes)]
     run("data", "make", *make)
     common = [f"out={runs}", "model.threads=1", *SMALL]
-    given = [f"sources.mazes.path={mazes / 'items.jsonl'}", "updates=3", "batch.rows=4", "optimizer.warmup_updates=1"]
+    given = [f"sources.mazes.path={mazes / 'items.jsonl'}", "updates=3", "batch.rows=4", "held_out.n=4"]
     run("fit", "--recipe", "sft_maze", *common, *given)
     trained = runs / "sft_maze" / "seed0" / "stages" / "00-sft" / "model"
     run("models", "inspect", str(trained))

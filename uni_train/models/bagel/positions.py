@@ -19,17 +19,17 @@ def grid_position_ids(h: int, w: int, max_per_side: int) -> np.ndarray:
     return (np.arange(h)[:, None] * max_per_side + np.arange(w)[None, :]).reshape(-1)
 
 
-def sincos_table(dim: int, side: int) -> Tensor:
+def sincos_table(dim: int, side: int, base: float = 10000.0) -> Tensor:
     """float32 [side*side, dim] of 2-D sin-cos positions (MAE, He et al. 2021; DiT).
 
     The first half of the channels encodes the column, the second half the row; each half is sines then cosines of
-    ``position * 10000^(-k / (dim/4))``, k = 0 .. dim/4 - 1. `dim` must be a multiple of 4.
+    ``position * base^(-k / (dim/4))``, k = 0 .. dim/4 - 1. `dim` must be a multiple of 4.
     """
     if dim % 4:
         raise ValueError(f"a 2-D sin-cos table needs a width divisible by 4, got {dim}")
     if torch.get_default_device().type == "meta":
         return torch.empty(side * side, dim)  # without values; torch.arange would import torch._dynamo there
-    omega = 10000.0 ** (-torch.arange(dim // 4, dtype=torch.float64) / (dim / 4))
+    omega = base ** (-torch.arange(dim // 4, dtype=torch.float64) / (dim / 4))
     angle = torch.arange(side, dtype=torch.float64)[:, None] * omega
     axis = torch.cat([angle.sin(), angle.cos()], dim=1)
     column = axis.repeat(side, 1)
