@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from eval.benchmark import Benchmark, Sample, Scored, Unparseable
 from eval.judges.asking import NoReply, NotStored, Questioner, Session, Spent
@@ -32,6 +32,7 @@ from uni_train.files import atomic_write_json
 if TYPE_CHECKING:
     from inspect_ai.model import Model
 
+E = TypeVar("E", bound=BaseException)
 SINGLY, GROUP = 300, 50  # up to so many samples are logged one by one; of more, so many together
 _LOCAL_KEY = "local"  # what a server of one's own is sent where no key is set
 
@@ -197,28 +198,51 @@ def _evaluate(
     per_group = len(samples) / len(groups)
     # Its trace, two lines a request in a file of its own, is a twentieth of the processor time and in the log too.
     logging.getLogger("inspect_ai.model").setLevel(logging.WARNING)
-    found = inspect_ai.eval(
-        Task(name=f"judge_{benchmark.name}", dataset=MemoryDataset(questions), solver=judging(), scorer=passed()),
-        model=model,
-        log_dir=str(logs.resolve()),
-        display="none",
-        max_samples=1
-        + round(2 * config.max_connections / per_group),  # each connection finds its next question waiting
-        log_level="error",
-        log_level_transcript="warning",
-        log_images=False,
-        log_model_api=False,
-        log_realtime=False,
-        ctl_server=False,
-        score_display=False,
-        metadata={"benchmark": benchmark.name, "benchmark_revision": benchmark.revision, "judge": config.to_dict()},
-    )[0]
+    with _disk_errors():
+        found = inspect_ai.eval(
+            Task(name=f"judge_{benchmark.name}", dataset=MemoryDataset(questions), solver=judging(), scorer=passed()),
+            model=model,
+            log_dir=str(logs.resolve()),
+            display="none",
+            max_samples=1
+            + round(2 * config.max_connections / per_group),  # each connection finds its next question waiting
+            log_level="error",
+            log_level_transcript="warning",
+            log_images=False,
+            log_model_api=False,
+            log_realtime=False,
+            ctl_server=False,
+            score_display=False,
+            metadata={"benchmark": benchmark.name, "benchmark_revision": benchmark.revision, "judge": config.to_dict()},
+        )[0]
     if found.status == "cancelled":
         raise KeyboardInterrupt
     if found.status == "error" and session.fatal is None:
         message = found.error.message if found.error else "no reason given"
         raise UserError(f"inspect-ai stopped judging: {session.without_secrets(message)}", f"Its log: {found.location}")
     return str(found.location)
+
+
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    """What inspect-ai cannot write, as a UserError: its log, or its traces in the user's data folder."""
+    try:
+        yield
+    except (OSError, ExceptionGroup) as error:
+        found = _first(error, OSError)
+        if found is None:
+            raise
+        raise UserError(
+            f"inspect-ai cannot write {found.filename or 'its log'}: {found.strerror or found}",
+            "Free some space, or set XDG_DATA_HOME to a folder that can be written; replies that were stored are kept.",
+        ) from error
+
+
+def _first(error: BaseException, kind: type[E]) -> E | None:
+    """The first exception of a kind in a group of groups."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for one in error.exceptions if (found := _first(one, kind)) is not None), None)
+    return error if isinstance(error, kind) else None
 
 
 @contextmanager

@@ -46,8 +46,10 @@ def test_every_sample_is_judged_once_and_logged(tmp_path: Path) -> None:
         assert len(server.asked) == 7
         more = judged(9, server, tmp_path)  # and of a larger evaluation only what is new
         assert more[:7] == first and len(server.asked) == 9
-    log = read_eval_log(str(next((tmp_path / "judge" / "logs").glob("*.eval"))))
-    assert log.status == "success" and log.samples is not None and len(log.samples) == 7
+    logs = [read_eval_log(str(file)) for file in (tmp_path / "judge" / "logs").glob("*.eval")]
+    assert sorted(len(log.samples or ()) for log in logs) == [2, 7]  # a run that asked for nothing has none
+    log = max(logs, key=lambda log: len(log.samples or ()))
+    assert log.status == "success"
     assert log.results is not None and log.results.scores[0].metrics["mean"].value == pytest.approx(3 / 7)
 
 
@@ -96,12 +98,25 @@ def test_the_judge_is_asked_again_with_the_reason(tmp_path: Path) -> None:
 
 
 def test_a_busy_judge_is_waited_for(tmp_path: Path) -> None:
-    troubles = [Refused(429, "slow down", retry_after="1"), Refused(503), Said("<answer>Yes</answer>")]
-    with JudgeServer(lambda asked: troubles.pop(0)) as server:
-        began = time.monotonic()
+    troubles = [Refused(429, "slow down", retry_after="2"), Refused(503), Said("<answer>Yes</answer>")]
+    came: list[float] = []
+
+    def reply(asked: Asked) -> Said | Refused:
+        came.append(time.monotonic())
+        return troubles.pop(0)
+
+    with JudgeServer(reply) as server:
         (scored,) = judged(1, server, tmp_path)
-        assert time.monotonic() - began >= 1.5  # one second that the server asked for, then a pause of our own
-    assert scored.passed and len(server.asked) == 3
+    assert scored.passed
+    assert came[1] - came[0] >= 2.0  # what the server asked for
+    assert came[2] - came[1] >= 1.0  # a pause of our own
+
+
+def test_what_inspect_ai_cannot_write_is_named(tmp_path: Path) -> None:
+    (tmp_path / "judge").mkdir()
+    (tmp_path / "judge" / "logs").write_text("no folder")
+    with JudgeServer(odd) as server, pytest.raises(UserError, match=r"inspect-ai cannot write .*logs"):
+        judged(1, server, tmp_path)
 
 
 def test_a_question_that_the_judge_refuses_fails_alone(tmp_path: Path) -> None:
