@@ -67,11 +67,12 @@ def read_lines(path: Path) -> list[Line]:
 
 def _stage(folder: Path, looks: Sequence[Path], epochs: Sequence[Line]) -> dict[str, Any]:
     seen = [groups.read_facts(look) for look in looks]
+    done = (folder / "manifest.json").exists()
     drawn = groups.finished(folder / "gallery")
     updates = read_lines(folder / "metrics.jsonl") if epochs else []
     return {
         "name": folder.name.partition("-")[2] or folder.name,
-        "success": _success(seen) if seen else None,
+        "success": _success(seen, done) if seen else None,
         "success_charts": [_success_chart(seen)] if len(seen) > 1 else [],
         "reward_charts": list(_reward_charts(epochs)),
         "policy_charts": list(_policy_charts(updates)),
@@ -80,15 +81,18 @@ def _stage(folder: Path, looks: Sequence[Path], epochs: Sequence[Line]) -> dict[
         "time_charts": list(_time_charts(epochs)),
         "epochs": len(epochs),
         "galleries": [_gallery(folder) for folder in _spread(drawn, GALLERIES)],
-        "shown": _shown_looks(_spread(looks, _MOMENTS)),
+        "shown": _shown_looks(_spread(looks, _MOMENTS), done),
     }
 
 
 # --- success on held-out prompts ------------------------------------------------------------------------------------
 
 
-def _success(seen: Sequence[Line]) -> dict[str, Any]:
-    """Levels and checks at the first look, one half way and the last; the change is paired, prompt by prompt."""
+def _success(seen: Sequence[Line], done: bool) -> dict[str, Any]:
+    """Levels and checks at the first look, one half way and the last; the change is paired, prompt by prompt.
+
+    done: training has ended, and the last look was after it.
+    """
     moments = _spread(seen, _MOMENTS)
     rows = []
     for level in moments[0]["levels"]:
@@ -119,7 +123,7 @@ def _success(seen: Sequence[Line]) -> dict[str, Any]:
     return {
         "task": moments[0]["task"],
         "split": moments[0]["split"],
-        "moments": [_moment(i, moments) for i in range(len(moments))],
+        "moments": [_moment(i, moments, done) for i in range(len(moments))],
         "rows": rows,
         "checks": [
             {"name": name.replace("_", " "), "cells": [_check(moment, name) for moment in moments]} for name in names
@@ -127,10 +131,10 @@ def _success(seen: Sequence[Line]) -> dict[str, Any]:
     }
 
 
-def _moment(i: int, moments: Sequence[Line]) -> str:
+def _moment(i: int, moments: Sequence[Line], done: bool) -> str:
     if i == 0:
         return "before"
-    return "after" if i == len(moments) - 1 else f"update {moments[i]['step']}"
+    return "after" if done and i == len(moments) - 1 else f"update {moments[i]['step']}"
 
 
 def _passed(look: Line, level: str) -> Estimate:
@@ -277,12 +281,12 @@ def _gallery(folder: Path) -> dict[str, Any]:
     return {"title": f"Epoch {facts['epoch']}", "step": facts["step"], "moments": [], **_common(shown)}
 
 
-def _shown_looks(looks: Sequence[Path]) -> dict[str, Any] | None:
+def _shown_looks(looks: Sequence[Path], done: bool) -> dict[str, Any] | None:
     """The same held-out prompts at several moments, side by side."""
     if not looks:
         return None
     facts = [groups.read_facts(look) for look in looks]
-    titles = [_moment(i, facts) for i in range(len(facts))]
+    titles = [_moment(i, facts, done) for i in range(len(facts))]
     by_id = [{group.id: group for group in groups.read_groups(look)} for look in looks]
     shown = []
     for name, group in by_id[0].items():

@@ -63,6 +63,7 @@ def run_dir(tmp_path: Path) -> Path:
         {"step": e + 1, "loss": -0.1, "kl": 0.01 * e, "ratio": 1.0, "log_ratio_max": 1e-7, "grad_norm": 0.1 + e,
          "clip_high": 0.0, "clip_low": 0.0, "lr": 1e-3} for e in range(EPOCHS)
     ]  # fmt: skip
+    (stage / "manifest.json").write_text(json.dumps({"stage": "grpo", "seconds": 61.0, "result": {}}))
     for name, lines in (("rollouts.jsonl", epochs), ("metrics.jsonl", updates)):
         (stage / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
     return tmp_path
@@ -93,7 +94,7 @@ def test_success_is_paired_and_every_curve_is_there(run_dir: Path) -> None:
 
 def test_the_page_needs_no_accuracy_and_asks_for_nothing(run_dir: Path) -> None:
     page = write_report(run_dir).read_text(encoding="utf-8")
-    assert "<h1>flow_grpo_maze</h1>" in page and "0.75" in page and "p = 0.38" in page
+    assert "<h1>flow_grpo_maze</h1>" in page and "1 min 01 s" in page and "0.75" in page and "p = 0.38" in page
     assert "the path" in page or "no red path" in page
     assert not re.search(r"https?://|url\(|@import", page) and "default-src 'none'" in page
     assert HOSTILE not in page and "&lt;/script&gt;" in page and page.count("<script") == 1
@@ -104,6 +105,9 @@ def test_what_is_unfinished_or_damaged(run_dir: Path) -> None:
     stage = run_dir / "stages" / "00-grpo"
     (stage / "held_out" / "step=00000012" / "groups.json").unlink()
     assert flow_grpo.stages(run_dir)[0]["success"]["moments"] == ["before", "after"]
+    (stage / "manifest.json").unlink()
+    assert flow_grpo.stages(run_dir)[0]["success"]["moments"] == ["before", "update 6"]
+    assert "not finished" in write_report(run_dir).read_text(encoding="utf-8")
     log = stage / "rollouts.jsonl"
     log.write_text(log.read_text() + '{"step": 13, "rew')
     assert flow_grpo.stages(run_dir)[0]["epochs"] == EPOCHS
