@@ -77,6 +77,7 @@ class Session:
         self._secrets = tuple(secret for secret in secrets if secret)
         self._counted: set[str] = set()
         self._asked: dict[str, anyio.Event] = {}
+        self._slots: anyio.Semaphore | None = None
         self._reserved: list[tuple[int, int]] = []
         self._settled: anyio.Event | None = None
         self._largest_input = 0
@@ -99,8 +100,10 @@ class Session:
             if self.model is None:
                 raise NotStored(key)
             self._asked[key] = anyio.Event()
+            # inspect-ai limits connections too, but whoever waits there is asked whatever has happened meanwhile.
+            self._slots = self._slots or anyio.Semaphore(self.config.max_connections)
             try:
-                async with self._within_limits(turns):
+                async with self._slots, self._within_limits(turns):
                     found = await self._ask(self.model, turns, schema)
                     self._keep(key, found)
             finally:
@@ -130,7 +133,7 @@ class Session:
         self.fatal = self.fatal or fatal
 
     async def _ask(self, model: Model, turns: Sequence[Turn], schema: Mapping[str, Any] | None) -> Reply:
-        from eval.judges.failures import of_one_question, of_the_judge
+        from eval.judges.failures import of_form, of_one_question, of_the_judge
 
         try:
             output = await model.generate(_messages(turns), config=_with_schema(schema))
@@ -139,6 +142,8 @@ class Session:
             if fatal is not None:
                 self.stop(fatal.message, fatal)
                 raise Stopped(self.stopped) from None
+            if schema is not None and of_form(error):  # the server takes no schema; the prompt asks in words too
+                return await self._ask(model, turns, None)
             why, gone = of_one_question(error, self.without_secrets)
             self._failures = self._failures + 1 if gone else 0
             if self._failures >= DEAD_AFTER:
@@ -181,14 +186,13 @@ class Session:
     def _exceeded(self, worst: tuple[int, int]) -> str:
         """Which limit would be passed if this question and all under way came as dear as they can; "" for none."""
         config = self.config
-        read = self.elsewhere.input_tokens + self.spent.input_tokens + worst[0] + sum(one for one, _ in self._reserved)
-        written = (
-            self.elsewhere.output_tokens + self.spent.output_tokens + worst[1] + sum(one for _, one in self._reserved)
-        )
+        coming = [worst, *self._reserved]
+        read = self.elsewhere.input_tokens + self.spent.input_tokens + sum(one for one, _ in coming)
+        written = self.elsewhere.output_tokens + self.spent.output_tokens + sum(one for _, one in coming)
         if config.token_limit is not None and read + written > config.token_limit:
             return f"the limit of {config.token_limit:,} tokens is reached"
         if config.cost_limit is not None and config.price and config.price.of(read, written) > config.cost_limit:
-            return f"the limit of ${config.cost_limit:,.2f} is reached"
+            return f"the limit of ${config.cost_limit:,} is reached"
         return ""
 
 

@@ -48,7 +48,8 @@ class JudgeConfig:
         with growing pauses. patience: seconds after which no retry is begun.
     price: what tokens cost. cost_limit: dollars for the judging of one evaluation, what its earlier runs spent
         included; needs a price. token_limit: the same in tokens.
-    provider_args: more for inspect-ai's provider (device="cpu" for hf/...); never a key.
+    provider_args: more for inspect-ai's provider (device="cpu" for hf/...), or for the body of a request to the server
+        at `base_url`; never a key.
     """
 
     model: str

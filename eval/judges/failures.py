@@ -38,6 +38,11 @@ def of_one_question(error: BaseException, clean: Callable[[str], str]) -> tuple[
     return f"{status}: {_words(error, clean)}", status in _PASSING or status >= 500
 
 
+def of_form(error: BaseException) -> bool:
+    """Whether the server takes the request to be malformed."""
+    return _status(error) in (400, 422)
+
+
 def hide_secrets(error: BaseException, clean: Callable[[str], str]) -> None:
     """Take secrets out of an exception's words, in place: whoever logs it later does not know them."""
     error.args = tuple(cleaned(one, clean) for one in error.args)

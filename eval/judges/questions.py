@@ -10,8 +10,8 @@ nano understands (`uni_train.models.nano.language`). What nano cannot be asked i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from data_gen.objects import singular_of
 from data_gen.task import Check, Verdict
@@ -21,7 +21,7 @@ from eval.prompts import unisandbox, ureason
 from uni_train.errors import UsageError
 from uni_train.models.nano import language
 
-KINDS = tuple(unisandbox.CAPTIONS)
+T = TypeVar("T")
 _COUNTED = re.compile(r"(?:(\d+) +)?(\D*\S)")
 
 
@@ -116,10 +116,10 @@ def _counted(text: str) -> tuple[int | None, str]:
     return (int(found[1]) if found[1] else None), singular_of(found[2].lower())
 
 
-def _reader(read: Any, wanted: str) -> Any:
+def _reader(read: Callable[[str], T | None], wanted: str) -> Callable[[str], T]:
     """A reader that gives None for no answer, as one that says what it wanted."""
 
-    def parse(text: str) -> Any:
+    def parse(text: str) -> T:
         found = read(text)
         if found is None:
             raise ValueError(f"it must give {wanted}")

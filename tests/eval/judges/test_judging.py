@@ -215,7 +215,7 @@ def test_judging_stops_at_its_cost_limit_and_keeps_what_it_has(tmp_path: Path) -
         spent = len(server.asked)
         assert 5 <= spent <= 20  # never above the limit
         assert sum(one.outcome in ("pass", "fail") for one in scored) == spent
-        assert any("the limit of $0.00 is reached" in one.replies[-1] for one in scored)
+        assert any("the limit of $0.004 is reached" in one.replies[-1] for one in scored)
         again = judged(30, server, tmp_path, cost_limit=0.004, **limits)  # a restart does not get a new budget
         assert len(server.asked) <= 20
         assert sum(one.outcome == "judge_failed" for one in again) == 30 - len(server.asked)

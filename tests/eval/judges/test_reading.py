@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data_gen.task import Check, Verdict
+from eval.benchmark import JudgeAsk, Sample
 from eval.judges import JudgeConfig, filled_in, run
 from eval.judges.reading import JsonReader
 from tests.eval.judges.criteria import Criteria
-from tests.eval.judges.server import Asked, JudgeServer
+from tests.eval.judges.server import Asked, JudgeServer, Refused
 
 SCHEMA = {
     "type": "object",
@@ -47,19 +49,28 @@ def test_json_alone_fenced_or_after_thinking() -> None:
         assert read(text) == {"count": 3}
 
 
+class Counted(Criteria):
+    """Three of them."""
+
+    async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
+        said = await filled_in(ask, "Count.", SCHEMA, (sample.image or b"",))
+        return Verdict((Check("count", "pass" if said["count"] == 3 else "fail"),))
+
+
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=10))
 def test_any_json_comes_back_as_it_was(value: Any) -> None:
     assert JsonReader({})(json.dumps(value)) == value
 
 
+def test_a_server_that_takes_no_schema_is_asked_in_words(tmp_path: Path) -> None:
+    with JudgeServer(
+        lambda asked: Refused(400, "response_format") if "response_format" in asked.body else '{"count": 3}'
+    ) as server:
+        (scored,) = run(Counted(1).samples(), Counted(1), JudgeConfig("judge", server.url), tmp_path)
+    assert scored.passed and len(server.asked) == 2
+
+
 def test_truncated_json_is_repaired_by_asking_again(tmp_path: Path) -> None:
-    class Counted(Criteria):
-        async def judge(self, sample: Any, ask: Any) -> Any:
-            from data_gen.task import Check, Verdict
-
-            said = await filled_in(ask, "Count.", SCHEMA, (sample.image,))
-            return Verdict((Check("count", "pass" if said["count"] == 3 else "fail"),))
-
     def reply(asked: Asked) -> str:
         return '{"count": 3}' if "not JSON" in asked.last else '{"count": 3, "kin'
 
