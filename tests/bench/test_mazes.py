@@ -1,0 +1,76 @@
+"""The maze table: what is run for how long, what is not run again, and the arithmetic of the tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from bench import mazes
+from uni_train.cli.main import uni_train
+from uni_train.config.compose import compose
+from uni_train.training.metric_log import read_metrics
+
+SMALL = ("model.architecture.layers=1", "model.architecture.hidden_size=32", "model.architecture.intermediate_size=32")
+
+
+def test_every_arm_composes_and_begins_with_the_model_of_its_seed(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mazes, "FRESH", 3)
+    plan = mazes.Plan(tmp_path, n=2)
+    usual = mazes.parser().parse_args(["make", "--out", str(tmp_path), "model.threads=1"])
+    for key, arm in mazes.ARMS.items():
+        _, recipe, *overrides = mazes.arguments(plan, 1, key, f"seed1-{key}")
+        config = compose(recipe, [*overrides, f"{arm.counter}=7"])
+        assert (config.recipe, config.seed, config.out) == (arm.recipe, 1, str(tmp_path))
+        start = None if key == "start" else str(tmp_path / "sft_maze" / "seed1-start" / "stages" / "00-sft" / "model")
+        assert config.model.checkpoint == start
+    assert (usual.n, usual.start, usual.seconds) == (1000, 300.0, 120.0) and usual.overrides == ["model.threads=1"]
+    first, more = (read_metrics(tmp_path / f"{kind}-seed1" / "items.jsonl") for kind in ("limited", "more"))
+    assert (len(first), len(more)) == (2, 3)
+    assert {item["split"] for item in (*first, *more)} == {"train"}
+
+
+@pytest.mark.slow
+def test_arms_last_equally_long_and_are_not_run_twice(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mazes, "PACE", {"updates": 2, "epochs": 2})
+    ran: list[Sequence[str]] = []
+
+    def fit(arguments: Sequence[str]) -> None:
+        ran.append(arguments)
+        result = CliRunner().invoke(uni_train, ["fit", *arguments])
+        assert result.exit_code == 0, result.output
+
+    plan = mazes.Plan(
+        tmp_path, n=8, start=0.5, seconds=0.5, common=("model.threads=1", *SMALL), asked={3: 2, mazes.LEVEL: 4}
+    )
+    for _ in range(2):
+        mazes.make(plan, [0], ["grpo_same"], fit)
+    names = [next(one for one in given if one.startswith("name=")) for given in ran]
+    assert names == ["name=pace-start", "name=seed0-start", "name=pace-grpo_same", "name=seed0-grpo_same"]
+    lines = read_metrics(tmp_path / mazes.LINES)
+    assert [line["arm"] for line in lines] == ["start", "grpo_same"]
+    pace = json.loads((tmp_path / "pace.json").read_text())
+    assert [line["updates"] for line in lines] == [max(1, round(0.5 / pace[line["arm"]])) for line in lines]
+    assert {key: n for key, (_, n) in lines[0]["test"].items()} == {"3": 2, "4": 4}
+    assert lines[0]["seen"][1] == 8 and lines[0]["best"][1] == 4
+
+
+def line(seed: int, arm: str, right: int, seconds: float = 150.0) -> dict[str, Any]:
+    test = {"3": [50, 100], "4": [right, 1000]}
+    return {"seed": seed, "arm": arm, "updates": 90, "seconds": seconds, "test": test, "seen": [9, 10], "best": [8, 10]}
+
+
+def test_tables_give_means_over_seeds_and_differences_by_seed() -> None:
+    lines = [line(0, "start", 700), line(1, "start", 800), line(0, "sft_same", 690), line(1, "sft_same", 810)]
+    lines += [line(0, "grpo_new", 750, 149.0), line(1, "grpo_new", 870, 152.4)]
+    text = "\n".join(mazes.tables(lines))
+    # 70 and 80: t(1) = 12.706, half width 12.706 * 5 = 63.5, so it spans nearly everything.
+    assert "| SFT | 150 | 90 | 75.0 [11.5, 100.0] | 80.0 [80.0, 80.0] | 90.0 [90.0, 90.0] |" in text
+    # Gains of 5 and 7 points: mean 6, half width 12.706; over SFT 6 and 6.
+    assert "| + Flow-GRPO, new mazes, unsolved | 149-152 | 90 | 81.0 [" in text
+    assert "| + Flow-GRPO, new mazes, unsolved | +5.0 | +7.0 | +6.0 [-6.7, +18.7] | +6.0 [+6.0, +6.0] |" in text
+    assert "| + SFT, new mazes, solved" not in text
