@@ -5,8 +5,8 @@
 
 Each judgement is one question with a picture (UReason's Figure 25). The server, a process of its own, refuses the 51st
 request at once. Printed: the wall time against the ideal, the processor time of judging (a floor below which no
-number of connections helps on one core), that of the bare openai client for the same requests, and what a second run
-costs, which asks nothing. With --kills, a run is killed (SIGKILL) at random moments and continued.
+number of connections helps on one core), that of our client and of the openai client alone for the same requests, and
+what a second run costs, which asks nothing. With --kills, a run is killed (SIGKILL) at random moments and continued.
 """
 
 from __future__ import annotations
@@ -139,6 +139,34 @@ def judge_all(n: int, url: str, folder: Path) -> tuple[float, float, str]:
     return *took, hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
 
 
+def own_client(n: int, url: str) -> tuple[float, float]:
+    """The same by the client that judging uses for servers with an address."""
+    from inspect_ai.model import ChatMessage, ChatMessageUser, ContentImage, ContentText, GenerateConfig
+
+    from eval.judges.asking import data_url
+    from eval.judges.endpoint import Endpoint
+    from eval.prompts.ureason import verify_image_prompt
+
+    samples = benchmark(n).samples()
+
+    async def main() -> None:
+        limit, client = asyncio.Semaphore(AT_ONCE), Endpoint("judge", url, "local")
+
+        async def one(sample: Any) -> None:
+            picture = ContentImage(image=data_url(sample.image))
+            text = ContentText(text=verify_image_prompt(sample.ask.case.facts["criterion"]))
+            async with limit:
+                messages: list[ChatMessage] = [ChatMessageUser(content=[picture, text])]
+                await client.generate(messages, [], "none", GenerateConfig(max_tokens=1024))
+
+        await asyncio.gather(*(one(sample) for sample in samples))
+        await client.aclose()
+
+    cpu, wall = time.process_time(), time.perf_counter()
+    asyncio.run(main())
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
 def bare_client(n: int, url: str) -> tuple[float, float]:
     """Wall and processor seconds of the same requests by the openai client alone."""
     from openai import AsyncOpenAI
@@ -207,15 +235,19 @@ def speed(n: int) -> None:
         again = finish(start(n, server.url, Path(name)))
         asked_again = server.answered() - asked
         size = sum(file.stat().st_size for file in Path(name).rglob("*") if file.is_file()) / 1e6
-        wall, cpu = bare_client(min(n, 1000), server.url)
-    per, share = 1000 / n, min(n, 1000) / n
+        few = min(n, 1000)
+        own_client(AT_ONCE, server.url), bare_client(AT_ONCE, server.url)  # imports and connections
+        clients = own_client(few, server.url), bare_client(few, server.url)
+    per, share = 1000 / n, few / n
+    own, bare = ({"wall": wall / share, "cpu": cpu / share} for wall, cpu in clients)
     print(f"| {n:,} judgements | wall s | x ideal | processor s | ms each | peak MB |")
     print("|---|---:|---:|---:|---:|---:|")
     print(f"| ideal: {AT_ONCE} at once, {DELAY * 1000:.0f} ms | {ideal:.1f} | 1.00 | | | |")
     for label, took in (
         (f"judged, {asked:,} questions asked", first),
         (f"again, {asked_again} questions asked", again),
-        (f"the openai client alone (of {min(n, 1000):,})", {"wall": wall / share, "cpu": cpu / share}),
+        (f"its client alone (of {few:,})", own),
+        (f"the openai client alone (of {few:,})", bare),
     ):
         ratio = f"{took['wall'] / ideal:.2f}" if took is not again else ""
         peak = f"{took['peak_mb']:.0f}" if "peak_mb" in took else ""
