@@ -9,7 +9,7 @@ rightly is given below.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,12 +102,12 @@ class Sums(Benchmark):
 
 
 class Sketcher:
-    """Draws the right sprites as often as SKILL says, else a wrong count; now and then nothing at all."""
+    """Draws the right sprites as often as its skill says, else a wrong count; now and then nothing at all."""
 
     name = "sketcher"
 
-    def __init__(self, items: dict[str, Item]) -> None:
-        self.items = items
+    def __init__(self, items: dict[str, Item], skill: Mapping[str, float]) -> None:
+        self.items, self.skill = items, skill
 
     def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
         found: list[str | Exception] = []
@@ -127,7 +127,7 @@ class Sketcher:
                 found.append(RuntimeError("the endpoint refused: content filter"))
                 continue
             count = item.facts["count"]
-            if random.random() > SKILL[setting]:
+            if random.random() > self.skill[setting]:
                 count = random.choice([n for n in range(1, 7) if n != count])
             found.append(sprites.render(item.facts["object"], count, one.seed))
         return found
@@ -136,7 +136,7 @@ class Sketcher:
         raise NotImplementedError
 
 
-def sample_part(cases: int) -> Part:
+def sample_part(cases: int, skill: Mapping[str, float] = SKILL) -> Part:
     """`cases` prompts a level, each asked in both settings."""
     benchmark = Sums(cases)
     asks = [
@@ -145,7 +145,7 @@ def sample_part(cases: int) -> Part:
         for case in benchmark.cases()
     ]
     scored = []
-    for place, sample in enumerate(benchmark.respond(Sketcher(benchmark.items), asks)):
+    for place, sample in enumerate(benchmark.respond(Sketcher(benchmark.items, skill), asks)):
         one = Scored(sample, benchmark.check(sample) if sample.status == "ok" else None)
         if place % 31 == 7 and sample.status == "ok":  # as if a judge had been asked, in vain
             one = Scored(sample, None, "openai/judge", ("judge_failed", "unparseable")[place % 2], ("I am sorry, but",))
@@ -162,9 +162,9 @@ def sample_part(cases: int) -> Part:
     )
 
 
-def sample_evaluation(folder: Path, cases: int) -> Evaluation:
+def sample_evaluation(folder: Path, cases: int, skill: Mapping[str, float] = SKILL) -> Evaluation:
     """The same as the folder that `uni_train eval` would have left."""
-    part = sample_part(cases)
+    part = sample_part(cases, skill)
     write_scored(folder / SCORED / "sums-00000.parquet", part.scored)
     outcomes: dict[str, Any] = {}
     for one in part.scored:

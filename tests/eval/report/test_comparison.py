@@ -1,0 +1,54 @@
+"""Two evaluations side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import report
+from eval.compare import Comparison, compare
+from eval.report import comparison
+from eval.report.comparison import build, write_comparison
+from tests.eval.sample_evaluation import SKILL, sample_evaluation
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    folder = tmp_path_factory.mktemp("evals")
+    sample_evaluation(folder / "before", 10)
+    sample_evaluation(folder / "after", 10, SKILL | {"normal": 1.0})
+    return compare(folder / "before", folder / "after")
+
+
+def test_flips_come_first_and_nothing_else_differs(compared: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards, total = build(compared)
+    flipped = [(card["before"]["status"] == "pass") != (card["after"]["status"] == "pass") for card in cards]
+    assert len(cards) == total == 40 and sum(flipped) == len(compared.flips) > 0
+    assert flipped == sorted(flipped, reverse=True)
+    assert {card["setting"] for card, flip in zip(cards, flipped, strict=True) if flip} == {"normal"}
+    monkeypatch.setattr(comparison, "MOST_CARDS", sum(flipped) + 1)
+    fewer, total = build(compared)
+    assert len(fewer) == sum(flipped) + 1 and total == 40 and fewer[: sum(flipped)] == cards[: sum(flipped)]
+
+
+@pytest.mark.slow
+def test_a_browser_shows_both_answers(compared: Comparison, tmp_path: Path) -> None:
+    pytest.importorskip("playwright")
+    page = write_comparison(tmp_path / "flips.html", compared)
+    complaints: list[str] = []
+    try:
+        with report.browser() as launched:
+            tab: Any = launched.new_page()
+            tab.on("pageerror", lambda error: complaints.append(str(error)))
+            tab.on("console", lambda message: complaints.append(message.text))
+            tab.goto(page.as_uri())
+            assert tab.locator("#count").inner_text() == "40 answers"
+            tab.select_option("select[name=change]", "won")
+            assert tab.locator("#count").inner_text() == f"{len(compared.flips)} of 40 answers"
+            assert tab.locator("#list > li").first.locator("img").count() == 2
+            assert tab.locator("#list figcaption").all_inner_texts()[:2] == ["before", "after"]
+    except LookupError as missing:
+        pytest.skip(str(missing))
+    assert complaints == []
