@@ -79,6 +79,10 @@ def test_the_verifier_rewards_the_solved_maze_and_the_dense_one_what_is_nearly_s
     assert exact(prompts=["", ""], completions=images, **columns) == [1.0, 0.0]
     solved, untouched = dense(prompts=["", ""], completions=images, **columns)
     assert solved is not None and untouched is not None and 0 <= untouched < solved <= 1
+    assert exact(prompts=["", ""], completions=images, item=[None, item]) == [None, 0.0]
+    for columns in ({}, {"item": [None, None]}):
+        with pytest.raises(UserError, match="the prompts are of no task that it knows"):
+            exact(prompts=["", ""], completions=images, **columns)
 
 
 def test_rewards_are_found_by_name_module_and_file(tmp_path: Path) -> None:

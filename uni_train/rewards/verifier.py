@@ -1,6 +1,6 @@
 """Rewards from the exact verifiers of data_gen: proved, so that there is nothing to be fooled but the verifier itself.
 
-Rows need the column `item`. A picture that nobody can read is worth 0.
+Rows need the column `item`; to those without one they do not apply. A picture that nobody can read is worth 0.
 """
 
 from __future__ import annotations
@@ -10,25 +10,41 @@ from collections.abc import Sequence
 import numpy as np
 
 from data_gen.task import Item, Verdict, task_of
+from uni_train.errors import UserError
 
 
 def verified(
-    prompts: Sequence[str], completions: Sequence[np.ndarray], *, item: Sequence[Item], **_: object
-) -> list[float]:
-    """1 where every check of the task passes, else 0."""
-    return [float(verdict.passed) for verdict in _verdicts(item, completions)]
+    prompts: Sequence[str],
+    completions: Sequence[np.ndarray],
+    *,
+    item: Sequence[Item | None] | None = None,
+    **_: object,
+) -> list[float | None]:
+    """1 where every check of the task passes, else 0. Raises UserError where no prompt is of a task."""
+    return [None if verdict is None else float(verdict.passed) for verdict in _verdicts(item, completions)]
 
 
 def dense(
-    prompts: Sequence[str], completions: Sequence[np.ndarray], *, item: Sequence[Item], **_: object
-) -> list[float]:
+    prompts: Sequence[str],
+    completions: Sequence[np.ndarray],
+    *,
+    item: Sequence[Item | None] | None = None,
+    **_: object,
+) -> list[float | None]:
     """How nearly right, in [0, 1]: the verdict's score where the task gives one (mazes), else the share of checks that
-    pass."""
-    return [_share(verdict) for verdict in _verdicts(item, completions)]
+    pass. Raises UserError where no prompt is of a task."""
+    return [None if verdict is None else _share(verdict) for verdict in _verdicts(item, completions)]
 
 
-def _verdicts(items: Sequence[Item], images: Sequence[np.ndarray]) -> list[Verdict]:
-    return [task_of(item).verify(item, image) for item, image in zip(items, images, strict=True)]
+def _verdicts(items: Sequence[Item | None] | None, images: Sequence[np.ndarray]) -> list[Verdict | None]:
+    if items is None or not any(items):
+        raise UserError(
+            "the verifier is the reward, but the prompts are of no task that it knows",
+            "Use prompts.task, a file that `uni_train data make` has written, or another reward.",
+        )
+    return [
+        None if item is None else task_of(item).verify(item, image) for item, image in zip(items, images, strict=True)
+    ]
 
 
 def _share(verdict: Verdict) -> float:
