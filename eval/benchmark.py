@@ -195,8 +195,9 @@ def _cell_from_json(raw: Any) -> str | Estimate | PairedComparison | None:
         return raw
     if "difference" not in raw:
         return Estimate.from_dict(raw)
-    counts = (int(raw[name]) for name in ("both", "only_first", "only_second", "neither"))
-    return PairedComparison(*counts, Estimate.from_dict(raw["difference"]), float(raw["p_value"]))
+    both, first, second, neither = (int(raw[name]) for name in ("both", "only_first", "only_second", "neither"))
+    difference, p_value = Estimate.from_dict(raw["difference"]), float(raw["p_value"])
+    return PairedComparison(both, first, second, neither, difference, p_value)
 
 
 class Benchmark(ABC):

@@ -220,7 +220,7 @@ def run(plan: EvaluationPlan, progress: Progress | None = None) -> Evaluation:
                     for samples in generate(job.benchmark, model, job.asks, _chunk(model), _steps_of(bar)):
                         bar.advance(len(samples))
         model.release()
-        calls = {skill: asdict(counts) for skill, counts in model.counts.items()}
+        calls: dict[str, dict[str, int]] = {skill: asdict(counts) for skill, counts in model.counts.items()}
         with _timed(seconds, "score"):
             results = [_score(job, model, plan, folder, progress) for job in jobs]
         with disk_errors(folder):

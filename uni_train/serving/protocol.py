@@ -174,7 +174,8 @@ def _content(content: Any) -> tuple[str, list[np.ndarray]]:
         return content or "", []
     if not isinstance(content, list):
         raise BadRequest("content must be a text or a list of parts")
-    words, images = [], []
+    words: list[str] = []
+    images: list[np.ndarray] = []
     for part in content:
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind == "text" and isinstance(part.get("text"), str):
