@@ -111,6 +111,8 @@ def _rules(css: str) -> Iterator[_Rule]:
     for selectors, body in re.findall(r"([^{}]+)\{([^{}]*)\}", css):
         for selector in selectors.split(","):
             simple = tuple(selector.split())
+            if not simple:
+                raise ExecutionError("a rule without a selector")
             yield _Rule(simple, _specificity(simple), _properties(body))
     if re.sub(r"[^{}]+\{[^{}]*\}", "", css).strip():
         raise ExecutionError("a style sheet that cannot be read")
@@ -128,6 +130,8 @@ def _properties(body: str) -> dict[str, tuple[str, bool]]:
             raise ExecutionError(f"the property {name} is not known here")
         if (name == "display" and value not in _DISPLAYS) or (name == "flex-direction" and value not in _DIRECTIONS):
             raise ExecutionError(f"{name}: {value} is not known here")
+        if name == "order" and not re.fullmatch(r"-?\d{1,9}", value):
+            raise ExecutionError(f"order: {value} is no whole number")
         found[name] = (value, important)
     return found
 

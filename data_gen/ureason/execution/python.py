@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -45,7 +46,8 @@ class _Continue(Exception):
 def run(code: str) -> Run:
     """Runs a snippet. ExecutionError for what is outside the part of Python that is known here, or fails in it."""
     try:
-        tree = ast.parse(code)
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError) as error:
         raise ExecutionError(f"not Python: {error}") from error
     walker = _Walker()

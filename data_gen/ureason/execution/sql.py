@@ -19,6 +19,8 @@ def run(code: str) -> list[tuple[Any, ...]]:
 
     Tables can be made, filled, changed and asked; files, pragmas and other databases cannot be reached.
     """
+    if "\x00" in code:
+        raise ExecutionError("a zero byte in SQL")
     statements = [part.strip() for part in _split(code)]
     if not statements or not statements[-1].upper().startswith("SELECT"):
         raise ExecutionError("a snippet of SQL must end with a SELECT")

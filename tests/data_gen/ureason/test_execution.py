@@ -1,5 +1,6 @@
 """Snippets come to what real Python, compilers and a browser make of them; what is unknown is an error."""
 
+import contextlib
 import html as escaping
 import json
 import re
@@ -7,6 +8,8 @@ import shutil
 import subprocess
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from data_gen.objects import EVERYDAY
 from data_gen.ureason import code
@@ -213,6 +216,26 @@ def test_html_hides_and_orders():
 def test_html_that_is_not_known_is_an_error(page):
     with pytest.raises(ExecutionError):
         html.render(page)
+
+
+def _execute(snippet, language):
+    if language == "Python":
+        return python.run(snippet)
+    if language in c_family.LANGUAGES:
+        return c_family.run(snippet, language)
+    return sql.run(snippet) if language == "SQL" else html.render(snippet)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_snippet_runs_or_is_an_error_of_execution(snippets, data):
+    language = data.draw(st.sampled_from(sorted(snippets)))
+    snippet = data.draw(st.sampled_from(snippets[language]))[0]
+    start = data.draw(st.integers(0, len(snippet)))
+    end = data.draw(st.integers(start, min(len(snippet), start + 8)))
+    put = data.draw(st.text(st.sampled_from("{}()[];=+-*/%\"'<>.,:!?&|\n 09azé\x00"), max_size=4))
+    with contextlib.suppress(ExecutionError):
+        _execute(snippet[:start] + put + snippet[end:], language)
 
 
 @pytest.mark.slow
