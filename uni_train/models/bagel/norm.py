@@ -32,6 +32,8 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if x.device.type == "cpu":
+            if not torch.is_grad_enabled():
+                return _unit(x, self.eps)[0].mul_(self.weight.to(x.dtype))
             return _RmsNorm.apply(x, self.weight, self.eps)
         return F.rms_norm(x, (x.shape[-1],), self.weight.to(x.dtype), self.eps)
 
@@ -84,12 +86,17 @@ def _statistics(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
+def _unit(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """``x / sqrt(mean(x^2) + eps)``, a new tensor, and the factor [..., 1]."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=_statistics(x))
+    scale = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_().to(x.dtype)
+    return x * scale, scale
+
+
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=_statistics(x))
-        scale = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_().to(x.dtype)
-        unit = x * scale
+        unit, scale = _unit(x, eps)
         ctx.save_for_backward(unit, scale, weight)
         return unit * weight.to(x.dtype)
 
