@@ -223,10 +223,7 @@ def link(benchmark: str, **wanted: str) -> str:
 
 def shown_table(table: Table) -> dict[str, Any]:
     """For table.html."""
-    words = [
-        any(isinstance(row[i], str) and not _NUMBER.fullmatch(row[i]) for row in table.rows)
-        for i, _ in enumerate(table.columns)
-    ]
+    words = [any(_is_text(row[i]) for row in table.rows) for i in range(len(table.columns))]
     rows = [[_cell(cell) | {"words": words[i]} for i, cell in enumerate(row)] for row in table.rows]
     return {
         "title": table.title,
@@ -234,6 +231,10 @@ def shown_table(table: Table) -> dict[str, Any]:
         "columns": list(zip(table.columns, words, strict=True)),
         "rows": rows,
     }
+
+
+def _is_text(cell: Any) -> bool:
+    return isinstance(cell, str) and not _NUMBER.fullmatch(cell)
 
 
 def _cell(cell: str | Estimate | PairedComparison | None) -> dict[str, Any]:

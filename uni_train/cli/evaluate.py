@@ -19,7 +19,7 @@ import click
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from eval.benchmark import Ask, Benchmark, Table
+    from eval.benchmark import Ask, Benchmark, Case, Table
     from eval.evaluation import Evaluation, EvaluationPlan
     from eval.judges import JudgeConfig
     from eval.judges.calibration import Calibration
@@ -249,8 +249,8 @@ def evaluate(
     if plan_only:
         from eval.plan import Prices, Sizes
 
-        price = asked.judge_price
-        prices = Prices(*(price if price is not None else (None, None)), gpu_price)
+        read, written = asked.judge_price or (None, None)
+        prices = Prices(read, written, gpu_price)
         print_plan(plan_of(checkpoint, asked), prices, Sizes(image_tokens, reply_tokens), seconds or {}, progress)
         return
     with loadable(checkpoint, asked, progress) as (path, place):
@@ -727,7 +727,7 @@ def calibrate(checkpoint: str | None, references: str, anchors: int, **options: 
     if checkpoint is None and references == "none":
         raise UsageError("there is nothing to compare the judge with", "Give --checkpoint, --references, or both.")
     store = asked.store if asked.store is not None else _out(asked) / "store"
-    picture = calibration.drawn if references == "drawn" else None
+    picture: Callable[[Case], bytes | None] | None = calibration.drawn if references == "drawn" else None
     if picture is None and references != "none":
         picture = calibration.from_folder(Path(references))
     done: Evaluation | None = None
