@@ -15,10 +15,10 @@ import argparse
 import asyncio
 import hashlib
 import json
+import multiprocessing
 import os
 import random
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
@@ -257,25 +257,31 @@ def speed(n: int) -> None:
 
 
 def kills(n: int, times: int) -> None:
-    """A run that is killed at `times` random moments of judging, against one that is not."""
+    """A run that is killed after `times` random numbers of replies, against one that is not.
+
+    Runs are forks of this process, which has imported everything: what is killed is judging, not Python's start.
+    """
+    from eval.judges import endpoint, judging  # noqa: F401
+
+    fork = multiprocessing.get_context("fork")
     with Server() as server, tempfile.TemporaryDirectory() as name:
-        whole = finish(start(n, server.url, Path(name) / "whole"))
-        asked, moment, dearest = server.answered(), random.Random(0), 0
+        killed, moment, dearest = Path(name) / "killed", random.Random(0), 0
         for _ in range(times):
-            before, stored = server.answered(), _replies(Path(name) / "killed")
-            process = start(n, server.url, Path(name) / "killed")
-            until = before + moment.randrange(1, max(2, n // times))
-            while server.answered() < until and process.poll() is None:
-                time.sleep(0.005)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+            answered, stored = server.answered(), _replies(killed)
+            process = fork.Process(target=judge_all, args=(n, server.url, killed))
+            process.start()
+            enough = stored + moment.randrange(2 * n // (times + 1))
+            while _replies(killed) <= enough and process.is_alive():
+                time.sleep(0.01)
+            process.kill()
+            process.join()
             time.sleep(2 * DELAY)  # what was under way is still answered, to nobody
-            lost = server.answered() - before - (_replies(Path(name) / "killed") - stored)
-            dearest = max(dearest, lost)
-        last = finish(start(n, server.url, Path(name) / "killed"))
-        extra = server.answered() - asked - n
+            dearest = max(dearest, server.answered() - answered - (_replies(killed) - stored))
+        last = finish(start(n, server.url, killed))
+        twice = server.answered() - n
+        whole = finish(start(n, server.url, Path(name) / "whole"))
     same = "equal" if last["digest"] == whole["digest"] else "DIFFERENT"
-    print(f"killed {times} times: verdicts {same}; {extra} questions asked twice, at most {dearest} after one kill")
+    print(f"killed {times} times: verdicts {same}; {twice} questions asked twice, at most {dearest} after one kill")
     if last["digest"] != whole["digest"] or dearest > AT_ONCE:
         raise SystemExit(1)
 
