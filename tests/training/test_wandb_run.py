@@ -7,7 +7,7 @@ import time
 import pytest
 
 from uni_train.errors import UserError
-from uni_train.training.wandb_run import RUN_FILE, open_run, run_id, wandb_logger
+from uni_train.training.wandb_run import RUN_FILE, group_of, open_run, run_id, wandb_logger
 
 
 def test_the_id_stays_and_damage_is_reported(tmp_path):
@@ -15,6 +15,11 @@ def test_the_id_stays_and_damage_is_reported(tmp_path):
     (tmp_path / "run" / RUN_FILE).write_text("{")
     with pytest.raises(UserError, match=r"wandb\.json does not hold a run id"):
         run_id(tmp_path / "run")
+
+
+def test_a_run_and_the_evaluations_of_its_checkpoints_share_a_group(tmp_path):
+    assert group_of(None, tmp_path / "stars_curriculum" / "seed0") == "stars_curriculum/seed0"
+    assert group_of("ablation", tmp_path / "stars_curriculum" / "seed0") == "ablation"
 
 
 @pytest.mark.slow
