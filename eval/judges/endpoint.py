@@ -1,7 +1,7 @@
 """inspect-ai's way to an OpenAI-compatible server of one's own, for judges that are given by an address.
 
 inspect-ai has a provider for such servers ("openai-api/...", and it can be named). This one does less and costs less:
-the openai client takes about six times the processor time a request (`python bench/judging.py` prints both), which at
+the openai client takes several times the processor time a request (`python bench/judging.py` prints both), which at
 hundreds of replies a second is what bounds judging. It waits as long as a server that is rate limiting asks for, and
 what it raises never holds the key, even where the server sends it back.
 """
