@@ -22,9 +22,8 @@
     if (!blocks.has(block)) blocks.set(block, parse(`pictures-${block}`));
     return blocks.get(block)[index % BLOCK];
   };
-  for (const card of cards) {
-    card.search = [card.id, card.prompt, card.refined, card.thought, card.text, card.note, ...Object.values(card.facts || {}), ...(card.replies || [])].join("\n").toLowerCase();
-  }
+  // Made when it is first searched: joining every thought would be a good part of opening the page.
+  const textOf = (card) => card.search ??= [card.id, card.prompt, card.refined, card.thought, card.text, card.note, ...Object.values(card.facts || {}), ...(card.replies || [])].join("\n").toLowerCase();
 
   const element = (tag, className, text) => {
     const node = document.createElement(tag);
@@ -135,7 +134,7 @@
     shown = cards.filter((card) =>
       Object.entries(FIELDS).every(([name, field]) => !want[name] || card[field] === want[name]) &&
       (!want.case || card.id === want.case) &&
-      (!words || card.search.includes(words)));
+      (!words || textOf(card).includes(words)));
     chip.hidden = !want.case;
     chip.textContent = want.case ? `case ${want.case}` : "";
     page = 0;
