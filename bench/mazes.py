@@ -3,10 +3,10 @@
     python bench/mazes.py make --out runs/mazes --seeds 0,1,2
     python bench/mazes.py table --out runs/mazes
 
-Every seed has mazes, first weights and random numbers of its own. One model is trained on its solved mazes; every arm
-goes on from that model for the same seconds. How many updates those are is measured first, on a short run of each
-arm; the table gives the seconds that it took. A finished arm is a line of OUT/arms.jsonl, and the same command goes on
-where it was stopped, in the middle of an arm too.
+Every seed has mazes, first weights and random numbers of its own. One model is trained on its solved mazes, and once
+more at a lower rate, until they have little left to teach; every arm goes on from that model for the same seconds. How
+many updates those are is measured first, on a short run of each arm; the table gives the seconds that it took. A
+finished arm is a line of OUT/arms.jsonl; the same command goes on where it was stopped, in the middle of an arm too.
 
 Success is the verifier's, on mazes of the test split, which no arm has seen. Settings were chosen on the validation
 split (held_out.split=validation).
@@ -44,7 +44,7 @@ DRAWS = 4  # pictures a maze, where one right picture of several counts
 SEEN = 200  # of the solved mazes are asked, too, and so many of the new ones DRAWS times
 PACE = {"updates": 100, "epochs": 6}  # of the short run that an arm's pace is measured on
 LINES = "arms.jsonl"
-START = "start"
+START, SETTLED = "start", "settled"
 Fit = Callable[[Sequence[str]], None]
 """Runs `uni_train fit` with these arguments."""
 
@@ -54,11 +54,12 @@ class Arm:
     """One way to spend the seconds.
 
     Attributes:
-        counter: the key that says how long it lasts.
+        begins: the arm whose weights it goes on from. counter: the key that says how long it lasts.
         data: whose solved mazes it is shown or asked: "limited", "more"; None: new unsolved ones in every epoch.
     """
 
     label: str
+    begins: str | None
     recipe: str
     counter: str
     data: str | None
@@ -77,12 +78,14 @@ _NFT = (
 _BLIND = ("held_out.task=null", "checkpoint_every=1000")
 _AGAIN = (*_BLIND, "optimizer.lr=1e-3", "optimizer.decay_share=1")
 ARMS = {
-    START: Arm("SFT", "sft_maze", "updates", "limited", _BLIND),
-    "sft_same": Arm("+ SFT, same mazes", "sft_maze", "updates", "limited", _AGAIN),
-    "grpo_same": Arm("+ Flow-GRPO, same mazes", "flow_grpo_maze", "epochs", "limited", _QUIET),
-    "grpo_new": Arm("+ Flow-GRPO, new mazes, unsolved", "flow_grpo_maze", "epochs", None, _QUIET),
-    "nft_new": Arm("+ DiffusionNFT, new mazes, unsolved", "flow_grpo_maze", "epochs", None, (*_QUIET, *_NFT)),
-    "sft_more": Arm("+ SFT, new mazes, solved", "sft_maze", "updates", "more", _AGAIN),
+    START: Arm("SFT", None, "sft_maze", "updates", "limited", _BLIND),
+    SETTLED: Arm("SFT, once more", START, "sft_maze", "updates", "limited", _AGAIN),
+    "grpo_early": Arm("in its place: Flow-GRPO, new mazes, unsolved", START, "flow_grpo_maze", "epochs", None, _QUIET),
+    "sft_same": Arm("+ SFT, same mazes", SETTLED, "sft_maze", "updates", "limited", _AGAIN),
+    "grpo_same": Arm("+ Flow-GRPO, same mazes", SETTLED, "flow_grpo_maze", "epochs", "limited", _QUIET),
+    "grpo_new": Arm("+ Flow-GRPO, new mazes, unsolved", SETTLED, "flow_grpo_maze", "epochs", None, _QUIET),
+    "nft_new": Arm("+ DiffusionNFT, new mazes, unsolved", SETTLED, "flow_grpo_maze", "epochs", None, (*_QUIET, *_NFT)),
+    "sft_more": Arm("+ SFT, new mazes, solved", SETTLED, "sft_maze", "updates", "more", _AGAIN),
 }
 
 
@@ -116,7 +119,7 @@ class Plan:
 def make(plan: Plan, seeds: Sequence[int], arms: Sequence[str], fit: Fit) -> None:
     """Do what is missing, seed by seed."""
     for seed in seeds:
-        for key in (START, *arms):
+        for key in (START, SETTLED, *arms):
             if any((line["seed"], line["arm"]) == (seed, key) for line in read_metrics(plan.out / LINES)):
                 continue
             arm, name = ARMS[key], f"seed{seed}-{key}"
@@ -134,8 +137,8 @@ def arguments(plan: Plan, seed: int, key: str, name: str) -> list[str]:
     """What `uni_train fit` is told, but for how long."""
     arm = ARMS[key]
     given = ["--recipe", arm.recipe, f"seed={seed}", f"out={plan.out}", f"name={name}", *plan.common, *arm.overrides]
-    if key != START:
-        given.append(f"model.checkpoint={plan.model(ARMS[START], f'seed{seed}-{START}')}")
+    if arm.begins is not None:
+        given.append(f"model.checkpoint={plan.model(ARMS[arm.begins], f'seed{seed}-{arm.begins}')}")
     if arm.data is None:
         return given
     rows = solved_mazes(plan, seed, arm.data) / "items.jsonl"
@@ -225,14 +228,16 @@ def tables(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         rates = [_percent([_rate(line, part) for line in found.values()]) for part in (LEVEL, "best", "seen")]
         yield _row(ARMS[key].label, _range(found, "seconds"), _range(found, "updates"), *rates)
     yield ""
-    yield f"Gained on {LEVEL} x {LEVEL}, in points: by seed, and the mean of these differences."
+    yield f"Gained on {LEVEL} x {LEVEL} over the weights that it began with, in points:"
     yield ""
-    yield from _head(["", *(f"seed {seed}" for seed in seeds), "over the start", "over SFT on the same mazes"])
+    yield from _head(["", *(f"seed {seed}" for seed in seeds), "mean", "more than SFT on the same mazes"])
     for key, found in by_arm.items():
-        if key == START:
+        begins = ARMS[key].begins
+        if begins is None:
             continue
-        own = [_gaps({seed: found[seed]} if seed in found else {}, by_arm.get(START, {})) for seed in seeds]
-        over = [_gaps(found, by_arm.get(base, {})) for base in (START, "sft_same")]
+        own = [_gaps({seed: found[seed]} if seed in found else {}, by_arm.get(begins, {})) for seed in seeds]
+        rival = SETTLED if begins == START else "sft_same"
+        over = [_gaps(found, by_arm.get(begins, {})), _gaps(found, by_arm.get(rival, {})) if key != rival else []]
         cells = [f"{100 * gap[0]:+.1f}" if gap else "-" for gap in own]
         yield _row(ARMS[key].label, *cells, *(_percent(gaps, "+") if gaps else "-" for gaps in over))
     yield ""
@@ -294,7 +299,9 @@ def parser() -> argparse.ArgumentParser:
         if verb == "make":
             one.add_argument("--seeds", default="0,1,2", help="with commas (default: 0,1,2)")
             one.add_argument(
-                "--arms", default=",".join(key for key in ARMS if key != START), help="default: %(default)s"
+                "--arms",
+                default=",".join(key for key in ARMS if key not in (START, SETTLED)),
+                help="default: %(default)s",
             )
             one.add_argument("--n", type=int, default=usual.n, help="solved mazes of the limited set (%(default)s)")
             one.add_argument("--start", type=float, default=usual.start, help="seconds of the first SFT (%(default)s)")
@@ -309,7 +316,7 @@ def main() -> None:
         if chosen.verb == "make":
             seeds = [int(seed) for seed in chosen.seeds.split(",") if seed.isdigit()]
             arms = chosen.arms.split(",")
-            if not seeds or not set(arms) <= ARMS.keys() - {START}:
+            if not seeds or not set(arms) <= ARMS.keys():
                 raise UsageError("cannot read --seeds or --arms", f"Arms are {', '.join(ARMS)}; seeds are numbers.")
             plan = Plan(chosen.out, chosen.n, chosen.start, chosen.seconds, tuple(chosen.overrides))
             plan.out.mkdir(parents=True, exist_ok=True)

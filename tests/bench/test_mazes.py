@@ -26,8 +26,9 @@ def test_every_arm_composes_and_begins_with_the_model_of_its_seed(tmp_path: Path
         _, recipe, *overrides = mazes.arguments(plan, 1, key, f"seed1-{key}")
         config = compose(recipe, [*overrides, f"{arm.counter}=7"])
         assert (config.recipe, config.seed, config.out) == (arm.recipe, 1, str(tmp_path))
-        start = None if key == "start" else str(tmp_path / "sft_maze" / "seed1-start" / "stages" / "00-sft" / "model")
-        assert config.model.checkpoint == start
+        name = f"seed1-{arm.begins}"
+        model = None if arm.begins is None else str(tmp_path / "sft_maze" / name / "stages" / "00-sft" / "model")
+        assert config.model.checkpoint == model
     assert (usual.n, usual.start, usual.seconds) == (1000, 300.0, 120.0) and usual.overrides == ["model.threads=1"]
     first, more = (read_metrics(tmp_path / f"{kind}-seed1" / "items.jsonl") for kind in ("limited", "more"))
     assert (len(first), len(more)) == (2, 3)
@@ -50,9 +51,10 @@ def test_arms_last_equally_long_and_are_not_run_twice(tmp_path: Path, monkeypatc
     for _ in range(2):
         mazes.make(plan, [0], ["grpo_same"], fit)
     names = [next(one for one in given if one.startswith("name=")) for given in ran]
-    assert names == ["name=pace-start", "name=seed0-start", "name=pace-grpo_same", "name=seed0-grpo_same"]
+    arms = ["start", "settled", "grpo_same"]
+    assert names == [f"name={what}-{arm}" for arm in arms for what in ("pace", "seed0")]
     lines = read_metrics(tmp_path / mazes.LINES)
-    assert [line["arm"] for line in lines] == ["start", "grpo_same"]
+    assert [line["arm"] for line in lines] == arms
     pace = json.loads((tmp_path / "pace.json").read_text())
     assert [line["updates"] for line in lines] == [max(1, round(0.5 / pace[line["arm"]])) for line in lines]
     assert {key: n for key, (_, n) in lines[0]["test"].items()} == {"3": 2, "4": 4}
@@ -65,12 +67,15 @@ def line(seed: int, arm: str, right: int, seconds: float = 150.0) -> dict[str, A
 
 
 def test_tables_give_means_over_seeds_and_differences_by_seed() -> None:
-    lines = [line(0, "start", 700), line(1, "start", 800), line(0, "sft_same", 690), line(1, "sft_same", 810)]
+    lines = [line(0, "start", 600), line(1, "start", 700), line(0, "settled", 700), line(1, "settled", 800)]
+    lines += [line(0, "sft_same", 690), line(1, "sft_same", 810)]
     lines += [line(0, "grpo_new", 750, 149.0), line(1, "grpo_new", 870, 152.4)]
     text = "\n".join(mazes.tables(lines))
-    # 70 and 80: t(1) = 12.706, half width 12.706 * 5 = 63.5, so it spans nearly everything.
-    assert "| SFT | 150 | 90 | 75.0 [11.5, 100.0] | 80.0 [80.0, 80.0] | 90.0 [90.0, 90.0] |" in text
-    # Gains of 5 and 7 points: mean 6, half width 12.706; over SFT 6 and 6.
+    # 60 and 70: t(1) = 12.706, half width 12.706 * 5 = 63.5, so it spans nearly everything.
+    assert "| SFT | 150 | 90 | 65.0 [1.5, 100.0] | 80.0 [80.0, 80.0] | 90.0 [90.0, 90.0] |" in text
     assert "| + Flow-GRPO, new mazes, unsolved | 149-152 | 90 | 81.0 [" in text
+    # What came before is what it began with. Gains of 5 and 7 points: mean 6, half width 12.7; over SFT 6 and 6.
+    assert "| SFT, once more | +10.0 | +10.0 | +10.0 [+10.0, +10.0] | - |" in text
+    assert "| + SFT, same mazes | -1.0 | +1.0 | +0.0 [-12.7, +12.7] | - |" in text
     assert "| + Flow-GRPO, new mazes, unsolved | +5.0 | +7.0 | +6.0 [-6.7, +18.7] | +6.0 [+6.0, +6.0] |" in text
     assert "| + SFT, new mazes, solved" not in text
