@@ -1,6 +1,6 @@
 """The figures of BAGEL on this machine, as markdown tables: `make bench-bagel` (about five minutes on one core).
 
-    python bench/bagel.py [--only draw,write,train,read] [--dtype float32]
+    python bench/bagel.py [--only draw,write,train,read] [--models tiny,100m] [--sides 64,128] [--dtype float32]
 
 Two models: the tiny official checkpoint (random weights of the released code, tests/data/golden/bagel, float32), and a
 random one of 100 million parameters in the same architecture, in the bfloat16 that BAGEL is published in (--dtype
@@ -229,7 +229,7 @@ def peak_rate(dtype: torch.dtype) -> float:
 # --- pictures -------------------------------------------------------------------------------------------------------
 
 
-def draw(subjects: Sequence[Subject]) -> Table:
+def draw(subjects: Sequence[Subject], sides: Sequence[int]) -> Table:
     """Pictures from text by one request and by 16 at once."""
     yield from table(
         "pictures from text", "at once", "s a picture", "CPU s", "of it decoding", "times single calls", "by CPU s",
@@ -237,8 +237,8 @@ def draw(subjects: Sequence[Subject]) -> Table:
     )  # fmt: skip
     met = []
     for subject in subjects:
-        for side in SIDES:
-            small = subject is subjects[0]
+        for side in sides:
+            small = subject.model.name == "tiny"
             model = subject.at(side, released_sampling().steps if small else SHORT_STEPS)
             asked = {count: requests(count) for count in (1, BATCH)}
             latents = {count: model.noise(one) for count, one in asked.items()}
@@ -478,6 +478,8 @@ SECTIONS = {
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas (default: all)")
+    made.add_argument("--models", default="tiny,100m", help="with commas (default: both)")
+    made.add_argument("--sides", default=",".join(map(str, SIDES)), help="of drawn pictures, 64 and 128 pixels")
     made.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16", help="of the 100M model")
     made.add_argument("--threads", type=int, help="CPU threads (default: the cores there are, at most four)")
     return made
@@ -486,20 +488,26 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     chosen = parser().parse_args()
     sections = chosen.only.split(",")
-    unknown = [name for name in sections if name not in SECTIONS]
-    if unknown:
-        parser().error(f"no section {unknown[0]}: choose of {', '.join(SECTIONS)}")
+    for what, given, known in (
+        ("section", sections, [*SECTIONS]),
+        ("model", chosen.models.split(","), ["tiny", "100m"]),
+        ("side", chosen.sides.split(","), [str(side) for side in SIDES]),
+    ):
+        for name in given:
+            if name not in known:
+                parser().error(f"no {what} {name}: choose of {', '.join(known)}")
     prepare_cpu(chosen.threads or "auto")
     print(f"{platform.machine()}, {processor()}: {torch.get_num_threads()} thread(s); torch {torch.__version__}, "
           f"Python {platform.python_version()}")  # fmt: skip
     began = time.perf_counter()
-    subjects = [tiny(), hundred(getattr(torch, chosen.dtype))]
+    made = {"tiny": tiny, "100m": lambda: hundred(getattr(torch, chosen.dtype))}
+    subjects = [made[name]() for name in chosen.models.split(",")]
     for subject in subjects:
         shapes = {name: tuple(weight.shape) for name, weight in subject.model.bagel.named_parameters()}
         parts = ", ".join(f"{part} {count:,}" for part, count in count_parts(shapes).items())
         print(f"\n{subject.title}: {sum(count_parts(shapes).values()):,} parameters ({parts})")
     makers: dict[str, Callable[[], Table]] = {
-        "draw": lambda: draw(subjects),
+        "draw": lambda: draw(subjects, [int(side) for side in chosen.sides.split(",")]),
         "write": lambda: write(subjects),
         "train": lambda: train(subjects),
         "read": lambda: read(tiny()),
