@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import shlex
 import shutil
+import subprocess
 from dataclasses import fields
 from pathlib import Path
 
@@ -14,7 +16,9 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from eval.watch import Checkpoint
 from tests.stages.tiny import MODEL, QUICK, finish
+from uni_train.cli import watch
 from uni_train.cli.evaluate import Asked, child_arguments, evaluate
 from uni_train.cli.main import uni_train
 from uni_train.config.build import to_plain
@@ -132,6 +136,18 @@ def test_a_child_is_given_what_was_typed() -> None:
     asked = Asked(**{field.name: parameters[field.name] for field in fields(Asked)})
     again = dict(evaluate.make_context("eval", child_arguments(asked)).params)
     assert again == parameters
+
+
+def test_a_watch_waits_for_an_evaluation_that_outlived_a_killed_one(tmp_path: Path) -> None:
+    with open(tmp_path / ".evaluating", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        orphan = subprocess.Popen(["sleep", "1"], pass_fds=(lock.fileno(),))
+    parameters = evaluate.make_context("eval", ["--out", str(tmp_path)]).params
+    asked = Asked(**{field.name: parameters[field.name] for field in fields(Asked)})
+    gone = Checkpoint(tmp_path / "gone", tmp_path, "03-finetune", 1, 1, "key")
+    outcome = watch.evaluate(gone, asked)
+    assert orphan.poll() == 0
+    assert outcome.code == 1 and outcome.message == f"there is nothing at {gone.path}"
 
 
 @pytest.mark.slow

@@ -64,23 +64,36 @@ def watch(run: Path, once: bool, poll: float, **options: Any) -> None:
 
 
 def evaluate(checkpoint: Checkpoint, asked: Asked) -> Outcome:
-    """`uni_train eval` in a process of its own; what it prints is passed on."""
+    """`uni_train eval` in a process of its own; what it prints is passed on.
+
+    Waits for one that a killed watch has left running: a child inherits the lock and holds it for as long as it lives.
+    """
+    import fcntl
+
     from eval.watch import Outcome
 
+    assert asked.out is not None
     command = [sys.executable, "-m", "uni_train", "eval", "--checkpoint", str(checkpoint.path), *child_arguments(asked)]
     last: deque[str] = deque(maxlen=_LAST_LINES)
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    ) as child:
-        assert child.stdout is not None
-        try:
-            for line in child.stdout:
-                click.echo(f"  {line.rstrip()}")
-                last.append(line.strip())
-            code = child.wait()
-        except BaseException:
-            child.terminate()  # it continues by itself at the next start
-            raise
+    with open(asked.out / ".evaluating", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            pass_fds=(lock.fileno(),),
+        ) as child:
+            assert child.stdout is not None
+            try:
+                for line in child.stdout:
+                    click.echo(f"  {line.rstrip()}")
+                    last.append(line.strip())
+                code = child.wait()
+            except BaseException:
+                child.terminate()  # it continues by itself at the next start
+                raise
     errors = [line.removeprefix("error: ") for line in last if line.startswith("error: ")]
     return Outcome(code, "" if code == 0 else (errors or [*last] or [f"it ended with {code}"])[-1])
 
