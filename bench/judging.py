@@ -126,10 +126,11 @@ def benchmark(n: int) -> Any:
     return Criteria()
 
 
-def judge_all(n: int, url: str, folder: Path) -> tuple[float, float, str]:
-    """Wall and processor seconds of judging n samples, and a digest of the verdicts."""
-    from eval.judges import JudgeConfig, run
+def judge_all(n: int, url: str, folder: Path, group: int = 50) -> tuple[float, float, str]:
+    """Wall and processor seconds of judging n samples, so many in an entry of the log, and a digest of the verdicts."""
+    from eval.judges import JudgeConfig, judging, run
 
+    judging.SINGLY, judging.GROUP = 0, group
     asked = benchmark(n)
     samples = asked.samples()
     cpu, wall = time.process_time(), time.perf_counter()
@@ -213,9 +214,9 @@ class Server:
             return int(json.load(reply)["answered"])
 
 
-def start(n: int, url: str, folder: Path) -> subprocess.Popen[str]:
+def start(n: int, url: str, folder: Path, group: int = 50) -> subprocess.Popen[str]:
     """Judging in a process of its own, whose last line says what it took."""
-    command = [sys.executable, __file__, "--n", str(n), "--judge", url, str(folder)]
+    command = [sys.executable, __file__, "--n", str(n), "--group", str(group), "--judge", url, str(folder)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -226,13 +227,13 @@ def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
     return dict(json.loads(said.splitlines()[-1]))
 
 
-def speed(n: int) -> None:
+def speed(n: int, group: int) -> None:
     """One run, one that finds everything done, and the bare client."""
     ideal = n / AT_ONCE * DELAY
     with Server() as server, tempfile.TemporaryDirectory() as name:
-        first = finish(start(n, server.url, Path(name)))
+        first = finish(start(n, server.url, Path(name), group))
         asked = server.answered()
-        again = finish(start(n, server.url, Path(name)))
+        again = finish(start(n, server.url, Path(name), group))
         asked_again = server.answered() - asked
         size = sum(file.stat().st_size for file in Path(name).rglob("*") if file.is_file()) / 1e6
         few = min(n, 1000)
@@ -294,6 +295,7 @@ def _replies(folder: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=5000, help="judgements")
+    parser.add_argument("--group", type=int, default=50, help="samples in an entry of inspect-ai's log")
     parser.add_argument("--kills", type=int, default=0, help="kill a run so many times instead of timing one")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--judge", nargs=2, metavar=("URL", "FOLDER"), help=argparse.SUPPRESS)
@@ -301,13 +303,13 @@ def main() -> None:
     if arguments.serve:
         serve()
     elif arguments.judge:
-        wall, cpu, digest = judge_all(arguments.n, arguments.judge[0], Path(arguments.judge[1]))
+        wall, cpu, digest = judge_all(arguments.n, arguments.judge[0], Path(arguments.judge[1]), arguments.group)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(json.dumps({"wall": wall, "cpu": cpu, "digest": digest, "peak_mb": peak}))
     elif arguments.kills:
         kills(arguments.n, arguments.kills)
     else:
-        speed(arguments.n)
+        speed(arguments.n, arguments.group)
 
 
 if __name__ == "__main__":
