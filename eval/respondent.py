@@ -57,7 +57,7 @@ def open_model(
         )
     from uni_train.models.load import model_config
 
-    config = model_config("nano" if checkpoint == "shipped" else checkpoint)
+    config = model_config(checkpoint)
     config = replace(config, sampling=_changed(config, sampling or {}))
     dtype = _dtype(config)
     identity = identify(config, dtype)

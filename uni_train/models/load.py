@@ -54,6 +54,7 @@ def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = 
 def model_config(name_or_path: str) -> ModelConfig:
     """The configuration of a model by its name (`uni_train models`), or of the checkpoint at a path.
 
+    "shipped" is nano with the weights inside the package.
     A path may be a BAGEL folder or one weight file in it, a Qwen-Image-Edit as diffusers stores it, a folder that a
     stage has written, or a run's folder (then its last finished model is meant). Of a model that a run has trained, the
     run's own settings are taken.
@@ -64,6 +65,7 @@ def model_config(name_or_path: str) -> ModelConfig:
     from uni_train.config.build import build
     from uni_train.config.compose import compose
 
+    name_or_path = "nano" if name_or_path == "shipped" else name_or_path
     if name_or_path in [option.name for option in places.options("model")]:
         return compose("stars_curriculum", [f"model={name_or_path}"]).model
     found = recognise(Path(name_or_path))

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
 from uni_train.models.base import Request
-from uni_train.models.load import CONFIG, WEIGHTS, build_model, load_weights, save_model
+from uni_train.models.load import CONFIG, WEIGHTS, build_model, load_weights, model_config, save_model
 from uni_train.models.nano.nano import Nano, shipped
 
 
@@ -152,3 +152,8 @@ def test_the_shipped_checkpoint_loads_and_is_small() -> None:
     model = build_model(config)
     assert model.draw([Request("a", "Draw 1 apple .")])[0].shape == (config.architecture.image_size,) * 2 + (3,)
     assert sum(file.stat().st_size for file in shipped().iterdir()) <= 6_000_000
+
+
+def test_the_shipped_checkpoint_has_a_name_of_its_own() -> None:
+    assert model_config("shipped") == model_config("nano")
+    assert model_config("shipped").checkpoint == "shipped"
