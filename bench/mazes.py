@@ -33,7 +33,7 @@ from data_gen.maze.picture import NANO
 from data_gen.maze.task import Maze
 from data_gen.seeds import derive_seed
 from data_gen.task import Item
-from eval.statistics import Estimate, mean_over_seeds
+from eval.statistics import Estimate, mcnemar_exact, mean_over_seeds
 from uni_train.errors import UsageError, UserError
 from uni_train.training.metric_log import read_metrics
 
@@ -173,7 +173,8 @@ def _updates(plan: Plan, key: str, seed: int, fit: Fit) -> int:
 
 
 def measured(plan: Plan, seed: int, weights: Path) -> dict[str, Any]:
-    """Right pictures and how many were asked: of unseen mazes by level, of the seed's solved ones, best of DRAWS."""
+    """Right pictures and how many were asked: of unseen mazes by level (of LEVEL also one by one, in `passed`), of the
+    seed's solved ones, best of DRAWS."""
     from uni_train.models.load import build_model, model_config
 
     task, config = Maze(NANO), model_config(str(weights))
@@ -198,9 +199,11 @@ def measured(plan: Plan, seed: int, weights: Path) -> dict[str, Any]:
     unseen = {level: task.generate(n, level, "test", 0) for level, n in plan.asked.items()}
     rows = (solved_mazes(plan, seed, "limited") / "items.jsonl").read_text(encoding="utf-8").splitlines()
     seen = [Item.from_dict(json.loads(row)) for row in rows[:SEEN]]
+    passed = {level: right(items) for level, items in unseen.items()}
     several = [right(unseen[LEVEL][:SEEN], draw) for draw in range(DRAWS)]
     return {
-        "test": {str(level): count(right(items)) for level, items in unseen.items()},
+        "test": {str(level): count(outcomes) for level, outcomes in passed.items()},
+        "passed": "".join("01"[outcome] for outcome in passed[LEVEL].astype(int)),
         "seen": count(right(seen)),
         "best": count(np.any(several, axis=0)),
     }
@@ -241,11 +244,29 @@ def tables(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         cells = [f"{100 * gap[0]:+.1f}" if gap else "-" for gap in own]
         yield _row(ARMS[key].label, *cells, *(_percent(gaps, "+") if gaps else "-" for gaps in over))
     yield ""
+    yield from _paired(by_arm)
     yield "By size of the maze:"
     yield ""
     yield from _head(["", *(f"{level} x {level}" for level in levels)])
     for key, found in by_arm.items():
         yield _row(ARMS[key].label, *(_percent([_rate(line, level) for line in found.values()]) for level in levels))
+
+
+def _paired(by_arm: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Iterator[str]:
+    """Each arm beside SFT on the same mazes, test maze by test maze, all seeds together (McNemar's exact test)."""
+    base = by_arm.get("sft_same", {})
+    rivals = {key: found for key, found in by_arm.items() if ARMS[key].begins == SETTLED and key != "sft_same"}
+    if not base or not rivals:
+        return
+    yield "Beside SFT on the same mazes, maze by maze:"
+    yield ""
+    yield from _head(["", "solved by it alone", "by that SFT alone", "p, McNemar"])
+    for key, found in rivals.items():
+        seeds = sorted(found.keys() & base.keys())
+        both = ["".join(one[seed]["passed"] for seed in seeds) for one in (base, found)]
+        compared = mcnemar_exact(*([bit == "1" for bit in bits] for bits in both))
+        yield _row(ARMS[key].label, compared.only_second, compared.only_first, f"{compared.p_value:.2g}")
+    yield ""
 
 
 def _rate(line: Mapping[str, Any], part: int | str) -> float:

@@ -63,7 +63,17 @@ def test_arms_last_equally_long_and_are_not_run_twice(tmp_path: Path, monkeypatc
 
 def line(seed: int, arm: str, right: int, seconds: float = 150.0) -> dict[str, Any]:
     test = {"3": [50, 100], "4": [right, 1000]}
-    return {"seed": seed, "arm": arm, "updates": 90, "seconds": seconds, "test": test, "seen": [9, 10], "best": [8, 10]}
+    passed = "1" * right + "0" * (1000 - right)
+    return {
+        "passed": passed,
+        "seed": seed,
+        "arm": arm,
+        "updates": 90,
+        "seconds": seconds,
+        "test": test,
+        "seen": [9, 10],
+        "best": [8, 10],
+    }
 
 
 def test_tables_give_means_over_seeds_and_differences_by_seed() -> None:
@@ -78,4 +88,6 @@ def test_tables_give_means_over_seeds_and_differences_by_seed() -> None:
     assert "| SFT, once more | +10.0 | +10.0 | +10.0 [+10.0, +10.0] | - |" in text
     assert "| + SFT, same mazes | -1.0 | +1.0 | +0.0 [-12.7, +12.7] | - |" in text
     assert "| + Flow-GRPO, new mazes, unsolved | +5.0 | +7.0 | +6.0 [-6.7, +18.7] | +6.0 [+6.0, +6.0] |" in text
+    # 60 more in each seed, none fewer: 2 * 2^-120.
+    assert "| + Flow-GRPO, new mazes, unsolved | 120 | 0 | 1.5e-36 |" in text
     assert "| + SFT, new mazes, solved" not in text
