@@ -20,7 +20,8 @@ from safetensors.torch import load_file
 from eval.watch import Checkpoint
 from tests.stages.tiny import MODEL
 from uni_train.cli import watch
-from uni_train.cli.evaluate import Asked, child_arguments, evaluate
+from uni_train.cli.evaluation import evaluate
+from uni_train.cli.evaluation.options import Asked, child_arguments
 from uni_train.cli.main import uni_train
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose

@@ -15,7 +15,7 @@ import click
 
 from uni_train import __version__
 from uni_train.cli.data import data
-from uni_train.cli.evaluate import evaluate
+from uni_train.cli.evaluation import evaluate
 from uni_train.cli.export import export
 from uni_train.cli.failures import as_user_error, debugging, show
 from uni_train.cli.generate import generate

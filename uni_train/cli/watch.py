@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from uni_train.cli.evaluate import Asked, child_arguments, evaluation_options
+from uni_train.cli.evaluation.options import Asked, child_arguments, evaluation_options
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:

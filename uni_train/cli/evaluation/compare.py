@@ -1,0 +1,53 @@
+"""`uni_train eval compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from uni_train.cli.evaluation.running import print_table
+
+
+@click.command("compare")
+@click.argument("first", type=click.Path(path_type=Path))
+@click.argument("second", type=click.Path(path_type=Path))
+@click.option("--flips", type=click.IntRange(0), default=10, show_default=True, help="How many of them to print.")
+@click.option(
+    "--html", type=click.Path(path_type=Path), metavar="FILE", help="Both answers side by side, to look through."
+)
+@click.option("--json", "as_json", type=click.Path(path_type=Path), metavar="FILE", help="Everything, as JSON.")
+def compare(first: Path, second: Path, flips: int, html: Path | None, as_json: Path | None) -> None:
+    """Compare two evaluations of the same questions: paired scores, and what flipped.
+
+    FIRST and SECOND are folders below evals/. They must have asked the same benchmark revision, subset, seed and
+    number of draws; whatever else differs is said.
+
+    \b
+    Example:
+      uni_train eval compare evals/before evals/after --html flips.html
+    """
+    from eval.compare import compare as compared
+    from uni_train.cli.progress import ConsoleProgress
+
+    progress = ConsoleProgress()
+    found = compared(first, second)
+    for table in found.tables():
+        print_table(table, progress)
+    for flip in found.flips[:flips]:
+        progress.say(f"  {flip.direction}: {flip.set}, {flip.setting}: {' and '.join(flip.ids)}")
+    if len(found.flips) > flips:
+        progress.say(f"  and {len(found.flips) - flips} more flips")
+    for note in found.notes:
+        progress.say(f"note: {note}")
+    if as_json is not None:
+        from uni_train.files import atomic_write_json
+
+        as_json.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write_json(as_json, found.to_dict())
+        progress.say(f"written: {as_json}")
+    if html is not None:
+        from eval.report.comparison import write_comparison
+
+        html.parent.mkdir(parents=True, exist_ok=True)
+        progress.say(f"written: {write_comparison(html, found)}")

@@ -1,0 +1,192 @@
+"""What can be typed after `uni_train eval`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+BENCHMARKS = ("unisandbox", "ureason")
+PROJECT = "uni_train"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Names(click.ParamType):
+    """a,b,c."""
+
+    name = "NAMES"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+class Pairs(click.ParamType):
+    """name=value,name=value; values are numbers."""
+
+    name = "NAME=X"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return {name.strip(): float(x) for name, _, x in (one.partition("=") for one in value.split(","))}
+        except ValueError:
+            self.fail(f"{value!r} is not NAME=NUMBER,NAME=NUMBER", param, ctx)
+
+
+class Price(click.ParamType):
+    """dollars a million tokens, read and written: 2.5,10."""
+
+    name = "IN,OUT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            read, written = (float(x) for x in value.split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not two numbers: dollars a million tokens read, and written", param, ctx)
+        return read, written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The options of `eval` and `watch`, as typed; see their help."""
+
+    benchmark: tuple[str, ...]
+    data: tuple[str, ...]
+    world: str | None
+    n: int
+    split: str
+    sets: tuple[str, ...]
+    settings: tuple[str, ...]
+    subset: int | None
+    k: int
+    seed: int
+    labels: str
+    characters: tuple[str, ...]
+    compat: str
+    verifier: str
+    prompt_model: str | None
+    sampling: tuple[str, ...]
+    batch: int | None
+    connections: int
+    key_env: str | None
+    revision: str
+    retry_failed: bool
+    judge: str
+    judge_base_url: str | None
+    judge_dialect: str
+    judge_key_env: str | None
+    judge_revision: str
+    judge_connections: int
+    judge_max_tokens: int
+    judge_timeout: float
+    judge_price: tuple[float, float] | None
+    judge_cost_limit: float | None
+    out: Path | None
+    store: Path | None
+    logger: str
+    project: str
+    group: str | None
+
+
+def evaluation_options(command: F) -> F:
+    """The options that `eval` and `watch` share; a command takes them as keywords, for `Asked(**keywords)`."""
+    names = Names()
+    options = [
+        click.option(
+            "--benchmark", "-b", type=names, default="unisandbox", show_default=True, help="unisandbox,ureason"
+        ),
+        click.option("--data", multiple=True, metavar="[NAME=]DIR", help="Published files of a benchmark; repeatable."),
+        click.option(
+            "--world",
+            type=click.Choice(["nano", "everyday"]),
+            help="Of questions of our own, without --data.  [default: nano for nano, else everyday]",
+        ),
+        click.option("--n", type=click.IntRange(1), default=100, show_default=True, help="Questions of our own a set."),
+        click.option("--split", type=click.Choice(["test", "validation", "train"]), default="test", show_default=True),
+        click.option("--sets", type=names, default="", help="Which sets (math1, spatial, ...).  [default: all]"),
+        click.option("--settings", type=names, default="", help="normal,cot; direct,...  [default: all]"),
+        click.option("--subset", type=click.IntRange(1), metavar="N", help="About N cases of each benchmark."),
+        click.option("--k", type=click.IntRange(1), default=1, show_default=True, help="Draws of each case."),
+        click.option(
+            "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the draws and the subset."
+        ),
+        click.option(
+            "--labels",
+            type=click.Choice(["official", "corrected", "both"]),
+            default="both",
+            show_default=True,
+            help="UniSandbox: answers as published, or recomputed.",
+        ),
+        click.option(
+            "--characters", type=names, default="", help="UniSandbox: whose knowledge to ask for.  [default: all]"
+        ),
+        click.option(
+            "--compat",
+            type=click.Choice(["paper", "official"]),
+            default="paper",
+            show_default=True,
+            help="Where paper and published code differ.",
+        ),
+        click.option(
+            "--verifier",
+            type=click.Choice(["program", "judge"]),
+            default="program",
+            show_default=True,
+            help="Who scores what a program could.",
+        ),
+        click.option("--prompt-model", metavar="MODEL", help="UReason: also draw from prompts that MODEL writes."),
+        click.option("--sampling", multiple=True, metavar="KEY=VALUE", help="Replaces the model's own; repeatable."),
+        click.option("--batch", type=click.IntRange(1), metavar="N", help="Requests at once.  [default: the model's]"),
+        click.option("--connections", type=click.IntRange(1), default=8, show_default=True, help="To a remote model."),
+        click.option("--key-env", metavar="NAME", help="Environment variable with the remote model's key."),
+        click.option("--revision", default="", metavar="TEXT", help="What is behind a remote model's name."),
+        click.option("--retry-failed", is_flag=True, help="Make calls again that brought no answer."),
+        click.option("--judge", default="none", show_default=True, metavar="none|MODEL", help="openai/gpt-4o, ..."),
+        click.option("--judge-base-url", metavar="URL", help="The judge's own OpenAI-compatible server."),
+        click.option("--judge-dialect", type=click.Choice(["paper", "nano"]), default="paper", show_default=True),
+        click.option("--judge-key-env", metavar="NAME", help="Environment variable with the judge's key."),
+        click.option("--judge-revision", default="", metavar="TEXT", help="What is behind the judge's name."),
+        click.option("--judge-connections", type=click.IntRange(1), default=16, show_default=True, metavar="N"),
+        click.option("--judge-max-tokens", type=click.IntRange(1), default=1024, show_default=True, metavar="N"),
+        click.option(
+            "--judge-timeout", type=click.FloatRange(0.1), default=120.0, show_default=True, metavar="SECONDS"
+        ),
+        click.option("--judge-price", type=Price(), help="Dollars a million tokens, read and written."),
+        click.option("--judge-cost-limit", type=click.FloatRange(0), metavar="DOLLARS", help="Stop judging there."),
+        click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="[default: evals]"),
+        click.option(
+            "--store", type=click.Path(path_type=Path), metavar="DIR", help="Finished calls.  [default: OUT/store]"
+        ),
+        click.option("--logger", type=click.Choice(["none", "wandb"]), default="none", show_default=True),
+        click.option("--project", default=PROJECT, show_default=True, help="W&B project, where no run says it."),
+        click.option("--group", metavar="NAME", help="W&B group.  [default: the training run's]"),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def child_arguments(asked: Asked) -> list[str]:
+    """The options as another process is given them (`watch`)."""
+    found: list[str] = []
+    for field in fields(Asked):
+        value, name = getattr(asked, field.name), f"--{field.name.replace('_', '-')}"
+        if value is None or value in ((), "", False):
+            continue
+        if value is True:
+            found.append(name)
+        elif field.name in ("data", "sampling"):
+            found += [part for one in value for part in (name, one)]
+        elif isinstance(value, tuple):
+            found += [name, ",".join(map(str, value))]
+        else:
+            found += [name, str(value)]
+    return found

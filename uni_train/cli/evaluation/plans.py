@@ -1,0 +1,211 @@
+"""From what is typed to an `EvaluationPlan` (`eval.evaluation`)."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uni_train.cli.evaluation.options import BENCHMARKS, Asked
+from uni_train.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from eval.benchmark import Benchmark
+    from eval.evaluation import EvaluationPlan
+    from eval.judges import JudgeConfig
+    from eval.watch import Checkpoint
+    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.models.remote import RemoteSettings
+
+SNAPSHOTS = ".snapshots"
+_STEP = re.compile(r"step=\d{8,}")
+
+
+@contextmanager
+def loadable(checkpoint: str, asked: Asked, progress: ConsoleProgress) -> Iterator[tuple[str, Checkpoint | None]]:
+    """What the engine can load, and the place in a run that it is; a step of a training is written as a model first.
+
+    The written model is removed behind the block, but kept by an error or a kill, for the next start.
+    """
+    from eval.respondent import is_remote
+    from eval.watch import place_of
+
+    if is_remote(checkpoint) or not Path(checkpoint).exists():
+        yield checkpoint, None
+        return
+    place = place_of(Path(checkpoint))
+    if not _STEP.fullmatch(Path(checkpoint).name):
+        yield checkpoint, place
+        return
+    import shutil
+
+    from uni_train.files import remove_partials
+    from uni_train.stages.snapshot import write_snapshot
+
+    copies = folder_of(asked) / SNAPSHOTS / _safe(place.key if place else checkpoint)
+    progress.say(f"writing the model of {checkpoint}")
+    copies.mkdir(parents=True, exist_ok=True)
+    remove_partials(copies)
+    yield str(write_snapshot(Path(checkpoint), copies)), place
+    shutil.rmtree(copies, ignore_errors=True)
+
+
+def _safe(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_.=" else "-" for c in name)
+
+
+def folder_of(asked: Asked) -> Path:
+    return asked.out if asked.out is not None else Path("evals")
+
+
+def plan_of(checkpoint: str, asked: Asked) -> EvaluationPlan:
+    """Everything that is typed, checked as far as it can be without asking anybody."""
+    from eval.evaluation import EvaluationPlan
+
+    benchmarks = benchmarks_of(checkpoint, asked)
+    offered = tuple(dict.fromkeys(name for one in benchmarks for name in one.settings))
+    for setting in asked.settings:
+        if setting not in offered:
+            raise UsageError(f"no benchmark here has a setting {setting}", did_you_mean(setting, offered, "settings"))
+    options: dict[str, Any] = {"verifier": asked.verifier, "compat": asked.compat, "labels": asked.labels}
+    if asked.prompt_model:
+        options["prompt_model"] = asked.prompt_model
+    return EvaluationPlan(
+        checkpoint=checkpoint,
+        benchmarks=benchmarks,
+        settings=asked.settings or None,
+        subset=asked.subset,
+        seed=asked.seed,
+        k=asked.k,
+        judge=judge_of(asked),
+        options=options,
+        sampling=_sampling(asked.sampling),
+        remote=_remote(asked),
+        batch=asked.batch,
+        retry_failed=asked.retry_failed,
+        out=folder_of(asked),
+        store=asked.store,
+        command=tuple(sys.argv),
+    )
+
+
+def benchmarks_of(checkpoint: str, asked: Asked) -> list[Benchmark]:
+    """The benchmarks that are asked for, over their published files or questions of our own."""
+    for name in asked.benchmark:
+        if name not in BENCHMARKS:
+            raise UsageError(f"there is no benchmark {name}", did_you_mean(name, BENCHMARKS, "benchmarks"))
+    if not asked.benchmark:
+        raise UsageError("--benchmark is empty", f"Known benchmarks: {', '.join(BENCHMARKS)}.")
+    from data_gen.ureason.taxonomy import TASKS
+    from eval.benchmarks.unisandbox import UniSandbox
+    from eval.benchmarks.unisandbox.cases import ALL_SETS
+    from eval.benchmarks.ureason import UReason
+
+    known = {"unisandbox": tuple(ALL_SETS), "ureason": tuple(TASKS)}
+    offered = [name for benchmark in asked.benchmark for name in known[benchmark]]
+    for name in asked.sets:
+        if name not in offered:
+            raise UsageError(f"no benchmark here has a set {name}", did_you_mean(name, offered, "sets"))
+    data = _folders(asked)
+    world = asked.world or _world(checkpoint)
+    made: list[Benchmark] = []
+    for name in asked.benchmark:
+        sets = tuple(one for one in asked.sets if one in known[name])
+        if asked.sets and not sets:
+            raise UsageError(f"--sets names none of {name}", f"Its sets: {', '.join(known[name])}.")
+        shared: dict[str, Any] = {
+            "world": world, "n": asked.n, "split": asked.split, "sets": sets or None, "compat": asked.compat,
+            "verifier": asked.verifier,
+        }  # fmt: skip
+        if name == "unisandbox":
+            made.append(UniSandbox(data.get(name), labels=asked.labels, names=asked.characters, **shared))
+        else:
+            made.append(UReason(data.get(name), external=_external(asked), **shared))
+    return made
+
+
+def _folders(asked: Asked) -> dict[str, Path]:
+    """--data NAME=DIR; the name may be left out where there is one benchmark."""
+    found: dict[str, Path] = {}
+    for one in asked.data:
+        name, equals, folder = one.partition("=")
+        if not equals and len(asked.benchmark) == 1:
+            name, folder = asked.benchmark[0], one
+        elif not equals:
+            raise UsageError(f"--data {one}: of which benchmark?", f"Write --data {asked.benchmark[0]}={one}.")
+        if name not in asked.benchmark:
+            raise UsageError(f"--data {one}: {name} is not asked", did_you_mean(name, asked.benchmark, "benchmarks"))
+        found[name] = Path(folder)
+    return found
+
+
+def _world(checkpoint: str) -> str:
+    """nano is asked about its own world; nobody else knows it."""
+    from eval.respondent import is_remote
+
+    if is_remote(checkpoint):
+        return "everyday"
+    from uni_train.models.load import model_config
+
+    return "nano" if checkpoint == "shipped" or model_config(checkpoint).name.startswith("nano") else "everyday"
+
+
+def _external(asked: Asked) -> Any:
+    if asked.prompt_model is None:
+        return None
+    from eval.calls import CallStore
+    from eval.respondent import open_model
+
+    store = asked.store if asked.store is not None else folder_of(asked) / "store"
+    return open_model(asked.prompt_model, CallStore(store), remote=_remote(asked), retry_failed=asked.retry_failed)
+
+
+def judge_of(asked: Asked) -> JudgeConfig | None:
+    """The judge that is asked for."""
+    if asked.judge == "none":
+        if asked.verifier == "judge":
+            raise UsageError("--verifier judge needs a judge", "Name one with --judge MODEL.")
+        return None
+    from eval.judges import JudgeConfig, Price
+    from eval.judges.revision import with_served_revision
+
+    judge = JudgeConfig(
+        model=asked.judge,
+        base_url=asked.judge_base_url,
+        key_env=asked.judge_key_env,
+        revision=asked.judge_revision,
+        dialect=asked.judge_dialect,
+        max_tokens=asked.judge_max_tokens,
+        max_connections=asked.judge_connections,
+        timeout=asked.judge_timeout,
+        price=None if asked.judge_price is None else Price(*asked.judge_price),
+        cost_limit=asked.judge_cost_limit,
+    )
+    return with_served_revision(judge)
+
+
+def _remote(asked: Asked) -> RemoteSettings:
+    from uni_train.models.remote import RemoteSettings
+
+    return RemoteSettings(key_env=asked.key_env, revision=asked.revision, connections=asked.connections)
+
+
+def _sampling(pairs: Sequence[str]) -> dict[str, Any]:
+    """KEY=VALUE of the model's sampling settings, each of the kind that it has."""
+    from uni_train.config.schema import SamplingConfig
+
+    known = [field.name for field in fields(SamplingConfig)]
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if key not in known or not equals:
+            raise UsageError(f"--sampling {pair}: no such setting", did_you_mean(key, known, "settings"))
+        try:
+            found[key] = int(value) if re.fullmatch(r"-?\d+", value) else float(value)
+        except ValueError:
+            found[key] = value
+    return found

@@ -1,0 +1,40 @@
+"""`uni_train eval pool`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from uni_train.cli.evaluation.running import print_table
+
+
+@click.command("pool")
+@click.argument("folders", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="FOLDER...")
+@click.option("--json", "as_json", type=click.Path(path_type=Path), metavar="FILE", help="The numbers, as JSON.")
+def pool(folders: tuple[Path, ...], as_json: Path | None) -> None:
+    """Count UniSandbox's knowledge questions over several models, as its Table 4 does.
+
+    Knowledge is taught to one model a character, or a pair. Evaluate each about those that it was taught
+    (--characters), then pool the evaluations' folders.
+
+    \b
+    Example:
+      uni_train eval pool evals/lysendria evals/kaelorix
+    """
+    from eval.benchmarks.unisandbox.pooling import pool as pooled
+    from uni_train.cli.progress import ConsoleProgress
+
+    progress = ConsoleProgress()
+    found = pooled(folders)
+    for table in found.tables:
+        print_table(table, progress)
+    progress.say(f"{len(found.folders)} evaluations of {found.models} models")
+    for note in found.notes:
+        progress.say(f"note: {note}")
+    if as_json is not None:
+        from uni_train.files import atomic_write_json
+
+        as_json.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write_json(as_json, {"folders": [str(one) for one in found.folders], **found.scores})
+        progress.say(f"written: {as_json}")
