@@ -57,8 +57,8 @@ def test_memory_is_that_of_the_work_alone() -> None:
 
 def test_every_table_is_whole(tiny: bagel.Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bagel, "peak_rate", lambda dtype: 1e9)
-    for table in (bagel.draw, bagel.write, bagel.train):
-        head, _, *rows = [cells(line) for line in table([tiny]) if line.startswith("|")]
+    for table in (bagel.draw([tiny], bagel.SIDES[:1]), bagel.write([tiny]), bagel.train([tiny])):
+        head, _, *rows = [cells(line) for line in table if line.startswith("|")]
         assert [row[1] for row in rows] == ["1", str(bagel.BATCH)]
         assert all(len(row) == len(head) for row in rows)
         assert all(float(cell.strip("*")) >= 0 for row in rows for cell in row[2:])
