@@ -240,8 +240,9 @@ def test_equal_questions_at_once_are_asked_once(tmp_path: Path) -> None:
 
 
 CHILD = """
-import sys
+import signal, sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
 from eval.judges import JudgeConfig, run
 from tests.eval.judges.criteria import Criteria
 benchmark = Criteria(60)
