@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import io
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,8 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data_gen.task import Check, Verdict
 from eval.benchmark import Ask, Case, Sample, Scored
