@@ -85,7 +85,8 @@ def test_bagel_on_two_ranks_equals_one(tmp_path: Path) -> None:
     moved = 0
     for name, value in whole.items():
         step, other = value - start[name], both[name] - start[name]
-        assert float((step - other).abs().max()) <= 1e-4 * float(step.abs().max()) + 1e-9, name
+        rounding = 2**-23 * float(start[name].abs().max())  # of the weights that the step was added to
+        assert float((step - other).abs().max()) <= 1e-4 * float(step.abs().max()) + rounding, name
         moved += bool(step.any())
     assert moved > 100
 

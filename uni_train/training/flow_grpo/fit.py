@@ -17,6 +17,7 @@ from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
 
 from uni_train.models.base import UnifiedModel
+from uni_train.ranks import Ranks
 from uni_train.rewards.contract import Reward
 from uni_train.training.callbacks import Evaluate
 from uni_train.training.fit import CHECKPOINTS, METRICS, FitResult, Run, run
@@ -24,7 +25,6 @@ from uni_train.training.flow_grpo.batches import RolloutLoader
 from uni_train.training.flow_grpo.callbacks import Alarms, Epochs, OnDrawn
 from uni_train.training.flow_grpo.module import FlowGrpoModule
 from uni_train.training.flow_grpo.prompts import Prompt, Prompts
-from uni_train.training.flow_grpo.ranks import Ranks
 from uni_train.training.flow_grpo.rollouts import Drawn, Rollouts, collect
 from uni_train.training.flow_grpo.settings import FlowGrpoSettings, with_layout
 from uni_train.training.held_out import HELD_OUT, HeldOut

@@ -25,9 +25,9 @@ from uni_train.flow.schedule import Schedule
 from uni_train.flow.steps import StepRule, step_rule
 from uni_train.flow.window import SlidingWindow, Window, epoch_window
 from uni_train.models.base import Request, UnifiedModel
+from uni_train.ranks import ALONE, Ranks
 from uni_train.rewards.contract import Reward, Scores, score
 from uni_train.training.flow_grpo.prompts import Prompt
-from uni_train.training.flow_grpo.ranks import ALONE, Ranks
 from uni_train.training.flow_grpo.settings import NOISE_LEVELS, FlowGrpoSettings
 
 

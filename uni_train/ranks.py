@@ -1,0 +1,119 @@
+"""The processes of one run, one a device: who this one is, and what they do together.
+
+Started by torchrun or `uni_train launch`, which set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE. Ranks share the
+work and change no number but by rounding: what each of them draws follows from seeds and indices, never from its rank.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from uni_train.errors import UserError
+
+T = TypeVar("T")
+TIMEOUT = timedelta(minutes=30)  # a collective that takes longer has lost a rank
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """One of `ranks` processes, `local_ranks` of them on this node."""
+
+    rank: int = 0
+    ranks: int = 1
+    local_rank: int = 0
+    local_ranks: int = 1
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Ranks:
+        """As torchrun tells it; alone where it does not.
+
+        Raises:
+            UserError: a variable that is missing beside the others, or is no such number.
+        """
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+        given = {name: environment[name] for name in names if name in environment}
+        if "WORLD_SIZE" not in given or "RANK" not in given:
+            return ALONE
+        hint = "Start with torchrun or `uni_train launch`, which set all four, or unset them to run alone."
+        for name in names:
+            if not given.get(name, "").isdigit():
+                raise UserError(f"{name}={given.get(name, '')!r} in the environment: must be a number", hint)
+        rank, ranks, local_rank, local_ranks = (int(given[name]) for name in names)
+        if not (rank < ranks and local_rank < local_ranks <= ranks):
+            shown = " ".join(f"{name}={value}" for name, value in given.items())
+            raise UserError(f"these do not fit together in the environment: {shown}", hint)
+        return cls(rank, ranks, local_rank, local_ranks)
+
+    @property
+    def first(self) -> bool:
+        """Whether this rank is the one that writes what is written once, and speaks."""
+        return self.rank == 0
+
+    def mine(self, groups: int) -> range:
+        """The groups of this rank: equal parts, in order."""
+        each = groups // self.ranks
+        return range(self.rank * each, (self.rank + 1) * each)
+
+    def gather(self, value: T) -> list[T]:
+        """`value` of every rank (anything that pickles, sent between processes of one run), the same list on all."""
+        if self.ranks == 1:
+            return [value]
+        import torch.distributed as dist
+
+        values: list[Any] = [None] * self.ranks
+        dist.all_gather_object(values, value)
+        return values
+
+    def wait(self) -> None:
+        """Until all ranks are here."""
+        self.gather(None)
+
+    def together(self, work: Callable[[], T]) -> T:
+        """`work()`; where it fails on one rank for a reason of the user's, it fails on all, which else would wait.
+
+        Raises:
+            UserError: that of the first rank that has one.
+        """
+        result: T | None = None
+        own: UserError | None = None
+        try:
+            result = work()
+        except UserError as error:
+            own = error
+        told = None if own is None else (own.message, own.hint)
+        failed = next((one for one in self.gather(told) if one is not None), None)
+        if failed is not None:
+            raise own or UserError(failed[0], failed[1])
+        return result  # type: ignore[return-value]
+
+    def from_first(self, work: Callable[[], T]) -> T:
+        """What `work()` returns on the first rank, which alone calls it, on all of them.
+
+        Raises:
+            UserError: that of the first rank, on all.
+        """
+        return self.gather(self.together(lambda: work() if self.first else None))[0]  # type: ignore[return-value]
+
+
+ALONE = Ranks()
+
+
+@contextmanager
+def joined(ranks: Ranks, *, cuda: bool = False, timeout: timedelta = TIMEOUT) -> Iterator[Ranks]:
+    """Within it the processes can talk: gloo for what is on the CPU, nccl for what is on GPUs. Lightning and DeepSpeed
+    use the process group that they find."""
+    if ranks.ranks == 1:
+        yield ranks
+        return
+    import torch.distributed as dist
+
+    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout)
+    try:
+        yield ranks
+    finally:
+        dist.destroy_process_group()
