@@ -276,6 +276,21 @@ def _check_common(config: RunConfig, where: Where) -> None:
     elif targets not in ("understanding", "generation", "both"):
         message = f"lora.targets must be understanding, generation, both or re:PATTERN, not {targets!r}"
         raise _error(message, "lora.targets", where)
+    strategy = config.strategy
+    if strategy.offload_optimizer and not strategy.kind.startswith("deepspeed_"):
+        raise _error(
+            f"strategy.offload_optimizer has no meaning for {strategy.kind}",
+            "strategy.offload_optimizer",
+            where,
+            "deepspeed_zero1, deepspeed_zero2 and deepspeed_zero3 have it; fsdp2 has offload_weights.",
+        )
+    if strategy.offload_weights and strategy.kind not in ("deepspeed_zero3", "fsdp2"):
+        raise _error(
+            f"strategy.offload_weights has no meaning for {strategy.kind}",
+            "strategy.offload_weights",
+            where,
+            "deepspeed_zero3 and fsdp2 have it.",
+        )
     if config.ema is not None and config.ema >= 1:
         raise _error("ema must be below 1: at 1 the average never moves", "ema", where)
 

@@ -184,13 +184,20 @@ class LoggerConfig:
     offline: bool | None = None  # wandb: null = online exactly if a key is configured
 
 
+StrategyName = Literal["single", "ddp", "deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3", "fsdp2"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class StrategyConfig:
     """One option of configs/strategy/."""
 
-    kind: Literal["single"] = "single"
+    kind: StrategyName = "single"
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
     precision: Literal["32-true", "bf16-true", "bf16-mixed"] = "32-true"
+    devices: int = count(1)  # processes a node, one a device; under torchrun: as many as it started
+    nodes: int = count(1)
+    offload_optimizer: bool = False  # its state in the memory of the CPU, where it steps (deepspeed_*)
+    offload_weights: bool = False  # weights there as well, fetched layer by layer (deepspeed_zero3, fsdp2)
 
 
 @dataclass(frozen=True, kw_only=True)
