@@ -31,8 +31,10 @@ from uni_train.files import atomic_write_json, atomic_write_text, remove_partial
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-# Where a run is written, its name and who watches it change no number, so they may differ between starts.
-FREE_KEYS = ("name", "out", "logger")
+# Where a run is written, its name, who watches it, and who shares the work: they change no number (but by rounding), so
+# they may differ between starts.
+FREE_KEYS = ("name", "out", "logger", "strategy")
+KEPT_KEYS = ("strategy.precision",)
 
 _CLOCK = ".clock.json"  # in a stage's folder until it has a manifest
 _VERSIONS_OF = ("uni-train", "torch", "lightning", "numpy", "safetensors", "pyarrow", "hydra-core", "wandb")
@@ -57,6 +59,15 @@ class Manifest:
     seconds: float
     outputs: tuple[Output, ...]
     result: Mapping[str, Any]
+
+
+def decisive(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a configuration that decides a run's numbers, by dotted keys."""
+    return {key: value for key, value in _flat(plain).items() if not _free(key)}
+
+
+def _free(key: str) -> bool:
+    return key.split(".")[0] in FREE_KEYS and key not in KEPT_KEYS
 
 
 def stage_key(**inputs: Any) -> str:
@@ -177,7 +188,7 @@ class RunFolder:
         changed = [
             key
             for key in dict.fromkeys([*now, *before])
-            if key.split(".")[0] not in FREE_KEYS and before.get(key, _ABSENT) != now.get(key, _ABSENT)
+            if not _free(key) and before.get(key, _ABSENT) != now.get(key, _ABSENT)
         ]
         if changed:
             pairs = [(key, before.get(key, _ABSENT), now.get(key, _ABSENT)) for key in changed[:3]]

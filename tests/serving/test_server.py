@@ -53,6 +53,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 break
             assert server.poll() is None, log.read_text()
             time.sleep(0.1)
+        assert b"ready" in log.read_bytes(), log.read_text()
         yield f"http://127.0.0.1:{port}/v1"
         server.send_signal(signal.SIGTERM)
         assert server.wait(30) == 0, log.read_text()

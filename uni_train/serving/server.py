@@ -14,10 +14,10 @@ import os
 import signal
 import threading
 import time
+import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty
 from typing import Any
@@ -289,10 +289,15 @@ def serve_forever(served: Served, host: str, port: int, when_ready: Callable[[],
 
 
 def _wait_until_ready(host: str, port: int, when_ready: Callable[[], None]) -> None:
-    """HTTP is answered from the moment on when the model is loaded."""
+    """HTTP is answered from the moment on when the model is loaded; a server with a key answers that one is needed."""
     local = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
     while True:
-        with suppress(OSError), urllib.request.urlopen(f"http://{local}:{port}/health", timeout=5):
-            when_ready()
-            return
-        time.sleep(0.1)
+        try:
+            urllib.request.urlopen(f"http://{local}:{port}/health", timeout=5).close()
+        except urllib.error.HTTPError:
+            pass
+        except OSError:
+            time.sleep(0.1)
+            continue
+        when_ready()
+        return

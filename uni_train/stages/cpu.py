@@ -10,14 +10,15 @@ from typing import Literal
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
 
-def prepare_cpu(threads: int | Literal["auto"]) -> int:
+def prepare_cpu(threads: int | Literal["auto"], processes: int = 1) -> int:
     """Set PyTorch's threads and glibc's memory thresholds for this process; returns the number of threads.
 
-    "auto" takes the cores this process may run on, at most four: nano's matrices are too small for more.
+    "auto" takes its part of the cores that `processes` on this machine may run on, at most four: nano's matrices are
+    too small for more.
     """
     import torch
 
-    chosen = min(_cores(), 4) if threads == "auto" else threads
+    chosen = max(min(_cores() // processes, 4), 1) if threads == "auto" else threads
     torch.set_num_threads(chosen)
     keep_memory()
     return chosen

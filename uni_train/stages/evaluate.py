@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from data_gen.seeds import derive_seed
-from data_gen.task import Item
+from data_gen.task import Item, Task
 from eval.benchmarks import unisandbox
 from eval.sample import ScoredSample
-from eval.store import completed, read_shards, shard_path, write_shard
+from eval.store import read_shards, shard_path, write_shard
 from uni_train.config.schema import Config, StarsConfig
 from uni_train.models.base import UnifiedModel
 from uni_train.stages.sample import draw
@@ -18,9 +21,13 @@ def sets(work: Work[Config]) -> dict[str, list[Item]]:
     asked = work.config.evaluation
     found: dict[str, list[Item]] = {}
     for name in asked.sets:
-        task = work.task("maths" if name.startswith("math") else "mapping")
-        found[name] = task.generate(asked.n, int(name[-1]), asked.split, derive_seed("evaluation", asked.seed))
+        seed = derive_seed("evaluation", asked.seed)
+        found[name] = _task(work, name).generate(asked.n, int(name[-1]), asked.split, seed)
     return found
+
+
+def _task(work: Work[Any], name: str) -> Task:
+    return work.task("maths" if name.startswith("math") else "mapping")
 
 
 def run(work: Work[Config], stage: StageRun, label: str) -> None:
@@ -28,18 +35,19 @@ def run(work: Work[Config], stage: StageRun, label: str) -> None:
     config = work.config
     model = work.model(work.weights)
     wanted = [(mode, name, items) for mode in config.evaluation.modes for name, items in sets(work).items()]
-    done = completed(stage.shards)
-    index = 0
-    with work.progress.bar("ask and verify", sum(len(items) for *_, items in wanted)) as bar:
-        for mode, name, items in wanted:
-            task = work.task("maths" if name.startswith("math") else "mapping")
-            for _, batch in in_batches(items, config.model.draw_batch):
-                if index not in done:
-                    asked = [(item, 0) for item in batch]
-                    samples = draw(model, task, asked, mode, config.evaluation.seed, config.model.think_batch)
-                    write_shard(shard_path(stage.shards, index), samples)
-                bar.advance(len(batch))
-                index += 1
+    batches = [
+        (mode, name, batch) for mode, name, items in wanted for _, batch in in_batches(items, config.model.draw_batch)
+    ]
+    mine, done = work.missing(stage.shards, len(batches))
+    finished = sum(len(batches[index][2]) for index in done)
+    with work.bar("ask and verify", sum(len(batches[index][2]) for index in mine), finished) as bar:
+        for index in mine:
+            mode, name, batch = batches[index]
+            asked = [(item, 0) for item in batch]
+            samples = draw(model, _task(work, name), asked, mode, config.evaluation.seed, config.model.think_batch)
+            write_shard(shard_path(stage.shards, index), samples)
+            bar.advance(len(batch))
+    work.ranks.wait()
     scores = unisandbox.score(read_shards(stage.shards, images=False), sets(work))
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
     stage.result = {
@@ -51,11 +59,14 @@ def run(work: Work[Config], stage: StageRun, label: str) -> None:
 
 
 def normal_accuracy(model: UnifiedModel, work: Work[StarsConfig], name: str, n: int, seed: int) -> float:
-    """Normal accuracy on `n` validation draws of one set: what a threshold curriculum watches."""
-    task = work.task("maths" if name.startswith("math") else "mapping")
+    """Normal accuracy on `n` validation draws of one set: what a threshold curriculum watches. Ranks share the draws,
+    and all must ask."""
+    task, ranks = _task(work, name), work.ranks
     items = task.generate(n, int(name[-1]), "validation", seed)
-    samples: list[ScoredSample] = []
-    for _, batch in in_batches(items, work.config.model.draw_batch):
-        samples += draw(model, task, [(i, 0) for i in batch], "normal", seed, work.config.model.think_batch)
-    value = unisandbox.score(samples)["normal"][name].value
+    own: list[ScoredSample] = []
+    for index, batch in in_batches(items, work.config.model.draw_batch):
+        if index % ranks.ranks == ranks.rank:
+            own += draw(model, task, [(i, 0) for i in batch], "normal", seed, work.config.model.think_batch)
+    samples = [replace(sample, image=b"") for sample in own]  # scored by their verdicts
+    value = unisandbox.score([one for some in ranks.gather(samples) for one in some])["normal"][name].value
     return 0.0 if value is None else value

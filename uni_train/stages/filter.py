@@ -15,7 +15,7 @@ from data_gen.task import Check, Verdict
 from eval.benchmarks.unisandbox import Reliability, filter_reliability
 from eval.prompts.unisandbox import filter_prompt, parse_final_answer
 from eval.sample import ScoredSample, decode_png
-from eval.store import completed, read_shard, read_shards, shard_path, write_shard
+from eval.store import read_shard, read_shards, shard_path, write_shard
 from uni_train.config.schema import StarsConfig
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.models.load import build_model
@@ -25,14 +25,11 @@ from uni_train.stages.work import StageRun, Work
 def run(work: Work[StarsConfig], stage: StageRun, sampled: StageRun) -> None:
     """Judge every sample of the stage before."""
     config = work.config
-    names = sorted(completed(sampled.shards))
-    done = completed(stage.shards)
-    total = int(sampled.facts()["sampled"])
+    total, size = int(sampled.facts()["sampled"]), config.model.draw_batch
+    mine, done = work.missing(stage.shards, -(-total // size))
     judge = None
-    with work.progress.bar("judge", total, min(total, len(done) * config.model.draw_batch)) as bar:
-        for index in names:
-            if index in done:
-                continue
+    with work.bar("judge", min(total, len(mine) * size), min(total, len(done) * size)) as bar:
+        for index in mine:
             samples = read_shard(shard_path(sampled.shards, index))
             if config.filter in ("self", "judge"):
                 judge = judge or _judge(work)
@@ -43,6 +40,7 @@ def run(work: Work[StarsConfig], stage: StageRun, sampled: StageRun) -> None:
                 samples = [replace(s, self_verdict=s.verdict) for s in samples]
             write_shard(shard_path(stage.shards, index), samples)
             bar.advance(len(samples))
+    work.ranks.wait()
     found = reliability(stage)
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
     stage.result = {"sampled": found.n, "kept": found.kept, "correct": found.correct}
@@ -63,7 +61,7 @@ def _judge(work: Work[StarsConfig]) -> UnifiedModel:
     config = work.config
     if config.filter == "self":
         return work.model(None if config.teacher == "base" else work.weights)
-    return build_model(replace(config.model, checkpoint=config.judge), config.seed)
+    return work.placed(build_model(replace(config.model, checkpoint=config.judge), config.seed))
 
 
 def outcomes(stage: StageRun) -> list[tuple[bool, bool]]:

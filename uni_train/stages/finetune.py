@@ -22,7 +22,6 @@ from uni_train.config.build import to_plain
 from uni_train.config.schema import RunConfig, StarsConfig
 from uni_train.errors import UserError
 from uni_train.models.base import Example, UnifiedModel
-from uni_train.models.load import save_model
 from uni_train.stages.evaluate import normal_accuracy
 from uni_train.stages.filter import accepted
 from uni_train.stages.work import MODEL, StageRun, Work
@@ -71,8 +70,7 @@ def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtere
         return found
 
     result = fit(work, model, sources, schedule, settings, stage.path, watch if schedule.check_every else None)
-    save_model(model, stage.path / MODEL)
-    work.changed(model, stage.path / MODEL)
+    work.trained(model, stage)
     stage.outputs = sorted(file for file in (stage.path / MODEL).rglob("*") if file.is_file())
     stage.result = {
         "updates": result.updates,
@@ -115,8 +113,8 @@ def fit(
 
 
 def run_logger(work: Work[Any], stage: str) -> Logger | None:
-    """The further logger that the recipe asks for, metrics under the stage's name."""
-    if work.config.logger.kind != "wandb":
+    """The further logger that the recipe asks for, on the first rank; metrics under the stage's name."""
+    if work.config.logger.kind != "wandb" or not work.ranks.first:
         return None
     from uni_train.training.wandb_run import group_of, wandb_logger
 
@@ -142,7 +140,7 @@ def adapters(work: Work[Any], model: UnifiedModel, settings: SupervisedSettings,
     lora = LoraSettings(wanted.rank, wanted.alpha, wanted.dropout, wanted.targets)
     with adapted(model, lora, derive_seed(settings.seed, settings.stage, "lora")):
         yield
-        save_adapters(model, lora, folder / ADAPTERS)
+        work.ranks.from_first(lambda: save_adapters(model, lora, folder / ADAPTERS))
 
 
 def supervised_settings(config: RunConfig, updates: int, rows: int, stage: str, trained: str) -> SupervisedSettings:
@@ -165,6 +163,8 @@ def supervised_settings(config: RunConfig, updates: int, rows: int, stage: str, 
         trained=trained,
         precision=config.strategy.precision,
         accelerator=config.strategy.accelerator,
+        devices=config.strategy.devices,
+        num_nodes=config.strategy.nodes,
         ema=config.ema,
         checkpoint_every=config.checkpoint_every,
         seed=config.seed,

@@ -12,7 +12,6 @@ from data_gen.task import Item, Task
 from eval.groups import write_groups
 from uni_train.config.schema import FlowGrpoConfig
 from uni_train.errors import UserError
-from uni_train.models.load import save_model
 from uni_train.stages.finetune import ADAPTERS, adapters, run_logger, supervised_settings
 from uni_train.stages.held_out import HeldOutPrompts, check_levels, generate, held_out_prompts, intervals, table
 from uni_train.stages.pictures import groups_of, log_groups, write_sheet
@@ -44,7 +43,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
 
     def measure(step: int) -> Mapping[str, float]:
         assert held_out is not None
-        return held_out.look(model, step, stage.path, logger)
+        return held_out.look(model, step, stage.path, logger, work.ranks)
 
     def show(epoch: int, drawn: Drawn) -> None:
         if epoch % config.held_out.every and epoch != config.epochs - 1:
@@ -68,8 +67,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
             logger=logger,
             description="  updates",
         )
-    save_model(model, stage.path / MODEL)
-    work.changed(model, stage.path / MODEL)
+    work.trained(model, stage)
     folders = [stage.path / MODEL, *([stage.path / ADAPTERS] if config.trained == "lora" else [])]
     stage.outputs = sorted(file for folder in folders for file in folder.rglob("*") if file.is_file())
     epochs = read_metrics(stage.path / ROLLOUTS)

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from data_gen.errors import DataError
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task, Verdict
@@ -22,6 +20,7 @@ from eval.sample import encode_png
 from eval.statistics import proportion
 from uni_train.errors import UserError
 from uni_train.models.base import Request, UnifiedModel
+from uni_train.ranks import ALONE, Ranks
 from uni_train.stages.pictures import log_groups
 from uni_train.stages.work import in_batches
 
@@ -43,9 +42,13 @@ class HeldOutPrompts:
     seed: int
     batch: int
 
-    def look(self, model: UnifiedModel, step: int, folder: Path, logger: Any = None) -> dict[str, float]:
+    def look(
+        self, model: UnifiedModel, step: int, folder: Path, logger: Any = None, ranks: Ranks = ALONE
+    ) -> dict[str, float]:
         """ "held_out": the share of all prompts that the verifier passes, "held_out/4": of level 4; what was seen is
         left in `folder`/held_out, and the pictures with `logger` (W&B) too.
+
+        Ranks share the drawing, all must look, and all get the same.
 
         Raises:
             OSError: the disk is full.
@@ -54,32 +57,47 @@ class HeldOutPrompts:
         levels: dict[str, Any] = {}
         shown: list[Group] = []
         most = min(_SHOWN_PROMPTS, max(1, _SHOWN_ALL // len(self.items)))
+        drawn = self._drawn(model, most, ranks)
         for level, items in self.items.items():
-            images = self._draw(model, items)
-            verdicts = [self.task.verify(item, image) for item, image in zip(items, images, strict=True)]
+            verdicts = [verdict for verdict, _ in drawn[level]]
             scores[f"held_out/{level}"] = sum(verdict.passed for verdict in verdicts) / len(verdicts)
             levels[str(level)] = {
                 "n": len(verdicts),
                 "passed": "".join("1" if verdict.passed else "0" for verdict in verdicts),
                 "checks": _checks(verdicts),
             }
-            for item, image, verdict in list(zip(items, images, verdicts, strict=True))[:most]:
+            for item, (verdict, picture) in list(zip(items, drawn[level], strict=True))[:most]:
                 given = self.task.input_image(item)
                 inputs = () if given is None else (encode_png(given),)
-                members = [Member(encode_png(image), verdict)]
+                members = [Member(picture, verdict)]
                 shown.append(Group(item.id, item.prompt, members, inputs, item.level, item.answer))
-        write_groups(
-            folder / LOOKS / f"step={step:08d}", shown, step=step, task=self.task.name, split=self.split, levels=levels
-        )
+        if ranks.first:
+            about = {"step": step, "task": self.task.name, "split": self.split, "levels": levels}
+            write_groups(folder / LOOKS / f"step={step:08d}", shown, **about)
         log_groups(logger, LOOKS, shown, step)
         passed = sum(one["passed"].count("1") for one in levels.values())
         return {"held_out": passed / sum(one["n"] for one in levels.values()), **scores}
 
-    def _draw(self, model: UnifiedModel, items: Sequence[Item]) -> list[np.ndarray]:
-        images: list[np.ndarray] = []
-        for _, some in in_batches(items, self.batch):
-            images += model.draw([self._request(item) for item in some])
-        return images
+    def _drawn(self, model: UnifiedModel, most: int, ranks: Ranks) -> dict[int, list[tuple[Verdict, bytes]]]:
+        """Level -> its prompts' verdicts, with the PNG of the first `most` (b"" of the others)."""
+        batches = [
+            (level, index, some)
+            for level, items in self.items.items()
+            for index, some in in_batches(items, self.batch)
+        ]
+        own: dict[int, list[tuple[Verdict, bytes]]] = {}
+        for number in range(ranks.rank, len(batches), ranks.ranks):
+            _, index, some = batches[number]
+            images = model.draw([self._request(item) for item in some])
+            own[number] = [
+                (self.task.verify(item, image), encode_png(image) if place < most else b"")
+                for place, (item, image) in enumerate(zip(some, images, strict=True), start=index * self.batch)
+            ]
+        found: dict[int, list[tuple[Verdict, bytes]]] = {level: [] for level in self.items}
+        everywhere = {number: seen for part in ranks.gather(own) for number, seen in part.items()}
+        for number, (level, *_) in enumerate(batches):
+            found[level] += everywhere[number]
+        return found
 
     def _request(self, item: Item) -> Request:
         given = self.task.input_image(item)

@@ -17,10 +17,13 @@ def vae(work: Work[PretrainConfig], stage: StageRun) -> None:
     """Train the VAE on rendered pictures and measure the scale of its latents."""
     config = work.config
     model = work.model(work.weights)
-    with work.progress.bar("vae", config.vae.updates) as bar:
-        stage.result = train_vae(model.vae, config.vae, config.seed, bar.advance)  # type: ignore[arg-type]
-    save_model(model, stage.path / MODEL)
-    work.changed(model, stage.path / MODEL)
+    # Seconds of work: the first rank does it, the others take what it has found.
+    if work.ranks.first:
+        with work.progress.bar("vae", config.vae.updates) as bar:
+            stage.result = train_vae(model.vae.cpu(), config.vae, config.seed, bar.advance)  # type: ignore[operator]
+        save_model(model, stage.path / MODEL)
+    work.weights = stage.path / MODEL
+    work.ranks.wait()
     stage.outputs = sorted((stage.path / MODEL).iterdir())
 
 
@@ -41,7 +44,6 @@ def part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
         config = replace(config, optimizer=replace(config.optimizer, lr=asked.lr))
     settings = supervised_settings(config, asked.updates, total, stage.path.name, trained="all")
     result = fit(work, model, {kind: sources[kind] for kind in schedule.shares}, schedule, settings, stage.path)
-    save_model(model, stage.path / MODEL)
-    work.changed(model, stage.path / MODEL)
+    work.trained(model, stage)
     stage.outputs = sorted((stage.path / MODEL).iterdir())
     stage.result = {"updates": result.updates, "seconds": result.seconds}

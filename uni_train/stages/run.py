@@ -11,6 +11,7 @@ from eval.store import read_shards
 from uni_train.config.build import to_plain
 from uni_train.config.schema import Config, FlowGrpoConfig, PretrainConfig, SftConfig, StarsConfig
 from uni_train.config.stage_list import PlannedStage, stage_list
+from uni_train.ranks import ALONE, Ranks
 from uni_train.run_folder import RunFolder
 from uni_train.stages import evaluate, filter, finetune, sample
 from uni_train.stages.cpu import prepare_cpu
@@ -20,14 +21,17 @@ if TYPE_CHECKING:
     from uni_train.cli.progress import ConsoleProgress
 
 
-def fit(config: Config, folder: RunFolder, progress: ConsoleProgress) -> None:
+def fit(config: Config, folder: RunFolder, progress: ConsoleProgress, ranks: Ranks = ALONE) -> None:
     """Run all stages of a recipe that are not finished yet, then write summary.json and report.html.
+
+    Args:
+        folder: locked by the first of `ranks`, which all call this.
 
     Raises:
         UserError: for everything that a person can put right.
     """
-    prepare_cpu(config.model.threads)
-    work: Work[Any] = Work(config, folder, progress)
+    prepare_cpu(config.model.threads, ranks.local_ranks)
+    work: Work[Any] = Work(config, folder, progress, ranks=ranks)
     planned = stage_list(config)
     runs: list[tuple[PlannedStage, StageRun]] = []
     for one in planned:
@@ -36,7 +40,11 @@ def fit(config: Config, folder: RunFolder, progress: ConsoleProgress) -> None:
         if (stage.path / MODEL).is_dir():
             work.weights = stage.path / MODEL
         runs.append((one, stage))
-    evaluated = any(one.kind == "evaluate" for one in planned)
+    ranks.from_first(lambda: _conclude(work, runs))
+
+
+def _conclude(work: Work[Any], runs: list[tuple[PlannedStage, StageRun]]) -> None:
+    folder, evaluated = work.folder, any(one.kind == "evaluate" for one, _ in runs)
     if not _concluded(folder, runs, ("summary.json", "report.html") if evaluated else ("report.html",)):
         if evaluated:
             _summarise(work, runs)
@@ -44,7 +52,7 @@ def fit(config: Config, folder: RunFolder, progress: ConsoleProgress) -> None:
     if not evaluated:
         return
     for table in summary.console_tables(summary.read(folder.path)):
-        progress.console.print(table)
+        work.progress.console.print(table)
     _track(work)
 
 

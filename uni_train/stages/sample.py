@@ -1,6 +1,6 @@
 """Stage (I) of STARS, data generation: the teacher thinks about every training prompt, then draws (paper 004, eq. 1).
 
-Every finished batch is a shard, so a killed run loses at most one batch. Thought and picture of a prompt depend on
+Every finished batch is a shard, so a killed run loses at most one batch, and several ranks share the batches. Thought and picture of a prompt depend on
 (run seed, prompt, candidate) alone.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task
 from eval.sample import ScoredSample, encode_png
-from eval.store import completed, shard_path, write_shard
+from eval.store import shard_path, write_shard
 from uni_train.config.schema import RoundConfig, StarsConfig
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.stages.work import StageRun, Work, in_batches
@@ -26,16 +26,18 @@ def run(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> None:
     per_draw = 2 if one.task == "mapping" else 1
     items = task.generate(one.prompts // per_draw, one.level, "train", derive_seed(config.seed, one.set_name, "train"))
     wanted = [(item, k) for item in items for k in range(config.candidates)]
-    done = completed(stage.shards)
-    size = config.model.draw_batch
+    batches = [batch for _, batch in in_batches(wanted, config.model.draw_batch)]
+    mine, done = work.missing(stage.shards, len(batches))
     teacher = work.model(None if config.teacher == "base" else work.weights)
-    finished = sum(len(batch) for index, batch in in_batches(wanted, size) if index in done)
-    with work.progress.bar("think and draw", len(wanted), finished) as bar:
-        for index, batch in in_batches(wanted, size):
-            if index not in done:
-                samples = draw(teacher, task, batch, "cot", config.seed, config.model.think_batch, config.temperature)
-                write_shard(shard_path(stage.shards, index), samples)
-                bar.advance(len(batch))
+    finished = sum(len(batches[index]) for index in done)
+    with work.bar("think and draw", sum(len(batches[index]) for index in mine), finished) as bar:
+        for index in mine:
+            some, seed, at_once = batches[index], config.seed, config.model.think_batch
+            write_shard(
+                shard_path(stage.shards, index), draw(teacher, task, some, "cot", seed, at_once, config.temperature)
+            )
+            bar.advance(len(some))
+    work.ranks.wait()
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
     stage.result = {"task": one.task, "level": one.level, "sampled": len(wanted)}
 

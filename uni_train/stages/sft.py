@@ -13,7 +13,6 @@ from uni_train.config.schema import SftConfig, SourceConfig
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, ImageSizes
-from uni_train.models.load import save_model
 from uni_train.stages.finetune import ADAPTERS, fit, run_logger, supervised_settings
 from uni_train.stages.held_out import HeldOutPrompts, held_out_prompts, intervals, table
 from uni_train.stages.work import MODEL, StageRun, Work
@@ -40,7 +39,7 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
         recompute=config.activation_checkpointing,
     )
     found = sources(config, model.example_tokens)
-    _expect_same_data(config, found, stage.path / DATA)
+    work.ranks.from_first(lambda: _expect_same_data(config, found, stage.path / DATA))
     for name, rows in found.items():
         work.progress.say(f"  {name}: {len(rows)} rows")
     held_out = _held_out(work)
@@ -51,12 +50,11 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
         from uni_train.training.held_out import HELD_OUT, HeldOut
 
         def look(step: int) -> Mapping[str, float]:
-            return held_out.look(model, step, stage.path, logger)
+            return held_out.look(model, step, stage.path, logger, work.ranks)
 
         looks.append(HeldOut(look, config.held_out.every, stage.path / HELD_OUT))
     result = fit(work, model, found, schedule(config), settings(config, stage.path.name), stage.path, callbacks=looks)
-    save_model(model, stage.path / MODEL)
-    work.changed(model, stage.path / MODEL)
+    work.trained(model, stage)
     folders = [stage.path / MODEL, *([stage.path / ADAPTERS] if config.trained == "lora" else [])]
     stage.outputs = sorted(file for folder in folders for file in folder.rglob("*") if file.is_file())
     skipped = {where: reason for rows in found.values() for where, reason in rows.skipped.items()}

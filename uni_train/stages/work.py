@@ -1,4 +1,8 @@
-"""What every stage is given: the configuration, the run folder, and the models that earlier stages left behind."""
+"""What every stage is given: the configuration, the run folder, and the models that earlier stages left behind.
+
+Several ranks run the same stages at the same time: they share batches and updates, and the first one alone writes what
+there is once, such as manifests and models.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import torch
+
 from data_gen.mapping import Mapping as Mapping_
 from data_gen.task import Task, get_task
+from eval.store import completed
 from uni_train.config.build import to_plain
 from uni_train.config.schema import Config
 from uni_train.config.stage_list import PlannedStage
-from uni_train.run_folder import FREE_KEYS, Manifest, RunFolder, stage_key
+from uni_train.models.load import build_model, load_weights, save_model
+from uni_train.ranks import ALONE, Ranks
+from uni_train.run_folder import Manifest, RunFolder, decisive, stage_key
 
 if TYPE_CHECKING:
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.cli.progress import Bar, ConsoleProgress
     from uni_train.models.base import UnifiedModel
 
 C = TypeVar("C", bound=Config)
@@ -36,18 +45,19 @@ class Work(Generic[C]):
     Attributes:
         weights: where the current weights are: None for the model that the recipe starts from, else a stage's
             model folder.
+        ranks: the processes that run these stages; this one.
     """
 
     config: C
     folder: RunFolder
     progress: ConsoleProgress
     weights: Path | None = None
+    ranks: Ranks = ALONE
     _key: str = ""
     _loaded: tuple[Path | None, UnifiedModel] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        plain = {key: value for key, value in to_plain(self.config).items() if key not in FREE_KEYS}
-        self._key = stage_key(config=plain)
+        self._key = stage_key(config=decisive(to_plain(self.config)))
 
     def task(self, name: str) -> Task:
         """A task in the world of this run."""
@@ -58,9 +68,8 @@ class Work(Generic[C]):
         return task
 
     def model(self, weights: Path | None) -> UnifiedModel:
-        """The model with the weights of a stage (None: those that the recipe starts from), loaded once."""
-        from uni_train.models.load import build_model, load_weights
-
+        """The model with the weights of a stage (None: those that the recipe starts from), loaded once, on the device
+        that trains."""
         if self._loaded is None:
             self._loaded = (None, build_model(self.config.model, self.config.seed))
             if weights is None:
@@ -71,34 +80,63 @@ class Work(Generic[C]):
                 model = build_model(self.config.model, self.config.seed)
             else:
                 load_weights(model, weights)
-        self._loaded = (weights, model)
+        self._loaded = (weights, self.placed(model))
         return model
 
-    def changed(self, model: UnifiedModel, weights: Path) -> None:
-        """Note that training has turned `model` into what is stored at `weights`."""
-        self.weights = weights
-        self._loaded = (weights, model)
+    def placed(self, model: UnifiedModel) -> UnifiedModel:
+        """`model`, moved to this rank's device."""
+        gpu = self.config.strategy.accelerator != "cpu" and torch.cuda.is_available()
+        return model.to(f"cuda:{self.ranks.local_rank}") if gpu else model
+
+    def trained(self, model: UnifiedModel, stage: StageRun) -> None:
+        """Store what training has turned `model` into as the model of `stage`; later stages begin with it."""
+        folder = stage.path / MODEL
+        self.ranks.from_first(lambda: save_model(model, folder))
+        self.weights = folder
+        self._loaded = (folder, self.placed(model))
+
+    def missing(self, shards: Path, batches: int) -> tuple[list[int], set[int]]:
+        """Which of `batches` batches this rank has to make, an equal part of those without a shard; those with one.
+
+        Raises:
+            UserError: a shard is damaged.
+        """
+        done = self.ranks.from_first(lambda: completed(shards))
+        missing = [index for index in range(batches) if index not in done]
+        return missing[self.ranks.rank :: self.ranks.ranks], done
+
+    @contextmanager
+    def bar(self, title: str, mine: int, done: int = 0) -> Iterator[Bar]:
+        """Progress of what this rank has to do, beside what is done already."""
+        part = f", rank {self.ranks.rank} of {self.ranks.ranks}" if self.ranks.ranks > 1 else ""
+        with self.progress.bar(f"{title}{part}", done + mine, done) as bar:
+            yield bar
 
     @contextmanager
     def stage(self, planned: PlannedStage, total: int) -> Iterator[StageRun]:
         """A stage's turn: yields whether it is already finished, and takes the manifest's content otherwise."""
-        key = stage_key(stage=planned.name, after=self._key)
-        manifest = self.folder.read_manifest(planned.index, planned.name, key)
+        key, folder, ranks = stage_key(stage=planned.name, after=self._key), self.folder, self.ranks
+        manifest = ranks.from_first(lambda: folder.read_manifest(planned.index, planned.name, key))
         self.progress.stage(
             planned.index + 1, total, f"{planned.name}: {planned.summary}", finished=manifest is not None
         )
-        run = StageRun(self.folder.stage_dir(planned.index, planned.name), manifest)
-        earlier = self.folder.start_clock(planned.index, planned.name) if manifest is None else 0.0
+        run = StageRun(folder.stage_dir(planned.index, planned.name), manifest)
+        earlier = 0.0
+        if manifest is None:
+            earlier = ranks.from_first(lambda: folder.start_clock(planned.index, planned.name))
         began = time.perf_counter()
         yield run
         if manifest is None:
-            run.manifest = self.folder.write_manifest(
-                planned.index,
-                planned.name,
-                key=key,
-                seconds=earlier + time.perf_counter() - began,
-                outputs=[path.relative_to(run.path) for path in run.outputs],
-                result={**run.result, PEAK: peak_rss()},
+            peak = max(ranks.gather(peak_rss()))
+            run.manifest = ranks.from_first(
+                lambda: folder.write_manifest(
+                    planned.index,
+                    planned.name,
+                    key=key,
+                    seconds=earlier + time.perf_counter() - began,
+                    outputs=[path.relative_to(run.path) for path in run.outputs],
+                    result={**run.result, PEAK: peak},
+                )
             )
         self._key = key
 

@@ -21,9 +21,9 @@ HELD_OUT = "held_out.jsonl"
 class HeldOut(Callback):
     """Scores on what is not trained on, before the first update, every `every` updates and after the last.
 
-    With the averaged weights if there are any, the model in eval mode, on the first rank. One line each in `path`;
-    further loggers get the same. `evaluate` must be a function of the weights alone, then a resumed run writes the same
-    lines.
+    With the averaged weights if there are any, the model in eval mode. All ranks ask, so that they can share the work;
+    the first one's scores count. One line each in `path`; further loggers get the same. `evaluate` must be a function
+    of the weights alone, then a resumed run writes the same lines.
     """
 
     def __init__(self, evaluate: Evaluate, every: int, path: Path) -> None:
@@ -49,7 +49,7 @@ class HeldOut(Callback):
         modes = {part: part.training for part in module.modules()}
         module.eval()
         with torch.no_grad(), ema.averaged(module) if ema is not None and ema.averages else contextlib.nullcontext():
-            found = self.evaluate(step) if trainer.is_global_zero else {}
+            found = self.evaluate(step)
             self.scores = trainer.strategy.broadcast({name: float(value) for name, value in found.items()})
         for part, training in modes.items():
             part.training = training
