@@ -6,6 +6,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # Without a GPU: the tested versions, and with them torch's CPU build. With one: whatever fits it.
 CONSTRAINTS := $(shell nvidia-smi -L 2>/dev/null | grep -q GPU || echo -c constraints-cpu.txt)
+# One worker a core, four at most: each holds a torch of its own.
+WORKERS := -n logical --maxprocesses 4 --dist worksteal
 
 .PHONY: help demo test test-fast lint bench-nano bench-bagel bench-qwen wheel wheel-check
 .DEFAULT_GOAL := help
@@ -28,10 +30,10 @@ demo: $(VENV)/.installed ## train nano with the STARS curriculum: five to ten mi
 	$(BIN)/python -m uni_train fit --recipe stars_curriculum
 
 test: $(VENV)/.installed-dev ## all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(WORKERS)
 
 test-fast: $(VENV)/.installed-dev ## all tests but the slow ones
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest $(WORKERS) -m "not slow"
 
 lint: $(VENV)/.installed-dev ## ruff and mypy
 	$(BIN)/python -m ruff check .
