@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,11 +12,8 @@ from data_gen.seeds import derive_seed
 from eval.benchmark import Scored
 from eval.compare import Comparison, Pair, names, side_by_side
 from eval.report import evaluation, page
-from uni_train.errors import UserError
-from uni_train.files import atomic_write_text
 
 MOST_CARDS = 1_000
-_FOLDER = Path(__file__).parent
 _ANSWERS = ("answer", "criterion", "expected")  # what benchmarks call that which is right
 
 
@@ -28,8 +24,6 @@ def write_comparison(path: Path, comparison: Comparison) -> Path:
     page cannot be written, DamagedShard where a sample cannot be read.
     """
     cards, total = build(comparison)
-    script = (_FOLDER / "gallery.js").read_text(encoding="utf-8")
-    style = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in ("style.css", "evaluation.css"))
     first, second = names(comparison.first, comparison.second)
     context = {
         "first": first,
@@ -46,15 +40,8 @@ def write_comparison(path: Path, comparison: Comparison) -> Path:
         "sets": list(dict.fromkeys(card["set"] for card in cards)),
         "settings": list(dict.fromkeys(card["setting"] for card in cards)),
         "outcome_names": evaluation.OUTCOME_NAMES,
-        "style": style,
-        "script": script,
-        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     }
-    try:
-        atomic_write_text(path, page.environment().get_template("comparison.html").render(context))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})", "Check the folder and the disk.") from error
-    return path
+    return page.write_page(path, "comparison.html", context, ("style.css", "evaluation.css"), "gallery.js")
 
 
 def build(comparison: Comparison) -> tuple[list[dict[str, Any]], int]:

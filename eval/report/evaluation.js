@@ -1,21 +1,15 @@
-"use strict";
-// The gallery of an evaluation: filters, pages, and links into it from the tables (#gallery?setting=cot&verdict=fail).
-// Text goes in through textContent only, never as markup. Pictures are read a block at a time, when they are shown.
+// The gallery of an evaluation, and links into it from the tables (#gallery?setting=cot&verdict=fail). Stands after
+// paging.js. Pictures are read a block at a time, when they are shown.
 (() => {
   const parse = (id) => JSON.parse(document.getElementById(id).textContent);
-  const PAGE = 24, BLOCK = 48;
+  const BLOCK = 48;
   const NAMES = parse("names");
   const cards = parse("cards");
   const MARKS = { pass: "✓", fail: "✗", unreadable: "?" };
   const form = document.getElementById("filters");
-  const list = document.getElementById("list");
-  const count = document.getElementById("count");
   const chip = document.getElementById("chip");
-  const bars = [...document.querySelectorAll(".pages")];
   const blocks = new Map();
   const FIELDS = { benchmark: "benchmark", set: "set", category: "category", setting: "setting", verdict: "outcome", cause: "cause" };
-  let page = 0;
-  let shown = cards;
 
   const picture = (index) => {
     const block = Math.floor(index / BLOCK);
@@ -24,13 +18,6 @@
   };
   // Made when it is first searched: joining every thought would be a good part of opening the page.
   const textOf = (card) => card.search ??= [card.id, card.prompt, card.refined, card.thought, card.text, card.note, ...Object.values(card.facts || {}), ...(card.replies || [])].join("\n").toLowerCase();
-
-  const element = (tag, className, text) => {
-    const node = document.createElement(tag);
-    if (className) node.className = className;
-    if (text !== undefined) node.textContent = text;
-    return node;
-  };
 
   const fold = (title, text) => {
     const details = element("details");
@@ -103,20 +90,6 @@
     return item;
   };
 
-  const show = () => {
-    const pages = Math.max(1, Math.ceil(shown.length / PAGE));
-    page = Math.min(Math.max(page, 0), pages - 1);
-    list.replaceChildren(...shown.slice(page * PAGE, (page + 1) * PAGE).map(draw));
-    const all = cards.length.toLocaleString("en");
-    count.textContent = shown.length === cards.length ? `${all} samples` : `${shown.length.toLocaleString("en")} of ${all} samples`;
-    if (!shown.length) list.append(element("li", "card soft", "Nothing matches these filters."));
-    for (const bar of bars) {
-      bar.querySelector("span").textContent = `page ${page + 1} of ${pages}`;
-      bar.querySelector("[data-step='-1']").disabled = page === 0;
-      bar.querySelector("[data-step='1']").disabled = page === pages - 1;
-    }
-  };
-
   const fill = () => {
     // Each list offers what exists, in the order in which it is met.
     for (const [name, field] of Object.entries(FIELDS)) {
@@ -128,17 +101,13 @@
     }
   };
 
-  const filter = () => {
-    const want = Object.fromEntries(new FormData(form));
-    const words = want.search.trim().toLowerCase();
-    shown = cards.filter((card) =>
-      Object.entries(FIELDS).every(([name, field]) => !want[name] || card[field] === want[name]) &&
-      (!want.case || card.id === want.case) &&
-      (!words || textOf(card).includes(words)));
+  const keeps = (want) => {
     chip.hidden = !want.case;
     chip.textContent = want.case ? `case ${want.case}` : "";
-    page = 0;
-    show();
+    return (card) =>
+      Object.entries(FIELDS).every(([name, field]) => !want[name] || card[field] === want[name]) &&
+      (!want.case || card.id === want.case) &&
+      (!want.words || textOf(card).includes(want.words));
   };
 
   const go = (wanted) => {
@@ -155,23 +124,10 @@
     document.getElementById("gallery").scrollIntoView();
   };
 
-  form.addEventListener("input", filter);
-  form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("reset", () => {
-    form.elements.case.value = ""; // a reset leaves hidden fields as they are
-    setTimeout(filter);
-  });
+  form.addEventListener("reset", () => (form.elements.case.value = "")); // a reset leaves hidden fields as they are
   window.addEventListener("hashchange", follow);
-  for (const bar of bars) {
-    bar.addEventListener("click", (event) => {
-      const step = Number(event.target.dataset.step || 0);
-      if (!step) return;
-      page += step;
-      show();
-      form.scrollIntoView();
-    });
-  }
   fill();
+  const filter = gallery({ cards, draw, keeps, noun: "samples" });
   filter();
   follow();
 })();

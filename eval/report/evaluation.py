@@ -25,8 +25,6 @@ from data_gen.seeds import derive_seed
 from eval.benchmark import OUTCOMES, Scored, Table
 from eval.report import evaluation_charts, page
 from eval.statistics import Estimate, PairedComparison, clustered_mean, proportion
-from uni_train.errors import UserError
-from uni_train.files import atomic_write_text
 
 if TYPE_CHECKING:
     from eval.evaluation import Evaluation
@@ -37,7 +35,6 @@ MOST_CARDS = 6_000
 _BLOCK = 48  # pictures that are read at once
 _LARGEST_EDGE = 192  # larger pictures are shown as thumbnails
 _NUMBER = re.compile(r"[-+−–]?[\d.,]*(e[-+]?\d+)?( ?%)?")
-_FOLDER = Path(__file__).parent
 OUTCOME_NAMES = {
     "pass": "right",
     "fail": "wrong",
@@ -160,8 +157,6 @@ def judge_notes(folder: Path) -> list[str]:
 def write_evaluation_report(path: Path, header: Header, parts: Sequence[Part]) -> Path:
     """Write the page to `path` and return it. Raises UserError where it cannot be written."""
     cards, blocks, total = gallery(parts)
-    script = (_FOLDER / "evaluation.js").read_text(encoding="utf-8")
-    style = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in ("style.css", "evaluation.css"))
     context = {
         "header": header,
         "asked": json.dumps(header.asked, indent=2, ensure_ascii=False, default=str) if header.asked else "",
@@ -171,15 +166,8 @@ def write_evaluation_report(path: Path, header: Header, parts: Sequence[Part]) -
         "total": total,
         "pictures_left_out": sum(card.get("left_out", 0) for card in cards),
         "outcome_names": OUTCOME_NAMES,
-        "style": style,
-        "script": script,
-        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     }
-    try:
-        atomic_write_text(path, page.environment().get_template("evaluation.html").render(context))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})", "Check the folder and the disk.") from error
-    return path
+    return page.write_page(path, "evaluation.html", context, ("style.css", "evaluation.css"), "evaluation.js")
 
 
 # --- tables, outcomes, causes, charts -------------------------------------------------------------------------------

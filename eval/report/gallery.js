@@ -1,21 +1,13 @@
-"use strict";
-// The gallery: filters and pages over the cards in #cards. Text goes in through textContent only, never as markup.
+// The gallery of a run: the cards in #cards, each with its answers before and after. Stands after paging.js.
 (() => {
   const source = document.getElementById("cards");
   if (!source) return;
-  const PAGE = 24;
   const WORDS = { pass: "✓ right", fail: "✗ wrong", unreadable: "? unreadable", generation_failed: "– no image", missing: "– no record", unscored: "– not scored" };
   const told = (status) => WORDS[status] || `– ${status.replaceAll("_", " ")}`;
   const [FIRST, SECOND] = [source.dataset.first || "before", source.dataset.second || "after"];
   const SETTINGS = { normal: "Normal", cot: "CoT" };
   const CHANGES = { won: "became right", lost: "no longer right", kept: "right both times", never: "never right" };
   const cards = JSON.parse(source.textContent);
-  const form = document.getElementById("filters");
-  const list = document.getElementById("list");
-  const count = document.getElementById("count");
-  const bars = [...document.querySelectorAll(".pages")];
-  let page = 0;
-  let shown = cards;
 
   const passed = (answer) => answer !== undefined && answer.status === "pass";
   const last = (card) => card.after || card.before;
@@ -28,13 +20,6 @@
     card.change = change(card);
     card.text = [card.prompt, card.answer, card.id, card.before?.thought, card.after?.thought].join("\n").toLowerCase();
   }
-
-  const element = (tag, className, text) => {
-    const node = document.createElement(tag);
-    if (className) node.className = className;
-    if (text !== undefined) node.textContent = text;
-    return node;
-  };
 
   const picture = (answer, when, card) => {
     const figure = element("figure", "shot");
@@ -79,43 +64,12 @@
     return item;
   };
 
-  const show = () => {
-    const pages = Math.max(1, Math.ceil(shown.length / PAGE));
-    page = Math.min(Math.max(page, 0), pages - 1);
-    list.replaceChildren(...shown.slice(page * PAGE, (page + 1) * PAGE).map(draw));
-    count.textContent = shown.length === cards.length ? `${cards.length.toLocaleString("en")} answers` : `${shown.length.toLocaleString("en")} of ${cards.length.toLocaleString("en")} answers`;
-    if (!shown.length) list.append(element("li", "card soft", "Nothing matches these filters."));
-    for (const bar of bars) {
-      bar.querySelector("span").textContent = `page ${page + 1} of ${pages}`;
-      bar.querySelector("[data-step='-1']").disabled = page === 0;
-      bar.querySelector("[data-step='1']").disabled = page === pages - 1;
-    }
-  };
+  const keeps = (want) => (card) =>
+    (!want.set || card.set === want.set) &&
+    (!want.setting || card.setting === want.setting) &&
+    (!want.verdict || last(card).status === want.verdict) &&
+    (!want.change || card.change === want.change) &&
+    (!want.words || card.text.includes(want.words));
 
-  const filter = () => {
-    const want = Object.fromEntries(new FormData(form));
-    const words = want.search.trim().toLowerCase();
-    shown = cards.filter((card) =>
-      (!want.set || card.set === want.set) &&
-      (!want.setting || card.setting === want.setting) &&
-      (!want.verdict || last(card).status === want.verdict) &&
-      (!want.change || card.change === want.change) &&
-      (!words || card.text.includes(words)));
-    page = 0;
-    show();
-  };
-
-  form.addEventListener("input", filter);
-  form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("reset", () => setTimeout(filter));
-  for (const bar of bars) {
-    bar.addEventListener("click", (event) => {
-      const step = Number(event.target.dataset.step || 0);
-      if (!step) return;
-      page += step;
-      show();
-      form.scrollIntoView();
-    });
-  }
-  filter();
+  gallery({ cards, draw, keeps, noun: "answers" })();
 })();

@@ -72,7 +72,6 @@ def write_report(run_dir: Path) -> Path:
     summary = run_summary.read(run_dir) if (run_dir / "summary.json").exists() else _unevaluated(run_dir)
     shards = gallery.evaluations(run_dir)
     cards = gallery.build(shards) if shards else gallery.Gallery([], 0)
-    script = (_FOLDER / "gallery.js").read_text(encoding="utf-8")
     context = {
         "summary": summary,
         "about": _about(run_dir),
@@ -89,17 +88,29 @@ def write_report(run_dir: Path) -> Path:
         "setting_names": _SETTING_NAMES,
         "status_names": _STATUS_NAMES,
         "chance": unisandbox.CHANCE,
-        "style": "".join((_FOLDER / name).read_text(encoding="utf-8") for name in ("style.css", "flow_grpo.css")),
-        "script": script,
-        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     }
-    page = environment().get_template("report.html").render(context)
-    path = run_dir / "report.html"
+    return write_page(run_dir / "report.html", "report.html", context, ("style.css", "flow_grpo.css"), "gallery.js")
+
+
+def write_page(path: Path, template: str, context: Mapping[str, Any], styles: Sequence[str], script: str) -> Path:
+    """Write a page of ours: its template with what it shows, its styles, and one script, which paging.js precedes and
+    whose hash is the only one that the page's policy allows. Raises UserError where it cannot be written."""
+    code = "\n".join(_asset(name) for name in ("paging.js", script))
+    whole = {
+        **context,
+        "style": "\n".join(_asset(name) for name in styles),
+        "script": code,
+        "script_hash": base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
+    }
     try:
-        atomic_write_text(path, page)
+        atomic_write_text(path, environment().get_template(template).render(whole))
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror})", "Check the folder and the disk.") from error
     return path
+
+
+def _asset(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 def environment() -> Environment:
