@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from uni_train.errors import UserError
+from uni_train.errors import UsageError, UserError
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=30)  # a collective that takes longer has lost a rank
@@ -77,7 +77,7 @@ class Ranks:
         """`work()`; where it fails on one rank for a reason of the user's, it fails on all, which else would wait.
 
         Raises:
-            UserError: that of the first rank that has one.
+            UserError: a rank's own, else that of the first rank that has one, named.
         """
         result: T | None = None
         own: UserError | None = None
@@ -85,10 +85,11 @@ class Ranks:
             result = work()
         except UserError as error:
             own = error
-        told = None if own is None else (own.message, own.hint)
-        failed = next((one for one in self.gather(told) if one is not None), None)
-        if failed is not None:
-            raise own or UserError(failed[0], failed[1])
+        told = None if own is None else (isinstance(own, UsageError), own.message, own.hint)
+        for rank, failed in enumerate(self.gather(told)):
+            if failed is not None:
+                usage, message, hint = failed
+                raise own or (UsageError if usage else UserError)(f"rank {rank}: {message}", hint)
         return result  # type: ignore[return-value]
 
     def from_first(self, work: Callable[[], T]) -> T:
@@ -112,6 +113,10 @@ def joined(ranks: Ranks, *, cuda: bool = False, timeout: timedelta = TIMEOUT) ->
         return
     import torch.distributed as dist
 
+    if cuda:
+        import torch
+
+        torch.cuda.set_device(ranks.local_rank)
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout)
     try:
         yield ranks

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from typing import IO
 
 from uni_train.errors import UserError
 
@@ -44,12 +45,12 @@ def debugging() -> bool:
     return os.environ.get("UNI_TRAIN_DEBUG", "") not in ("", "0")
 
 
-def show(error: UserError) -> None:
-    """Print the error, red where stderr is a terminal."""
+def show(error: UserError, stream: IO[str] | None = None) -> None:
+    """Print the error to `stream` (None: stderr), red where that is a terminal."""
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(stderr=True)
+    console = Console(stderr=True) if stream is None else Console(file=stream)
     console.print(Text(f"error: {error.message}", style="bold red"), soft_wrap=True)
     if error.hint:
         console.print(Text(f"  {error.hint}", style="red"), soft_wrap=True)

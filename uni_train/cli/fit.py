@@ -1,38 +1,102 @@
-"""The body of `uni_train fit`: compose, open the run folder, run the stages."""
+"""The body of `uni_train fit`: compose, open the run folder, run the stages; in one process or in several."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from uni_train.config import Config
 from uni_train.config.compose import compose
 from uni_train.config.stage_list import stage_list
+from uni_train.errors import UserError
+from uni_train.ranks import Ranks
 from uni_train.run_folder import RunFolder
 
 
 def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: bool) -> None:
     """Raises UserError for everything that a person can put right."""
-    config = compose(recipe, overrides)
-    if dry_run:
-        _print_plan(config)
-        return
-    if fresh:
-        run = RunFolder.fresh(config.out, config.recipe, config.run_name)
-    else:
-        run = RunFolder(config.out, config.recipe, config.run_name)
-    with run:
-        continues = run.begin(config, sys.argv)
-        from uni_train.cli.progress import ConsoleProgress
+    from uni_train.launching.preflight import before_joining
 
-        progress = ConsoleProgress()
+    ranks = Ranks.from_environment()
+    with _said_once(ranks):
+        config = compose(recipe, overrides)
+        if dry_run:
+            if ranks.first:
+                _print_plan(config)
+            return
+        before_joining(ranks, config)
+    if ranks.ranks > 1:
+        _run_with_others(config, ranks, fresh)
+    elif config.strategy.devices > 1:
+        from uni_train.cli.several import start
+
+        options = ["--fresh"] if fresh else []
+        code = start(["fit", "--recipe", recipe, *options, *overrides], config.strategy.devices)
+        if code:
+            raise SystemExit(code)
+    else:
+        _run(config, ranks, fresh)
+
+
+@contextmanager
+def _said_once(ranks: Ranks) -> Iterator[None]:
+    """An error that every process of a node finds is left to the first of them; the others end with it."""
+    try:
+        yield
+    except UserError:
+        if ranks.local_rank:
+            time.sleep(3)
+        raise
+
+
+def _run_with_others(config: Config, ranks: Ranks, fresh: bool) -> None:
+    import torch
+
+    from uni_train.cli.ending import one_end
+    from uni_train.cli.several import speaker
+    from uni_train.ranks import joined
+
+    gpu = config.strategy.accelerator != "cpu" and torch.cuda.is_available()
+    shared = replace(config.strategy, devices=ranks.local_ranks, nodes=ranks.ranks // ranks.local_ranks)
+    with joined(ranks, cuda=gpu), one_end(ranks, speaker()):
+        _run(replace(config, strategy=shared), ranks, fresh)
+
+
+def _run(config: Config, ranks: Ranks, fresh: bool) -> None:
+    from uni_train.cli.several import logged
+    from uni_train.launching.preflight import preflight
+
+    def choose() -> str:
+        place = RunFolder.fresh if fresh else RunFolder
+        return place(config.out, config.recipe, config.run_name).name
+
+    run = RunFolder(config.out, config.recipe, ranks.from_first(choose))
+    preflight(ranks, config, run.path)
+    with ExitStack() as stack:
+
+        def begin() -> bool:
+            return stack.enter_context(run).begin(config, sys.argv)
+
+        continues = ranks.from_first(begin)
+        progress = stack.enter_context(logged(ranks, run.path))
         progress.say(f"{'continuing' if continues else 'run folder'} {run.path}")
+        if ranks.ranks > 1:
+            nodes = f" on {config.strategy.nodes} nodes" if config.strategy.nodes > 1 else ""
+            progress.say(f"{ranks.ranks} processes{nodes}; their logs are in {run.path / 'logs'}")
         if fresh and run.name != config.run_name:
             progress.say(f"to continue it later, leave out --fresh and add name={run.name}")
 
         from uni_train.stages.run import fit
 
-        fit(config, run, progress)
+        try:
+            fit(config, run, progress, ranks)
+        except SystemExit as end:
+            if isinstance(end.__context__, KeyboardInterrupt):  # Lightning's way to end after Ctrl-C
+                raise KeyboardInterrupt from None
+            raise
         report = run.path / "report.html"
         if report.is_file():
             progress.say(f"report: {report.resolve()}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -20,8 +21,8 @@ EVERY = 15.0
 class Bar:
     """One piece of work of known length; `advance` it, with figures to show (loss=0.12)."""
 
-    def __init__(self, console: Console, title: str, total: int, done: int) -> None:
-        self._console, self._title, self._total = console, title, total
+    def __init__(self, console: Console, title: str, total: int, done: int, log: Console | None = None) -> None:
+        self._console, self._title, self._total, self._log = console, title, total, log
         self._at_start = self._done = done
         self._started = self._shown = time.monotonic()
         self._figures = ""
@@ -68,27 +69,38 @@ class Bar:
         if fresh > 0 and self._done < self._total:
             left = f"{elapsed / fresh * (self._total - self._done):.0f} s left"
         parts = (f"  {self._title}: {self._done}/{self._total}", f"{elapsed:.0f} s", self._rate(), left, self._figures)
-        self._console.print("  ".join(part for part in parts if part), highlight=False)
+        for console in (self._console, *([self._log] if self._log is not None else [])):
+            console.print("  ".join(part for part in parts if part), highlight=False)
 
 
 class ConsoleProgress:
-    """What stages are given to report with."""
+    """What stages are given to report with.
 
-    def __init__(self, console: Console | None = None) -> None:
+    log: gets everything that the console gets, for people who look at a run afterwards.
+    """
+
+    def __init__(self, console: Console | None = None, log: Console | None = None) -> None:
         self.console = console if console is not None else Console()
+        self.log = log
+
+    def print(self, what: Any, **how: Any) -> None:
+        """Anything that rich prints."""
+        self.console.print(what, **how)
+        if self.log is not None:
+            self.log.print(what, **how)
 
     def say(self, text: str) -> None:
         """One line."""
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def stage(self, number: int, total: int, title: str, *, finished: bool = False) -> None:
         """The heading of stage `number` (from 1) of `total`; `finished` if an earlier start has done it."""
-        self.console.print(f"[bold]\\[{number}/{total}][/bold] {title}{' (already done)' if finished else ''}")
+        self.print(f"[bold]\\[{number}/{total}][/bold] {title}{' (already done)' if finished else ''}")
 
     @contextlib.contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:
         """`with progress.bar("drawing", 2048, done=512) as bar: bar.advance(256)`."""
-        bar = Bar(self.console, title, total, done)
+        bar = Bar(self.console, title, total, done, self.log)
         try:
             yield bar
         finally:
@@ -101,4 +113,4 @@ class ConsoleProgress:
             table.add_column(column, justify="left" if i == 0 else "right")
         for row in rows:
             table.add_row(*(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row))
-        self.console.print(table)
+        self.print(table)

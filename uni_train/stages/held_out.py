@@ -81,9 +81,7 @@ class HeldOutPrompts:
     def _drawn(self, model: UnifiedModel, most: int, ranks: Ranks) -> dict[int, list[tuple[Verdict, bytes]]]:
         """Level -> its prompts' verdicts, with the PNG of the first `most` (b"" of the others)."""
         batches = [
-            (level, index, some)
-            for level, items in self.items.items()
-            for index, some in in_batches(items, self.batch)
+            (level, index, some) for level, items in self.items.items() for index, some in in_batches(items, self.batch)
         ]
         own: dict[int, list[tuple[Verdict, bytes]]] = {}
         for number in range(ranks.rank, len(batches), ranks.ranks):

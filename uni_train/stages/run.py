@@ -52,7 +52,7 @@ def _conclude(work: Work[Any], runs: list[tuple[PlannedStage, StageRun]]) -> Non
     if not evaluated:
         return
     for table in summary.console_tables(summary.read(folder.path)):
-        work.progress.console.print(table)
+        work.progress.print(table)
     _track(work)
 
 

@@ -1,0 +1,208 @@
+"""How the processes of one run end: what stops one of them stops all, and is said once on every node.
+
+The processes share a store, which torchrun keeps for them, or the first rank. A rank that fails writes there why, before
+its connections to the others close. A thread of every rank looks there twice a second, because the rank itself may be
+waiting for one that will not come. The threads count there as well: a rank that was killed is known by its count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from typing import Any, NoReturn
+
+from uni_train.cli.failures import as_user_error, debugging
+from uni_train.errors import UserError
+from uni_train.ranks import Ranks
+
+EVERY = 0.5  # seconds between two looks into the store
+GRACE = 3.0  # seconds for a rank to end by itself where another has failed, and for a killed one to be missed
+REACH = timedelta(seconds=30)  # a store that does not answer for so long is gone
+INTERRUPTED = 130
+
+_FAILED, _SHOWN = "uni_train/failed", "uni_train/shown"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Why a rank ends. `defect`: not for a reason of the user's."""
+
+    rank: int
+    host: str
+    message: str
+    hint: str | None = None
+    exit_code: int = 1
+    defect: bool = False
+
+
+@contextmanager
+def one_end(ranks: Ranks, say: Callable[[UserError], None]) -> Iterator[None]:
+    """Within it, an error of one rank ends the processes of all; `say` tells the person, on one rank of every node.
+
+    Alone: an error is what it is. The process group must be there (ranks.joined).
+    """
+    if ranks.ranks == 1:
+        yield
+        return
+    end = _End(ranks, say)
+    try:
+        yield
+        ranks.wait()
+    except BaseException as error:
+        end.fail(error)
+    end.stop()
+
+
+class _End:
+    def __init__(self, ranks: Ranks, say: Callable[[UserError], None]) -> None:
+        self.ranks, self.say = ranks, say
+        self._stop, self._failing, self._saying = threading.Event(), threading.Event(), threading.Lock()
+        self._store = _store()
+        self._thread = threading.Thread(target=self._watch, args=(_store(),), name="ending", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The run has succeeded."""
+        self._stop.set()
+
+    def fail(self, error: BaseException) -> NoReturn:
+        """End this process and, by telling them, all others."""
+        self._failing.set()
+        own = self._report(error)
+        if own.defect:
+            traceback.print_exception(error)
+            # Perhaps this rank has only lost the connection to one that has failed for a better reason.
+            own = self._failed(GRACE) or self._gone() or own
+        elif isinstance(error, SystemExit):
+            self._exit(own)
+        told = self._tell(own)
+        self._end(own if not own.defect else told)
+
+    def _report(self, error: BaseException) -> Report:
+        own = Report(self.ranks.rank, platform.node(), "")
+        if isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt):
+            return replace(own, message="interrupted", exit_code=INTERRUPTED)
+        if isinstance(error, SystemExit):
+            return replace(own, exit_code=error.code if isinstance(error.code, int) else int(error.code is not None))
+        user = as_user_error(error) if isinstance(error, Exception) else None
+        if user is not None and not debugging():
+            return replace(own, message=user.message, hint=user.hint, exit_code=user.exit_code)
+        text = "".join(traceback.format_exception(error)).rstrip()
+        return replace(own, message=f"{type(error).__name__}: {error}", hint=text, defect=True)
+
+    def _tell(self, report: Report) -> Report:
+        """Leave `report` in the store, unless there is one; the one that is there then."""
+        try:
+            left = self._store.compare_set(_FAILED, "", json.dumps(asdict(report)))
+            return Report(**json.loads(left))
+        except Exception:  # the store is gone, and with it whoever would have read it
+            return report
+
+    def _failed(self, seconds: float) -> Report | None:
+        """What another rank has left in the store within so many seconds."""
+        until = time.monotonic() + seconds
+        try:
+            while not self._store.check([_FAILED]):
+                if time.monotonic() > until:
+                    return None
+                time.sleep(EVERY / 5)
+            return Report(**json.loads(self._store.get(_FAILED)))
+        except Exception:
+            return None
+
+    def _gone(self) -> Report | None:
+        """The ranks that have stopped counting."""
+        try:
+            counts = self._counts()
+            time.sleep(GRACE)
+            gone = [rank for rank, count in self._counts().items() if count == counts[rank]]
+            hosts = {rank: self._store.get(f"uni_train/host/{rank}").decode() for rank in gone}
+        except Exception:
+            return self._unreachable()
+        gone = [rank for rank in gone if rank != self.ranks.rank]
+        if not gone:
+            return None
+        which = ", ".join(f"rank {rank} on {hosts[rank]}" for rank in gone[:8])
+        return Report(self.ranks.rank, platform.node(), f"{which} ended without a word", _AFTER_A_KILL)
+
+    def _unreachable(self) -> Report:
+        at = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        return Report(self.ranks.rank, platform.node(), f"the first node of this run ({at}) is gone", _AFTER_A_KILL)
+
+    def _counts(self) -> Mapping[int, int]:
+        return {rank: self._store.add(f"uni_train/count/{rank}", 0) for rank in range(self.ranks.ranks)}
+
+    def _watch(self, store: Any) -> None:
+        """The thread: count, and end where another rank has failed and this one does not notice."""
+        try:
+            store.set(f"uni_train/host/{self.ranks.rank}", platform.node())
+            while not self._stop.wait(EVERY):
+                store.add(f"uni_train/count/{self.ranks.rank}", 1)
+                if store.check([_FAILED]) and not self._failing.wait(GRACE):
+                    self._end(Report(**json.loads(store.get(_FAILED))))
+        except Exception:  # no answer
+            if not self._stop.wait(GRACE) and not self._failing.is_set():
+                self._end(self._unreachable())
+
+    def _end(self, report: Report) -> NoReturn:
+        """Say it, where it is this rank's to say, and exit."""
+        if not self._saying.acquire(blocking=False):
+            time.sleep(4 * GRACE)  # the other thread of this process is at it
+        mine = report.rank == self.ranks.rank
+        error = _told(report, prefix=not mine)
+        if self.ranks.local_rank == 0:
+            self.say(error)
+        if self.ranks.first:
+            self._mark_shown()
+        elif mine:
+            # torchrun ends the others as soon as this process has ended: not before the first rank has told why.
+            self._wait_until_shown()
+        print(f"error: {error}", file=sys.stderr)  # in this rank's log
+        self._exit(report)
+
+    def _mark_shown(self) -> None:
+        try:
+            self._store.set(_SHOWN, "yes")
+        except Exception:
+            return
+
+    def _wait_until_shown(self) -> None:
+        until = time.monotonic() + 4 * GRACE
+        try:
+            while not self._store.check([_SHOWN]) and time.monotonic() < until:
+                time.sleep(EVERY / 5)
+        except Exception:
+            return
+
+    def _exit(self, report: Report) -> NoReturn:
+        """Without the interpreter's end, which may wait for connections and threads that wait for other ranks."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(report.exit_code)
+
+
+_AFTER_A_KILL = "It was killed, or its node is gone. What was finished is kept: run the same command again to continue."
+
+
+def _told(report: Report, prefix: bool) -> UserError:
+    if report.exit_code == INTERRUPTED:
+        return UserError("interrupted: run the same command again to continue")
+    where = f"rank {report.rank} on {report.host}: " if prefix else ""
+    return UserError(f"{where}{report.message}", report.hint)
+
+
+def _store() -> Any:
+    """A connection of its own to the store where the processes have met."""
+    from torch.distributed import TCPStore
+
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return TCPStore(address, port, is_master=False, timeout=REACH, wait_for_workers=False)
