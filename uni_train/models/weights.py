@@ -229,6 +229,33 @@ def write_sharded(
             old.unlink(missing_ok=True)
 
 
+def write_state(
+    state: Mapping[str, Tensor],
+    folder: Path,
+    stem: str,
+    dtype: torch.dtype | None,
+    shard_bytes: int | None,
+    beside: Callable[[], None],
+) -> None:
+    """Write a module's state by `write_sharded`, floating-point weights as `dtype` if one is given.
+
+    Of sharded parameters one tensor at a time is gathered: then every rank calls this, and rank 0 writes.
+
+    Args:
+        beside: called before the weights, by whoever writes: the files that stand beside them.
+    """
+    writes = not any(_is_sharded(value) for value in state.values()) or torch.distributed.get_rank() == 0
+    if writes:
+        beside()
+    tensors = {name: (stored_as(value.dtype, dtype), tuple(value.shape)) for name, value in state.items()}
+    write_sharded(folder, stem, tensors, lambda name: whole(state[name]), shard_bytes, writes)
+
+
+def stored_as(own: torch.dtype, wanted: torch.dtype | None) -> torch.dtype:
+    """What a tensor is written as: `wanted` if one is given and it is of floating point, else its own type."""
+    return wanted if wanted is not None and own.is_floating_point else own
+
+
 def indexed_files(index: Path) -> list[Path]:
     """The files that a `*.safetensors.index.json` names.
 

@@ -39,7 +39,16 @@ from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
 from uni_train.models.meta import without_weights
 from uni_train.models.recognise import PICKLES
-from uni_train.models.weights import Weights, check, indexed_files, problems, shard_like, whole, write_sharded
+from uni_train.models.weights import (
+    Weights,
+    check,
+    indexed_files,
+    problems,
+    shard_like,
+    stored_as,
+    write_sharded,
+    write_state,
+)
 
 WEIGHTS = ("ema.safetensors", "model.safetensors", "model_bf16.safetensors")
 """Names of the model's weights, the first one there is read; each may be `NAME.index.json` and shards instead."""
@@ -361,13 +370,7 @@ def save(model: PublishedBagel, folder: Path, dtype: torch.dtype | None = None, 
         UserError, OSError: the disk is full or the folder cannot be written. The weights are written last: a folder
             with weights is complete.
     """
-    state = model.bagel.state_dict()
-    sharded = any(hasattr(value, "placements") for value in state.values())
-    writes = not sharded or torch.distributed.get_rank() == 0
-    if writes:
-        _carry(model.source, folder)
-    tensors = {name: (_cast(value.dtype, dtype), tuple(value.shape)) for name, value in state.items()}
-    write_sharded(folder, _STEM, tensors, lambda name: whole(state[name]), shard_bytes, writes)
+    write_state(model.bagel.state_dict(), folder, _STEM, dtype, shard_bytes, lambda: _carry(model.source, folder))
 
 
 def export(
@@ -394,7 +397,7 @@ def export(
         return reader.read(name)
 
     _carry(source, folder)
-    tensors = {name: (_cast(reader.dtype(name), dtype), shape) for name, shape in reader.wanted.items()}
+    tensors = {name: (stored_as(reader.dtype(name), dtype), shape) for name, shape in reader.wanted.items()}
     write_sharded(folder, _STEM, tensors, get, shard_bytes)
 
 
@@ -406,10 +409,6 @@ def _carry(source: Path, folder: Path) -> None:
         if (origin / name).is_file() and origin.resolve() != folder.resolve():
             with atomic_path(folder / name) as temporary:
                 shutil.copyfile(origin / name, temporary)
-
-
-def _cast(stored: torch.dtype, wanted: torch.dtype | None) -> torch.dtype:
-    return wanted if wanted is not None and stored.is_floating_point else stored
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from uni_train.flow.schedule import DynamicShift
 from uni_train.models.meta import without_weights
 from uni_train.models.qwen_image_edit.reading import Processor, image_processor
 from uni_train.models.qwen_image_edit.unified import EditSampling, QwenImageEdit
-from uni_train.models.weights import Weights, check, indexed_files, problems, whole, write_sharded
+from uni_train.models.weights import Weights, check, indexed_files, problems, stored_as, write_sharded, write_state
 
 PIPELINES = ("QwenImageEditPipeline", "QwenImageEditPlusPipeline")
 PARTS = ("transformer", "text encoder", "VAE")
@@ -344,20 +344,8 @@ def save(
     Raises:
         UserError, OSError: the disk is full or the folder cannot be written. The weights are written last.
     """
-    state = model.transformer.state_dict()
-    sharded = any(hasattr(value, "placements") for value in state.values())
-    writes = not sharded or torch.distributed.get_rank() == 0
-    if writes:
-        _carry(model.source, folder)
-    tensors = {name: (_cast(value.dtype, dtype), tuple(value.shape)) for name, value in state.items()}
-    write_sharded(
-        folder / "transformer",
-        _STEM,
-        tensors,
-        lambda name: whole(state[name]),
-        shard_bytes or _SHARD_BYTES,
-        writes,
-    )
+    parts, limit = folder / "transformer", shard_bytes or _SHARD_BYTES
+    write_state(model.transformer.state_dict(), parts, _STEM, dtype, limit, lambda: _carry(model.source, folder))
 
 
 def export(
@@ -387,7 +375,7 @@ def export(
         return weights.read(name)
 
     _carry(source, folder)
-    tensors = {name: (_cast(stored.dtype, dtype), stored.shape) for name, stored in weights.items()}
+    tensors = {name: (stored_as(stored.dtype, dtype), stored.shape) for name, stored in weights.items()}
     write_sharded(folder / "transformer", _STEM, tensors, get, shard_bytes or _SHARD_BYTES)
 
 
@@ -419,7 +407,3 @@ def _link_or_copy(file: Path, to: Path) -> None:
         else:
             return
     shutil.copyfile(file, to)
-
-
-def _cast(stored: torch.dtype, wanted: torch.dtype | None) -> torch.dtype:
-    return wanted if wanted is not None and stored.is_floating_point else stored
