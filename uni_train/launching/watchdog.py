@@ -368,10 +368,11 @@ def _fate(state: Mapping[str, Any], silent: float) -> str:
 
 
 def _place(state: Mapping[str, Any]) -> str:
-    """Innermost frame outside of torch and of `ranks`, with stage and update."""
-    ours = [frame for frame in state["frames"] if frame.startswith(OURS)]
-    chosen = next((frame for frame in ours if not frame.startswith("uni_train/ranks.py")), None)
-    parts = [chosen or (state["frames"] or ["an unknown place"])[0]]
+    """Innermost frame of ours, else one outside of libraries, with stage and update."""
+    frames = [frame for frame in state["frames"] if not frame.startswith("uni_train/ranks.py")]
+    chosen = next((frame for frame in frames if frame.startswith(OURS)), None)
+    chosen = chosen or next((frame for frame in frames if "/site-packages/" not in frame), "an unknown place")
+    parts = [chosen]
     parts += [f"stage {state['stage']}"] if state["stage"] is not None else []
     parts += [f"update {state['update']}"] if state["update"] is not None else []
     return ", ".join(parts)
