@@ -199,3 +199,14 @@ def test_images_of_a_source_have_its_sizes_as_far_as_the_model_has_positions(pac
     assert seen(ImageSizes(seen=(56, 70), seen_pixels=56 * 56), edit)[1] == 2 * 2
     batches = packer.pack([replace(edit, sizes=large), replace(edit, sizes=small), edit])
     assert sum(len(batch.mse_index) for batch in batches) == 16 + 4 + seen(ImageSizes(), edit)[2]
+
+
+def test_a_blank_batch_has_the_layout_of_the_packed_one_and_no_pictures(packer):
+    def layout(batch):
+        shapes = {name: np.shape(getattr(batch, name)) for name in ("clean_BGC", "noise_BGC", "vit_patches", "logit")}
+        ids = [getattr(batch, name).tolist() for name in ("und_id", "gen_rope", "ce_index", "mse_index", "vit_index")]
+        return shapes, ids, batch.vit_lengths, batch.noise_BGC is None
+
+    blank = packer.blank(KINDS)
+    assert [layout(batch) for batch in blank] == [layout(batch) for batch in packer.pack(KINDS)]
+    assert not any(batch.clean_BGC.any() for batch in blank)

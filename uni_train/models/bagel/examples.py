@@ -141,6 +141,15 @@ class ExamplePacker:
         rows = [self._row(draft, of) for draft, of in zip(drafts, latents, strict=True)]
         return [self._batch([[rows[i] for i in row] for row in batch]) for batch in self._arranged(rows)]
 
+    def blank(self, examples: Sequence[Example]) -> list[PackedBatch]:
+        """What `pack` would return, with latents of zeros: no VAE is asked, and the model may be on the meta device."""
+        rows = []
+        for draft in [self._draft(example) for example in examples]:
+            grids = self._encoded_grids(draft)
+            zeros = {i: np.zeros((h * w, self.bagel.config.latent_dim), np.float32) for i, (h, w) in grids.items()}
+            rows.append(self._row(draft, zeros))
+        return [self._batch([[rows[i] for i in row] for row in batch]) for batch in self._arranged(rows)]
+
     def shapes(self, examples: Sequence[Example]) -> list[BatchShape]:
         """The sizes of what `pack` would return, without weights: the model may be on the meta device."""
         rows = [(self._layout(self._draft(example)), np.empty((0, 0), np.float32)) for example in examples]
@@ -347,6 +356,12 @@ class ExamplePacker:
         height, width = (side * config.latent_patch_size for side in grid)
         return generator.standard_normal((config.latent_channels, height, width), np.float32)
 
+    @staticmethod
+    def _encoded_grids(draft: _Draft) -> dict[int, Grid]:
+        """Of the images that are needed as latents, by their index."""
+        seen = [part for part in draft.parts if part.kind != "text"]
+        return {i: p.grid for i, p in zip(draft.shown, seen, strict=True) if p.kind == "vae" and not p.dropped}
+
     @torch.no_grad()
     def _latents(self, drafts: Sequence[_Draft]) -> list[dict[int, np.ndarray]]:
         """Clean latent tokens [h*w, C] of the images of each draft that are needed, by their index; sampled from the
@@ -354,9 +369,7 @@ class ExamplePacker:
         found: list[dict[int, np.ndarray]] = [{} for _ in drafts]
         by_grid: dict[Grid, list[tuple[int, int]]] = {}
         for d, draft in enumerate(drafts):
-            seen = [part for part in draft.parts if part.kind != "text"]
-            wanted = {i: p.grid for i, p in zip(draft.shown, seen, strict=True) if p.kind == "vae" and not p.dropped}
-            for i, grid in wanted.items():
+            for i, grid in self._encoded_grids(draft).items():
                 by_grid.setdefault(grid, []).append((d, i))
         kind = next(self.vae.parameters())
         for grid, places in by_grid.items():

@@ -101,7 +101,9 @@ class VitTransformer(nn.Module):
             slots = None
         else:
             there = torch.arange(longest, device=x_NV.device) < torch.tensor(lengths, device=x_NV.device)[:, None]
-            slots = there.flatten().nonzero().squeeze(1)
+            # From the lengths, which are known here: asking the device for them would wait for it.
+            slots = torch.cat([torch.arange(i * longest, i * longest + n) for i, n in enumerate(lengths)])
+            slots = slots.to(x_NV.device)
             x_IPV = x_NV.new_zeros(len(lengths) * longest, x_NV.shape[-1]).index_copy(0, slots, x_NV)
             x_IPV = x_IPV.view(len(lengths), longest, -1)
             keep = there[:, None, None, :].expand(-1, 1, longest, -1)
