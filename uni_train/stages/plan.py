@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,9 +16,7 @@ import numpy as np
 from data_gen.task import get_task
 from uni_train.config.schema import (
     Config,
-    EditingConfig,
     FlowGrpoConfig,
-    ModelConfig,
     PretrainConfig,
     SftConfig,
     StarsConfig,
@@ -27,12 +24,11 @@ from uni_train.config.schema import (
 )
 from uni_train.config.stage_list import stage_list
 from uni_train.errors import UserError
-from uni_train.models.bagel.checkpoint import PARTS, on_meta, part_of
+from uni_train.models.bagel.checkpoint import PARTS, part_of
 from uni_train.models.bagel.examples import BatchShape
-from uni_train.models.bagel.prompts import THINK_THEN_DRAW
-from uni_train.models.bagel.tokenizer import has_tokenizer, read_tokenizer
-from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
+from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.base import Example, UnifiedModel
+from uni_train.models.skeleton import CHARACTERS, bagel_skeleton, editor_skeleton
 from uni_train.stages import grpo, sft
 from uni_train.stages.finetune import PRETRAIN, any_of, curriculum
 from uni_train.training.curriculum import Constant
@@ -43,8 +39,6 @@ from uni_train.training.trained import select_parameters
 if TYPE_CHECKING:
     from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 
-_CHARACTERS = 4  # to a token, where there is no tokenizer
-
 
 def describe(config: Config) -> list[str]:
     """Lines for people.
@@ -54,50 +48,22 @@ def describe(config: Config) -> list[str]:
     """
     if config.model.family == "qwen_image_edit":
         return _describe_editor(config)
-    model, guessed = _skeleton(config.model, config.seed)
+    model, guessed = bagel_skeleton(config.model, config.seed)
     lines = _parameters(config, model, (*PARTS, "VAE"), _part_of)
     if isinstance(config, FlowGrpoConfig):
         return [*lines, *_epoch(config)]
     try:
-        batches = _first_update(config, model)
+        batches = first_update(config, model)
     except UserError as error:
         return [*lines, f"one update: unknown, because {error.message}"]
     shapes = [model.examples.shapes(examples) for examples in batches]
     lines += _update(model, [shape for micro in shapes for shape in micro], len(batches), sum(map(len, batches)))
     if guessed:
-        lines.append(f"there is no tokenizer in {config.model.checkpoint}: {_CHARACTERS} characters count as a token")
+        lines.append(f"there is no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token")
     replayed = isinstance(config, StarsConfig) and any(one.replay.get(PRETRAIN) for one in config.rounds)
     if replayed and model.replay_rows() is None:
         lines.append(f"model={config.model.name} has no pretraining rows: set pretrain_replay=0")
     return lines
-
-
-class _Guess:
-    """Stands in for a tokenizer when only numbers of tokens matter."""
-
-    def encode(self, text: str) -> list[int]:
-        return [0] * self.count(text)
-
-    def count(self, text: str) -> int:
-        return -(-len(text) // _CHARACTERS)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return ""
-
-
-def _skeleton(config: ModelConfig, seed: int) -> tuple[BagelUnified, bool]:
-    """The model without its checkpoint's weights, and whether its tokenizer is a guess."""
-    if config.name in ("nano", "nano_edit"):
-        from uni_train.models.nano import edit, nano
-
-        return (edit if config.name == "nano_edit" else nano).build(config, seed), False
-    bagel, vae = on_meta(config)
-    folder = Path(config.checkpoint) if config.checkpoint is not None else None
-    known = folder is not None and folder.is_dir() and has_tokenizer(folder)
-    tokenizer = read_tokenizer(folder) if known and folder is not None else _Guess()
-    speech, sampling = Speech(THINK_THEN_DRAW), Sampling.of(config.sampling)
-    size = config.architecture.image_size
-    return BagelUnified(config.name, bagel, vae, tokenizer, speech, sampling, size), not known
 
 
 def _part_of(name: str) -> str:
@@ -131,24 +97,17 @@ def _parameters(config: Config, model: UnifiedModel, parts: Sequence[str], part_
 
 def _describe_editor(config: Config) -> list[str]:
     """The same for a Qwen-Image-Edit, on the meta device."""
-    from uni_train.flow.schedule import DynamicShift
     from uni_train.models.qwen_image_edit import checkpoint as editor
     from uni_train.models.qwen_image_edit.examples import edits_of
-    from uni_train.models.qwen_image_edit.unified import EditSampling, QwenImageEdit
 
-    editing = config.model.editing or EditingConfig()
-    parts = editor.on_meta(config.model)
-    processor = editor.read_processor(config.model)
-    model = QwenImageEdit(
-        config.model.name, *parts, processor or _Guess(), DynamicShift(), EditSampling.of(config.model), editing
-    )
+    model, guessed = editor_skeleton(config.model)
     lines = _parameters(config, model, editor.PARTS, editor.part_of)
     if isinstance(config, FlowGrpoConfig):
         return [*lines, *_epoch(config)]
     if not isinstance(config, SftConfig):
         return [*lines, "one update: unknown, because this model edits, and the recipe's prompts have no image"]
     try:
-        batches = _first_update(config, model)
+        batches = first_update(config, model)
     except UserError as error:
         return [*lines, f"one update: unknown, because {error.message}"]
     edits = [edit for examples in batches for example in examples for edit in edits_of(example)]
@@ -164,8 +123,8 @@ def _describe_editor(config: Config) -> list[str]:
         rows = number * config.batch.noise_draws
         width = model.latents.channels
         lines.append(f"  latents [{rows}, {target:,} + {shown:,} shown, {width}]")
-    if processor is None:
-        lines.append(f"there is no tokenizer in {config.model.checkpoint}: {_CHARACTERS} characters count as a token")
+    if guessed:
+        lines.append(f"there is no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token")
     return lines
 
 
@@ -199,7 +158,7 @@ def _epoch(config: FlowGrpoConfig) -> list[str]:
 # --- where the first batch comes from ---------------------------------------------------------------------------------
 
 
-def _first_update(
+def first_update(
     config: StarsConfig | PretrainConfig | SftConfig, model: BagelUnified | QwenImageEdit
 ) -> list[Sequence[Example]]:
     """The examples of the first update of the first training, by micro-batch.
