@@ -151,7 +151,7 @@ def _epoch(config: FlowGrpoConfig) -> list[str]:
         f"one epoch: {asked.groups} prompts x {asked.group_size} = {pictures} pictures of {rollout.steps} steps, "
         f"{asked.window_size} {kind} each",
         f"  {asked.updates_per_epoch} updates of {pictures * asked.window_size // asked.updates_per_epoch} rows in "
-        f"{asked.micros} micro-batches; {asked.updates} updates in all",
+        f"{asked.micros()} micro-batches; {asked.updates} updates in all",
     ]
 
 
