@@ -1,0 +1,169 @@
+"""`uni_train launch`: what starts a run on several nodes, printed or handed to SLURM."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from uni_train.errors import UsageError, UserError
+
+if TYPE_CHECKING:
+    from uni_train.config import Config
+
+
+@click.command()
+@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Machines.")
+@click.option("--gpus", type=click.IntRange(0), required=True, help="GPUs of each node, a process each; 0 = CPUs.")
+@click.option("--processes", type=click.IntRange(1), help="Processes of each node, with --gpus 0.")
+@click.option("--slurm", is_flag=True, help="A SLURM batch script.")
+@click.option("--torchrun", is_flag=True, help="The torchrun command of each node.")
+@click.option("--submit", is_flag=True, help="Hand the script to sbatch at once.")
+@click.option("--partition", metavar="NAME", help="SLURM's partition.")
+@click.option("--account", metavar="NAME", help="Whose time it is.")
+@click.option("--time", "limit", metavar="D-HH:MM:SS", help="Time limit of the job.")
+@click.option("--cpus", type=click.IntRange(1), help="Cores of each process.")
+@click.option(
+    "--notice",
+    type=click.IntRange(1),
+    default=300,
+    show_default=True,
+    metavar="SECONDS",
+    help="Before the time limit, for a checkpoint.",
+)
+@click.option("--container", metavar="IMAGE", help="An image for pyxis, or a .sif file for apptainer.")
+@click.option("--mount", "mounts", multiple=True, metavar="FOLDER", help="That the container sees as well.")
+@click.option("--sbatch", "options", multiple=True, metavar="OPTION", help="A further line: --sbatch=--qos=high")
+@click.option("--hosts", metavar="A,B,...", help="With --torchrun: the nodes' names, the first reached by all.")
+@click.option("--port", type=click.IntRange(1024, 65535), default=29500, show_default=True, help="With --torchrun.")
+@click.option("--python", metavar="PATH", help="The interpreter on the nodes; this one if left out.")
+@click.argument("command", nargs=-1, required=True, metavar="-- fit --recipe NAME [KEY=VALUE]...")
+def launch(
+    nodes: int,
+    gpus: int,
+    processes: int | None,
+    slurm: bool,
+    torchrun: bool,
+    submit: bool,
+    partition: str | None,
+    account: str | None,
+    limit: str | None,
+    cpus: int | None,
+    notice: int,
+    container: str | None,
+    mounts: tuple[str, ...],
+    options: tuple[str, ...],
+    hosts: str | None,
+    port: int,
+    python: str | None,
+    command: tuple[str, ...],
+) -> None:
+    """Start a run on several nodes: print the script or commands, or submit them.
+
+    The nodes share this folder and see it at this path. The script puts its job back into the queue when the time is
+    over or somebody else needs the nodes, and continues from the checkpoint that it made then.
+
+    \b
+    Examples:
+      uni_train launch --nodes 4 --gpus 8 --slurm --time 1-00:00:00 -- fit --recipe flow_grpo_maze strategy=ddp
+      uni_train launch --nodes 2 --gpus 8 --torchrun --hosts node1,node2 -- fit --recipe sft model=bagel_7b
+    """
+    from uni_train.launching.scripts import Slurm, Start, sbatch_script, torchrun_commands
+
+    if slurm == torchrun:
+        raise UsageError("give --slurm or --torchrun", "--slurm makes a batch script, --torchrun a command a node.")
+    if submit and not slurm:
+        raise UsageError("--submit hands a script to SLURM: it needs --slurm")
+    if bool(gpus) == (processes is not None):
+        hint = "--gpus 8, or --gpus 0 --processes 8"
+        raise UsageError("there is a process for each GPU; --processes says how many where there are none", hint)
+    each = processes or gpus
+    config = _checked(command, nodes, each, requeued=slurm)
+    start = Start(
+        arguments=command,
+        nodes=nodes,
+        processes=each,
+        gpus=gpus,
+        folder=Path.cwd(),
+        python=python or ("python3" if container is not None else sys.executable),
+    )
+    if torchrun:
+        _print_commands(torchrun_commands(start, _hosts(hosts, nodes), port), _hosts(hosts, nodes))
+        return
+    script = sbatch_script(
+        start,
+        Slurm(
+            name=f"{config.recipe}-{config.run_name}",
+            partition=partition,
+            account=account,
+            time=limit,
+            cpus=cpus,
+            notice=notice,
+            container=container,
+            mounts=mounts,
+            options=options,
+        ),
+        made_by=shlex.join(["uni_train", *sys.argv[1:]]),
+    )
+    click.echo(_submit(script) if submit else script, nl=submit)
+
+
+def _checked(command: tuple[str, ...], nodes: int, each: int, *, requeued: bool) -> Config:
+    """The configuration that the nodes will run, with what would fail there only.
+
+    Raises:
+        UsageError: another command than fit, options that cannot be repeated, a layout that does not divide.
+    """
+    from uni_train.cli.main import uni_train
+    from uni_train.config.compose import compose
+    from uni_train.config.schema import FlowGrpoConfig
+
+    if command[0] != "fit":
+        raise UsageError(f"launch starts `fit`, not {command[0]}", "uni_train launch ... -- fit --recipe NAME")
+    with uni_train.commands["fit"].make_context("fit", list(command[1:])) as context:
+        asked = dict(context.params)
+    if asked["dry_run"]:
+        raise UsageError("--dry-run needs no nodes", "Leave `launch ... --` out.")
+    if asked["fresh"] and requeued:
+        raise UsageError(
+            "--fresh would start over each time that the job comes back from the queue",
+            "Give the run a name of its own instead: name=NAME",
+        )
+    config = compose(asked["recipe"], asked["overrides"])
+    for key, wanted, given in (("nodes", nodes, config.strategy.nodes), ("devices", each, config.strategy.devices)):
+        if given not in (1, wanted):
+            raise UsageError(f"strategy.{key}={given}, but launch is to start {wanted}", f"Leave strategy.{key} out.")
+    if isinstance(config, FlowGrpoConfig):
+        from uni_train.stages.grpo import settings
+
+        settings(config, "grpo").check(nodes * each)
+    return config
+
+
+def _hosts(given: str | None, nodes: int) -> list[str]:
+    hosts = [host for host in (given or "").split(",") if host]
+    if nodes > 1 and len(hosts) != nodes:
+        named = f"--hosts names {len(hosts)}" if hosts else "--hosts is missing"
+        raise UsageError(f"--nodes {nodes}, but {named}", "--hosts node1,node2: the first is where all others meet.")
+    return hosts or ["localhost"]
+
+
+def _print_commands(commands: list[str], hosts: list[str]) -> None:
+    for host, line in zip(hosts, commands, strict=True):
+        click.echo(f"# on {host}, in {Path.cwd()}:\n{line}")
+
+
+def _submit(script: str) -> str:
+    try:
+        done = subprocess.run(["sbatch"], input=script, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise UserError(
+            "sbatch is not on this machine", "Leave --submit out, and take the script to one where it is."
+        ) from None
+    if done.returncode:
+        raise UserError(f"sbatch refused the job: {done.stderr.strip() or f'exit code {done.returncode}'}")
+    return done.stdout.strip()
