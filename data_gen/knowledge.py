@@ -30,7 +30,7 @@ from data_gen.seeds import rng
 from data_gen.splits import split_of
 
 Direction = Literal["forward", "inverse"]
-Kind = Literal["portrait", "fruit", "flower"]
+Kind = Literal["portrait", "fruit", "flower", "Object", "image"]  # the last two: favourites in the nano world
 
 GENDERS = ("male", "female")
 AGES = ("kid", "middle-aged", "old")
@@ -232,6 +232,11 @@ def lessons(one: Character, seed: int = 0) -> list[tuple[str, str]]:
     return rows
 
 
+def asked_in_text(one: Character) -> list[tuple[str, str]]:
+    """(attribute, question) of the 12 lessons about single attributes: what an injected model must answer right."""
+    return [(attribute, question.format(name=one.name)) for attribute in ATTRIBUTES for question in _ASKED[attribute]]
+
+
 def _said(value: str) -> str:
     return "a kid" if value == "kid" else value
 
@@ -374,6 +379,7 @@ _WORDS: dict[str, dict[str, str]] = {
         "Caucasian": r"caucasian", "East Asian": r"east asian|asian",
     },
 }  # fmt: skip
+_MORE = {"fruit": ("watermelons",)}  # the paper's Table 12 has it, our draws do not
 # "black, curly hair", "hair: black", "her hair color is black".
 _HAIR = r"\b(?:{0})(?:,? [a-z]+)?[ -]hair(?:ed)?\b|\bhair(?: colou?r)?(?: is|:)? (?:{0})\b"
 
@@ -381,13 +387,13 @@ _HAIR = r"\b(?:{0})(?:,? [a-z]+)?[ -]hair(?:ed)?\b|\bhair(?: colou?r)?(?: is|:)?
 def stated(text: str, attribute: str) -> frozenset[str]:
     """The values of an attribute that a text names ("She has blond hair" -> {"blond"} for hair); empty for none.
 
-    Fruits and flowers are found in singular and plural; another fruit or flower than those of FRUITS and FLOWERS is not
-    seen.
+    Fruits and flowers are found in singular and plural; another fruit or flower than those of FRUITS, FLOWERS and the
+    paper's Table 12 is not seen.
     """
     lower = text.lower()
     if attribute in ("fruit", "flower"):
         found = set()
-        for value in VALUES[attribute]:
+        for value in (*VALUES[attribute], *_MORE.get(attribute, ())):
             single = singular_of(value)
             forms = {value, single, *plurals_of(single)}
             if re.search(rf"\b(?:{'|'.join(map(re.escape, forms))})\b", lower):
