@@ -1,8 +1,9 @@
 """How the processes of one run end: what stops one of them stops all, and is said once on every node.
 
-The processes share a store, which torchrun keeps for them, or the first rank. A rank that fails writes there why, before
-its connections to the others close. A thread of every rank looks there twice a second, because the rank itself may be
-waiting for one that will not come. The threads count there as well: a rank that was killed is known by its count.
+The processes share a store, which torchrun keeps for them, or the first rank. A rank that fails writes there why,
+before its connections to the others close. A thread of every rank looks there twice a second, because the rank itself
+may be waiting for one that will not come. The threads count there as well: a rank that was killed is known by its
+count.
 """
 
 from __future__ import annotations
@@ -10,19 +11,23 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from uni_train.cli.failures import as_user_error, debugging
 from uni_train.errors import UserError
 from uni_train.ranks import Ranks
+
+if TYPE_CHECKING:
+    from uni_train.cli.several import Voice
 
 EVERY = 0.5  # seconds between two looks into the store
 GRACE = 3.0  # seconds for a rank to end by itself where another has failed, and for a killed one to be missed
@@ -45,26 +50,24 @@ class Report:
 
 
 @contextmanager
-def one_end(ranks: Ranks, say: Callable[[UserError], None]) -> Iterator[None]:
-    """Within it, an error of one rank ends the processes of all; `say` tells the person, on one rank of every node.
-
-    Alone: an error is what it is. The process group must be there (ranks.joined).
+def one_end(ranks: Ranks, voice: Voice) -> Iterator[None]:
+    """Within it, which is entered by the main thread with the process group joined, an error of one rank ends the
+    processes of all. So does SIGTERM, which torchrun sends to all when one of them is gone.
     """
-    if ranks.ranks == 1:
-        yield
-        return
-    end = _End(ranks, say)
+    end = _End(ranks, voice)
+    before = signal.signal(signal.SIGTERM, lambda *_: end.terminate())
     try:
         yield
         ranks.wait()
     except BaseException as error:
         end.fail(error)
+    signal.signal(signal.SIGTERM, before)
     end.stop()
 
 
 class _End:
-    def __init__(self, ranks: Ranks, say: Callable[[UserError], None]) -> None:
-        self.ranks, self.say = ranks, say
+    def __init__(self, ranks: Ranks, voice: Voice) -> None:
+        self.ranks, self.voice = ranks, voice
         self._stop, self._failing, self._saying = threading.Event(), threading.Event(), threading.Lock()
         self._store = _store()
         self._thread = threading.Thread(target=self._watch, args=(_store(),), name="ending", daemon=True)
@@ -74,12 +77,22 @@ class _End:
         """The run has succeeded."""
         self._stop.set()
 
+    def terminate(self) -> None:
+        """In a signal handler: find out why, and end, while the rank goes on or waits."""
+        if not self._failing.is_set():
+            self._failing.set()
+            threading.Thread(target=self._find_out, name="terminated", daemon=True).start()
+
+    def _find_out(self) -> None:
+        own = Report(self.ranks.rank, platform.node(), "terminated", exit_code=128 + signal.SIGTERM)
+        self._end(self._failed(EVERY) or self._gone() or own)
+
     def fail(self, error: BaseException) -> NoReturn:
         """End this process and, by telling them, all others."""
         self._failing.set()
         own = self._report(error)
         if own.defect:
-            traceback.print_exception(error)
+            self.voice.trace("".join(traceback.format_exception(error)))
             # Perhaps this rank has only lost the connection to one that has failed for a better reason.
             own = self._failed(GRACE) or self._gone() or own
         elif isinstance(error, SystemExit):
@@ -159,14 +172,12 @@ class _End:
             time.sleep(4 * GRACE)  # the other thread of this process is at it
         mine = report.rank == self.ranks.rank
         error = _told(report, prefix=not mine)
-        if self.ranks.local_rank == 0:
-            self.say(error)
+        self.voice.error(error)
         if self.ranks.first:
             self._mark_shown()
         elif mine:
             # torchrun ends the others as soon as this process has ended: not before the first rank has told why.
             self._wait_until_shown()
-        print(f"error: {error}", file=sys.stderr)  # in this rank's log
         self._exit(report)
 
     def _mark_shown(self) -> None:
@@ -194,8 +205,8 @@ _AFTER_A_KILL = "It was killed, or its node is gone. What was finished is kept: 
 
 
 def _told(report: Report, prefix: bool) -> UserError:
-    if report.exit_code == INTERRUPTED:
-        return UserError("interrupted: run the same command again to continue")
+    if report.exit_code > 128:
+        return UserError(f"{report.message}: run the same command again to continue")
     where = f"rank {report.rank} on {report.host}: " if prefix else ""
     return UserError(f"{where}{report.message}", report.hint)
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from uni_train.config import Config
 from uni_train.config.compose import compose
@@ -14,6 +15,9 @@ from uni_train.config.stage_list import stage_list
 from uni_train.errors import UserError
 from uni_train.ranks import Ranks
 from uni_train.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from uni_train.cli.several import Voice
 
 
 def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: bool) -> None:
@@ -56,17 +60,18 @@ def _run_with_others(config: Config, ranks: Ranks, fresh: bool) -> None:
     import torch
 
     from uni_train.cli.ending import one_end
-    from uni_train.cli.several import speaker
+    from uni_train.cli.several import Voice
     from uni_train.ranks import joined
 
     gpu = config.strategy.accelerator != "cpu" and torch.cuda.is_available()
     shared = replace(config.strategy, devices=ranks.local_ranks, nodes=ranks.ranks // ranks.local_ranks)
-    with joined(ranks, cuda=gpu), one_end(ranks, speaker()):
-        _run(replace(config, strategy=shared), ranks, fresh)
+    voice = Voice(ranks)
+    with joined(ranks, cuda=gpu), one_end(ranks, voice):
+        _run(replace(config, strategy=shared), ranks, fresh, voice)
 
 
-def _run(config: Config, ranks: Ranks, fresh: bool) -> None:
-    from uni_train.cli.several import logged
+def _run(config: Config, ranks: Ranks, fresh: bool, voice: Voice | None = None) -> None:
+    from uni_train.cli.progress import ConsoleProgress
     from uni_train.launching.preflight import preflight
 
     def choose() -> str:
@@ -81,7 +86,7 @@ def _run(config: Config, ranks: Ranks, fresh: bool) -> None:
             return stack.enter_context(run).begin(config, sys.argv)
 
         continues = ranks.from_first(begin)
-        progress = stack.enter_context(logged(ranks, run.path))
+        progress = ConsoleProgress() if voice is None else ranks.together(lambda: voice.progress(run.path))
         progress.say(f"{'continuing' if continues else 'run folder'} {run.path}")
         if ranks.ranks > 1:
             nodes = f" on {config.strategy.nodes} nodes" if config.strategy.nodes > 1 else ""

@@ -7,13 +7,14 @@ import os
 import platform
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import IO
 
 from rich.console import Console
 
+from uni_train.cli.failures import show
 from uni_train.cli.progress import ConsoleProgress
 from uni_train.errors import UserError
 from uni_train.ranks import Ranks
@@ -62,38 +63,49 @@ def start(arguments: Sequence[str], processes: int) -> int:
     return 0
 
 
-@contextmanager
-def logged(ranks: Ranks, folder: Path) -> Iterator[ConsoleProgress]:
-    """What a rank reports with. The first one's goes to the console and to <folder>/logs/rank0.log; all that the others
-    write, whatever writes it, goes to their logs alone. Alone there is no log.
+class Voice:
+    """What a rank shows, and where: the first one on the console, all in a log of their own (<run>/logs/rank<k>.log).
 
-    Raises:
-        UserError: the log cannot be written.
+    An error that ends the run is shown by one rank of every node.
     """
-    if ranks.ranks == 1:
-        yield ConsoleProgress()
-        return
-    path = folder / LOGS / f"rank{ranks.rank}.log"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        log = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115  # kept open until the process ends
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}", "Choose another place with out=FOLDER.") from error
-    now = datetime.now().astimezone().isoformat(timespec="seconds")
-    log.write(f"--- {now} rank {ranks.rank} of {ranks.ranks} on {platform.node()}, pid {os.getpid()}\n")
-    if ranks.first:
-        yield ConsoleProgress(log=Console(file=log, width=120))
-        return
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.dup2(log.fileno(), 1)
-    os.dup2(log.fileno(), 2)
-    yield ConsoleProgress(Console(file=log, width=120))
 
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self._console = os.fdopen(os.dup(2), "w", encoding="utf-8")  # wherever stderr leads later
+        self._log: IO[str] | None = None
 
-def speaker() -> Callable[[UserError], None]:
-    """Shows an error on what is the console's stderr now, wherever stderr leads later."""
-    from uni_train.cli.failures import show
+    def error(self, error: UserError) -> None:
+        """The end of the run."""
+        if self.ranks.local_rank == 0:
+            show(error, self._console)
+        if self._log is not None:
+            self._log.write(f"error: {error}\n")
 
-    stream = os.fdopen(os.dup(2), "w", encoding="utf-8")
-    return lambda error: show(error, stream)
+    def trace(self, text: str) -> None:
+        """For whoever looks for a defect."""
+        (self._log or self._console).write(text)
+
+    def progress(self, folder: Path) -> ConsoleProgress:
+        """What stages report with. From now on, whatever writes on a rank other than the first writes into its log.
+
+        Raises:
+            UserError: the log cannot be written.
+        """
+        path = folder / LOGS / f"rank{self.ranks.rank}.log"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            log = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115  # until the process ends
+        except OSError as error:
+            raise UserError(
+                f"cannot write {path}: {error.strerror}", "Choose another place with out=FOLDER."
+            ) from error
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        log.write(f"--- {now} rank {self.ranks.rank} of {self.ranks.ranks} on {platform.node()}, pid {os.getpid()}\n")
+        self._log, written = log, Console(file=log, width=120)
+        if self.ranks.first:
+            return ConsoleProgress(log=written)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for descriptor in (1, 2):
+            os.dup2(log.fileno(), descriptor)
+        return ConsoleProgress(written)

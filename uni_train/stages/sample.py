@@ -1,7 +1,7 @@
 """Stage (I) of STARS, data generation: the teacher thinks about every training prompt, then draws (paper 004, eq. 1).
 
-Every finished batch is a shard, so a killed run loses at most one batch, and several ranks share the batches. Thought and picture of a prompt depend on
-(run seed, prompt, candidate) alone.
+Every finished batch is a shard, so a killed run loses at most one batch, and several ranks share the batches. Thought
+and picture of a prompt depend on (run seed, prompt, candidate) alone.
 """
 
 from __future__ import annotations

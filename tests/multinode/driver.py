@@ -1,0 +1,174 @@
+"""Runs recipes on several ranks, one run after the other, with planned faults: as torchrun does it, without its starts.
+
+    python -m tests.multinode.driver OUT '[{"arguments": ["fit", "--recipe", "stars_curriculum", ...]}, ...]'
+
+Every rank is a fork of this process after its imports, under torchrun's own agent, so that a run costs little more than
+its work. Steps: "nodes": n network namespaces of that name joined by a cable, an agent in each (default: one node, this
+machine's network); "each": ranks a node (default 2); "environment": variables; "fault": what happens to
+`rank` when it creates, renames or opens a file below OUT for writing for the `write`-th time: {"does": "kill"} kills
+it by SIGKILL, "kill node" its agent as well, "interrupt" sends SIGINT to the agent, "unplug" takes the cable away.
+
+Prints one JSON line a step: "exits" of the agents (0 or not), "out" and "err" of each node, "seconds".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+# Imported before the forks, like everything that a run needs.
+import lightning.pytorch  # noqa: F401
+import PIL.PngImagePlugin  # noqa: F401
+import pyarrow.parquet  # noqa: F401
+import statsmodels.stats.proportion  # noqa: F401
+import torch.distributed.launcher.api as launcher
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+
+import eval.report
+import uni_train.stages.grpo
+import uni_train.stages.run  # noqa: F401
+from uni_train.cli.main import uni_train
+from uni_train.config.compose import compose
+
+CABLE = "cable"  # the name of the interface in either namespace
+ADDRESSES = ("10.93.7.1", "10.93.7.2")
+LIMIT = 100.0  # seconds that a step may take
+
+
+def rank_main(step: dict[str, Any], out: str) -> None:
+    """One rank, from torchrun's environment to its exit code."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a process that was started by its name
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    fault = step.get("fault", {})
+    if fault.get("rank") == int(os.environ["RANK"]):
+        left = fault["write"]
+
+        def count(event: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal left
+            writes = event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            if (
+                (writes or event in ("os.rename", "os.mkdir"))
+                and out in str(arguments[0])
+                and "logs" not in str(arguments[0])
+            ):
+                left -= 1
+                if left == 0:
+                    strike(fault["does"])
+
+        sys.addaudithook(count)
+    try:
+        uni_train(step["arguments"], prog_name="uni_train")
+    except SystemExit as end:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if end.code:
+            os._exit(int(end.code))
+
+
+def strike(what: str) -> None:
+    if what == "unplug":
+        subprocess.run(["ip", "link", "set", CABLE, "down"], check=True)
+        return
+    if what == "interrupt":
+        os.kill(os.getppid(), signal.SIGINT)
+        return
+    if what == "kill node":
+        os.kill(os.getppid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def agent(step: dict[str, Any], out: str, node: int, port: int) -> int:
+    nodes = step.get("nodes", [])
+    address = ADDRESSES[0] if nodes else "localhost"
+    if nodes:
+        enter(nodes[node])
+        os.environ["GLOO_SOCKET_IFNAME"] = CABLE
+    os.environ |= step.get("environment", {})
+    config = launcher.LaunchConfig(
+        min_nodes=len(nodes) or 1,
+        max_nodes=len(nodes) or 1,
+        nproc_per_node=step.get("each", 2),
+        run_id="test",
+        rdzv_backend="static",
+        rdzv_endpoint=f"{address}:{port}",
+        rdzv_configs={"rank": node, "timeout": 60},
+        local_addr=ADDRESSES[node] if nodes else "localhost",
+        max_restarts=0,
+        start_method="fork",
+        logs_specs=DefaultLogsSpecs(),
+    )
+    try:
+        launcher.elastic_launch(config, rank_main)(step, out)
+    except SignalException as ended:
+        return 128 + ended.sigval
+    except BaseException as error:
+        print(f"agent: {type(error).__name__}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def enter(namespace: str) -> None:
+    """Move this process into a network namespace."""
+    descriptor = os.open(f"/var/run/netns/{namespace}", os.O_RDONLY)
+    if ctypes.CDLL(None, use_errno=True).setns(descriptor, 0x40000000):
+        raise OSError(ctypes.get_errno(), f"setns {namespace}")
+    os.close(descriptor)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def run(step: dict[str, Any], out: str, number: int) -> dict[str, Any]:
+    port, began = free_port(), time.monotonic()
+    nodes = range(len(step.get("nodes", [])) or 1)
+    written = [[Path(out) / f".step{number}-{node}.{name}" for name in ("out", "err")] for node in nodes]
+    children = []
+    for node in nodes:
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            for descriptor, path in enumerate(written[node], start=1):
+                os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+            os._exit(agent(step, out, node, port))
+        children.append(child)
+    exits = []
+    for child in children:
+        status = None
+        while status is None:
+            done, found = os.waitpid(child, os.WNOHANG)
+            if done:
+                status = os.waitstatus_to_exitcode(found)
+            elif time.monotonic() - began > LIMIT:
+                os.killpg(child, signal.SIGKILL)
+                began = time.monotonic()
+            else:
+                time.sleep(0.02)
+        exits.append(status)
+    texts = [[path.read_text(encoding="utf-8", errors="replace") for path in paths] for paths in written]
+    return {
+        "exits": exits,
+        "out": [said for said, _ in texts],
+        "err": [said for _, said in texts],
+        "seconds": time.monotonic() - began,
+    }
+
+
+def main(out: str, steps: list[dict[str, Any]]) -> None:
+    compose("stars_curriculum")  # imports hydra, too
+    for number, step in enumerate(steps):
+        print(json.dumps(run(step, out, number)), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))
