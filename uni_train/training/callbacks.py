@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,11 +11,13 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback, Checkpoint
 
-from uni_train.training.checkpoint_io import checkpoint_name, list_checkpoints
+from uni_train.ranks import Ranks
+from uni_train.training.checkpoint_io import FolderCheckpointIO, checkpoint_name, list_checkpoints
 from uni_train.training.curriculum import Curriculum
 from uni_train.training.ema import Ema
 from uni_train.training.metric_log import MetricLog
 from uni_train.training.steps import StepBatch
+from uni_train.training.strategies.sharding import whole
 
 Evaluate = Callable[[int], Mapping[str, float]]
 """Validation metrics after so many updates; called with the model in eval mode and without gradients."""
@@ -39,10 +40,29 @@ class PeriodicCheckpoint(Checkpoint):
         if not batch.last or (step % self.every and step != trainer.max_steps):
             return
         self.metric_log.flush(trainer)
-        trainer.save_checkpoint(self.directory / checkpoint_name(step))
+        save(trainer, self.directory / checkpoint_name(step))
         if trainer.is_global_zero:
             for path in list_checkpoints(self.directory)[: -self.keep]:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def save(trainer: pl.Trainer, path: Path) -> None:
+    """Write a checkpoint; all ranks call it.
+
+    Raises:
+        UserError: the first rank could not write it. All ranks raise it, which else would wait for the first.
+    """
+    trainer.save_checkpoint(path)
+    writer = trainer.strategy.checkpoint_io
+    assert isinstance(writer, FolderCheckpointIO)
+    Ranks(trainer.global_rank, trainer.world_size).together(writer.check)
+
+
+class WholeAgain(Callback):
+    """When training ends the weights are whole on every rank, in plain parameters; must be the last to look at them."""
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        trainer.strategy.whole_again()  # type: ignore[attr-defined]
 
 
 class CurriculumCallback(Callback):
@@ -66,7 +86,7 @@ class CurriculumCallback(Callback):
             return
         modes = {module: module.training for module in pl_module.modules()}
         pl_module.eval()
-        with torch.no_grad(), self.ema.averaged(pl_module) if self.ema else contextlib.nullcontext():
+        with torch.no_grad(), self.ema.averaged(pl_module) if self.ema else whole(pl_module):
             metrics = {name: float(value) for name, value in self.evaluate(step).items()}
         for module, training in modes.items():
             module.training = training

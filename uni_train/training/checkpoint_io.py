@@ -283,10 +283,23 @@ def verify_folder(path: Path) -> Any:
 class FolderCheckpointIO(CheckpointIO):
     """Lightning's checkpoint reader and writer for such folders; paths are local and end in `step=00000100`."""
 
+    def __init__(self) -> None:
+        self._failed: UserError | None = None
+
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any | None = None
     ) -> None:
-        save_folder(checkpoint, Path(path))
+        """Called on the first rank alone, while the others wait for it: an error is kept for `check`."""
+        try:
+            save_folder(checkpoint, Path(path))
+        except UserError as error:
+            self._failed = error
+
+    def check(self) -> None:
+        """Raises UserError: the last checkpoint could not be written."""
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
 
     def load_checkpoint(
         self, path: str | os.PathLike[str], map_location: Any | None = None, weights_only: bool | None = None

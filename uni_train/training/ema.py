@@ -6,8 +6,8 @@ weights are in half precision: there a step of (1 - decay) would be rounded away
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import lightning.pytorch as pl
@@ -16,17 +16,26 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
 from uni_train.training.steps import StepBatch
+from uni_train.training.strategies.sharding import cut, is_sharded, join, part, whole
 
 
 class Ema(Callback):
     """Averages after every update, starting from the weights after the first one.
 
-    The averages are in every checkpoint beside the weights, and replace them when training ends.
+    The averages are in every checkpoint beside the weights, and replace them when training ends. Each rank averages
+    what it holds; checkpoints have the whole.
     """
 
     def __init__(self, decay: float) -> None:
         self.decay = decay
         self.averages: dict[str, Tensor] = {}
+        self._sharded: dict[str, nn.Parameter] = {}
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._sharded = {name: p for name, p in pl_module.named_parameters() if p.requires_grad and is_sharded(p)}
+        for name, weight in self._sharded.items():
+            if name in self.averages:
+                self.averages[name] = cut(weight, self.averages[name])
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
@@ -37,7 +46,7 @@ class Ema(Callback):
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
         """Take the current weights into the average."""
-        weights = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+        weights = {name: part(p) for name, p in module.named_parameters() if p.requires_grad}
         if not self.averages:
             self.averages = {name: _at_least_float32(value).clone() for name, value in weights.items()}
             return
@@ -48,18 +57,12 @@ class Ema(Callback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         put(pl_module, self.averages)
 
-    @contextmanager
-    def averaged(self, module: nn.Module) -> Iterator[None]:
-        """Within this block `module` has the averaged weights."""
-        kept = {name: p.detach().clone() for name, p in module.named_parameters() if name in self.averages}
-        put(module, self.averages)
-        try:
-            yield
-        finally:
-            put(module, kept)
+    def averaged(self, module: nn.Module) -> AbstractContextManager[None]:
+        """Within this block `module` has the averaged weights, whole on each rank; today's before there are any."""
+        return whole(module, self.averages)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"averages": self.averages}
+        return {"averages": self.averages | {n: join(p, self.averages[n]).cpu() for n, p in self._sharded.items()}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.averages = dict(state_dict["averages"])
@@ -67,10 +70,10 @@ class Ema(Callback):
 
 @torch.no_grad()
 def put(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Overwrite the parameters that `weights` names."""
+    """Overwrite the parameters that `weights` names, of each what this rank holds."""
     for name, parameter in module.named_parameters():
         if name in weights:
-            parameter.copy_(weights[name])
+            part(parameter).copy_(weights[name])
 
 
 def _at_least_float32(value: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from rich.progress import Progress
 from torch import nn
 
 from uni_train.errors import UsageError, UserError
-from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint
+from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, WholeAgain
 from uni_train.training.checkpoint_io import (
     FolderCheckpointIO,
     checkpoint_step,
@@ -35,10 +35,10 @@ from uni_train.training.checkpoint_io import (
 from uni_train.training.curriculum import Curriculum
 from uni_train.training.ema import Ema
 from uni_train.training.metric_log import JsonlLogger, MetricLog, read_metrics, truncate_metrics
-from uni_train.training.precision import HalfWeights
 from uni_train.training.progress import StepProgress
 from uni_train.training.settings import SupervisedSettings
 from uni_train.training.steps import Source, StepDataset, StepLoader
+from uni_train.training.strategies.choice import group_for, here, make_plugins, make_strategy, on_ranks
 from uni_train.training.supervised import SupervisedModule
 
 CHECKPOINTS = "checkpoints"
@@ -85,6 +85,7 @@ def fit_supervised(
         UsageError: settings, sources and schedule do not fit together.
         UserError: a damaged or foreign checkpoint, a full disk, a diverged loss.
     """
+    settings = on_ranks(settings)
     settings.check()
     if schedule.check_every is not None:
         if evaluate is None:
@@ -158,7 +159,7 @@ def run(
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write in {directory}: {error.strerror}") from error
-    resume = latest_checkpoint(directory / CHECKPOINTS)
+    resume = here().from_first(lambda: latest_checkpoint(directory / CHECKPOINTS))
     done = checkpoint_step(resume) if resume else 0
     if done > settings.updates:
         raise UserError(
@@ -172,11 +173,14 @@ def run(
     trainable = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
     modes = {module: module.training for module in model.modules()}
     half = settings.precision == "bf16-true"
+    engine = settings.strategy.startswith("deepspeed_")
     made = Run(done, MetricLog(settings.log_every), Ema(settings.ema) if settings.ema is not None else None)
     began = time.perf_counter()
     try:
-        with quiet_lightning():
+        with quiet_lightning(), group_for(settings):
             module = prepare(made)
+            trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+            strategy = make_strategy(settings, trained)
             parts: list[Callback] = [made.log, *([made.ema] if made.ema is not None else []), *made.callbacks]
             if progress:
                 joined = progress if isinstance(progress, Progress) else None
@@ -184,13 +188,15 @@ def run(
             parts.append(
                 PeriodicCheckpoint(directory / CHECKPOINTS, settings.checkpoint_every, settings.keep, made.log)
             )
+            if hasattr(strategy, "whole_again"):
+                parts.append(WholeAgain())
             trainer = pl.Trainer(
                 accelerator=settings.accelerator,
                 devices=settings.devices,
                 num_nodes=settings.num_nodes,
-                strategy=_strategy(settings),
-                precision=None if half else settings.precision,  # type: ignore[arg-type]
-                plugins=[FolderCheckpointIO(), *([HalfWeights()] if half else [])],
+                strategy=strategy,
+                precision=None if half or engine else settings.precision,  # type: ignore[arg-type]
+                plugins=[FolderCheckpointIO(), *make_plugins(settings)],
                 max_steps=settings.updates,
                 max_epochs=-1,
                 accumulate_grad_batches=settings.accumulate,
@@ -271,13 +277,6 @@ def _losses(metrics: Path) -> list[float]:
     return [line["loss"] for line in read_metrics(metrics) if "loss" in line]
 
 
-def _strategy(settings: SupervisedSettings) -> str:
-    """Plain DDP takes weights without gradient for an error, but a rank may get no image rows, or no text."""
-    if settings.strategy == "auto" and settings.devices * settings.num_nodes > 1:
-        return "ddp_find_unused_parameters_true"
-    return settings.strategy
-
-
 _NOISE = (
     r".*does not have many workers.*",
     r".*is smaller than the logging interval.*",
@@ -291,6 +290,9 @@ _NOISE = (
     r".*treespec, LeafSpec.*",
     r".*Found .* in the checkpoint.*",
     r".*You have overridden `transfer_batch_to_device`.*",
+    r".*Since DeepSpeed handles gradient clipping internally.*",
+    r"`torch.distributed\.\w+` is deprecated.*",
+    r".*The `srun` command is available on your system but is not used.*",
 )
 
 

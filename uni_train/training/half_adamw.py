@@ -71,12 +71,23 @@ class HalfAdamW(Optimizer):
             state["rest"].copy_(whole.sub_(weight))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
-        """As PyTorch's, which alone would round the moments to the weights' dtype."""
+        """As PyTorch's, which alone would round the moments to the weights' dtype.
+
+        Where DeepSpeed wrote it, `master` (the weight in float32) stands for the rest.
+        """
         super().load_state_dict(dict(state_dict))
         numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
         weights = [weight for group in self.param_groups for weight in group["params"]]
         for number, weight in zip(numbers, weights, strict=True):
+            entry = state_dict["state"].get(number)
+            if not entry:
+                continue
+            state = self.state[weight]
             for name in ("exp_avg", "exp_avg_sq"):
-                saved = state_dict["state"].get(number, {}).get(name)
-                if saved is not None:
-                    self.state[weight][name] = saved.to(weight.device, copy=True)
+                if name in entry:
+                    state[name] = entry[name].to(weight.device, copy=True)
+            state["step"] = int(entry["step"])
+            if "master" in entry:
+                state.pop("master", None)
+                if weight.dtype != torch.float32:
+                    state["rest"] = (entry["master"].to(weight.device) - weight.detach().float()).to(weight.dtype)

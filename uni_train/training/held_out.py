@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,9 @@ from lightning.pytorch.callbacks import Callback
 
 from uni_train.training.callbacks import Evaluate
 from uni_train.training.ema import Ema
-from uni_train.training.metric_log import JsonlLogger, truncate_metrics
+from uni_train.training.metric_log import JsonlLogger, append_once, truncate_metrics
 from uni_train.training.steps import StepBatch
+from uni_train.training.strategies.sharding import whole
 
 HELD_OUT = "held_out.jsonl"
 
@@ -48,13 +48,13 @@ class HeldOut(Callback):
         ema = next((one for one in trainer.callbacks if isinstance(one, Ema)), None)  # type: ignore[attr-defined]
         modes = {part: part.training for part in module.modules()}
         module.eval()
-        with torch.no_grad(), ema.averaged(module) if ema is not None and ema.averages else contextlib.nullcontext():
+        with torch.no_grad(), ema.averaged(module) if ema is not None else whole(module):
             found = self.evaluate(step)
             self.scores = trainer.strategy.broadcast({name: float(value) for name, value in found.items()})
         for part, training in modes.items():
             part.training = training
         self.best = max(self.best, self.scores.get("held_out", float("-inf")))
-        self.file.append([{"step": step, **self.scores}])
+        append_once(trainer, self.file, [{"step": step, **self.scores}])
         for logger in trainer.loggers:
             if not isinstance(logger, JsonlLogger):
                 logger.log_metrics(self.scores, step=step)

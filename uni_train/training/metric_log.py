@@ -25,6 +25,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from uni_train.errors import UserError
+from uni_train.ranks import Ranks
 from uni_train.training.steps import StepBatch
 from uni_train.training.supervised import SupervisedModule
 
@@ -94,6 +95,11 @@ def truncate_metrics(path: Path, step: int) -> None:
         os.replace(temporary, path)
 
 
+def append_once(trainer: pl.Trainer, file: JsonlLogger, lines: list[dict[str, Any]]) -> None:
+    """Write whole lines on the first rank; all ranks call it, and where it fails, all raise its UserError."""
+    Ranks(trainer.global_rank, trainer.world_size).together(lambda: file.append(lines))
+
+
 class MetricLog(Callback):
     """Collects the module's metrics of every update and hands them to the loggers every `every` updates.
 
@@ -147,7 +153,7 @@ class MetricLog(Callback):
         }
         for logger in trainer.loggers:
             if isinstance(logger, JsonlLogger):
-                logger.append(lines)
+                append_once(trainer, logger, lines)
             else:
                 for line in lines:
                     rates = speed if line is lines[-1] else {}

@@ -16,18 +16,23 @@ from lightning.pytorch.plugins import HalfPrecision
 from torch import nn
 
 
+def cast_weights(module: nn.Module) -> nn.Module:
+    """Weights to bfloat16, but those of a VAE, which encodes targets and is never trained."""
+    model = getattr(module, "model", module)
+    for name, part in model.named_children():
+        if name != "vae":
+            part.to(torch.bfloat16)
+    return module
+
+
 class HalfWeights(HalfPrecision):
-    """Casts the weights of the trained model but those of its VAE, which encodes targets and is never trained."""
+    """For one device, DDP and FSDP2; DeepSpeed's engine needs a plugin of its own."""
 
     def __init__(self) -> None:
         super().__init__("bf16-true")
 
     def convert_module(self, module: nn.Module) -> nn.Module:
-        model = getattr(module, "model", module)
-        for name, part in model.named_children():
-            if name != "vae":
-                part.to(torch.bfloat16)
-        return module
+        return cast_weights(module)
 
     def convert_input(self, data: Any) -> Any:
         return data

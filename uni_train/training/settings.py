@@ -12,6 +12,9 @@ from uni_train.errors import UsageError
 
 SCHEDULES = ("constant", "linear", "cosine")
 TRAINED = ("all", "moe_gen", "lora")
+STRATEGIES = ("auto", "single", "ddp", "deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3", "fsdp2")
+SHARED_OUT = ("deepspeed_zero3", "fsdp2")
+"""Strategies under which each rank holds a part of the weights."""
 FREEZABLE = ("vit", "connector", "understanding", "generation")
 
 
@@ -49,8 +52,14 @@ class SupervisedSettings:
     """Lightning's name. On CPUs with AMX bf16-mixed is about 1.5 times as fast as 32-true."""
     accelerator: str = "auto"
     devices: int = 1
+    """A node; where ranks have joined (uni_train.ranks), as many as have."""
     num_nodes: int = 1
     strategy: str = "auto"
+    """auto | single | ddp (the whole model on each device) | deepspeed_zero1..3 | fsdp2, or a name of Lightning's."""
+    offload_optimizer: bool = False
+    """deepspeed_zero1..3: the optimizer's state in the memory of the CPU."""
+    offload_weights: bool = False
+    """deepspeed_zero3, fsdp2: weights there as well."""
     accumulate: int = 1
     """Micro-batches per update; above 1 the model must have `token_counts(batch)`."""
     num_workers: int = 0

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.utilities.apply_func import move_data_to_device
+from lightning.pytorch.strategies import DeepSpeedStrategy
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from data_gen.seeds import derive_seed
+from uni_train.errors import UserError
 from uni_train.training.half_adamw import HalfAdamW
 from uni_train.training.settings import SupervisedSettings
 from uni_train.training.steps import StepBatch
@@ -98,7 +101,7 @@ class SupervisedModule(pl.LightningModule):
     def training_step(self, batch: StepBatch, batch_idx: int) -> Tensor:
         if batch.step != self.global_step:
             raise RuntimeError(f"the loader gave the batch of update {batch.step} to update {self.global_step}")
-        loss: SupervisedLoss = self.model.supervised_loss(batch.content)  # type: ignore[operator]
+        loss = self._loss(batch)
         sums = torch.stack([loss.ce_sum.detach().float(), loss.mse_sum.detach().float()])
         if batch.tokens is None:
             counts = torch.stack([loss.ce_tokens, loss.mse_tokens]).to(sums)
@@ -118,12 +121,36 @@ class SupervisedModule(pl.LightningModule):
         # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
         return (ranks * batch.micros) * (scale[0] * loss.ce_sum + scale[1] * loss.mse_sum)
 
+    def _loss(self, batch: StepBatch) -> SupervisedLoss:
+        """The model's; where ranks hold parts of one another's weights or gradients they compute in step.
+
+        Raises:
+            UserError: a rank has no rows.
+        """
+        model: Any = self.model
+        shared = self.settings.strategy.startswith("deepspeed_") or self.settings.strategy == "fsdp2"
+        if not (shared and self.trainer.world_size > 1 and hasattr(model, "passes")):
+            return model.supervised_loss(batch.content)
+        mine = model.passes(batch.content)
+        counts = torch.tensor([-mine, mine], device=self.device)
+        fewest, most = self.trainer.strategy.reduce(counts, reduce_op="max").tolist()
+        if not fewest:
+            raise UserError(
+                f"update {batch.step + 1} has too few rows for {self.trainer.world_size} devices x {batch.micros} "
+                "micro-batches: one of them got none",
+                "Raise the batch, lower accumulate, or use strategy=ddp.",
+            )
+        return model.supervised_loss(batch.content, passes=most)
+
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
+        if isinstance(self.trainer.strategy, DeepSpeedStrategy):
+            return  # its engine clips when it steps
         # Lightning's own clipping throws the norm away.
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        self.metrics["grad_norm"] = nn.utils.clip_grad_norm_(parameters, gradient_clip_val or math.inf, foreach=True)
+        norm = nn.utils.clip_grad_norm_(parameters, gradient_clip_val or math.inf, foreach=True)
+        self.metrics["grad_norm"] = norm.full_tensor() if isinstance(norm, DTensor) else norm
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         settings = self.settings

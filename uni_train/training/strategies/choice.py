@@ -1,0 +1,139 @@
+"""From a recipe's `strategy` to Lightning's: which one, on which ranks, and what each of them does not do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from lightning.fabric.plugins.environments import ClusterEnvironment
+from lightning.pytorch.strategies import DDPStrategy, Strategy
+
+from uni_train.errors import UsageError
+from uni_train.ranks import ALONE, Ranks
+from uni_train.training.precision import HalfWeights
+from uni_train.training.settings import SHARED_OUT, SupervisedSettings
+from uni_train.training.strategies.deepspeed import EnginePrecision, Zero
+from uni_train.training.strategies.fsdp2 import Fsdp2
+
+
+def here() -> Ranks:
+    """The ranks that this process has joined (uni_train.ranks.joined); alone where it has not."""
+    return Ranks.from_environment() if dist.is_available() and dist.is_initialized() else ALONE
+
+
+def on_ranks(settings: SupervisedSettings) -> SupervisedSettings:
+    """With the devices and nodes of the ranks that are joined, where they are: what runs counts, not what was asked."""
+    ranks = here()
+    if ranks.ranks == 1:
+        return settings
+    return replace(settings, devices=ranks.local_ranks, num_nodes=ranks.ranks // ranks.local_ranks)
+
+
+def check_weights_that_change(settings: SupervisedSettings, what: str | None) -> None:
+    """`what` needs other weights in the middle of an update, which weights that are shared out cannot have.
+
+    Raises:
+        UsageError: names the strategies that can.
+    """
+    if what is not None and settings.strategy in SHARED_OUT:
+        raise UsageError(
+            f"strategy={settings.strategy} cannot do {what}: its weights are shared out, and a second set of them is "
+            "needed while it computes",
+            "Use strategy=ddp, deepspeed_zero1 or deepspeed_zero2, or train adapters (trained=lora) with a kl penalty.",
+        )
+
+
+def make_strategy(settings: SupervisedSettings, trained: int) -> str | Strategy:
+    """Lightning's strategy.
+
+    Args:
+        trained: how many numbers are trained.
+
+    Raises:
+        UserError: deepspeed is not installed.
+    """
+    match settings.strategy:
+        case "deepspeed_zero1" | "deepspeed_zero2" | "deepspeed_zero3":
+            return Zero(
+                int(settings.strategy[-1]),
+                trained=trained,
+                precision=EnginePrecision(settings.precision),  # type: ignore[arg-type]
+                offload_optimizer=settings.offload_optimizer,
+                offload_weights=settings.offload_weights,
+            )
+        case "fsdp2":
+            return Fsdp2(offload_weights=settings.offload_weights)
+        case "auto" | "single" | "ddp":
+            # A rank may get no image rows, or no text: plain DDP takes weights without gradient for an error.
+            return DDPStrategy(find_unused_parameters=True) if settings.devices * settings.num_nodes > 1 else "auto"
+        case other:
+            return other
+
+
+def make_plugins(settings: SupervisedSettings) -> list[HalfWeights | JoinedRanks]:
+    """Precision where Lightning's own is not ours, and the ranks that are joined."""
+    plugins: list[HalfWeights | JoinedRanks] = []
+    if settings.precision == "bf16-true" and not settings.strategy.startswith("deepspeed_"):
+        plugins.append(HalfWeights())
+    if dist.is_available() and dist.is_initialized():
+        plugins.append(JoinedRanks(here()))
+    return plugins
+
+
+@contextmanager
+def group_for(settings: SupervisedSettings) -> Iterator[None]:
+    """Within it there is a process group if the strategy cannot do without, of this process alone if it is alone."""
+    if dist.is_initialized() or not (settings.strategy.startswith("deepspeed_") or settings.strategy == "fsdp2"):
+        yield
+        return
+    cuda = settings.accelerator != "cpu" and torch.cuda.is_available()
+    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+class JoinedRanks(ClusterEnvironment):
+    """Tells Lightning who this process is; nothing is started or set in the environment."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        super().__init__()
+        self.ranks = ranks
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        return True
+
+    @property
+    def main_address(self) -> str:
+        raise RuntimeError("the ranks have joined already")
+
+    @property
+    def main_port(self) -> int:
+        raise RuntimeError("the ranks have joined already")
+
+    @staticmethod
+    def detect() -> bool:
+        return False
+
+    def world_size(self) -> int:
+        return self.ranks.ranks
+
+    def set_world_size(self, size: int) -> None:
+        """They are as many as they are."""
+
+    def global_rank(self) -> int:
+        return self.ranks.rank
+
+    def set_global_rank(self, rank: int) -> None:
+        """It is the one it is."""
+
+    def local_rank(self) -> int:
+        return self.ranks.local_rank
+
+    def node_rank(self) -> int:
+        return self.ranks.rank // self.ranks.local_ranks

@@ -1,0 +1,321 @@
+"""DeepSpeed ZeRO (Rajbhandari et al. 2020) under Lightning, on GPUs and on CPUs, with our own checkpoints.
+
+What differs from Lightning's own strategy:
+
+    accelerator    a CPU will do (gloo), so that all of it can be tested anywhere
+    checkpoints    those of checkpoint_io, whole, without pickle: any strategy goes on from any other's
+    bf16-mixed     autocast over float32 weights, as with DDP; DeepSpeed's own would cast the weights
+    bf16-true      bfloat16 weights with float32 master weights beside the optimizer's state
+    accumulation   losses are divided once; Lightning and DeepSpeed both would
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import torch.distributed as dist
+from lightning.pytorch.plugins import DeepSpeedPrecision
+from lightning.pytorch.strategies import DeepSpeedStrategy, Strategy
+from torch import Tensor, nn
+
+from uni_train.errors import UserError
+from uni_train.training.half_adamw import HalfAdamW
+from uni_train.training.precision import cast_weights
+from uni_train.training.strategies.optimizer_state import MOMENTS, numbered, options
+from uni_train.training.strategies.sharding import Plain, cut, part, shape_of, trained_weights
+
+BUCKET = 200_000_000
+"""Gradients are sent in buckets of at most so many numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The part of a flattened weight that this rank's optimizer updates: `numel` numbers from `start`, which are those
+    from `offset` in `flat`."""
+
+    start: int
+    numel: int
+    flat: Tensor
+    offset: int
+
+    def of(self, flat: Tensor) -> Tensor:
+        """A view of these numbers in a tensor laid out as `self.flat`."""
+        return flat.narrow(0, self.offset, self.numel)
+
+
+class EnginePrecision(DeepSpeedPrecision):
+    """Backward pass and update by DeepSpeed's engine; casts as precision.py does without it."""
+
+    def convert_module(self, module: nn.Module) -> nn.Module:
+        return cast_weights(module) if self.precision == "bf16-true" else module
+
+    def convert_input(self, data: Any) -> Any:
+        return data
+
+    def tensor_init_context(self) -> Any:
+        return nullcontext()
+
+    def backward(self, tensor: Tensor, model: pl.LightningModule, optimizer: Any, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        model.trainer.model.backward(tensor, *args, scale_wrt_gas=False, **kwargs)  # type: ignore[union-attr,operator]
+
+    def optimizer_step(  # type: ignore[override]
+        self, optimizer: Any, model: pl.LightningModule, closure: Callable[[], Any], **kwargs: Any
+    ) -> Any:
+        stepped = super().optimizer_step(optimizer, model, closure, **kwargs)
+        norm = model.trainer.model.get_global_grad_norm()  # type: ignore[union-attr,operator]
+        if norm is not None:
+            model.metrics["grad_norm"] = torch.as_tensor(norm, dtype=torch.float32, device=model.device)  # type: ignore[operator]
+        return stepped
+
+
+class Zero(DeepSpeedStrategy):
+    """ZeRO of a stage: 1 shares out the optimizer's state, 2 gradients as well, 3 weights as well."""
+
+    def __init__(
+        self,
+        stage: int,
+        *,
+        trained: int,
+        precision: EnginePrecision,
+        offload_optimizer: bool = False,
+        offload_weights: bool = False,
+    ) -> None:
+        """
+        Args:
+            trained: how many numbers are trained.
+
+        Raises:
+            UserError: DeepSpeed is not installed.
+        """
+        try:
+            _import_deepspeed()
+        except ImportError as error:
+            raise UserError(
+                f"strategy=deepspeed_zero{stage} needs deepspeed ({error})",
+                "Install it with: DS_BUILD_OPS=0 pip install 'uni_train[deepspeed]'.",
+            ) from error
+        bucket = min(BUCKET, trained + trained % 2)  # even, as DeepSpeed wants it
+        cuda = torch.cuda.is_available()
+        zero: dict[str, Any] = {
+            "stage": stage,
+            "contiguous_gradients": True,
+            "overlap_comm": cuda,
+            "reduce_bucket_size": bucket,
+            "allgather_bucket_size": bucket,
+        }
+        if stage == 3:
+            zero |= {
+                "stage3_param_persistence_threshold": 0,  # else small weights would be kept whole
+                "stage3_prefetch_bucket_size": bucket,
+            }
+        if offload_optimizer:
+            zero["offload_optimizer"] = {"device": "cpu", "pin_memory": cuda}
+        if offload_weights:
+            zero["offload_param"] = {"device": "cpu", "pin_memory": cuda}
+        config = {
+            "zero_optimization": zero,
+            "zero_allow_untested_optimizer": True,
+            "zero_force_ds_cpu_optimizer": False,
+            "bf16": {"enabled": precision.precision == "bf16-true"},
+            "train_micro_batch_size_per_gpu": 1,
+            "steps_per_print": 2**31,
+        }
+        super().__init__(config=config, precision_plugin=precision)
+        self.stage = stage
+        self.plain: Plain | None = None
+        self.numbers: list[list[nn.Parameter]] = []
+
+    # --- starting ---------------------------------------------------------------------------------------------------
+
+    def setup_environment(self) -> None:
+        Strategy.setup_environment(self)
+        self.setup_distributed()
+
+    def setup_distributed(self) -> None:
+        """The process group is there already (uni_train.ranks.joined)."""
+        import deepspeed
+
+        self.set_world_ranks()
+        deepspeed.init_distributed(
+            dist_backend=dist.get_backend(), auto_mpi_discovery=False, verbose=False, dist_init_required=True
+        )
+
+    def setup(self, trainer: pl.Trainer) -> None:
+        assert self.lightning_module is not None
+        self.plain = Plain(self.lightning_module, self.lightning_module.model, self.root_device)
+        super().setup(trainer)
+
+    def _setup_model_and_optimizer(self, model: nn.Module, optimizer: Any, lr_scheduler: Any = None) -> Any:
+        import deepspeed
+
+        self.numbers = numbered(optimizer)
+        engine, wrapped, _, _ = deepspeed.initialize(
+            args=None,
+            config=self.config,
+            model=model,
+            model_parameters=[weight for weight in model.parameters() if weight.requires_grad],
+            optimizer=optimizer,
+            lr_scheduler=lr_scheduler,
+            dist_init_required=False,
+        )
+        return engine, wrapped
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Through the engine's forward, under autocast where precision says so: the engine switches off what is
+        outside."""
+        module, engine = self.lightning_module, self.model
+        assert module is not None and engine is not None
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            del module.forward
+            mixed = self.precision_plugin.precision == "bf16-mixed"
+            with torch.autocast(self.root_device.type, torch.bfloat16) if mixed else nullcontext():
+                return module.training_step(*args, **kwargs)
+
+        module.forward = forward  # type: ignore[method-assign]
+        return engine(*args, **kwargs)
+
+    # --- checkpoints ------------------------------------------------------------------------------------------------
+
+    @property
+    def lightning_restore_optimizer(self) -> bool:
+        return True
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        assert self.lightning_module is not None
+        return trained_weights(self.lightning_module, self.is_global_zero)
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        Strategy.save_checkpoint(self, checkpoint, filepath, storage_options)
+
+    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+        return Strategy.load_checkpoint(self, checkpoint_path, weights_only)
+
+    @torch.no_grad()
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        assert self.lightning_module is not None
+        state = checkpoint["state_dict"]
+        for name, weight in self.lightning_module.named_parameters():
+            if weight.requires_grad:
+                part(weight).copy_(cut(weight, state[name]))
+        for name, buffer in self.lightning_module.named_buffers():
+            if name in state:
+                buffer.copy_(state[name])
+        names = {weight: name for name, weight in self.lightning_module.named_parameters()}
+        for weight, piece in self._pieces():
+            if piece is not None:
+                mine = state[names[weight]].reshape(-1)[piece.start :][: piece.numel]
+                piece.of(piece.flat.data).copy_(mine)
+
+    @torch.no_grad()
+    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+        """In the form of one device (optimizer_state.py) on the first rank, empty on the others.
+
+        With bfloat16 weights `master` is beside the moments: the weights in float32.
+        """
+        del optimizer
+        inner = self._inner()
+        state: dict[int, dict[str, Any]] = {}
+        for number, (weight, piece) in enumerate(self._pieces()):
+            own = inner.state.get(piece.flat, {}) if piece is not None else {}
+            flats = {name: own.get(name) for name in MOMENTS}
+            if weight.dtype != torch.float32:
+                flats["master"] = None if piece is None else piece.flat.data
+            entry: dict[str, Any] = {}
+            for name, flat in flats.items():
+                found = self._gathered(weight, piece, flat)
+                if self.is_global_zero:
+                    entry[name] = found.cpu()
+            if self.is_global_zero:
+                state[number] = entry
+        if not self.is_global_zero:
+            return {}
+        step = next(own["step"] for own in inner.state.values() if "step" in own)
+        for entry in state.values():
+            entry["step"] = torch.as_tensor(float(step))
+        return {"state": state, "param_groups": options(inner.param_groups, self.numbers)}
+
+    @torch.no_grad()
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        """Weights that have no state there (they never had a gradient) get none; all count the same steps."""
+        (saved,) = checkpoint["optimizer_states"]
+        inner = self._inner()
+        for group, before in zip(inner.param_groups, saved["param_groups"], strict=True):
+            group.update({name: value for name, value in before.items() if name not in ("params", "fused", "foreach")})
+        step = max((float(entry["step"]) for entry in saved["state"].values()), default=0.0)
+        for number, (_, piece) in enumerate(self._pieces()):
+            if piece is None:
+                continue
+            own = inner.state[piece.flat]
+            if not own:
+                own["step"] = int(step) if isinstance(inner, HalfAdamW) else torch.tensor(step)
+                own.update({name: torch.zeros_like(piece.flat.data) for name in MOMENTS})
+            entry = saved["state"].get(number, {})
+            mine = slice(piece.start, piece.start + piece.numel)
+            for name in MOMENTS:
+                if name in entry:
+                    piece.of(own[name]).copy_(entry[name].reshape(-1)[mine])
+            if "master" in entry:
+                piece.of(piece.flat.data).copy_(entry["master"].reshape(-1)[mine])
+            elif "rest" in entry:
+                piece.of(piece.flat.data).add_(entry["rest"].reshape(-1)[mine].to(piece.flat))
+
+    def _inner(self) -> torch.optim.Optimizer:
+        return self.deepspeed_engine.optimizer.optimizer
+
+    def _pieces(self) -> Iterator[tuple[nn.Parameter, Piece | None]]:
+        """Every trained weight in the order of `configure_optimizers`, and what of it this rank updates."""
+        zero = self.deepspeed_engine.optimizer
+        flats = {}
+        if self.stage < 3:
+            groups = zip(zero.bit16_groups, zero.single_partition_of_fp32_groups, strict=True)
+            flats = {weight: flat for group, flat in groups for weight in group}
+        for weight in (weight for group in self.numbers for weight in group):
+            if self.stage == 3:
+                number, offset, size = zero.grad_position[zero.get_param_id(weight)]
+                start = size * dist.get_rank()
+                size = max(0, min(size, weight.ds_numel - start))
+                yield weight, Piece(start, size, zero.fp32_partitioned_groups_flat[number], offset) if size else None
+                continue
+            mapping = weight._hp_mapping
+            if mapping is None:
+                yield weight, None
+                continue
+            here, there = mapping.lp_fragment_address, mapping.hp_fragment_address
+            yield weight, Piece(here.start, here.numel, flats[weight], there.start)
+
+    def _gathered(self, weight: Tensor, piece: Piece | None, flat: Tensor | None) -> Tensor:
+        """Float32, the shape of `weight`, complete on the first rank: the pieces of all ranks."""
+        shape = shape_of(weight)
+        found = torch.zeros(shape.numel(), device=self.root_device)
+        if piece is not None and flat is not None:
+            found[piece.start : piece.start + piece.numel] = piece.of(flat).to(found)
+        dist.reduce(found, 0)
+        return found.view(shape)
+
+    # --- ending -----------------------------------------------------------------------------------------------------
+
+    def whole_again(self) -> None:
+        """Plain parameters with whole weights, on all ranks; DeepSpeed's buffers and hooks are gone."""
+        assert self.plain is not None
+        engine = self.deepspeed_engine
+        values = self.plain.values()
+        engine.destroy()
+        self.plain.again(values)
+        self.model = self.lightning_module
+
+
+def _import_deepspeed() -> None:
+    """Without a GPU: on the CPU, and without compiling for a minute what gloo does as well."""
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    import deepspeed
+
+    if not torch.cuda.is_available():
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False

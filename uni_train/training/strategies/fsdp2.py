@@ -1,0 +1,97 @@
+"""FSDP2 of PyTorch (`fully_shard`) under Lightning: every layer's weights, gradients and moments shared out.
+
+The units that are fetched and freed together are the layers of the model's stacks (the outermost `nn.ModuleList`s), and
+what is beside them. Lightning's own ModelParallelStrategy wants the model to share itself out, and pickles checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.strategies import DDPStrategy
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard, register_fsdp_forward_method
+
+from uni_train.training.strategies.optimizer_state import parted_state, whole_state
+from uni_train.training.strategies.sharding import Plain, cut, part, trained_weights
+
+
+class Fsdp2(DDPStrategy):
+    """`offload_weights`: weights, gradients and the optimizer's state in the memory of the CPU."""
+
+    def __init__(self, *, offload_weights: bool = False) -> None:
+        super().__init__()
+        self.offload_weights = offload_weights
+        self.plain: Plain | None = None
+
+    def setup(self, trainer: pl.Trainer) -> None:
+        assert self.lightning_module is not None
+        self.plain = Plain(self.lightning_module, self.lightning_module.model, self.root_device)
+        super().setup(trainer)
+
+    def configure_ddp(self) -> None:
+        module = self.lightning_module
+        assert module is not None and self.plain is not None
+        mesh = init_device_mesh(self.root_device.type, (self.world_size,))
+        policy = (
+            CPUOffloadPolicy(pin_memory=self.root_device.type == "cuda") if self.offload_weights else OffloadPolicy()
+        )
+        for layer in layers(module):
+            fully_shard(layer, mesh=mesh, offload_policy=policy)
+        fully_shard(module, mesh=mesh, offload_policy=policy)
+        register_fsdp_forward_method(module, "training_step")
+        self.plain.forget_values()
+
+    # --- checkpoints ------------------------------------------------------------------------------------------------
+
+    @property
+    def restore_checkpoint_after_setup(self) -> bool:
+        return True
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        assert self.lightning_module is not None
+        return trained_weights(self.lightning_module, self.is_global_zero)
+
+    @torch.no_grad()
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        assert self.lightning_module is not None
+        state = checkpoint["state_dict"]
+        for name, weight in self.lightning_module.named_parameters():
+            if weight.requires_grad:
+                part(weight).copy_(cut(weight, state[name]))
+        for name, buffer in self.lightning_module.named_buffers():
+            if name in state:
+                buffer.copy_(state[name])
+
+    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+        """In the form of one device on the first rank, empty on the others."""
+        return whole_state(getattr(optimizer, "optimizer", optimizer), self.is_global_zero)
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        (saved,) = checkpoint["optimizer_states"]
+        (optimizer,) = self.optimizers
+        optimizer.load_state_dict(parted_state(optimizer, saved))
+
+    # --- ending -----------------------------------------------------------------------------------------------------
+
+    def whole_again(self) -> None:
+        """Plain parameters with whole weights, on all ranks."""
+        assert self.plain is not None
+        self.plain.again(self.plain.values())
+
+
+def layers(module: nn.Module) -> Iterator[nn.Module]:
+    """The members of the outermost stacks that have parts of their own."""
+    for child in module.children():
+        if isinstance(child, nn.ModuleList):
+            for member in child:
+                if any(True for _ in member.children()):
+                    yield member
+                else:
+                    yield from layers(member)
+        else:
+            yield from layers(child)

@@ -1,0 +1,201 @@
+"""Weights of which each rank holds a part: what the part is, how the whole comes about, and how to be rid of it again.
+
+For a weight that is not shared out (one device, DDP, ZeRO-1 and 2) the part is the whole, so that code above need not
+know the strategy.
+
+    ZeRO-3   the flattened weight, padded and cut into equal pieces, one a rank (`ds_tensor`)
+    FSDP2    rows of the first dimension, a DTensor
+
+`whole` and `join` are collectives: all ranks call them, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+"""Where ZeRO-3 and FSDP2 hang what fetches and frees a layer's weights."""
+
+
+def is_sharded(weight: Tensor) -> bool:
+    """Whether this rank holds only a part of it."""
+    return hasattr(weight, "ds_tensor") or isinstance(weight, DTensor)
+
+
+def shape_of(weight: Tensor) -> torch.Size:
+    """The shape of the whole."""
+    return torch.Size(weight.ds_shape) if hasattr(weight, "ds_tensor") else weight.shape
+
+
+def part(weight: Tensor) -> Tensor:
+    """What this rank holds, without gradient; writing to it changes the weight."""
+    if hasattr(weight, "ds_tensor"):
+        return weight.ds_tensor.detach()
+    if isinstance(weight, DTensor):
+        return weight.to_local().detach()
+    return weight.detach()
+
+
+def cut(weight: Tensor, value: Tensor) -> Tensor:
+    """This rank's part of `value`, a whole tensor of the weight's shape."""
+    if hasattr(weight, "ds_tensor"):
+        size = weight.ds_tensor.numel()
+        flat = value.reshape(-1)
+        flat = nn.functional.pad(flat, (0, size * dist.get_world_size() - len(flat)))
+        return flat[size * dist.get_rank() :][:size].clone()
+    if isinstance(weight, DTensor):
+        value = value.to(weight.device_mesh.device_type)
+        return distribute_tensor(value, weight.device_mesh, weight.placements, src_data_rank=None).to_local()
+    return value
+
+
+def join(weight: Tensor, mine: Tensor) -> Tensor:
+    """The whole tensor of which `mine` is this rank's part, cut as that of `weight`."""
+    if hasattr(weight, "ds_tensor"):
+        mine = mine.to(_device())
+        found = mine.new_empty(len(mine) * dist.get_world_size())
+        dist.all_gather_into_tensor(found, mine.contiguous())
+        return found[: weight.ds_numel].view(shape_of(weight))
+    if isinstance(weight, DTensor):
+        mine = mine.to(_device())
+        mesh, places = weight.device_mesh, weight.placements
+        parted = DTensor.from_local(mine, mesh, places, run_check=False, shape=weight.shape, stride=weight.stride())
+        return parted.full_tensor()
+    return mine
+
+
+@contextmanager
+def whole(module: nn.Module, instead: Mapping[str, Tensor] | None = None) -> Iterator[None]:
+    """Within this block every weight of `module` is whole on every rank, for sampling: nothing can be trained.
+
+    Args:
+        instead: parts of other values, by names of parameters; averages for example.
+    """
+    instead = instead or {}
+    named = dict(module.named_parameters())
+    if not any(is_sharded(weight) for weight in named.values()):
+        kept = {name: named[name].data for name in instead}
+        for name, value in instead.items():
+            named[name].data = value.to(named[name])
+        try:
+            yield
+        finally:
+            for name, value in kept.items():
+                named[name].data = value
+        return
+    full: dict[Tensor, nn.Parameter] = {}
+    for name, weight in named.items():
+        mine = instead[name].to(weight.dtype) if name in instead else part(weight)
+        full[weight] = nn.Parameter(join(weight, mine), requires_grad=False)
+    hooks = [(one, {name: one.__dict__[name] for name in HOOKS}) for one in module.modules()]
+    places = [
+        (one._parameters, name, weight)
+        for one in module.modules()
+        for name, weight in dict.items(one._parameters)
+        if weight is not None
+    ]
+    for one, _ in hooks:
+        one.__dict__.update({name: OrderedDict() for name in HOOKS})
+    for parameters, name, weight in places:
+        parameters[name] = full[weight]
+    try:
+        yield
+    finally:
+        for parameters, name, weight in places:
+            parameters[name] = weight
+        for one, before in hooks:
+            one.__dict__.update(before)
+
+
+def trained_weights(module: nn.Module, keep: bool) -> dict[str, Tensor]:
+    """Trained weights, whole, and buffers, by the names of `module.state_dict()`; empty where `keep` is false."""
+    found: dict[str, Tensor] = {}
+    joined: dict[Tensor, Tensor] = {}
+    named = dict(module.named_parameters(remove_duplicate=False))
+    for name, weight in named.items():
+        if weight.requires_grad:
+            if weight not in joined:
+                value = join(weight, part(weight))
+                joined[weight] = value.cpu() if keep else value.new_empty(0)
+            found[name] = joined[weight]
+    found |= {name: value for name, value in module.state_dict().items() if name not in named}
+    return found if keep else {}
+
+
+class Plain:
+    """A module as it was before a strategy shared it out, so that it can be so again, with today's weights.
+
+    Modules and parameters are the same objects before and after; in between no values are held here. A VAE that is not
+    trained stays whole on each rank: until `again` the strategy does not see it.
+    """
+
+    def __init__(self, module: nn.Module, model: nn.Module, device: torch.device) -> None:
+        self.module, self.model, self.children = module, model, dict(model._modules)
+        vae = self.children.get("vae")
+        if vae is not None and not any(weight.requires_grad for weight in vae.parameters()):
+            del model._modules["vae"]
+            model.__dict__["vae"] = vae.to(device)
+        self.modules = [
+            (
+                one,
+                type(one),
+                set(one.__dict__),
+                {name: one.__dict__[name].copy() for name in HOOKS},
+                one._parameters.copy(),
+            )
+            for one in module.modules()
+        ]
+        self.attributes = {weight: dict(weight.__dict__) for weight in module.parameters()}
+        self.trained = {weight: weight.requires_grad for weight in self.attributes}
+
+    def forget_values(self) -> None:
+        """Free the weights as they were: the strategy has parts of them that are other objects."""
+        for weight in self.attributes:
+            weight.data = weight.data.new_empty(0)
+
+    @torch.no_grad()
+    def values(self) -> dict[str, Tensor]:
+        """Today's weights, whole, by name."""
+        return {name: join(weight, part(weight)) for name, weight in self.module.named_parameters()}
+
+    @torch.no_grad()
+    def again(self, values: Mapping[str, Tensor]) -> None:
+        """Plain parameters with these values."""
+        for one, kind, attributes, hooks, parameters in self.modules:
+            one.__class__ = kind
+            for name in set(one.__dict__) - attributes - {"vae"}:
+                del one.__dict__[name]
+            one.__dict__.update(hooks)
+            one.__dict__["_parameters"] = parameters
+        for weight, attributes in self.attributes.items():
+            weight.__dict__.clear()
+            weight.__dict__.update(attributes)
+            weight.requires_grad_(self.trained[weight])
+            weight.grad = None
+        for name, weight in self.module.named_parameters():
+            weight.data = values[name]
+        self.model.__dict__.pop("vae", None)
+        self.model._modules.clear()
+        self.model._modules.update(self.children)
+
+
+def _device() -> torch.device:
+    """Where collectives on weights take place."""
+    if torch.cuda.is_available() and "nccl" in str(dist.get_backend_config()):
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
