@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from uni_train.errors import UsageError, UserError
 
 T = TypeVar("T")
-TIMEOUT = timedelta(minutes=30)  # a collective that takes longer has lost a rank
+TIMEOUT = timedelta(hours=24)  # of a collective, where no watchdog has ended it: rank 0 may work long for all
 
 
 @dataclass(frozen=True, slots=True)

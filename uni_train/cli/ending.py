@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -50,14 +50,15 @@ class Report:
 
 
 @contextmanager
-def one_end(ranks: Ranks, voice: Voice) -> Iterator[None]:
+def one_end(ranks: Ranks, voice: Voice) -> Iterator[Callable[[UserError], NoReturn]]:
     """Within it, which is entered by the main thread with the process group joined, an error of one rank ends the
-    processes of all. So does SIGTERM, which torchrun sends to all when one of them is gone.
+    processes of all. So does SIGTERM, which torchrun sends to all when one of them is gone, and a call, from any
+    thread, of the function that it yields.
     """
     end = _End(ranks, voice)
     before = signal.signal(signal.SIGTERM, lambda *_: end.terminate())
     try:
-        yield
+        yield end.fail
         ranks.wait()
     except BaseException as error:
         end.fail(error)

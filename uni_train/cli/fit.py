@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from uni_train.config import Config
@@ -66,13 +67,21 @@ def _run_with_others(config: Config, ranks: Ranks, fresh: bool) -> None:
     gpu = config.strategy.accelerator != "cpu" and torch.cuda.is_available()
     shared = replace(config.strategy, devices=ranks.local_ranks, nodes=ranks.ranks // ranks.local_ranks)
     voice = Voice(ranks)
-    with joined(ranks, cuda=gpu), one_end(ranks, voice):
-        _run(replace(config, strategy=shared), ranks, fresh, voice)
+    with joined(ranks, cuda=gpu), one_end(ranks, voice) as fail:
+        _run(replace(config, strategy=shared), ranks, fresh, voice, fail)
 
 
-def _run(config: Config, ranks: Ranks, fresh: bool, voice: Voice | None = None) -> None:
+def _run(
+    config: Config,
+    ranks: Ranks,
+    fresh: bool,
+    voice: Voice | None = None,
+    fail: Callable[[UserError], object] | None = None,
+) -> None:
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.launching.preemption import preemptible
     from uni_train.launching.preflight import preflight
+    from uni_train.launching.watchdog import watchdog
 
     def choose() -> str:
         place = RunFolder.fresh if fresh else RunFolder
@@ -87,6 +96,8 @@ def _run(config: Config, ranks: Ranks, fresh: bool, voice: Voice | None = None) 
 
         continues = ranks.from_first(begin)
         progress = ConsoleProgress() if voice is None else ranks.together(lambda: voice.progress(run.path))
+        stack.enter_context(preemptible())
+        stack.enter_context(watchdog(ranks, run.path, timedelta(seconds=config.strategy.timeout), fail))
         progress.say(f"{'continuing' if continues else 'run folder'} {run.path}")
         if ranks.ranks > 1:
             nodes = f" on {config.strategy.nodes} nodes" if config.strategy.nodes > 1 else ""

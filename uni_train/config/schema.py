@@ -197,6 +197,7 @@ class StrategyConfig:
     devices: int = count(1)  # processes a node, one a device; under torchrun: as many as it started
     nodes: int = count(1)
     offload_optimizer: bool = False  # its state in the memory of the CPU, where it steps (deepspeed_*)
+    timeout: float = positive(1800.0)  # seconds that ranks wait for one of them before the run ends with its name
     offload_weights: bool = False  # weights there as well, fetched layer by layer (deepspeed_zero3, fsdp2)
 
 

@@ -23,6 +23,7 @@ from eval.store import completed
 from uni_train.config.build import to_plain
 from uni_train.config.schema import Config
 from uni_train.config.stage_list import PlannedStage
+from uni_train.launching.watchdog import note
 from uni_train.models.load import build_model, load_weights, save_model
 from uni_train.ranks import ALONE, Ranks
 from uni_train.run_folder import Manifest, RunFolder, decisive, stage_key
@@ -115,6 +116,7 @@ class Work(Generic[C]):
     @contextmanager
     def stage(self, planned: PlannedStage, total: int) -> Iterator[StageRun]:
         """A stage's turn: yields whether it is already finished, and takes the manifest's content otherwise."""
+        note(stage=planned.name)
         key, folder, ranks = stage_key(stage=planned.name, after=self._key), self.folder, self.ranks
         manifest = ranks.from_first(lambda: folder.read_manifest(planned.index, planned.name, key))
         self.progress.stage(
