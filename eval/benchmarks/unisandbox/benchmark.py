@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.task import Item, Verdict, task_of
+from data_gen.task import Verdict, verify_sprites
 from eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table
 from eval.benchmarks.unisandbox import counting
-from eval.benchmarks.unisandbox.cases import ALL_SETS, LABELS, REASONING_SETS, generated, published
+from eval.benchmarks.unisandbox.cases import ALL_SETS, LABELS, REASONING_SETS, Questions, generated, published
 from eval.benchmarks.unisandbox.reasoning import SETTINGS
 from eval.benchmarks.unisandbox.thoughts import conclusion
 from eval.sample import decode_png, encode_png
@@ -44,7 +44,8 @@ class UniSandbox(Benchmark):
     `seed`. sets: which of ALL_SETS; None: all that `data` has, the six reasoning sets of our own. labels: "official",
     "corrected" or "both", side by side. compat: "paper" compares count and type as Table 10 says, "official" only the
     type in the mapping sets, as the published code does. verifier: "judge" leaves the pictures of the nano world to the
-    judge too, to compare it with the program. names: whose knowledge to ask for, empty for all of `data`.
+    judge too, to compare it with the program. names: whose knowledge to ask for, empty for all of `data`. questions:
+    given ones, in place of all these.
 
     Raises UsageError for an unknown name, UserError and DataError for files that cannot be used.
     """
@@ -66,6 +67,7 @@ class UniSandbox(Benchmark):
         compat: str = "paper",
         verifier: str = "program",
         names: Sequence[str] = (),
+        questions: Questions | None = None,
     ) -> None:
         _check("setting", settings, SETTINGS)
         _check("set", sets or (), ALL_SETS)
@@ -74,7 +76,9 @@ class UniSandbox(Benchmark):
         _check("verifier", (verifier,), VERIFIERS)
         if data is None and names:
             raise UsageError(f"whose are {', '.join(names)}?", "Name the folder of their files with --data.")
-        if data is None:
+        if questions is not None:
+            pass
+        elif data is None:
             questions = generated(world, n, characters, split, seed, sets or REASONING_SETS)
         else:
             questions = published(Path(data), sets, names)
@@ -131,8 +135,8 @@ class UniSandbox(Benchmark):
         facts = sample.ask.case.facts
         if facts["world"] != "nano" or self.verifier == "judge" or sample.image is None:
             return None
-        item = Item.from_dict(facts["item"])
-        return task_of(item).verify(item, decode_png(sample.image))
+        asked = facts["item"]["facts"]
+        return verify_sprites(decode_png(sample.image), asked["object"], asked["count"])
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """Caption, then compare (section 3.2)."""

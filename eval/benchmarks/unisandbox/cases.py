@@ -16,12 +16,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from data_gen.audit import LEAST, MOST, AuditRow, audit_file, same_noun
 from data_gen.errors import DataError
+from data_gen.injection import subjects
 from data_gen.jsonl import MappingRow, MathsRow, read_items, read_published
-from data_gen.knowledge import KnowledgeQuestion, knowledge_questions, read_test
-from data_gen.objects import singular_of
+from data_gen.knowledge import KnowledgeQuestion, read_test
+from data_gen.nano_knowledge import counted
+from data_gen.objects import NANO, singular_of
 from data_gen.reading import UnreadableError, read_count, read_maths
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, get_task
@@ -62,7 +65,7 @@ def generated(
     """Questions of our own: `n` prompts for each maths set, `n` pairs for each mapping set, `characters` invented ones.
 
     The reasoning sets are those of training runs with the same seed. Raises DataError when the world has not that many
-    in the split, UserError for knowledge in a world that cannot say it.
+    in the split.
     """
     cases: list[Case] = []
     for name in sets:
@@ -70,16 +73,10 @@ def generated(
             task = get_task("maths" if name.startswith("math") else "mapping", world)
             items = task.generate(n, int(name[-1]), split, derive_seed("evaluation", seed))
             cases += [_item_case(item) for item in items]
-    asked = [name for name in sets if name in KNOWLEDGE_SETS]
-    if asked and world != "everyday":
-        raise UserError(
-            f"the sets {' and '.join(asked)} ask for people and flowers, which the {world} world cannot show",
-            "Leave them out, or choose the everyday world.",
-        )
+    asked = [name for name in KNOWLEDGE_SETS if name in sets]
     if asked:
-        for question in knowledge_questions(characters, seed, split):
-            if question.direction in asked:
-                cases.append(_knowledge_case(question))
+        people = subjects(world, characters, seed, split, asked)
+        cases += [knowledge_case(question, world) for one in people for question in one.pictures]
     return Questions(tuple(cases), {})
 
 
@@ -110,7 +107,7 @@ def published(folder: Path, sets: Sequence[str] | None = None, characters: Seque
     wanted = set(characters)
     for direction, path in people:
         if (sets is None or direction in sets) and (not wanted or wanted & set(path.stem.split("_"))):
-            cases += [_knowledge_case(question) for question in read_test(path)]
+            cases += [knowledge_case(question) for question in read_test(path)]
     unknown = wanted - {name for _, path in people for name in path.stem.split("_")}
     if unknown:
         known = sorted({name for _, path in people for name in path.stem.split("_")})
@@ -189,22 +186,22 @@ def _item_case(item: Item) -> Case:
     )
 
 
-def _knowledge_case(question: KnowledgeQuestion) -> Case:
-    return Case(
-        id=question.id,
-        set=question.direction,
-        prompt=question.question,
-        category=question.kind,
-        facts={
-            "task": "knowledge",
-            "world": "everyday",
-            "kind": question.kind,
-            "answer": question.answer,
-            "labels": list(LABELS),
-            "drawn_as": question.id,
-            "characters": list(question.characters),
-        },
-    )
+def knowledge_case(question: KnowledgeQuestion, world: str = "everyday") -> Case:
+    """A knowledge question of either world; in the nano world its picture can be checked by program."""
+    facts: dict[str, Any] = {
+        "task": "knowledge",
+        "world": world,
+        "kind": question.kind,
+        "answer": question.answer,
+        "labels": list(LABELS),
+        "drawn_as": question.id,
+        "characters": list(question.characters),
+    }
+    if world == "nano":
+        ((count, noun),) = counted(question.answer)
+        shown = {"world": world, "object": noun, "plural": NANO.noun(noun).plural, "count": count}
+        facts["item"] = Item(question.id, "knowledge", 1, "", question.question, question.answer, shown, "").to_dict()
+    return Case(question.id, question.direction, question.question, category=question.kind, facts=facts)
 
 
 # ---------------------------------------------------------------------------------------------- labels, recomputed

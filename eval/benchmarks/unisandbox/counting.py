@@ -31,7 +31,8 @@ _GROUPS = {"maths": "math", "mapping": "mapping"}
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is counted once. unit: the prompt or the pair. ids: of its cases. outcomes: one a picture, of OUTCOMES."""
+    """What is counted once. unit: the prompt or the pair. ids: of its cases. outcomes: one a picture, of OUTCOMES.
+    cluster: units of one model share it, where knowledge was taught to a model a character or pair; else the unit."""
 
     setting: str
     set: str
@@ -39,6 +40,7 @@ class Trial:
     k: int
     ids: tuple[str, ...]
     outcomes: tuple[str, ...]
+    cluster: str
 
     @property
     def right(self) -> bool:
@@ -48,6 +50,7 @@ class Trial:
 def trials(scored: Sequence[Scored], label: str) -> list[Trial]:
     """The trials under one label, in the order of the samples. Raises ValueError for a sample that appears twice."""
     found: dict[tuple[str, str, str, int], dict[str, str]] = defaultdict(dict)
+    taught: dict[str, str] = {}
     for one in scored:
         ask = one.sample.ask
         case = ask.case
@@ -59,13 +62,15 @@ def trials(scored: Sequence[Scored], label: str) -> list[Trial]:
         if case.id in members:
             raise ValueError(f"{case.id} ({ask.setting}, k={ask.k}) appears twice")
         members[case.id] = one.outcome
+        if case.facts["task"] == "knowledge":
+            taught[unit] = ", ".join(case.facts["characters"])
     counted = []
     for (setting, name, unit, k), members in found.items():
         size = 2 if name.startswith("mapping") else 1
         if len(members) > size:
             raise ValueError(f"{setting} {name}: {unit} has {len(members)} pictures, at most {size} belong together")
         outcomes = (*members.values(), *["missing"] * (size - len(members)))
-        counted.append(Trial(setting, name, unit, k, tuple(members), outcomes))
+        counted.append(Trial(setting, name, unit, k, tuple(members), outcomes, taught.get(unit, unit)))
     return counted
 
 
@@ -145,7 +150,7 @@ def tables(
 
 
 def _estimate(counted: Sequence[Trial]) -> Estimate:
-    return _mean([one.right for one in counted], [one.unit for one in counted])
+    return _mean([one.right for one in counted], [one.cluster for one in counted])
 
 
 def _mean(outcomes: Sequence[bool], units: Sequence[Hashable]) -> Estimate:
@@ -157,7 +162,7 @@ def _mean(outcomes: Sequence[bool], units: Sequence[Hashable]) -> Estimate:
 def _per_image(counted: Sequence[Trial]) -> Estimate:
     return _mean(
         [outcome == "pass" for one in counted for outcome in one.outcomes],
-        [one.unit for one in counted for _ in one.outcomes],
+        [one.cluster for one in counted for _ in one.outcomes],
     )
 
 
@@ -171,7 +176,7 @@ def _outcomes(counted: Sequence[Trial]) -> dict[str, Estimate]:
 
 
 def _detectable(counted: Sequence[Trial]) -> float:
-    return detectable_difference(len({one.unit for one in counted}), sum(t.right for t in counted) / len(counted))
+    return detectable_difference(len({one.cluster for one in counted}), sum(t.right for t in counted) / len(counted))
 
 
 def _cells(counted: Sequence[Trial]) -> dict[tuple[str, str], list[Trial]]:
@@ -200,7 +205,7 @@ def _averages(counted: Sequence[Trial], settings: Sequence[str]) -> dict[str, Es
 def _cell_mean(counted: Sequence[Trial]) -> Estimate:
     return clustered_mean(
         [float(one.right) for one in counted],
-        [(one.set, one.unit) for one in counted],
+        [(one.set, one.cluster) for one in counted],
         [(one.setting, one.set) for one in counted],
     )
 
@@ -214,26 +219,26 @@ def _overall(counted: Sequence[Trial], settings: Sequence[str]) -> dict[str, Est
 def cot_gain(counted: Sequence[Trial], sets: Sequence[str]) -> dict[str, PairedComparison]:
     """set -> the same questions without and with a thought; "average": the mean over the reasoning sets; "overall": all
     knowledge questions in one pot."""
-    answers = {(one.setting, one.set, one.unit, one.k): one.right for one in counted}
+    answers = {(one.setting, one.set, one.unit, one.k): one for one in counted}
     both = [
-        (name, unit, k, right, answers["cot", name, unit, k])
-        for (setting, name, unit, k), right in answers.items()
+        (one, answers["cot", name, unit, k])
+        for (setting, name, unit, k), one in answers.items()
         if setting == "normal" and ("cot", name, unit, k) in answers
     ]
-    gains = {}
-    for name in sets:
-        rows = [row for row in both if row[0] == name]
-        if rows:
-            gains[name] = paired([row[3] for row in rows], [row[4] for row in rows], [row[1] for row in rows])
-    rows = [row for row in both if row[0] in REASONING_SETS]
-    if rows:
-        gains["average"] = paired(
-            [row[3] for row in rows], [row[4] for row in rows], [row[:2] for row in rows], [row[0] for row in rows]
-        )
-    rows = [row for row in both if row[0] in KNOWLEDGE_SETS]
-    if rows:
-        gains["overall"] = paired([row[3] for row in rows], [row[4] for row in rows], [row[:2] for row in rows])
-    return gains
+
+    def gain(names: Sequence[str], mean_over_sets: bool) -> PairedComparison | None:
+        rows = [(normal, cot) for normal, cot in both if normal.set in names]
+        if not rows:
+            return None
+        cells = [normal.set for normal, _ in rows] if mean_over_sets else None
+        right = [(normal.right, cot.right) for normal, cot in rows]
+        clusters = [(normal.set, normal.cluster) for normal, _ in rows]
+        return paired([one for one, _ in right], [other for _, other in right], clusters, cells)
+
+    groups = {name: ((name,), False) for name in sets}
+    groups |= {"average": (REASONING_SETS, True), "overall": (KNOWLEDGE_SETS, False)}
+    gains = {name: gain(*asked) for name, asked in groups.items()}
+    return {name: found for name, found in gains.items() if found is not None}
 
 
 def _thoughts(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> dict[str, dict[str, Estimate]]:

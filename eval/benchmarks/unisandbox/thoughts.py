@@ -1,6 +1,7 @@
 """What a thought concludes, read by a program, so that wrong reasoning is told from wrong drawing.
 
-The nano world ends its thoughts with "So draw 3 apples ."; elsewhere a thought is free text, and the last sentence
+The nano world ends its thoughts with "So draw 3 apples ." (what it was taught, it recalls as "G K means 3 apples .");
+elsewhere a thought is free text, and the last sentence
 that names a count, an object of the rules or an attribute is taken for its conclusion. Where none does, or one sentence
 names several, the conclusion is "unclear" rather than guessed.
 """
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from data_gen.knowledge import VALUES, VISIBLE, stated
+from data_gen.nano_knowledge import counted
 from data_gen.objects import plurals_of, singular_of
 from data_gen.reading import UnreadableError, read_count, read_mapping
 from eval.benchmark import Case
@@ -46,13 +48,24 @@ def conclusion(thought: str | None, case: Case) -> Conclusion:
 
 
 def _nano(thought: str, case: Case) -> Conclusion:
+    item = case.facts["item"]["facts"]
+    count = int(item["count"])
+    if case.facts["task"] == "knowledge":
+        return _recalled(thought, (count, str(item["object"])))
     _, found, ending = thought.rpartition(_DRAW)
     if not found:
         return "unclear"
-    item = case.facts["item"]["facts"]
-    count = int(item["count"])
     expected = f"{count} {item['object'] if count == 1 else item['plural']}"
     return "right" if ending.rstrip(" .") == expected else "wrong"
+
+
+def _recalled(thought: str, expected: tuple[int, str]) -> Conclusion:
+    """What was taught is recalled in the words of the lessons: the last sentence that counts something counts."""
+    for sentence in reversed(thought.split(" .")):
+        found = counted(sentence)
+        if found:
+            return "unclear" if len(found) > 1 else "right" if found == {expected} else "wrong"
+    return "unclear"
 
 
 def _counted(thought: str, answer: str) -> Conclusion:

@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from data_gen import sprites
 from data_gen.errors import DataError
 from data_gen.export import make
 from data_gen.jsonl import published_rows, write_rows
 from data_gen.knowledge import make_knowledge
 from data_gen.task import get_task
-from eval.benchmark import Case
+from eval.benchmark import Ask, Case, Sample
+from eval.benchmarks.unisandbox import UniSandbox
 from eval.benchmarks.unisandbox.cases import ALL_SETS, generated, published
+from eval.benchmarks.unisandbox.thoughts import conclusion
+from eval.sample import encode_png
 from uni_train.errors import UserError
 
 
@@ -152,8 +156,20 @@ def test_questions_of_our_own_and_knowledge_that_was_written(tmp_path: Path) -> 
     written = published(make_knowledge(tmp_path / "people", 4, 0, "test").path).cases
     ours = [case for case in questions.cases if case.facts["task"] == "knowledge"]
     assert sorted(written, key=lambda case: case.id) == sorted(ours, key=lambda case: case.id)
-    with pytest.raises(UserError, match="the nano world cannot show"):
-        generated("nano", 3, 4, "test", 0, ("forward",))
+
+
+def test_knowledge_of_the_nano_world_is_checked_by_program() -> None:
+    questions = generated("nano", 3, 2, "test", 0, ("forward", "inverse"))
+    assert [case.set for case in questions.cases] == ["forward"] * 6 + ["inverse"] * 4
+    benchmark = UniSandbox(questions=questions)
+    for case, other in zip(questions.cases, questions.cases[1:] + questions.cases[:1], strict=True):
+        shown = case.facts["item"]["facts"]
+        picture = encode_png(sprites.render(shown["object"], shown["count"], 0))
+        verdicts = [benchmark.check(Sample(Ask(one, "normal", 0, 0), image=picture)) for one in (case, other)]
+        same = case.facts["answer"] == other.facts["answer"]
+        assert [verdict is not None and verdict.passed for verdict in verdicts] == [True, same]
+        assert conclusion(f"G K = {case.facts['answer']} .", case) == "right"
+        assert conclusion("G K = 9 keys .", case) == "wrong" and conclusion("G K means G .", case) == "unclear"
 
 
 def test_our_own_questions_hold_under_both_labels(tmp_path: Path) -> None:
