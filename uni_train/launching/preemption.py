@@ -1,8 +1,10 @@
-"""SIGTERM and SIGUSR1 end a run where nothing is lost, with an exit code that says: start me again.
+"""SIGUSR1 and SIGTERM end a run where nothing is lost, with an exit code that says: start me again.
 
 SLURM sends them before it takes the nodes away (docs/launch.md). Within `deferred` (a fit) the run goes on to the next
 update, which all ranks agree on, saves a checkpoint and ends. Elsewhere it ends at once: stages write each file whole,
 and continue behind the last one.
+
+Under torchrun SIGTERM is left alone: its agent sends it to all processes when one of them is gone.
 """
 
 from __future__ import annotations
@@ -12,112 +14,118 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import NoReturn
 
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: the script of `uni_train launch` puts the job back into the queue
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 GRACE = 10.0  # seconds to end at once, for a process whose main thread waits for others in a collective
 
 
 class Preempted(SystemExit):
     """The run ends to be started again. No error of anything: `except Exception` does not see it."""
 
-    def __init__(self, signal_: signal.Signals | None) -> None:
+    def __init__(self) -> None:
         super().__init__(EXIT_CODE)
-        self.signal = signal_  # None: another rank was told
 
 
 @dataclass
 class _State:
-    installed: bool = False
+    signals: tuple[signal.Signals, ...] = ()  # while `preemptible`
     told: signal.Signals | None = None
     deferred: int = 0
+    ending: bool = False
 
 
 _state = _State()
 
 
 @contextmanager
-def preemptible() -> Iterator[None]:
+def preemptible(environment: Mapping[str, str] = os.environ) -> Iterator[None]:
     """Within it the signals end the run as described above. The main thread must enter it, on every rank.
 
     Raises:
         Preempted: where a signal has come and the run may end.
     """
-    before = {one: signal.getsignal(one) for one in SIGNALS}
+    global _state
+    agent = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    _state = _State((signal.SIGUSR1,) if agent else (signal.SIGUSR1, signal.SIGTERM))
+    before = {one: signal.getsignal(one) for one in _state.signals}
     read, write = socket.socketpair()
     write.setblocking(False)
-    fd_before = signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
-    _state.installed, _state.told = True, None
+    wakeup = signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=_insist, args=(read, _state), name="preemption", daemon=True).start()
     listen()
-    threading.Thread(target=_insist, args=(read,), name="preemption", daemon=True).start()
     try:
         yield
     finally:
-        _state.installed = False
         for one, handler in before.items():
-            signal.signal(one, handler)
-        signal.set_wakeup_fd(fd_before)
+            # Who ends is not to be stopped on the way: srun sends SIGTERM as soon as one process has ended.
+            signal.signal(one, signal.SIG_IGN if _state.ending else handler)
+        signal.set_wakeup_fd(wakeup)
         write.close()
+        _state = _State(ending=_state.ending)
 
 
 def listen() -> None:
-    """Install the handlers (again: Lightning puts its own in front of them, which talk to other ranks)."""
-    if _state.installed:
-        for one in SIGNALS:
-            signal.signal(one, _heard)
+    """Install the handlers again: Lightning puts its own in front of them, which wait for other ranks."""
+    for one in _state.signals:
+        signal.signal(one, _heard)
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Within it nothing ends by a signal alone: ask `agreed` where the run may."""
+    """Within it a signal alone ends nothing: ask `agreed` where the run may end. All ranks must enter and leave it.
+
+    Raises:
+        Preempted: on leaving, if there was a signal.
+    """
     _state.deferred += 1
     try:
         yield
     finally:
         _state.deferred -= 1
+    if agreed():
+        end("this fit is finished")
 
 
 def agreed() -> bool:
     """Whether any rank has been told to end; the same on all of them, which must all ask."""
-    if not _state.installed:
+    if not _state.signals:
         return False
     import torch
     import torch.distributed as dist
 
-    told = _state.told is not None
-    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-        return told
-    anyone = torch.tensor([int(told)])
-    dist.all_reduce(anyone, dist.ReduceOp.MAX)
-    return bool(anyone.item())
+    told = torch.tensor([int(_state.told is not None)])
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        dist.all_reduce(told, dist.ReduceOp.MAX)
+    return bool(told.item())
 
 
 def end(done: str) -> NoReturn:
-    """End the run here, where `done` is safe. Raises Preempted."""
-    name = _state.told.name if _state.told is not None else "a signal to another rank"
-    print(f"{name}: {done}; the same command continues from there", file=sys.stderr, flush=True)
-    raise Preempted(_state.told)
+    """End the run here; `done` says what is safe. Raises Preempted."""
+    _state.ending = True
+    heard = _state.told.name if _state.told is not None else "another rank was told to end"
+    print(f"{heard}: {done}; the same command continues from there", file=sys.stderr, flush=True)
+    raise Preempted
 
 
 def _heard(number: int, frame: FrameType | None) -> None:
+    if _state.ending:
+        return
     _state.told = signal.Signals(number)
     if not _state.deferred:
-        for one in SIGNALS:  # the end is near; a second signal must not disturb it
-            signal.signal(one, signal.SIG_IGN)
         end("what is finished is kept")
 
 
-def _insist(read: socket.socket) -> None:
+def _insist(read: socket.socket, state: _State) -> None:
     """End a process whose main thread does not come back to Python to hear a signal, outside of fits."""
     while heard := read.recv(1):
-        if heard[0] not in SIGNALS:
-            continue
-        left = threading.Event()
-        left.wait(GRACE)
-        if _state.installed and not _state.deferred:
-            os._exit(EXIT_CODE)
+        if heard[0] in state.signals:
+            time.sleep(GRACE)
+            if _state is state and not state.deferred and not state.ending:
+                os._exit(EXIT_CODE)
+    read.close()

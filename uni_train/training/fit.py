@@ -24,6 +24,7 @@ from rich.progress import Progress
 from torch import nn
 
 from uni_train.errors import UsageError, UserError
+from uni_train.launching.preemption import deferred
 from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, WholeAgain
 from uni_train.training.checkpoint_io import (
     FolderCheckpointIO,
@@ -35,6 +36,7 @@ from uni_train.training.checkpoint_io import (
 from uni_train.training.curriculum import Curriculum
 from uni_train.training.ema import Ema
 from uni_train.training.metric_log import JsonlLogger, MetricLog, read_metrics, truncate_metrics
+from uni_train.training.preemption import EndWhenTold
 from uni_train.training.progress import StepProgress
 from uni_train.training.settings import SupervisedSettings
 from uni_train.training.steps import Source, StepDataset, StepLoader
@@ -188,6 +190,7 @@ def run(
             parts.append(
                 PeriodicCheckpoint(directory / CHECKPOINTS, settings.checkpoint_every, settings.keep, made.log)
             )
+            parts.append(EndWhenTold(directory / CHECKPOINTS, settings.checkpoint_every, made.log))
             if hasattr(strategy, "whole_again"):
                 parts.append(WholeAgain())
             trainer = pl.Trainer(
@@ -210,7 +213,8 @@ def run(
                 enable_model_summary=False,
                 default_root_dir=str(directory),
             )
-            trainer.fit(module, datamodule=made.data, ckpt_path=str(resume) if resume else None)
+            with deferred():
+                trainer.fit(module, datamodule=made.data, ckpt_path=str(resume) if resume else None)
     finally:
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(trainable[name])
