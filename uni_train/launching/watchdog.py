@@ -41,6 +41,7 @@ LEAST, MOST = 0.1, 15.0  # seconds between two heartbeats: a twentieth of the ti
 GRACE = 15.0  # seconds
 EXIT_CODE = 1
 OURS = ("uni_train", "data_gen", "eval")
+NOT_A_PLACE = ("uni_train/ranks.py", "uni_train/launching/watchdog.py")  # through which everybody comes here
 
 _here: dict[str, Any] = {"stage": None, "update": None, "at": None}
 
@@ -189,7 +190,7 @@ class _Watch(threading.Thread):
         """If this wait is a hang: report it, unless another rank has, and end."""
         states = self._states()
         missing = [rank for rank in wait.members if not _arrived(states[rank], wait)]
-        silent = 4 * self.every
+        silent = max(4 * self.every, self.timeout / 2)
         if any(_moves(states[rank], silent, self.timeout) for rank in missing):
             return
         message, hint = describe(wait, states, silent)
@@ -369,7 +370,7 @@ def _fate(state: Mapping[str, Any], silent: float) -> str:
 
 def _place(state: Mapping[str, Any]) -> str:
     """Innermost frame of ours, else one outside of libraries, with stage and update."""
-    frames = [frame for frame in state["frames"] if not frame.startswith("uni_train/ranks.py")]
+    frames = [frame for frame in state["frames"] if not frame.startswith(NOT_A_PLACE)]
     chosen = next((frame for frame in frames if frame.startswith(OURS)), None)
     chosen = chosen or next((frame for frame in frames if "/site-packages/" not in frame), "an unknown place")
     parts = [chosen]
