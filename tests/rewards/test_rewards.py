@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import pytest
 
 from data_gen.task import get_task
 from uni_train.errors import UsageError, UserError
-from uni_train.rewards.contract import Reward, score
+from uni_train.models.batches import ModelDown
+from uni_train.rewards.contract import Reward, Scoring, score
 from uni_train.rewards.naming import reward_function
 
 IMAGES = [np.full((4, 4, 3), value, np.uint8) for value in (0, 100, 200)]
@@ -96,3 +99,66 @@ def test_rewards_are_found_by_name_module_and_file(tmp_path: Path) -> None:
         reward_function("verifer")
     with pytest.raises(UserError, match="cannot be imported"):
         reward_function("no.such.module:f")
+
+
+# --- asked apart ------------------------------------------------------------------------------------------------------
+
+
+def in_parts(function: Any, patience: float = 30.0, then: Any = lambda: None) -> Any:
+    """A reward asked apart, beside a constant one, about one picture after the other; `then` before the last."""
+    constant = Reward("one", lambda prompts, completions, **_: [1] * len(completions))
+    with Scoring([Reward("far", function, apart=patience), constant]) as scoring:
+        for i, image in enumerate(IMAGES):
+            if i == 2:
+                then()
+            scoring.add(["x"], [image], {name: values[i : i + 1] for name, values in COLUMNS.items()})
+        return scoring.scores()
+
+
+def test_what_is_asked_apart_is_answered_while_pictures_are_drawn_and_worth_the_same() -> None:
+    asked, drawn = [], threading.Event()
+
+    def slow(prompts: list[str], completions: list[np.ndarray], **columns: Any) -> list[float | None]:
+        asked.append(columns["id"])
+        assert drawn.wait(20)  # never set, if the first question held up the drawing
+        return near(prompts, completions, **columns)
+
+    found = in_parts(slow, then=drawn.set)
+    assert asked == [["a"], ["b"], ["c"]]
+    whole = score([Reward("far", near)], ["x"] * 3, IMAGES, COLUMNS | {"wanted": [9, 100, 9]})
+    assert found.each[1, 0] == whole.each[1, 0] and np.isnan(found.each[[0, 2], 0]).all()
+    assert found.total.tolist() == [1, 1, 1]
+
+
+def test_one_that_does_not_come_back_is_an_error_and_holds_up_nothing() -> None:
+    never = threading.Event()
+    began = time.monotonic()
+    with pytest.raises(UserError, match=r"the reward far lacks 3 of 3 pictures 0\.05 s after the last") as error:
+        in_parts(lambda **_: never.wait(20), patience=0.05)
+    assert time.monotonic() - began < 10 and "rewards.far.patience" in (error.value.hint or "")
+    never.set()
+
+
+def test_a_failure_elsewhere_is_seen_before_all_is_drawn() -> None:
+    def broken(**_: Any) -> list[float]:
+        raise KeyError("no such column")
+
+    until = time.monotonic() + 20
+    with (
+        Scoring([Reward("far", broken, apart=30.0)]) as scoring,
+        pytest.raises(UserError, match="the reward far raised KeyError"),
+    ):
+        while time.monotonic() < until:
+            scoring.add(["x"], IMAGES[:1], {"id": ["a"]})
+            time.sleep(0.01)
+
+
+def test_a_judge_that_is_away_for_a_moment_leaves_gaps_and_one_that_stays_away_ends_the_run() -> None:
+    def away(prompts: list[str], completions: list[np.ndarray], **columns: Any) -> list[float]:
+        if columns["id"] != ["b"]:
+            raise ModelDown("nobody there")
+        return [0.5]
+
+    assert in_parts(away).each[:, 0] == pytest.approx([np.nan, 0.5, np.nan], nan_ok=True)
+    with pytest.raises(ModelDown):
+        in_parts(lambda **_: (_ for _ in ()).throw(ModelDown("nobody there")))

@@ -447,6 +447,8 @@ class RewardConfig:
     function: str
     weight: float = 1.0
     judge: JudgeConfig | None = None  # function=judge
+    apart: bool = False  # ask it in a thread, some pictures at a time, while others are drawn; a judge always is
+    patience: float = positive(600.0)  # seconds that such a one may take longer than the drawing
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,9 +50,10 @@ class Asked:
         id: Sequence[str],
         images: Sequence[Sequence[np.ndarray]],
         item: Sequence[Item | None] | None = None,
+        place: Sequence[int] | None = None,
         **_: object,
     ) -> list[float | None]:
-        """One number a picture.
+        """One number a picture. `place`: its number in the epoch, which tells pictures of a prompt apart.
 
         Raises:
             UserError: nobody answers at all (models.batches.ModelDown), or the model cannot answer questions.
@@ -63,10 +64,16 @@ class Asked:
                 name,
                 self.question(prompt, one),
                 (*(shown if self.show_inputs else ()), picture),
-                seed=derive_seed("asked", name, place),
+                seed=derive_seed("asked", name, number),
             )
-            for place, (name, prompt, one, shown, picture) in enumerate(
-                zip(id, prompts, items, images, completions, strict=True)
+            for number, name, prompt, one, shown, picture in zip(
+                place if place is not None else range(len(prompts)),
+                id,
+                prompts,
+                items,
+                images,
+                completions,
+                strict=True,
             )
         ]
         with self.within():

@@ -16,22 +16,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from uni_train.errors import UserError
+from uni_train.rewards.apart import Apart
 
 RewardFunction = Callable[..., Sequence[float | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """A reward function with its name and its weight in the sum."""
+    """A reward function with its name and its weight in the sum.
+
+    apart: it asks somebody elsewhere, so it is asked in a thread, some pictures at a time, while the next are drawn; it
+    may take so many seconds longer than the drawing. None: asked about all pictures when they are drawn.
+    """
 
     name: str
     function: RewardFunction
     weight: float = 1.0
+    apart: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,24 +73,80 @@ def score(
     """Ask every reward about all pictures, those of a group in a row.
 
     Raises:
-        UserError: a reward raises, returns the wrong number of values or one that is not a finite number, or no reward
-            has a value for half of the pictures or more; it names the reward and the picture.
+        UserError: as Scoring.scores.
     """
-    ids = list(columns.get("id", range(len(prompts))))
-    table = np.empty((len(completions), len(rewards)))
-    for r, reward in enumerate(rewards):
-        table[:, r] = _asked(reward, prompts, completions, columns, ids)
-    filled = _filled(table.reshape(-1, group_size, len(rewards))).reshape(table.shape)
-    weights = np.array([reward.weight for reward in rewards])
-    scores = Scores(tuple(reward.name for reward in rewards), table, filled, filled @ weights)
-    blank = scores.unrewarded
-    if 2 * blank.sum() >= len(blank):
-        raise UserError(
-            f"no reward applies to {blank.sum()} of {len(blank)} pictures, the first of {ids[int(blank.argmax())]}: "
-            f"{', '.join(scores.names)} returned None",
-            "Return numbers; if a judge was asked, see why it fails.",
-        )
-    return scores
+    with Scoring(rewards, group_size) as scoring:
+        scoring.add(prompts, completions, columns)
+        return scoring.scores()
+
+
+class Scoring:
+    """The rewards of pictures that are still being drawn.
+
+    >>> with Scoring(rewards, group_size=8) as scoring:
+    ...     scoring.add(prompts[:64], drawn[:64], columns)  # and so on, in order; the pictures of a group in a row
+    ...     scores = scoring.scores()
+    """
+
+    def __init__(self, rewards: Sequence[Reward], group_size: int = 1) -> None:
+        self.rewards, self.group_size = rewards, group_size
+        self._prompts: list[str] = []
+        self._completions: list[np.ndarray] = []
+        self._columns: dict[str, list[Any]] = {}
+        self._apart = {
+            r: Apart(reward.name, reward.apart) for r, reward in enumerate(rewards) if reward.apart is not None
+        }
+
+    def __enter__(self) -> Scoring:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for asking in self._apart.values():
+            asking.close()
+
+    def add(
+        self, prompts: Sequence[str], completions: Sequence[np.ndarray], columns: Mapping[str, Sequence[Any]]
+    ) -> None:
+        """More pictures; the same columns each time.
+
+        Raises:
+            UserError: a reward that is asked apart has failed.
+        """
+        ids = list(columns.get("id", range(len(self._prompts), len(self._prompts) + len(prompts))))
+        for r, asking in self._apart.items():
+            asking.ask(len(completions), partial(_asked, self.rewards[r], prompts, completions, columns, ids))
+        self._prompts += prompts
+        self._completions += completions
+        for name, values in columns.items():
+            self._columns.setdefault(name, []).extend(values)
+
+    def scores(self) -> Scores:
+        """Of all pictures, when they are there.
+
+        Raises:
+            UserError: a reward raises, returns the wrong number of values or one that is not a finite number, is late,
+                or no reward has a value for half of the pictures or more; it names the reward and the picture.
+        """
+        rewards = self.rewards
+        ids = self._columns.get("id", list(range(len(self._prompts))))
+        table = np.empty((len(self._completions), len(rewards)))
+        for r, reward in enumerate(rewards):
+            if r not in self._apart:
+                table[:, r] = _asked(reward, self._prompts, self._completions, self._columns, ids)
+        for r, asking in self._apart.items():
+            table[:, r] = asking.values()
+        filled = _filled(table.reshape(-1, self.group_size, len(rewards))).reshape(table.shape)
+        weights = np.array([reward.weight for reward in rewards])
+        scores = Scores(tuple(reward.name for reward in rewards), table, filled, filled @ weights)
+        blank = scores.unrewarded
+        if 2 * blank.sum() >= len(blank):
+            at = ids[int(blank.argmax())]
+            raise UserError(
+                f"no reward applies to {blank.sum()} of {len(blank)} pictures, the first of {at}: "
+                f"{', '.join(scores.names)} returned None",
+                "Return numbers; if a judge was asked, see why it fails.",
+            )
+        return scores
 
 
 def _filled(table: np.ndarray) -> np.ndarray:

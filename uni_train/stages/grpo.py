@@ -14,7 +14,7 @@ from uni_train.config.schema import FlowGrpoConfig
 from uni_train.errors import UserError
 from uni_train.stages.finetune import ADAPTERS, adapters, run_logger, supervised_settings
 from uni_train.stages.held_out import HeldOutPrompts, check_levels, generate, held_out_prompts, intervals, table
-from uni_train.stages.pictures import groups_of, log_groups, write_sheet
+from uni_train.stages.pictures import SHOWN_GROUPS, groups_of, log_groups, write_sheet
 from uni_train.stages.rewards import rewards
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.data.rows import BadRow, Row, image_of, open_rows
@@ -34,7 +34,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     from uni_train.training.metric_log import read_metrics
 
     config = work.config
-    asked = prompts(work)
+    asked = work.ranks.together(lambda: prompts(work))
     model = work.model(work.weights)
     grpo = settings(config, stage.path.name)
     optimizer = supervised_settings(config, grpo.updates, 1, stage.path.name, trained=config.trained)
@@ -48,7 +48,10 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     def show(epoch: int, drawn: Drawn) -> None:
         if epoch % config.held_out.every and epoch != config.epochs - 1:
             return
-        groups, step = groups_of(drawn, config.rollout.group_size), epoch * config.updates_per_epoch
+        step, own = epoch * config.updates_per_epoch, groups_of(drawn, config.rollout.group_size)
+        groups = [group for some in work.ranks.gather(own) for group in some][:SHOWN_GROUPS]
+        if not work.ranks.first:
+            return
         write_groups(stage.path / GALLERY / f"epoch-{epoch:05d}", groups, epoch=epoch, step=step)
         write_sheet(groups, stage.path / GALLERY / f"epoch-{epoch:05d}.png")
         log_groups(logger, "gallery", groups, step)
@@ -57,7 +60,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         result = fit_flow_grpo(
             model,
             asked,
-            rewards(config, model),
+            work.ranks.together(lambda: rewards(config, model)),
             grpo,
             optimizer,
             stage.path,

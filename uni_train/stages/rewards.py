@@ -32,7 +32,8 @@ def rewards(config: FlowGrpoConfig, model: UnifiedModel) -> list[Reward]:
             function = judge(one.judge)
         else:
             function = reward_function(one.function)
-        found.append(Reward(name, function, one.weight))
+        asked_apart = one.apart or one.judge is not None
+        found.append(Reward(name, function, one.weight, apart=one.patience if asked_apart else None))
     return found
 
 

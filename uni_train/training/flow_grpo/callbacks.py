@@ -22,7 +22,7 @@ from uni_train.training.metric_log import JsonlLogger, MetricLog
 from uni_train.training.steps import StepBatch
 
 OnDrawn = Callable[[int, Drawn], None]
-"""Called with the epoch and its pictures when they have been rewarded."""
+"""Called on every rank with the epoch and its own pictures when they have been rewarded."""
 IN_METRICS = ("reward", "reward_std", "best_of_group", "flat_groups", "diversity")
 """Statistics of an epoch that every line of metrics.jsonl repeats."""
 
@@ -68,7 +68,7 @@ class Epochs(Callback):
         self.statistics, self._seconds = dict(found.statistics), dict(found.seconds)
         self._drawn_at = time.perf_counter()
         self.show(module)
-        if self.on_drawn is not None and module.global_rank == 0:
+        if self.on_drawn is not None:
             self.on_drawn(epoch, found)
 
     def show(self, module: FlowGrpoModule) -> None:

@@ -26,7 +26,7 @@ from uni_train.flow.steps import StepRule, step_rule
 from uni_train.flow.window import SlidingWindow, Window, epoch_window
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.ranks import ALONE, Ranks
-from uni_train.rewards.contract import Reward, Scores, score
+from uni_train.rewards.contract import Reward, Scores, Scoring
 from uni_train.training.flow_grpo.prompts import Prompt
 from uni_train.training.flow_grpo.settings import NOISE_LEVELS, FlowGrpoSettings
 
@@ -164,7 +164,8 @@ def collect(
     """
     own = [prompts[i] for i in ranks.mine(len(prompts))]
     requests = requests_of(prompts, settings, epoch, ranks)
-    mine = ranks.together(lambda: _drawn(model, own, requests, rewards, settings, window_of(settings, epoch)))
+    first = ranks.mine(len(prompts)).start * settings.group_size
+    mine = ranks.together(lambda: _drawn(model, own, requests, rewards, settings, window_of(settings, epoch), first))
     scores, images, k = mine.scores, mine.images, settings.group_size
     everywhere = ranks.gather((scores, _pictures(images, k)))
     columns = ("each", "filled", "total")
@@ -177,7 +178,6 @@ def collect(
         advantages = gdpo_advantages(each, weights, groups)
     else:
         advantages = group_advantages(totals, groups, settings.spread)
-    first = ranks.mine(len(prompts)).start * k
     rollouts = Rollouts(
         epoch=epoch,
         first=first,
@@ -212,6 +212,7 @@ def _drawn(
     rewards: Sequence[Reward],
     settings: FlowGrpoSettings,
     window: Window | None,
+    first: int,
 ) -> _Own:
     began = time.perf_counter()
     k = settings.group_size
@@ -222,14 +223,19 @@ def _drawn(
     parts: list[dict[str, Tensor]] = []
     images: list[np.ndarray] = []
     x_all = model.noise(asked)
-    for begin in range(0, len(asked), settings.draw_rows):
-        rows = list(range(begin, min(begin + settings.draw_rows, len(asked))))
-        under = condition.select([row // k for row in rows])
-        part = _draw(model, x_all[rows], under, [asked[row] for row in rows], schedule, rule, window, settings)
-        images += model.decode(part["final"], under)
-        parts.append(part)
-    drawn = time.perf_counter()
-    scores = score(rewards, [one.text for one in prompts for _ in range(k)], images, _columns(prompts, k), k)
+    columns = _columns(prompts, k, first)
+    with Scoring(rewards, k) as scoring:
+        for begin in range(0, len(asked), settings.draw_rows):
+            rows = list(range(begin, min(begin + settings.draw_rows, len(asked))))
+            under = condition.select([row // k for row in rows])
+            part = _draw(model, x_all[rows], under, [asked[row] for row in rows], schedule, rule, window, settings)
+            shown = model.decode(part["final"], under)
+            told = {name: values[begin : begin + len(rows)] for name, values in columns.items()}
+            scoring.add([prompts[row // k].text for row in rows], shown, told)
+            images += shown
+            parts.append(part)
+        drawn = time.perf_counter()
+        scores = scoring.scores()
     seconds = {"rollout": drawn - began, "reward": time.perf_counter() - drawn}
     latents = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     return _Own(condition, latents, images, scores, seconds)
@@ -275,9 +281,11 @@ def _draw(
     return {"latents": run.latents, "log_probs": run.log_probs, "means": means, "final": run.final, "mask": mask}
 
 
-def _columns(prompts: Sequence[Prompt], k: int) -> dict[str, list[Any]]:
+def _columns(prompts: Sequence[Prompt], k: int, first: int) -> dict[str, list[Any]]:
+    """What rewards are told, a value a picture; `place` is its number in the epoch, whatever rank has it."""
     names = dict.fromkeys(name for one in prompts for name in one.columns)
     columns: dict[str, list[Any]] = {"id": [one.id for one in prompts for _ in range(k)]}
+    columns["place"] = list(range(first, first + len(prompts) * k))
     columns["images"] = [list(one.images) for one in prompts for _ in range(k)]
     return columns | {name: [one.columns.get(name) for one in prompts for _ in range(k)] for name in names}
 
