@@ -126,26 +126,35 @@ def benchmark(n: int) -> Any:
     return Criteria()
 
 
-def judge_all(n: int, url: str, folder: Path, group: int = 50) -> tuple[float, float, str]:
+def judge_all(
+    n: int, url: str, folder: Path, group: int = 50, processes: int | None = None
+) -> tuple[float, float, str]:
     """Wall and processor seconds of judging n samples, so many in an entry of the log, and a digest of the verdicts."""
     from eval.judges import JudgeConfig, judging, run
 
     judging.SINGLY, judging.GROUP = 0, group
     asked = benchmark(n)
     samples = asked.samples()
-    cpu, wall = time.process_time(), time.perf_counter()
-    scored = run(samples, asked, JudgeConfig("judge", url, revision="bench", max_connections=AT_ONCE), folder)
-    took = time.perf_counter() - wall, time.process_time() - cpu
+    judge = JudgeConfig("judge", url, revision="bench", max_connections=AT_ONCE, processes=processes)
+    cpu, wall = _processor(), time.perf_counter()
+    scored = run(samples, asked, judge, folder)
+    took = time.perf_counter() - wall, _processor() - cpu
     said = json.dumps([[one.sample.key, one.outcome, one.replies] for one in scored])
     return *took, hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+
+
+def _processor() -> float:
+    """Seconds of this process and of those that it started and that have ended."""
+    own, others = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
 
 
 def own_client(n: int, url: str) -> tuple[float, float]:
     """The same by the client that judging uses for servers with an address."""
     from inspect_ai.model import ChatMessage, ChatMessageUser, ContentImage, ContentText, GenerateConfig
 
-    from eval.judges.asking import data_url
     from eval.judges.endpoint import Endpoint
+    from eval.judges.model import data_url
     from eval.prompts.ureason import verify_image_prompt
 
     samples = benchmark(n).samples()
@@ -172,7 +181,7 @@ def bare_client(n: int, url: str) -> tuple[float, float]:
     """Wall and processor seconds of the same requests by the openai client alone."""
     from openai import AsyncOpenAI
 
-    from eval.judges.asking import data_url
+    from eval.judges.model import data_url
     from eval.prompts.ureason import verify_image_prompt
 
     samples = benchmark(n).samples()

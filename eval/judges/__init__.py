@@ -4,7 +4,10 @@ config      which judge, in which dialect, at what price
 questions   the pieces that benchmarks ask with: caption then compare, yes or no, JSON
 asking      stored replies first, then the model; re-asking, limits, failures
 replies     what judges have said, by content
-judging     one inspect-ai evaluation over what is not yet judged
+judging     what is stored is read, the rest asked and logged
+model       the judge as inspect-ai's model; endpoint: our client of a server
+logged      one inspect-ai evaluation
+workers     the same in several processes (worker: one of them; channel: what is said between them)
 calibration how far a judge agrees with programs and references
 """
 

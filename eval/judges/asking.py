@@ -1,13 +1,12 @@
 """Asking a judge: stored replies first, then the model; strict reading with re-asking; limits; what a failure is.
 
-A `Session` is one run's contact with one judge, shared by all samples. A `Questioner` is the `JudgeAsk` of one sample:
-it holds the conversation and keeps the judge's words.
+A `Session` is one run's contact with one judge, shared by all samples and all processes that ask for it. A
+`Questioner` is the `JudgeAsk` of one sample: it holds the conversation and keeps the judge's words.
 """
 
 from __future__ import annotations
 
-import base64
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,18 +18,13 @@ from uni_train.errors import UserError
 
 if TYPE_CHECKING:
     import anyio
-    from inspect_ai.model import ChatMessage, Model
 
+Asker = Callable[[Sequence[Turn], Mapping[str, Any] | None], Awaitable[Reply]]
+"""Sends a conversation to the judge, and a schema for its reply. Raises NoReply; UserError where no question helps."""
 DEAD_AFTER = 8
 """So many questions in a row that found no server, each after all its retries, end the asking of this run."""
 REMARK = "Your reply could not be read: {problem}. Answer the same question again, in exactly the format asked for."
 _WORDS_OF_IMAGE = 1000  # tokens that a picture is reckoned at before the server has counted one
-_KINDS_OF_IMAGE = (
-    (b"\x89PNG", "image/png"),
-    (b"\xff\xd8", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-    (b"RIFF", "image/webp"),
-)
 
 
 class NotStored(Exception):
@@ -38,7 +32,11 @@ class NotStored(Exception):
 
 
 class NoReply(Exception):
-    """The judge did not answer this question; the argument says why, without secrets."""
+    """The judge did not answer this question; says why, without secrets. gone: it seems to be answering nobody."""
+
+    def __init__(self, why: str, gone: bool = False) -> None:
+        super().__init__(why)
+        self.gone = gone
 
 
 class Stopped(NoReply):
@@ -62,19 +60,17 @@ class Session:
     """One run's contact with a judge.
 
     Attributes:
-        model: None answers from the store alone.
         spent: on the samples of this session. elsewhere: on others that the limits count too.
         stopped: why no more is asked, "" while all is well.
         fatal: what a person must put right (a wrong key); whoever runs the session raises it.
     """
 
-    def __init__(self, config: JudgeConfig, store: ReplyStore, elsewhere: Spent, secrets: Sequence[str] = ()) -> None:
+    def __init__(self, config: JudgeConfig, store: ReplyStore, elsewhere: Spent) -> None:
         self.config, self.store, self.elsewhere = config, store, elsewhere
-        self.model: Model | None = None
         self.spent = Spent()
         self.stopped = ""
         self.fatal: BaseException | None = None
-        self._secrets = tuple(secret for secret in secrets if secret)
+        self._key = config.key
         self._counted: set[str] = set()
         self._asked: dict[str, anyio.Event] = {}
         self._slots: anyio.Semaphore | None = None
@@ -83,28 +79,23 @@ class Session:
         self._largest_input = 0
         self._failures = 0
 
-    def without_secrets(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "[key]")
-        return text
-
-    async def reply(self, turns: Sequence[Turn], schema: Mapping[str, Any] | None) -> Reply:
-        """The reply to a conversation. Raises NotStored, NoReply or Stopped."""
+    async def reply(self, turns: Sequence[Turn], schema: Mapping[str, Any] | None, asker: Asker | None) -> Reply:
+        """The reply to a conversation; without an asker, from the store alone. Raises NotStored, NoReply or Stopped."""
         import anyio
 
-        key = reply_key(self.config.key, turns, schema)
+        key = reply_key(self._key, turns, schema)
         while (running := self._asked.get(key)) is not None:  # another sample asks just the same
             await running.wait()
         found = self.store.get(key)
         if found is None:
-            if self.model is None:
+            if asker is None:
                 raise NotStored(key)
             self._asked[key] = anyio.Event()
             # inspect-ai limits connections too, but whoever waits there is asked whatever has happened meanwhile.
             self._slots = self._slots or anyio.Semaphore(self.config.max_connections)
             try:
                 async with self._slots, self._within_limits(turns):
-                    found = await self._ask(self.model, turns, schema)
+                    found = await self._ask(asker, turns, schema)
                     self._keep(key, found)
             finally:
                 self._asked.pop(key).set()
@@ -132,32 +123,19 @@ class Session:
         self.stopped = self.stopped or why
         self.fatal = self.fatal or fatal
 
-    async def _ask(self, model: Model, turns: Sequence[Turn], schema: Mapping[str, Any] | None) -> Reply:
-        from eval.judges.failures import of_form, of_one_question, of_the_judge
-
+    async def _ask(self, asker: Asker, turns: Sequence[Turn], schema: Mapping[str, Any] | None) -> Reply:
         try:
-            output = await model.generate(_messages(turns), config=_with_schema(schema))
-        except Exception as error:
-            fatal = of_the_judge(error, self.config, self.without_secrets)
-            if fatal is not None:
-                self.stop(fatal.message, fatal)
-                raise Stopped(self.stopped) from None
-            if schema is not None and of_form(error):  # the server takes no schema; the prompt asks in words too
-                return await self._ask(model, turns, None)
-            why, gone = of_one_question(error, self.without_secrets)
-            self._failures = self._failures + 1 if gone else 0
+            reply = await asker(turns, schema)
+        except UserError as error:
+            self.stop(error.message, error)
+            raise Stopped(self.stopped) from None
+        except NoReply as error:
+            self._failures = self._failures + 1 if error.gone else 0
             if self._failures >= DEAD_AFTER:
-                self.stop(f"the judge does not answer: {why}")
-            raise NoReply(why) from None
+                self.stop(f"the judge does not answer: {error}")
+            raise
         self._failures = 0
-        usage = output.usage
-        return Reply(
-            self.without_secrets(output.completion),
-            str(output.stop_reason),
-            usage.input_tokens if usage else 0,
-            usage.output_tokens if usage else 0,
-            round(output.time or 0.0, 3),
-        )
+        return reply
 
     @asynccontextmanager
     async def _within_limits(self, turns: Sequence[Turn]) -> AsyncIterator[None]:
@@ -198,9 +176,13 @@ class Session:
 
 @dataclass(slots=True)
 class Questioner:
-    """The `JudgeAsk` of one sample. replies: the judge's words, in order. raised: why a question has no answer."""
+    """The `JudgeAsk` of one sample; without an asker, of what is stored.
+
+    replies: the judge's words, in order. raised: why a question has no answer.
+    """
 
     session: Session
+    asker: Asker | None = None
     replies: list[str] = field(default_factory=list)
     raised: Exception | None = None
 
@@ -225,7 +207,7 @@ class Questioner:
         reply = Reply("")
         for _ in range(1 if self.dialect == "nano" else min(attempts, self.session.config.attempts)):
             try:
-                reply = await self.session.reply(turns, schema)
+                reply = await self.session.reply(turns, schema, self.asker)
             except (NotStored, NoReply) as error:
                 self.raised = error
                 raise
@@ -243,35 +225,3 @@ class Questioner:
             turns += [Turn("assistant", reply.text or "..."), Turn("user", REMARK.format(problem=problem))]
         self.raised = Unparseable(reply.text)
         raise self.raised
-
-
-def _messages(turns: Sequence[Turn]) -> list[ChatMessage]:
-    from inspect_ai.model import ChatMessageAssistant, ChatMessageUser, ContentImage, ContentText
-
-    messages: list[ChatMessage] = []
-    for turn in turns:
-        if turn.role == "assistant":
-            messages.append(ChatMessageAssistant(content=turn.text))
-        elif turn.images:
-            pictures = [ContentImage(image=data_url(image)) for image in turn.images]
-            messages.append(ChatMessageUser(content=[*pictures, ContentText(text=turn.text)]))
-        else:
-            messages.append(ChatMessageUser(content=turn.text))
-    return messages
-
-
-def _with_schema(schema: Mapping[str, Any] | None) -> Any:
-    from inspect_ai.model import GenerateConfig, ResponseSchema
-    from inspect_ai.util import JSONSchema
-
-    if schema is None:
-        return GenerateConfig()
-    return GenerateConfig(
-        response_schema=ResponseSchema(name="reply", json_schema=JSONSchema.model_validate(dict(schema)))
-    )
-
-
-def data_url(image: bytes) -> str:
-    """An encoded picture as a data URL; what is none of PNG, JPEG, GIF and WebP is called a PNG."""
-    kind = next((kind for start, kind in _KINDS_OF_IMAGE if image.startswith(start)), "image/png")
-    return f"data:{kind};base64,{base64.b64encode(image).decode()}"

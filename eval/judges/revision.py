@@ -8,7 +8,7 @@ import urllib.request
 from dataclasses import replace
 
 from eval.judges.config import JudgeConfig
-from eval.judges.judging import key_of
+from eval.judges.model import key_of
 
 PATIENCE = 5.0  # seconds
 

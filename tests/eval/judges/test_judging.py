@@ -246,16 +246,17 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 from eval.judges import JudgeConfig, run
 from tests.eval.judges.criteria import Criteria
 benchmark = Criteria(60)
-run(benchmark.samples(), benchmark, JudgeConfig("judge", sys.argv[1], max_connections=4), Path(sys.argv[2]))
+config = JudgeConfig("judge", sys.argv[1], max_connections=4, processes=int(sys.argv[3]))
+run(benchmark.samples(), benchmark, config, Path(sys.argv[2]))
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_run_asks_for_nothing_that_was_answered(tmp_path: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize(("how", "processes"), [(signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGKILL, 2)])
+def test_a_killed_run_asks_for_nothing_that_was_answered(tmp_path: Path, how: signal.Signals, processes: int) -> None:
     with JudgeServer(odd, delay=0.1) as server:
         child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, server.url, str(tmp_path)],
+            [sys.executable, "-c", CHILD, server.url, str(tmp_path), str(processes)],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stderr=subprocess.DEVNULL,
