@@ -335,7 +335,7 @@ def describe(wait: Wait, states: Mapping[int, Mapping[str, Any]], silent: float)
         )
         if _gone(states[rank], silent):
             return message, f"Look at that process's log and at its node. {after}"
-        return message, f"If it was only slow, allow more time. {after}"
+        return message, f"If it was only slow, raise strategy.timeout. {after}"
     if gone:
         rank = gone[0]
         message = f"{_who(states[rank])} {_fate(states[rank], silent)}: {what} has not ended for {wait.seconds:.0f} s"
