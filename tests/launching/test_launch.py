@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import stat
 import subprocess
 import sys
@@ -29,7 +30,11 @@ tasks = [
 sys.exit(max(task.wait() for task in tasks))
 """
 SCONTROL = """#!/bin/sh
-case $1 in show) echo node7; echo node8;; requeue) echo "requeued $2" >> "$REQUEUED";; esac
+case "$1 $2" in
+  "show hostnames") echo node7; echo node8;;
+  "show job") echo "   JobState=$STATE Reason=None";;
+  requeue*) echo "$2" >> "$REQUEUED";;
+esac
 """
 
 
@@ -42,9 +47,18 @@ def executable(path: Path, text: str) -> None:
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-@pytest.mark.parametrize(("exit_code", "requeued"), [(0, False), (1, False), (EXIT_CODE, True)])
+@pytest.mark.parametrize(
+    ("exit_code", "state", "requeued"),
+    [
+        (0, "RUNNING", False),
+        (1, "RUNNING", False),
+        (EXIT_CODE, "RUNNING", True),
+        (128 + signal.SIGUSR1, "RUNNING", True),
+        (EXIT_CODE, "CANCELLED", False),
+    ],
+)
 def test_a_batch_script_places_its_processes_and_requeues_what_was_preempted(
-    tmp_path: Path, exit_code: int, requeued: bool
+    tmp_path: Path, exit_code: int, state: str, requeued: bool
 ) -> None:
     executable(tmp_path / "srun", SRUN)
     executable(tmp_path / "scontrol", SCONTROL)
@@ -66,7 +80,7 @@ def test_a_batch_script_places_its_processes_and_requeues_what_was_preempted(
     script.write_text(sbatch_script(start, Slurm(name="sft"), made_by="a test"))
     job = {"SLURM_JOB_ID": "41", "SLURM_JOB_NODELIST": "node[7-8]", "SLURM_NTASKS": "2"}
     path = f"{tmp_path}:{os.environ['PATH']}"
-    environment = os.environ | job | {"PATH": path, "REQUEUED": str(tmp_path / "requeued")}
+    environment = os.environ | job | {"PATH": path, "REQUEUED": str(tmp_path / "requeued"), "STATE": state}
     done = subprocess.run(["bash", str(script)], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (exit_code, "")
     for rank in range(2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,6 +98,7 @@ def sbatch_script(start: Start, slurm: Slurm, made_by: str) -> str:
         srun=shlex.join(srun),
         process=shlex.quote(_PROCESS.format(processes=start.processes, command=shlex.join(command))),
         exit_code=EXIT_CODE,
+        unheard=128 + signal.SIGUSR1,
     )
 
 
@@ -117,8 +119,11 @@ export MASTER_ADDR MASTER_PORT
 
 {srun} bash -c {process}
 code=$?
-if [ "$code" -eq {exit_code} ]; then
-  scontrol requeue "$SLURM_JOB_ID"
+# {unheard}: told before they could hear it. A job that was cancelled is not running any more, and stays so.
+if [ "$code" -eq {exit_code} ] || [ "$code" -eq {unheard} ]; then
+  if scontrol show job "$SLURM_JOB_ID" | grep -q JobState=RUNNING; then
+    scontrol requeue "$SLURM_JOB_ID"
+  fi
 fi
 exit "$code"
 """
