@@ -66,7 +66,7 @@ class TimeEmbedder(nn.Module):
         return self.mlp(timestep_sinusoid(t).to(first.weight.dtype))
 
 
-@dataclass(slots=True)
+@dataclass  # without slots: ZeRO-3 looks for tensors in a module's output by its __dict__
 class BagelOutput:
     """Per-token losses, float32, in order of rows.
 
@@ -114,15 +114,31 @@ class Bagel(nn.Module):
         if self.config.vit is not None:
             self.vit_model.vision_model.checkpoint_layers = on
 
+    def use_everything(self, on: bool) -> None:
+        """Whether each forward pass with gradients uses all weights, also those of kinds of tokens that it has none
+        of."""
+        self.language_model.model.use_everything(on)
+
+    @property
+    def everything(self) -> bool:
+        return self.language_model.model.everything and torch.is_grad_enabled()
+
     def embed_und(self, batch: PackedBatch) -> Tensor:
         """Text and marker embeddings with the images' patches put in: [B, U, D]."""
         x_BUD = self.language_model.model.embed_tokens(batch.und_id)
         if not batch.vit_lengths:
-            return x_BUD
+            return x_BUD + 0 * self._blank() if self.everything and self.config.vit is not None else x_BUD
         patches = batch.vit_patches.to(self.dtype)
         seen = self.connector(self.vit_model(patches, batch.vit_position, batch.vit_lengths))
         seen = (seen + self.vit_pos_embed(batch.vit_position)).to(x_BUD.dtype)
         return x_BUD.flatten(0, 1).index_copy(0, batch.vit_index, seen).view(x_BUD.shape)
+
+    def _blank(self) -> Tensor:
+        """A number that depends on all weights that look at images."""
+        one = torch.zeros(1, dtype=torch.long, device=self.vae2llm.weight.device)
+        patch = self.vit_model.vision_model.embeddings.patch_embedding.in_features
+        patches = torch.zeros(1, patch, dtype=self.dtype, device=one.device)
+        return self.connector(self.vit_model(patches, one, (1,))).sum()
 
     def embed_latents(self, x_t_BGC: Tensor, time_BGD: Tensor, position_BG: Tensor) -> Tensor:
         """Latent tokens at their noise level: [B, G, D]. `time_BGD` (from `time_embedder`) broadcasts."""
@@ -143,7 +159,7 @@ class Bagel(nn.Module):
             noise_BGC = batch.noise_BGC if batch.noise_BGC is not None else torch.randn_like(batch.clean_BGC)
         t_I = train_timestep(batch.logit, self.config.timestep_shift)
         x_BUD = self.embed_und(batch)
-        if len(t_I):
+        if len(t_I) or self.everything:
             t_BG1 = t_I[batch.gen_image][..., None]
             x_t_BGC = interpolate(batch.clean_BGC, noise_BGC, t_BG1)
             time_BGD = self.time_embedder(t_I)[batch.gen_image]

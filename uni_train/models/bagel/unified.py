@@ -169,9 +169,30 @@ class BagelUnified(UnifiedModel):
         """Examples to a few packed batches, each of rows of like length. All draws come from `Example.seed`."""
         return self.examples.pack(examples)
 
-    def supervised_loss(self, batch: Sequence[PackedBatch]) -> SupervisedLoss:
-        """Cross-entropy and velocity error (BAGEL's two objectives), summed over the packed batches."""
-        return supervised_loss(self.bagel, batch)
+    def supervised_loss(self, batch: Sequence[PackedBatch], passes: int | None = None) -> SupervisedLoss:
+        """Cross-entropy and velocity error (BAGEL's two objectives), summed over the packed batches.
+
+        `passes`: forward passes to make, at least one a packed batch, each of which uses all weights: devices that hold
+        parts of one another's weights have to ask for them equally often. Those too many count nothing.
+        """
+        self.bagel.use_everything(passes is not None)
+        loss = supervised_loss(self.bagel, batch)
+        if passes is not None and passes > len(batch):
+            smallest = min(batch, key=lambda part: part.und_id.numel() + part.gen_rope.numel())
+            for _ in range(passes - len(batch)):
+                out = self.bagel(smallest)
+                loss = replace(loss, ce_sum=loss.ce_sum + 0 * out.ce.sum(), mse_sum=loss.mse_sum + 0 * out.mse.sum())
+        return loss
+
+    @property
+    def guided(self) -> bool:
+        """Whether the velocity takes further forward passes at some noise levels."""
+        kinds = (self.sampling.guidance, self.sampling.editing)
+        return any(one is not None and one.text_scale > 1 for one in kinds)
+
+    def passes(self, batch: Sequence[PackedBatch]) -> int:
+        """Forward passes that `supervised_loss` makes."""
+        return len(batch)
 
     def token_counts(self, batch: Sequence[PackedBatch]) -> tuple[int, int]:
         """Supervised text tokens and noised latent tokens."""

@@ -11,6 +11,7 @@ its weights read a little differently.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,9 +74,11 @@ class RolloutLoader:
         draw: Callable[[Sequence[Prompt], int], tuple[Rollouts, Any, Drawn]],
         start: Callable[[], int],
         ranks: Ranks = ALONE,
+        whole: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        """`whole`: within it the model can read prompts, however its weights are kept."""
         self.model, self.prompts, self.settings = model, prompts, settings
-        self.draw, self.start, self.ranks = draw, start, ranks
+        self.draw, self.start, self.ranks, self.whole = draw, start, ranks, whole
         self.micros = settings.micros(ranks.ranks)
         self.rollouts: Rollouts | None = None
         self.drawn: Drawn | None = None
@@ -93,7 +96,8 @@ class RolloutLoader:
             else:
                 if self.rollouts is None or self.rollouts.epoch != epoch:
                     raise RuntimeError(f"update {step} is in the middle of epoch {epoch}, whose rollouts are missing")
-                condition = self.model.encode(requests_of(prompts, settings, epoch, self.ranks))
+                with self.whole():
+                    condition = self.model.encode(requests_of(prompts, settings, epoch, self.ranks))
             schedule = common_schedule(self.model, condition, len(self.ranks.mine(len(prompts))), settings.steps)
             picked = pairs(self.rollouts, settings, update, self.micros * self.ranks.ranks)
             mine = [pair for pair in picked if pair[0] in self.rollouts.mine]

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from uni_train.errors import UserError
+from uni_train.ranks import Ranks
+from uni_train.training.callbacks import save
 from uni_train.training.checkpoint_io import checkpoint_name
 from uni_train.training.flow_grpo.batches import RolloutLoader
 from uni_train.training.flow_grpo.module import FlowGrpoModule
 from uni_train.training.flow_grpo.rollouts import Drawn, Rollouts
 from uni_train.training.flow_grpo.settings import AlarmSettings, FlowGrpoSettings
 from uni_train.training.held_out import HeldOut
-from uni_train.training.metric_log import JsonlLogger, MetricLog
+from uni_train.training.metric_log import JsonlLogger, MetricLog, append_once
 from uni_train.training.steps import StepBatch
 
 OnDrawn = Callable[[int, Drawn], None]
 """Called on every rank with the epoch and its own pictures when they have been rewarded."""
+OWN = ("latents", "log_probs", "means", "final", "mask", "advantages")
+"""Fields of Rollouts that are of one rank's pictures."""
 IN_METRICS = ("reward", "reward_std", "best_of_group", "flat_groups", "diversity")
 """Statistics of an epoch that every line of metrics.jsonl repeats."""
 
@@ -46,21 +51,11 @@ class Epochs(Callback):
         self._mid = False
 
     def attach(self, loader: RolloutLoader) -> None:
-        """The loader whose rollouts these are; it gets those of a restored checkpoint.
-
-        Raises:
-            UserError: those are of another number of devices.
-        """
+        """The loader whose rollouts these are; it gets those of a restored checkpoint, dealt anew where there are other
+        devices."""
         self.loader = loader
         if self._restored is not None:
-            ranks = loader.ranks
-            if len(self._restored) != ranks.ranks:
-                raise UserError(
-                    f"the run stopped in the middle of an epoch on {len(self._restored)} devices, and cannot go on "
-                    f"from there on {ranks.ranks}",
-                    f"Continue with {len(self._restored)} devices.",
-                )
-            loader.rollouts = Rollouts.from_state_dict(self._restored[ranks.rank], loader.model.device)
+            loader.rollouts = Rollouts.from_state_dict(dealt(self._restored, loader.ranks), loader.model.device)
             self._restored = None
 
     def drawn(self, module: FlowGrpoModule, epoch: int, found: Drawn) -> None:
@@ -95,9 +90,8 @@ class Epochs(Callback):
         window = self.loader.rollouts.window
         epoch = step // self.settings.updates_per_epoch - 1
         place = None if window is None else [window.start, window.size]
-        self.file.append(
-            [{"step": step, "epoch": epoch, "window": place, **self.statistics, "seconds": dict(self._seconds)}]
-        )
+        line = {"step": step, "epoch": epoch, "window": place, **self.statistics, "seconds": dict(self._seconds)}
+        append_once(trainer, self.file, [line])
         flat = {**self.statistics, **{f"seconds/{name}": value for name, value in self._seconds.items()}}
         for logger in trainer.loggers:
             if not isinstance(logger, JsonlLogger):
@@ -116,6 +110,22 @@ class Epochs(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.statistics, self._seconds = state_dict["statistics"], state_dict["seconds"]
         self._restored = state_dict["rollouts"]
+
+
+def dealt(states: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, Any]:
+    """What this rank has of an epoch's rollouts, which were those of `len(states)` ranks."""
+    if len(states) == ranks.ranks:
+        return dict(states[ranks.rank])
+    longest = max(state["final"].shape[-2] for state in states)
+
+    def long(value: Tensor) -> Tensor:
+        missing = longest - value.shape[-2] if value.ndim > 2 else 0
+        return torch.nn.functional.pad(value, (0, 0, 0, missing)) if missing else value
+
+    whole = {name: torch.cat([long(state[name]) for state in states]) for name in OWN}
+    pictures = len(whole["final"]) // ranks.ranks
+    first = ranks.rank * pictures
+    return {**states[0], **{name: value[first : first + pictures] for name, value in whole.items()}, "first": first}
 
 
 class Alarms(Callback):
@@ -147,7 +157,7 @@ class Alarms(Callback):
         message, hint = found
         self.metric_log.flush(trainer)
         path = self.folder / checkpoint_name(step)
-        trainer.save_checkpoint(path)
+        save(trainer, path)
         raise UserError(f"stopped after update {step}: {message}", f"{hint} The weights are in {path}.")
 
     def _ratio(self, metrics: Mapping[str, Any], step: int) -> tuple[str, str] | None:

@@ -16,6 +16,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
 
+from uni_train.errors import UsageError
 from uni_train.models.base import UnifiedModel
 from uni_train.ranks import Ranks
 from uni_train.rewards.contract import Reward
@@ -29,7 +30,9 @@ from uni_train.training.flow_grpo.rollouts import Drawn, Rollouts, collect
 from uni_train.training.flow_grpo.settings import FlowGrpoSettings, with_layout
 from uni_train.training.held_out import HELD_OUT, HeldOut
 from uni_train.training.metric_log import truncate_metrics
-from uni_train.training.settings import SupervisedSettings
+from uni_train.training.settings import SHARED_OUT, SupervisedSettings
+from uni_train.training.strategies.choice import check_second_weights, on_ranks
+from uni_train.training.strategies.sharding import whole
 
 ROLLOUTS = "rollouts.jsonl"
 
@@ -65,7 +68,9 @@ def fit_flow_grpo(
         UsageError: settings that do not fit together.
         UserError: a reward that fails, the parity gate, an alarm, a damaged checkpoint, a diverged loss.
     """
+    settings = on_ranks(settings)
     grpo.check(settings.devices * settings.num_nodes)
+    _check_strategy(model, grpo, settings)
     settings = with_layout(settings, grpo)
     directory = Path(directory)
 
@@ -85,6 +90,23 @@ def fit_flow_grpo(
     return run(
         model, settings, directory, parts, logger=logger, progress=progress, description=description or grpo.stage
     )
+
+
+def _check_strategy(model: UnifiedModel, grpo: FlowGrpoSettings, settings: SupervisedSettings) -> None:
+    """Raises UsageError for what weights that are shared out among devices cannot do."""
+    what = None
+    if grpo.variant == "diffusion_nft":
+        what = "variant=diffusion_nft"
+    elif grpo.kl and settings.trained != "lora":
+        what = f"a kl penalty with trained={settings.trained}"
+    check_second_weights(settings, what)
+    guided = getattr(model, "guided", False) and settings.devices * settings.num_nodes > 1
+    if guided and settings.strategy in SHARED_OUT:
+        raise UsageError(
+            f"strategy={settings.strategy} cannot train under guidance: it acts at some noise levels alone, so devices "
+            "that hold parts of one another's weights would ask for them unequally often",
+            "Set model.sampling.cfg_text_scale=1 and edit_text_scale=1, or use strategy=deepspeed_zero2.",
+        )
 
 
 class RolloutData(pl.LightningDataModule):
@@ -110,12 +132,14 @@ class RolloutData(pl.LightningDataModule):
         ranks = Ranks(trainer.global_rank, trainer.world_size)
 
         def draw(prompts: Sequence[Prompt], epoch: int) -> tuple[Rollouts, Any, Drawn]:
-            with self.module.sampling():
+            with whole(self.model), self.module.sampling():
                 found = collect(self.model, prompts, self.rewards, self.grpo, epoch, ranks)
             self.epochs.drawn(self.module, epoch, found[2])
             return found
 
-        loader = RolloutLoader(self.model, self.prompts, self.grpo, draw, lambda: trainer.global_step, ranks)
+        loader = RolloutLoader(
+            self.model, self.prompts, self.grpo, draw, lambda: trainer.global_step, ranks, lambda: whole(self.model)
+        )
         self.epochs.attach(loader)
         return loader
 

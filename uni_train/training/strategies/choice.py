@@ -32,16 +32,16 @@ def on_ranks(settings: SupervisedSettings) -> SupervisedSettings:
     return replace(settings, devices=ranks.local_ranks, num_nodes=ranks.ranks // ranks.local_ranks)
 
 
-def check_weights_that_change(settings: SupervisedSettings, what: str | None) -> None:
-    """`what` needs other weights in the middle of an update, which weights that are shared out cannot have.
+def check_second_weights(settings: SupervisedSettings, what: str | None) -> None:
+    """`what` needs a second set of weights within an update, which weights that are shared out cannot have.
 
     Raises:
         UsageError: names the strategies that can.
     """
     if what is not None and settings.strategy in SHARED_OUT:
         raise UsageError(
-            f"strategy={settings.strategy} cannot do {what}: its weights are shared out, and a second set of them is "
-            "needed while it computes",
+            f"strategy={settings.strategy} cannot do {what}: weights are shared out among devices, and a second set of "
+            "them is needed within an update",
             "Use strategy=ddp, deepspeed_zero1 or deepspeed_zero2, or train adapters (trained=lora) with a kl penalty.",
         )
 

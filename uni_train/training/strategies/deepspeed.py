@@ -11,6 +11,7 @@ What differs from Lightning's own strategy:
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
@@ -61,16 +62,14 @@ class EnginePrecision(DeepSpeedPrecision):
     def tensor_init_context(self) -> Any:
         return nullcontext()
 
-    def backward(self, tensor: Tensor, model: pl.LightningModule, optimizer: Any, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        model.trainer.model.backward(tensor, *args, scale_wrt_gas=False, **kwargs)  # type: ignore[union-attr,operator]
+    def backward(self, tensor: Tensor, model: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        model.trainer.model.backward(tensor, *args, scale_wrt_gas=False, **kwargs)
 
-    def optimizer_step(  # type: ignore[override]
-        self, optimizer: Any, model: pl.LightningModule, closure: Callable[[], Any], **kwargs: Any
-    ) -> Any:
+    def optimizer_step(self, optimizer: Any, model: Any, closure: Callable[[], Any], **kwargs: Any) -> Any:  # type: ignore[override]
         stepped = super().optimizer_step(optimizer, model, closure, **kwargs)
-        norm = model.trainer.model.get_global_grad_norm()  # type: ignore[union-attr,operator]
+        norm = model.trainer.model.get_global_grad_norm()
         if norm is not None:
-            model.metrics["grad_norm"] = torch.as_tensor(norm, dtype=torch.float32, device=model.device)  # type: ignore[operator]
+            model.metrics["grad_norm"] = torch.as_tensor(norm, dtype=torch.float32, device=model.device)
         return stepped
 
 
@@ -126,10 +125,10 @@ class Zero(DeepSpeedStrategy):
             "train_micro_batch_size_per_gpu": 1,
             "steps_per_print": 2**31,
         }
-        super().__init__(config=config, precision_plugin=precision)
+        super().__init__(config=config, precision_plugin=precision, logging_level=logging.ERROR)
         self.stage = stage
         self.plain: Plain | None = None
-        self.numbers: list[list[nn.Parameter]] = []
+        self.numbers: list[list[Any]] = []
 
     # --- starting ---------------------------------------------------------------------------------------------------
 
@@ -148,7 +147,7 @@ class Zero(DeepSpeedStrategy):
 
     def setup(self, trainer: pl.Trainer) -> None:
         assert self.lightning_module is not None
-        self.plain = Plain(self.lightning_module, self.lightning_module.model, self.root_device)
+        self.plain = Plain(self.lightning_module, self.root_device)
         super().setup(trainer)
 
     def _setup_model_and_optimizer(self, model: nn.Module, optimizer: Any, lr_scheduler: Any = None) -> Any:
@@ -269,7 +268,7 @@ class Zero(DeepSpeedStrategy):
     def _inner(self) -> torch.optim.Optimizer:
         return self.deepspeed_engine.optimizer.optimizer
 
-    def _pieces(self) -> Iterator[tuple[nn.Parameter, Piece | None]]:
+    def _pieces(self) -> Iterator[tuple[Any, Piece | None]]:
         """Every trained weight in the order of `configure_optimizers`, and what of it this rank updates."""
         zero = self.deepspeed_engine.optimizer
         flats = {}

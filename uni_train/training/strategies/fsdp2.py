@@ -30,7 +30,7 @@ class Fsdp2(DDPStrategy):
 
     def setup(self, trainer: pl.Trainer) -> None:
         assert self.lightning_module is not None
-        self.plain = Plain(self.lightning_module, self.lightning_module.model, self.root_device)
+        self.plain = Plain(self.lightning_module, self.root_device)
         super().setup(trainer)
 
     def configure_ddp(self) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from uni_train.training.strategies.sharding import cut, join
@@ -43,7 +44,7 @@ def whole_state(optimizer: Optimizer, keep: bool) -> dict[str, Any]:
     for number, weight in enumerate(weight for group in numbers for weight in group):
         entry: dict[str, Any] = {}
         for name, value in optimizer.state.get(weight, {}).items():
-            if isinstance(value, Tensor) and value.ndim:
+            if isinstance(value, DTensor):
                 value = join(weight, value.to_local())
                 value = value.cpu() if keep else None
             entry[name] = value
@@ -54,8 +55,6 @@ def whole_state(optimizer: Optimizer, keep: bool) -> dict[str, Any]:
 
 def parted_state(optimizer: Optimizer, saved: Mapping[str, Any]) -> dict[str, Any]:
     """`saved` as `optimizer.load_state_dict` of an optimizer over DTensors wants it."""
-    from torch.distributed.tensor import DTensor
-
     state: dict[int, dict[str, Any]] = {}
     for number, weight in enumerate(weight for group in numbered(optimizer) for weight in group):
         assert isinstance(weight, DTensor)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,20 +33,27 @@ HOOKS = (
 """Where ZeRO-3 and FSDP2 hang what fetches and frees a layer's weights."""
 
 
+def _zero3(weight: Tensor) -> Any:
+    """The weight with the attributes that ZeRO-3 gave it, or None."""
+    return weight if hasattr(weight, "ds_tensor") else None
+
+
 def is_sharded(weight: Tensor) -> bool:
     """Whether this rank holds only a part of it."""
-    return hasattr(weight, "ds_tensor") or isinstance(weight, DTensor)
+    return _zero3(weight) is not None or isinstance(weight, DTensor)
 
 
 def shape_of(weight: Tensor) -> torch.Size:
     """The shape of the whole."""
-    return torch.Size(weight.ds_shape) if hasattr(weight, "ds_tensor") else weight.shape
+    zero3 = _zero3(weight)
+    return weight.shape if zero3 is None else torch.Size(zero3.ds_shape)
 
 
 def part(weight: Tensor) -> Tensor:
     """What this rank holds, without gradient; writing to it changes the weight."""
-    if hasattr(weight, "ds_tensor"):
-        return weight.ds_tensor.detach()
+    zero3 = _zero3(weight)
+    if zero3 is not None:
+        return zero3.ds_tensor.detach()
     if isinstance(weight, DTensor):
         return weight.to_local().detach()
     return weight.detach()
@@ -53,8 +61,9 @@ def part(weight: Tensor) -> Tensor:
 
 def cut(weight: Tensor, value: Tensor) -> Tensor:
     """This rank's part of `value`, a whole tensor of the weight's shape."""
-    if hasattr(weight, "ds_tensor"):
-        size = weight.ds_tensor.numel()
+    zero3 = _zero3(weight)
+    if zero3 is not None:
+        size = zero3.ds_tensor.numel()
         flat = value.reshape(-1)
         flat = nn.functional.pad(flat, (0, size * dist.get_world_size() - len(flat)))
         return flat[size * dist.get_rank() :][:size].clone()
@@ -66,11 +75,12 @@ def cut(weight: Tensor, value: Tensor) -> Tensor:
 
 def join(weight: Tensor, mine: Tensor) -> Tensor:
     """The whole tensor of which `mine` is this rank's part, cut as that of `weight`."""
-    if hasattr(weight, "ds_tensor"):
+    zero3 = _zero3(weight)
+    if zero3 is not None:
         mine = mine.to(_device())
         found = mine.new_empty(len(mine) * dist.get_world_size())
         dist.all_gather_into_tensor(found, mine.contiguous())
-        return found[: weight.ds_numel].view(shape_of(weight))
+        return found[: zero3.ds_numel].view(shape_of(weight))
     if isinstance(weight, DTensor):
         mine = mine.to(_device())
         mesh, places = weight.device_mesh, weight.placements
@@ -142,9 +152,13 @@ class Plain:
 
     Modules and parameters are the same objects before and after; in between no values are held here. A VAE that is not
     trained stays whole on each rank: until `again` the strategy does not see it.
+
+    Args:
+        module: its `model` is what is trained, with the VAE in it.
     """
 
-    def __init__(self, module: nn.Module, model: nn.Module, device: torch.device) -> None:
+    def __init__(self, module: nn.Module, device: torch.device) -> None:
+        model: Any = module.model
         self.module, self.model, self.children = module, model, dict(model._modules)
         vae = self.children.get("vae")
         if vae is not None and not any(weight.requires_grad for weight in vae.parameters()):
@@ -182,9 +196,9 @@ class Plain:
                 del one.__dict__[name]
             one.__dict__.update(hooks)
             one.__dict__["_parameters"] = parameters
-        for weight, attributes in self.attributes.items():
+        for weight, before in self.attributes.items():
             weight.__dict__.clear()
-            weight.__dict__.update(attributes)
+            weight.__dict__.update(before)
             weight.requires_grad_(self.trained[weight])
             weight.grad = None
         for name, weight in self.module.named_parameters():
