@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from uni_train.errors import UsageError, UserError
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
 
 T = TypeVar("T")
 TIMEOUT = timedelta(hours=24)  # of a collective, where no watchdog has ended it: rank 0 may work long for all
@@ -105,9 +108,11 @@ ALONE = Ranks()
 
 
 @contextmanager
-def joined(ranks: Ranks, *, cuda: bool = False, timeout: timedelta = TIMEOUT) -> Iterator[Ranks]:
+def joined(
+    ranks: Ranks, *, cuda: bool = False, timeout: timedelta = TIMEOUT, store: Store | None = None
+) -> Iterator[Ranks]:
     """Within it the processes can talk: gloo for what is on the CPU, nccl for what is on GPUs. Lightning and DeepSpeed
-    use the process group that they find."""
+    use the process group that they find. `store`: where they have met (uni_train.launching.meeting), if they have."""
     if ranks.ranks == 1:
         yield ranks
         return
@@ -117,7 +122,11 @@ def joined(ranks: Ranks, *, cuda: bool = False, timeout: timedelta = TIMEOUT) ->
         import torch
 
         torch.cuda.set_device(ranks.local_rank)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout)
+    backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+    if store is None:
+        dist.init_process_group(backend, timeout=timeout)
+    else:
+        dist.init_process_group(backend, timeout=timeout, store=store, rank=ranks.rank, world_size=ranks.ranks)
     try:
         yield ranks
     finally:

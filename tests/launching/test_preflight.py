@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from uni_train.config.compose import compose
 from uni_train.errors import UsageError, UserError
 from uni_train.launching import preflight
+from uni_train.launching.meeting import meet
 from uni_train.launching.preflight import before_joining, fingerprint
 from uni_train.launching.watchdog import Wait, describe
 from uni_train.ranks import ALONE, Ranks
@@ -66,6 +69,27 @@ def test_a_port_that_somebody_has_is_refused_and_a_free_one_taken() -> None:
         before_joining(Ranks(1, 2, 1, 2), config, own)  # the first rank's to have
         before_joining(Ranks(0, 2, 0, 2), config, own | {"TORCHELASTIC_USE_AGENT_STORE": "True"})
     before_joining(Ranks(0, 2, 0, 2), config, own)
+
+
+def test_ranks_meet_and_those_that_do_not_come_are_named() -> None:
+    def place() -> dict[str, str]:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
+
+    there = place()
+    with ThreadPoolExecutor(3) as threads:
+        stores = list(threads.map(lambda rank: meet(Ranks(rank, 3, rank, 3), timedelta(seconds=30), there), range(3)))
+    stores[2].set("said", "by the third")
+    assert stores[1].get("said") == b"by the third"
+    there = place()
+    with ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(meet, Ranks(r, 8, r, 8), timedelta(seconds=1), there) for r in (0, 2)]
+        told = [one.exception(timeout=30) for one in waiting]
+    assert all(isinstance(error, UserError) for error in told)
+    assert "6 of 8 ranks did not come" in str(told[0]) and "within 1 s: 1, 3, 4, 5, 6, 7\n" in str(told[0])
+    with pytest.raises(UserError, match="rank 1 on .* cannot reach the first one at"):
+        meet(Ranks(1, 2, 1, 2), timedelta(seconds=1), place())
 
 
 def test_fingerprints_see_every_byte_of_small_data_and_the_size_and_ends_of_large(

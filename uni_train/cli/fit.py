@@ -62,12 +62,17 @@ def _run_with_others(config: Config, ranks: Ranks, fresh: bool) -> None:
 
     from uni_train.cli.ending import one_end
     from uni_train.cli.several import Voice
+    from uni_train.launching.meeting import meet
     from uni_train.ranks import joined
 
     gpu = config.strategy.accelerator != "cpu" and torch.cuda.is_available()
     shared = replace(config.strategy, devices=ranks.local_ranks, nodes=ranks.ranks // ranks.local_ranks)
     voice = Voice(ranks)
-    with joined(ranks, cuda=gpu), one_end(ranks, voice) as fail:
+    with _said_once(ranks):
+        store = meet(ranks)
+    # The watchdog, which names who is missing, speaks before the process group does, which does not.
+    timeout = timedelta(seconds=config.strategy.timeout + 300)
+    with joined(ranks, cuda=gpu, timeout=timeout, store=store), one_end(ranks, voice) as fail:
         _run(replace(config, strategy=shared), ranks, fresh, voice, fail)
 
 
