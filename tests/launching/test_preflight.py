@@ -88,7 +88,7 @@ def test_ranks_meet_and_those_that_do_not_come_are_named() -> None:
         told = [one.exception(timeout=30) for one in waiting]
     assert all(isinstance(error, UserError) for error in told)
     assert "6 of 8 ranks did not come" in str(told[0]) and "within 1 s: 1, 3, 4, 5, 6, 7\n" in str(told[0])
-    with pytest.raises(UserError, match="rank 1 on .* cannot reach the first one at"):
+    with pytest.raises(UserError, match="cannot reach the first one at"):
         meet(Ranks(1, 2, 1, 2), timedelta(seconds=1), place())
 
 
