@@ -6,15 +6,18 @@ skill, and the whole request. A checkpoint that was overwritten is another model
 
     evals/store/calls/<model>/model.json      which model it is
     evals/store/calls/<model>/<hash>.parquet  one finished batch
+    evals/store/calls/<model>/speed.json      machine -> skill -> calls made there, and what they took
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import platform
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 Skill = Literal["think", "draw", "answer"]
 FORMAT = "uni_train.calls/1"
 _BLOBS = ("image",)
+SPEED = "speed.json"
 _SHARDS_IN_MEMORY = 4  # the pictures of so many; calls are asked for in the order in which they were stored
 
 
@@ -82,7 +86,50 @@ class CallStore:
 
     def of(self, identity: ModelIdentity) -> ModelCalls:
         """The calls of one model. Raises DamagedShard, UserError (not writable)."""
-        return ModelCalls(self.folder / "calls" / identity.key[:16], identity)
+        return ModelCalls(self._folder_of(identity), identity)
+
+    def speed_of(self, identity: ModelIdentity, machine: str) -> dict[str, Speed]:
+        """Skill -> how fast this machine was at this model; of skills that were not asked of it, nothing."""
+        return _speeds(self._folder_of(identity) / SPEED).get(machine, {})
+
+    def measured(self) -> bool:
+        """Whether any model's speed is known."""
+        return any((self.folder / "calls").glob(f"*/{SPEED}"))
+
+    def _folder_of(self, identity: ModelIdentity) -> Path:
+        return self.folder / "calls" / identity.key[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Calls of one skill that were made on one machine, and the seconds that they took, in batches as they came."""
+
+    calls: int
+    seconds: float
+
+    @property
+    def each(self) -> float:
+        """Seconds of a call."""
+        return self.seconds / self.calls
+
+
+def machine() -> str:
+    """This machine and what it computes on, as speeds name it: "node7, NVIDIA H100", "laptop, CPU"."""
+    import torch
+
+    return f"{platform.node()}, {torch.cuda.get_device_name() if torch.cuda.is_available() else 'CPU'}"
+
+
+def _speeds(file: Path) -> dict[str, dict[str, Speed]]:
+    """machine -> skill -> speed; a file that is missing or damaged knows none."""
+    try:
+        loaded = json.loads(file.read_text(encoding="utf-8"))
+        return {
+            where: {skill: Speed(int(one["calls"]), float(one["seconds"])) for skill, one in skills.items()}
+            for where, skills in loaded.items()
+        }
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        return {}
 
 
 class ModelCalls:
@@ -138,6 +185,16 @@ class ModelCalls:
         write_rows(path, rows, _schema(), FORMAT, _BLOBS)
         for call in calls:
             self._know(path, replace(call, image=None if call.image is None else b""))
+
+    def took(self, skill: Skill, calls: int, seconds: float) -> None:
+        """Add what a batch has taken on this machine to what is known. Raises UserError: the disk is full."""
+        file, here = self.folder / SPEED, machine()
+        known = _speeds(file)
+        before = known.get(here, {}).get(skill, Speed(0, 0.0))
+        known.setdefault(here, {})[skill] = Speed(before.calls + calls, before.seconds + seconds)
+        plain = {where: {name: asdict(one) for name, one in skills.items()} for where, skills in known.items()}
+        with disk_errors(file):
+            atomic_write_json(file, plain)
 
     def _know(self, path: Path, call: Call) -> None:
         """An answer replaces a failure, whichever was stored first."""
@@ -256,7 +313,10 @@ class StoredModel:
 
         if self._model is None:
             self._model = self._load()
-        return each_answered(partial(getattr(self._model, skill), on_step=on_step), requests)
+        began = time.perf_counter()
+        answers = each_answered(partial(getattr(self._model, skill), on_step=on_step), requests)
+        self._calls.took(skill, len(requests), time.perf_counter() - began)
+        return answers
 
 
 def _finished_call(key: str, skill: Skill, request: Request, answer: str | np.ndarray | Exception) -> Call:

@@ -210,9 +210,9 @@ def run(plan: EvaluationPlan, progress: Progress | None = None) -> Evaluation:
         say=progress.say,
     )
     asked = describe(plan, jobs, model)
-    folder = plan.out / (plan.name or default_name(asked))
+    folder = _folder_of(plan, asked)
     with _claimed(folder):
-        _begin(folder, asked)
+        _begin(folder, asked, plan.judge)
         seconds: dict[str, float] = {}
         with _timed(seconds, "generate"):
             for job in jobs:
@@ -304,12 +304,31 @@ def describe(plan: EvaluationPlan, jobs: Sequence[_Job], model: StoredModel) -> 
     return json.loads(json.dumps(asked))  # type: ignore[no-any-return]  # as it will be read back: tuples are lists
 
 
-def default_name(asked: Mapping[str, Any]) -> str:
-    """The checkpoint's name, the benchmarks', and six digits of all that was asked: other questions, another folder."""
-    plain = json.dumps(_compared(asked), sort_keys=True)
+def default_name(asked: Mapping[str, Any], judge: JudgeConfig | None = None) -> str:
+    """The checkpoint's name, the benchmarks', and six digits of all that was asked: other questions, another folder.
+
+    Of a served judge its address counts and not the checkpoint that it tells, which it does only while it is up.
+    """
+    compared = _compared(asked)
+    if judge is not None:
+        typed = replace(judge, served="")
+        compared["judge"] = {**typed.identity, "dialect": judge.dialect}
+    plain = json.dumps(compared, sort_keys=True, default=str)
     digest = hashlib.blake2b(plain.encode(), digest_size=3).hexdigest()
     model = "".join(c if c.isalnum() or c in "-_." else "-" for c in asked["model"]["name"]).strip(".-") or "model"
     return f"{model}-{'+'.join(asked['benchmarks'])}-{digest}"
+
+
+def _folder_of(plan: EvaluationPlan, asked: Mapping[str, Any]) -> Path:
+    """By the given name, or the default one; a judge that by now is another checkpoint gets a folder of its own."""
+    if plan.name is not None:
+        return plan.out / plan.name
+    folder = plan.out / default_name(asked, plan.judge)
+    if plan.judge is None or not plan.judge.served or not (folder / ASKED).is_file():
+        return folder
+    before = (_read(folder / ASKED).get("judge") or {}).get("revision", "")
+    other = before not in ("", plan.judge.served)
+    return folder.with_name(f"{folder.name}-{plan.judge.served[:6]}") if other else folder
 
 
 def _compared(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -319,11 +338,16 @@ def _compared(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "model": {"content": model["content"], "settings": model["settings"]}}
 
 
-def _begin(folder: Path, asked: Mapping[str, Any]) -> None:
+def _begin(folder: Path, asked: Mapping[str, Any], judge: JudgeConfig | None = None) -> None:
     """Write evaluation.json, or compare with the one there."""
     file = folder / ASKED
     if file.exists():
-        before, now = _flat(_compared(_read(file))), _flat(_compared(asked))
+        there, here = _compared(_read(file)), _compared(asked)
+        if judge is not None and judge.served and there.get("judge"):
+            silent = {**replace(judge, served="").identity, "dialect": judge.dialect}
+            if there["judge"] == json.loads(json.dumps(silent)):  # its server was down then
+                there["judge"] = here["judge"]
+        before, now = _flat(there), _flat(here)
         differing = [key for key in dict.fromkeys([*now, *before]) if before.get(key) != now.get(key)]
         if differing:
             shown = "; ".join(f"{key} was {before.get(key)}, now {now.get(key)}" for key in differing[:3])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from eval.benchmark import Respondent
 from eval.calls import CallStore, StoredModel
-from uni_train.errors import UsageError, did_you_mean
+from eval.last_seen import LastSeen
+from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.models.batches import ModelDown
 from uni_train.models.identity import ModelIdentity, identify
 
 if TYPE_CHECKING:
@@ -40,21 +42,20 @@ def open_model(
         say: called with a line before something slow is loaded.
 
     Raises:
-        UserError: no such checkpoint, a damaged one, an endpoint that cannot be reached. UsageError: no such name or
-            setting.
+        UserError: no such checkpoint, a damaged one, an endpoint that cannot be reached and never was. UsageError: no
+            such name or setting.
     """
     if is_remote(checkpoint):
-        from uni_train.models.remote import RemoteModel, RemoteSettings
+        from uni_train.models.remote import RemoteSettings
 
         if sampling:
             raise UsageError(
                 f"a remote model takes no {next(iter(sampling))}=...", "Its server decides how it draws and writes."
             )
-        model = RemoteModel.open(checkpoint, remote or RemoteSettings())
-        size = batch or 4 * model.settings.connections  # a batch waits for its slowest call
-        return StoredModel(
-            model.identity, store, lambda: model, think_batch=size, draw_batch=size, retry_failed=retry_failed
-        )
+        settings = remote or RemoteSettings()
+        size = batch or 4 * settings.connections  # a batch waits for its slowest call
+        identity, load = _remote(checkpoint, settings, LastSeen(store.folder), say)
+        return StoredModel(identity, store, load, think_batch=size, draw_batch=size, retry_failed=retry_failed)
     from uni_train.models.load import model_config
 
     config = model_config(checkpoint)
@@ -69,6 +70,56 @@ def open_model(
         draw_batch=batch or config.draw_batch,
         retry_failed=retry_failed,
     )
+
+
+def identity_of(checkpoint: str, sampling: Mapping[str, Any]) -> ModelIdentity | None:
+    """Which model `open_model` would open from a checkpoint here; None for an endpoint, and where there is none."""
+    if is_remote(checkpoint):
+        return None
+    from uni_train.models.load import model_config
+
+    config = model_config(checkpoint)
+    config = replace(config, sampling=_changed(config, sampling))
+    try:
+        return identify(config, _dtype(config))
+    except UserError:
+        return None
+
+
+def _remote(
+    address: str, settings: RemoteSettings, seen: LastSeen, say: Callable[[str], None] | None
+) -> tuple[ModelIdentity, Callable[[], Respondent]]:
+    """The identity of an endpoint's model and what opens it. One that is down is what it was when it was last seen, so
+    that what is stored of it is found."""
+    from uni_train.models.remote import RemoteModel
+
+    server = _server(address, settings)
+    try:
+        model = RemoteModel.open(address, settings)
+    except ModelDown as error:
+        said = seen.of(server)
+        if said is None:
+            raise
+        identity = ModelIdentity.from_dict(said)
+        if say is not None:
+            say(f"{error.message}: what is stored of {identity.name} is used")
+    else:
+        seen.keep(server, model.identity.to_dict())
+        return model.identity, lambda: model
+
+    def load() -> Respondent:
+        found = RemoteModel.open(address, settings)
+        if found.identity.key != identity.key:
+            raise UserError(f"{address} is another model now", "Run the same command again to evaluate that.")
+        return found
+
+    return identity, load
+
+
+def _server(address: str, settings: RemoteSettings) -> dict[str, Any]:
+    """An endpoint and how it is asked, without what changes no answer."""
+    passing = ("key_env", "connections", "timeout", "retries")
+    return {"model": address, **{name: value for name, value in asdict(settings).items() if name not in passing}}
 
 
 def _changed(config: ModelConfig, changes: Mapping[str, Any]) -> Any:

@@ -40,6 +40,7 @@ class JudgeConfig:
         JUDGE_API_KEY; a local server wants none). The key itself is never part of a configuration.
     revision: what is behind the name, where the name does not say (a checkpoint's hash). Replies of one revision are
         not taken for those of another; with a revision given, neither does it matter where the model is served.
+    served: the revision that its server tells (`eval.judges.revision`), where none is given.
     dialect: "paper" asks in the papers' words, "nano" in the few that nano knows.
     temperature, max_tokens, seed: how it answers. seed: None leaves it to the server.
     attempts: how often it is asked, in all, until a reply answers.
@@ -57,6 +58,7 @@ class JudgeConfig:
     base_url: str | None = None
     key_env: str | None = None
     revision: str = ""
+    served: str = ""
     dialect: str = "paper"
     temperature: float = 0.0
     max_tokens: int = 1024
@@ -117,7 +119,8 @@ class JudgeConfig:
     @property
     def identity(self) -> dict[str, Any]:
         """All that decides a reply besides the question itself; JSON-able, without secrets."""
-        where = {"revision": self.revision, "base_url": None if self.revision else self.base_url}
+        revision = self.revision or self.served
+        where = {"revision": revision, "base_url": None if revision else self.base_url}
         said: dict[str, Any] = {"model": self.model, **where, "temperature": self.temperature}
         return said | {"max_tokens": self.max_tokens, "seed": self.seed, "provider_args": dict(self.provider_args)}
 

@@ -22,6 +22,7 @@ from tests.stages.tiny import MODEL
 from uni_train.cli import watch
 from uni_train.cli.evaluation import evaluate
 from uni_train.cli.evaluation.options import Asked, child_arguments
+from uni_train.cli.evaluation.plans import plan_of
 from uni_train.cli.main import uni_train
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
@@ -128,6 +129,40 @@ def test_a_plan_asks_nobody_and_multiplies_right(tmp_path: Path) -> None:
     assert read > 180 * 1000 and written == 180 * 200
     assert rows["judge, dollars"] == f"{(read + 10 * written) / 1e6:.2f}" and rows["GPU hours"] == "–"
     one_screen(run("eval", "-c", "shipped", "--plan", "--seconds", "drow=1"), 2, "Did you mean draw?")
+
+
+def test_a_plan_knows_what_earlier_evaluations_of_the_model_have_measured(model: Path, tmp_path: Path) -> None:
+    command = ("eval", "-c", model, *SMALL, "--out", tmp_path)
+    assert planned(done(*command, "--plan"))["GPU hours"] == "–"
+    done(*command)
+    (file,) = tmp_path.glob("store/calls/*/speed.json")
+    (where,), (skills,) = json.loads(file.read_text()).keys(), json.loads(file.read_text()).values()
+    for one in skills.values():
+        one["seconds"] = 36.0 * one["calls"]
+    file.write_text(json.dumps({where: skills}))
+    output = done(*command, "--plan")
+    assert planned(output)["GPU hours"] == "0.18"  # 12 draws and 6 thoughts of 36 seconds
+    said = " ".join(output.split())
+    assert "draw 36 s (of 12), think 36 s (of 6)" in said and f"on this machine ({where})" in said
+    assert planned(done(*command, "--plan", "--seconds", "draw=360"))["GPU hours"] == "1.26"  # what is typed counts
+    assert planned(done(*command, "--sampling", "steps=1", "--plan"))["GPU hours"] == "–"  # asked so, never
+
+
+def test_a_prompt_model_is_known_by_what_it_is(model: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(model.parents[2], tmp_path / "moved") / model.relative_to(model.parents[2])
+
+    def options(writer: Path) -> dict[str, object]:
+        typed = ["-b", "ureason", "--out", str(tmp_path), "--prompt-model", str(writer)]
+        parameters = evaluate.make_context("eval", typed).params
+        asked = Asked(**{field.name: parameters[field.name] for field in fields(Asked)})
+        return dict(plan_of(str(model), asked).options["prompt_model"])
+
+    assert options(model) == options(copy) and "moved" not in json.dumps(options(copy))
+    weights = copy / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-2] ^= 0x01
+    weights.write_bytes(data)
+    assert options(copy)["content"] != options(model)["content"]
 
 
 def test_a_child_is_given_what_was_typed() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.calls import Call, CallFailed, CallStore, StoredModel, StoredPicture, call_key
+from eval.calls import Call, CallFailed, CallStore, StoredModel, StoredPicture, call_key, machine
 from eval.sample import encode_png
 from eval.shards import DamagedShard
 from uni_train.errors import UserError
@@ -68,6 +69,22 @@ def test_a_finished_call_never_reaches_the_model_again(tmp_path: Path) -> None:
     again = stored(tmp_path, second).draw(requests(10))
     assert [len(batch) for batch in first.batches] == [4, 4, 2] and second.batches == []
     assert pixels(drawn) == pixels(again) == [[i] * 48 for i in range(10)]
+
+
+def test_what_calls_have_taken_is_added_up_by_machine(tmp_path: Path) -> None:
+    class Slow(Painter):
+        def draw(self, requests: Sequence[Request], *, on_step: Any = None) -> list[np.ndarray]:
+            time.sleep(0.05)
+            return super().draw(requests)
+
+    store = CallStore(tmp_path)
+    assert not store.measured() and store.speed_of(NANO, machine()) == {}
+    stored(tmp_path, Slow()).draw(requests(6))
+    stored(tmp_path, Slow()).draw(requests(10))  # two of a batch and two more are new
+    speed = store.speed_of(NANO, machine())
+    assert set(speed) == {"draw"} and speed["draw"].calls == 6 + 4 and store.measured()
+    assert 4 * 0.05 <= speed["draw"].seconds < 1.0 and speed["draw"].each == speed["draw"].seconds / 10
+    assert store.speed_of(NANO, "elsewhere, CPU") == {} == store.speed_of(replace(NANO, content="x"), machine())
 
 
 def test_the_model_is_not_even_loaded_where_all_is_stored(tmp_path: Path) -> None:

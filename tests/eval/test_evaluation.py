@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,10 @@ from filelock import FileLock
 
 from eval.benchmark import Sample, Table
 from eval.benchmarks.unisandbox import UniSandbox
-from eval.evaluation import ASKED, SCORES, EvaluationPlan, load, run
+from eval.evaluation import ASKED, SCORES, Evaluation, EvaluationPlan, load, run
 from eval.judges import JudgeConfig
+from eval.judges.revision import with_served_revision
+from eval.last_seen import LastSeen
 from eval.sample import decode_png
 from eval.statistics import Estimate, PairedComparison
 from tests.eval.judges.server import Asked, JudgeServer
@@ -204,3 +207,32 @@ def test_another_judge_judges_again_and_nothing_is_drawn_again(tmp_path: Path) -
     assert one.results["unisandbox"].judge == {"name": "kind", "samples": 3, "calibration": None}
     assert {sample.by for sample in other.scored("unisandbox")} == {"strict"}
     assert all("Score: NO" in sample.replies for sample in other.scored("unisandbox"))
+
+
+def test_an_evaluations_folder_is_the_same_whether_its_judge_is_up_or_down(tmp_path: Path) -> None:
+    seen, checkpoint = LastSeen(tmp_path / "store"), "abcdef01"
+
+    def reply(asked: Asked) -> str:
+        return "Caption: 1 apple" if asked.images else "Score: YES"
+
+    def judged(url: str) -> Evaluation:
+        judge = with_served_revision(JudgeConfig("vlm", url, retries=0), seen)
+        return run(plan(tmp_path, benchmarks=[Unreadable(n=2, sets=["math1"])], judge=judge))
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    about = [{"id": "vlm", "uni_train": {"content": checkpoint}}]
+    url = f"http://127.0.0.1:{port}/v1"
+    down = judged(url)  # before it was ever seen
+    with JudgeServer(reply, models=about, port=port):
+        up = judged(url)
+    gone = judged(url)
+    assert down.folder == up.folder == gone.folder
+    failed = [one.results["unisandbox"].outcomes["normal"]["math1"].get("judge_failed", 0) for one in (down, up, gone)]
+    assert failed == [2, 0, 0] and gone.results == up.results
+    about[0]["uni_train"] = {"content": "fedcba10"}
+    with JudgeServer(reply, models=about, port=port):
+        other = judged(url)
+    assert other.folder.name == f"{up.folder.name}-fedcba" and load(up.folder).asked["judge"]["revision"] == checkpoint
+    assert judged(url).folder == other.folder

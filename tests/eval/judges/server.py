@@ -49,7 +49,7 @@ class Said:
 class JudgeServer:
     """Answers on 127.0.0.1 at `url` until the `with` ends; `asked` lists every request, in order of arrival.
 
-    models: what /v1/models lists.
+    models: what /v1/models lists. port: 0: any that is free.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class JudgeServer:
         reply: Callable[[Asked], str | Said | Refused],
         delay: float = 0.0,
         models: Sequence[dict[str, Any]] = (),
+        port: int = 0,
     ) -> None:
         self.reply, self.delay = reply, delay
         self.asked: list[Asked] = []
@@ -92,7 +93,7 @@ class JudgeServer:
             def log_message(self, *args: object) -> None:
                 return
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eval.judges import JudgeConfig, Price
 from eval.judges.revision import with_served_revision
+from eval.last_seen import LastSeen
 from tests.eval.judges.server import JudgeServer
 from uni_train.errors import UsageError
 
@@ -53,13 +55,17 @@ def test_prices_are_a_million_tokens() -> None:
     assert Price(1.25, 10.0).of(2_000_000, 500_000) == pytest.approx(7.5)
 
 
-def test_a_server_that_says_what_it_serves_is_believed() -> None:
+def test_a_server_that_says_what_it_serves_is_believed_and_remembered(tmp_path: Path) -> None:
+    seen = LastSeen(tmp_path)
     with JudgeServer(
         lambda asked: "", models=[{"id": "nano", "uni_train": {"content": "abc"}}, {"id": "vlm"}]
     ) as server:
         served = JudgeConfig("nano", server.url)
-        assert with_served_revision(served) == replace(served, revision="abc")
+        found = with_served_revision(served, seen)
+        assert found == replace(served, served="abc")
+        assert found.key == replace(served, revision="abc").key  # its replies are those of the revision
         for judge in (JudgeConfig("vlm", server.url), JudgeConfig("nano", server.url, revision="7")):
-            assert with_served_revision(judge) == judge
-    assert with_served_revision(served) == served  # nobody there
+            assert with_served_revision(judge, seen) == judge
+    assert with_served_revision(served, seen) == found  # nobody there
+    assert with_served_revision(served, LastSeen(tmp_path / "other")) == with_served_revision(served) == served
     assert with_served_revision(JudgeConfig("openai/gpt-4o")) == JudgeConfig("openai/gpt-4o")

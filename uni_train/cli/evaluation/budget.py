@@ -9,20 +9,23 @@ from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from eval.benchmark import Ask, Benchmark
+    from eval.calls import Speed
     from eval.evaluation import EvaluationPlan
     from eval.plan import Row
     from uni_train.cli.progress import ConsoleProgress
 
 
 def print_plan(
-    plan: EvaluationPlan, prices: Any, sizes: Any, seconds: Mapping[str, float], progress: ConsoleProgress
+    plan: EvaluationPlan, prices: Any, sizes: Any, typed: Mapping[str, float], progress: ConsoleProgress
 ) -> None:
-    """Calls, judge tokens, cost and GPU hours of an evaluation."""
+    """Calls, judge tokens, cost and GPU hours of an evaluation, by the seconds that are typed, else measured."""
     from eval import plan as planning
 
-    for kind in seconds:
+    for kind in typed:
         if kind not in planning.KINDS[:3]:
             raise UsageError(f"--seconds {kind}: no such call", did_you_mean(kind, planning.KINDS[:3], "calls"))
+    measured = {kind: speed for kind, speed in _measured(plan).items() if kind not in typed}
+    seconds = {kind: speed.each for kind, speed in measured.items()} | dict(typed)
     judged = plan.judge is not None or prices.judge_in is not None
     rows = [
         planning.estimate(one, _asks(one, plan), judged=judged, prices=prices, sizes=sizes, seconds=seconds)
@@ -44,11 +47,39 @@ def print_plan(
         )
     else:
         progress.say("Without --judge, what no program can check has no score.")
-    if not seconds:
+    if measured:
+        from eval.calls import machine
+
+        said = ", ".join(f"{kind} {speed.each:.3g} s (of {speed.calls:,})" for kind, speed in sorted(measured.items()))
         progress.say(
-            "GPU hours need the seconds of a call: --seconds draw=9,think=4. Run with --subset 16 first and divide "
-            "the time that it took; what it asks is stored and not asked again."
+            f"Seconds of a call as earlier evaluations of this model took them on this machine ({machine()}), in "
+            f"batches: {said}. The hours are that machine's; --seconds replaces them."
         )
+    elif not seconds:
+        progress.say(
+            "GPU hours need the seconds of a call: --seconds draw=9,think=4. Or run with --subset 16 first: what it "
+            "takes here is measured and used by the next --plan, and what it asks is stored and not asked again."
+        )
+
+
+def _measured(plan: EvaluationPlan) -> dict[str, Speed]:
+    """Kind of call -> how fast this machine was at it, of a model that was evaluated here before; asks nobody."""
+    from eval.calls import CallStore, machine
+    from eval.respondent import identity_of
+
+    store = CallStore(plan.store_folder)
+    if not store.measured():  # a checkpoint's hash may take a minute
+        return {}
+    here = machine()
+    found: dict[str, Speed] = {}
+    for benchmark in plan.benchmarks:
+        if (writer := getattr(benchmark, "external", None)) is not None:  # who alone is asked to answer
+            found |= {kind: one for kind, one in store.speed_of(writer.identity, here).items() if kind == "answer"}
+    identity = identity_of(plan.checkpoint, plan.sampling)
+    if identity is not None:
+        own = store.speed_of(identity, here)
+        found |= {kind: one for kind, one in own.items() if kind != "answer"}
+    return found
 
 
 def _asks(benchmark: Benchmark, plan: EvaluationPlan) -> list[Ask]:

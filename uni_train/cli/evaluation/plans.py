@@ -62,6 +62,10 @@ def folder_of(asked: Asked) -> Path:
     return asked.out if asked.out is not None else Path("evals")
 
 
+def store_of(asked: Asked) -> Path:
+    return asked.store if asked.store is not None else folder_of(asked) / "store"
+
+
 def plan_of(checkpoint: str, asked: Asked) -> EvaluationPlan:
     """Everything that is typed, checked as far as it can be without asking anybody."""
     from eval.evaluation import EvaluationPlan
@@ -72,8 +76,9 @@ def plan_of(checkpoint: str, asked: Asked) -> EvaluationPlan:
         if setting not in offered:
             raise UsageError(f"no benchmark here has a setting {setting}", did_you_mean(setting, offered, "settings"))
     options: dict[str, Any] = {"verifier": asked.verifier, "compat": asked.compat, "labels": asked.labels}
-    if asked.prompt_model:
-        options["prompt_model"] = asked.prompt_model
+    for writer in filter(None, (getattr(one, "external", None) for one in benchmarks)):
+        # What it is, and not what it was called.
+        options["prompt_model"] = {"content": writer.identity.content, "settings": dict(writer.identity.settings)}
     return EvaluationPlan(
         checkpoint=checkpoint,
         benchmarks=benchmarks,
@@ -160,8 +165,8 @@ def _external(asked: Asked) -> Any:
     from eval.calls import CallStore
     from eval.respondent import open_model
 
-    store = asked.store if asked.store is not None else folder_of(asked) / "store"
-    return open_model(asked.prompt_model, CallStore(store), remote=_remote(asked), retry_failed=asked.retry_failed)
+    store = CallStore(store_of(asked))
+    return open_model(asked.prompt_model, store, remote=_remote(asked), retry_failed=asked.retry_failed)
 
 
 def judge_of(asked: Asked) -> JudgeConfig | None:
@@ -172,6 +177,7 @@ def judge_of(asked: Asked) -> JudgeConfig | None:
         return None
     from eval.judges import JudgeConfig, Price
     from eval.judges.revision import with_served_revision
+    from eval.last_seen import LastSeen
 
     judge = JudgeConfig(
         model=asked.judge,
@@ -181,11 +187,12 @@ def judge_of(asked: Asked) -> JudgeConfig | None:
         dialect=asked.judge_dialect,
         max_tokens=asked.judge_max_tokens,
         max_connections=asked.judge_connections,
+        processes=asked.judge_processes,
         timeout=asked.judge_timeout,
         price=None if asked.judge_price is None else Price(*asked.judge_price),
         cost_limit=asked.judge_cost_limit,
     )
-    return with_served_revision(judge)
+    return with_served_revision(judge, LastSeen(store_of(asked)))
 
 
 def _remote(asked: Asked) -> RemoteSettings:
