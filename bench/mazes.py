@@ -21,6 +21,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,16 @@ from data_gen.maze.picture import NANO
 from data_gen.maze.task import Maze
 from data_gen.seeds import derive_seed
 from data_gen.task import Item
-from eval.statistics import Estimate, mcnemar_exact, mean_over_seeds
+from eval.statistics import Estimate, mean_over_seeds, paired
 from uni_train.errors import UsageError, UserError
 from uni_train.training.metric_log import read_metrics
 
 LEVEL = 4
-ASKED = {2: 24, 3: 100, 4: 1000, 5: 100}  # test mazes by level; there are no more of 2 x 2
+ASKED = {2: 24, 3: 100, 4: 2000, 5: 100}  # test mazes by level; there are no more of 2 x 2
 FRESH = 20_000  # solved mazes for the arm that may have as many as it wants
 DRAWS = 4  # pictures a maze, where one right picture of several counts
 SEEN = 200  # of the solved mazes are asked, too, and so many of the new ones DRAWS times
-PACE = {"updates": 100, "epochs": 6}  # of the short run that an arm's pace is measured on
+PACE = {"updates": 100, "epochs": 15}  # of the short run that an arm's pace is measured on
 LINES = "arms.jsonl"
 START, SETTLED = "start", "settled"
 Fit = Callable[[Sequence[str]], None]
@@ -72,8 +73,8 @@ class Arm:
 
 _QUIET = ("held_out.n=0", "checkpoint_every=1000")
 _NFT = (
-    *("variant=diffusion_nft", "rollout.groups=24", "optimizer.lr=5e-4", "optimizer.betas=[0.9,0.95]"),
-    *("objective.kl=0.1", "objective.advantage_clip=1", "objective.nft_decay=0.7"),
+    *("variant=diffusion_nft", "rollout.groups=24", "objective.noise_draws=2", "objective.kl=0.05"),
+    *("objective.spread=group", "objective.advantage_clip=1"),
 )
 _BLIND = ("held_out.task=null", "checkpoint_every=1000")
 _AGAIN = (*_BLIND, "optimizer.lr=1e-3", "optimizer.decay_share=1")
@@ -94,14 +95,16 @@ class Plan:
     """What a table is made of.
 
     Attributes:
-        n: solved mazes in the limited set. start, seconds: of the first training, and of each arm behind it.
+        n: solved mazes in the limited set. start, settle, seconds: of the first training, of the second at a lower
+            rate, and of each arm behind them.
         common: overrides for all runs. asked: test mazes by level.
     """
 
     out: Path
-    n: int = 1000
-    start: float = 300.0
-    seconds: float = 120.0
+    n: int = 700
+    start: float = 250.0
+    settle: float = 110.0
+    seconds: float = 300.0
     common: tuple[str, ...] = ()
     asked: Mapping[int, int] = field(default_factory=lambda: ASKED)
 
@@ -166,7 +169,8 @@ def _updates(plan: Plan, key: str, seed: int, fit: Fit) -> int:
         manifest = plan.model(arm, name).parent / "manifest.json"
         pace[key] = json.loads(manifest.read_text(encoding="utf-8"))["result"]["seconds"] / PACE[arm.counter]
         file.write_text(json.dumps(pace, indent=1) + "\n", encoding="utf-8")
-    return max(1, round((plan.start if key == START else plan.seconds) / pace[key]))
+    seconds = {START: plan.start, SETTLED: plan.settle}.get(key, plan.seconds)
+    return max(1, round(seconds / pace[key]))
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
@@ -196,7 +200,7 @@ def measured(plan: Plan, seed: int, weights: Path) -> dict[str, Any]:
     def count(passed: np.ndarray) -> list[int]:
         return [int(passed.sum()), len(passed)]
 
-    unseen = {level: task.generate(n, level, "test", 0) for level, n in plan.asked.items()}
+    unseen = {level: _unseen(level, n) for level, n in plan.asked.items()}
     rows = (solved_mazes(plan, seed, "limited") / "items.jsonl").read_text(encoding="utf-8").splitlines()
     seen = [Item.from_dict(json.loads(row)) for row in rows[:SEEN]]
     passed = {level: right(items) for level, items in unseen.items()}
@@ -207,6 +211,11 @@ def measured(plan: Plan, seed: int, weights: Path) -> dict[str, Any]:
         "seen": count(right(seen)),
         "best": count(np.any(several, axis=0)),
     }
+
+
+@cache
+def _unseen(level: int, n: int) -> list[Item]:
+    return Maze(NANO).generate(n, level, "test", 0)
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -253,19 +262,25 @@ def tables(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _paired(by_arm: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Iterator[str]:
-    """Each arm beside SFT on the same mazes, test maze by test maze, all seeds together (McNemar's exact test)."""
-    base = by_arm.get("sft_same", {})
-    rivals = {key: found for key, found in by_arm.items() if ARMS[key].begins == SETTLED and key != "sft_same"}
-    if not base or not rivals:
-        return
-    yield "Beside SFT on the same mazes, maze by maze:"
+    """Each arm beside where it began and beside SFT on the same mazes, test maze by test maze, all seeds together."""
+
+    def beside(key: str, rival: str | None) -> tuple[str, str]:
+        base = by_arm.get(rival or "", {})
+        seeds = sorted(by_arm[key].keys() & base.keys())
+        if not seeds or rival == key:
+            return "-", "-"
+        mazes = [maze for seed in seeds for maze in range(len(base[seed]["passed"]))]
+        first, second = ([bit == "1" for seed in seeds for bit in arm[seed]["passed"]] for arm in (base, by_arm[key]))
+        found = paired(first, second, clusters=mazes)
+        return _estimate(found.difference, "+"), f"{found.p_value:.2g}"
+
+    yield "The same maze by maze: intervals and p for other mazes but these seeds (paired, a test maze is a cluster):"
     yield ""
-    yield from _head(["", "solved by it alone", "by that SFT alone", "p, McNemar"])
-    for key, found in rivals.items():
-        seeds = sorted(found.keys() & base.keys())
-        both = ["".join(one[seed]["passed"] for seed in seeds) for one in (base, found)]
-        compared = mcnemar_exact(*([bit == "1" for bit in bits] for bits in both))
-        yield _row(ARMS[key].label, compared.only_second, compared.only_first, f"{compared.p_value:.2g}")
+    yield from _head(["", "gained", "p", "more than SFT on the same mazes", "p"])
+    for key in by_arm:
+        begins = ARMS[key].begins
+        if begins is not None:
+            yield _row(ARMS[key].label, *beside(key, begins), *beside(key, SETTLED if begins == START else "sft_same"))
     yield ""
 
 
@@ -280,7 +295,10 @@ def _gaps(arm: Mapping[int, Mapping[str, Any]], base: Mapping[int, Mapping[str, 
 
 
 def _percent(values: Sequence[float], sign: str = "") -> str:
-    found: Estimate = mean_over_seeds(values, (-1, 1) if sign else (0, 1))
+    return _estimate(mean_over_seeds(values, (-1, 1) if sign else (0, 1)), sign)
+
+
+def _estimate(found: Estimate, sign: str) -> str:
     value, low, high = (f"{100 * x:{sign}.1f}" for x in (found.value or 0.0, found.low, found.high))
     return f"{value} [{low}, {high}]" if found.n > 1 else value
 
@@ -326,6 +344,7 @@ def parser() -> argparse.ArgumentParser:
             )
             one.add_argument("--n", type=int, default=usual.n, help="solved mazes of the limited set (%(default)s)")
             one.add_argument("--start", type=float, default=usual.start, help="seconds of the first SFT (%(default)s)")
+            one.add_argument("--settle", type=float, default=usual.settle, help="of the second SFT (%(default)s)")
             one.add_argument("--seconds", type=float, default=usual.seconds, help="of each arm (%(default)s)")
             one.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for all runs, such as model.threads=1")
     return made
@@ -339,7 +358,7 @@ def main() -> None:
             arms = chosen.arms.split(",")
             if not seeds or not set(arms) <= ARMS.keys():
                 raise UsageError("cannot read --seeds or --arms", f"Arms are {', '.join(ARMS)}; seeds are numbers.")
-            plan = Plan(chosen.out, chosen.n, chosen.start, chosen.seconds, tuple(chosen.overrides))
+            plan = Plan(chosen.out, chosen.n, chosen.start, chosen.settle, chosen.seconds, tuple(chosen.overrides))
             plan.out.mkdir(parents=True, exist_ok=True)
             make(plan, seeds, arms, fit_in_a_process)
         for line in tables(read_metrics(chosen.out / LINES)):
