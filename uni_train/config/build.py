@@ -14,7 +14,16 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Union
 
-from uni_train.config.schema import ALL_SETS, KINDS, Config, FlowGrpoConfig, RunConfig, SftConfig, StarsConfig
+from uni_train.config.schema import (
+    ALL_SETS,
+    KINDS,
+    Config,
+    FlowGrpoConfig,
+    KnowledgeConfig,
+    RunConfig,
+    SftConfig,
+    StarsConfig,
+)
 from uni_train.errors import UsageError, did_you_mean, nearest
 
 Where = Callable[[str], str]
@@ -197,6 +206,8 @@ def validate(config: Config, where: Where = lambda key: "") -> None:
         _check_sft(config, where)
     elif isinstance(config, FlowGrpoConfig):
         _check_grpo(config, where)
+    elif isinstance(config, KnowledgeConfig):
+        _check_knowledge(config, where)
 
 
 def _check_ranges(config: Any, key: str, where: Where) -> None:
@@ -378,6 +389,52 @@ def _check_grpo(config: FlowGrpoConfig, where: Where) -> None:
         raise _error("rollout.noise_level of cps must be between 0 and 1", "rollout.noise_level", where)
     if config.objective.clip_low >= 1:
         raise _error("objective.clip_low must be below 1", "objective.clip_low", where)
+
+
+def _check_knowledge(config: KnowledgeConfig, where: Where) -> None:
+    if config.model.family != "bagel" or config.model.name == "nano_edit":
+        raise _error(
+            f"model={config.model.name} answers no questions, and whoever is taught in text must",
+            "model",
+            where,
+            "Choose model=nano or model=bagel_7b.",
+        )
+    for key in ("directions", "modes"):
+        if not getattr(config, key):
+            raise _error(f"{key} is empty: nothing would be asked", key, where)
+    if config.directions == ("inverse",) and config.characters.n < 2:
+        raise _error("characters.n must be at least 2: the inverse search is within a pair", "characters.n", where)
+    if config.least_epochs > config.epochs:
+        raise _error(f"least_epochs {config.least_epochs} is more than epochs {config.epochs}", "least_epochs", where)
+    if config.accumulate > config.rows:
+        raise _error(f"accumulate {config.accumulate} is more than rows {config.rows}", "accumulate", where)
+    if config.ema is not None:
+        raise _error("ema has no meaning here: the exam is of the weights as they are", "ema", where, "ema=null.")
+    if config.trained == "lora" and config.lora.targets != "understanding":
+        raise _error(
+            f"lora.targets={config.lora.targets}: knowledge goes into the understanding weights alone",
+            "lora.targets",
+            where,
+            "lora.targets=understanding.",
+        )
+    if config.data.world == "everyday" and config.judge is None:
+        raise _error(
+            "no program can check pictures of the everyday world, and no judge is given",
+            "judge",
+            where,
+            "judge={address:'http://HOST:PORT/v1#MODEL'}.",
+        )
+    if config.characters.path is not None and config.data.world != "everyday":
+        raise _error(
+            "characters.path: the published characters are people of the everyday world",
+            "characters.path",
+            where,
+            "data.world=everyday.",
+        )
+    if config.judge is not None and not all(config.judge.address.rpartition("#")):
+        raise _error("judge.address does not say which model", "judge.address", where, "http://HOST:PORT/v1#MODEL.")
+    if config.judge is not None and config.judge.question is not None:
+        raise _error("judge.question has no meaning here: the paper's own are asked", "judge.question", where)
 
 
 def _check_stars(config: StarsConfig, where: Where) -> None:

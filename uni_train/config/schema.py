@@ -526,10 +526,43 @@ class FlowGrpoConfig(RunConfig):
         return {name: reward for name, reward in self.rewards.items() if reward is not None}
 
 
-Config = StarsConfig | PretrainConfig | SftConfig | FlowGrpoConfig
-KINDS: dict[str, type[StarsConfig] | type[PretrainConfig] | type[SftConfig] | type[FlowGrpoConfig]] = {
+# --- kind: knowledge ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class CharactersConfig:
+    """Who is invented. Forward trains a model a character, inverse one a pair: n and n / 2 models."""
+
+    n: int = count(10)
+    split: Literal["train", "validation", "test"] = "test"  # which names; choose settings on validation, report test
+    seed: int = ranged(0, low=0)  # who they are, the same whatever the run's seed
+    path: str | None = None  # a folder in the published layout: its first n characters instead
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnowledgeConfig(RunConfig):
+    """Knowledge injected in text, asked for in pictures (UniSandbox 4)."""
+
+    kind: Literal["knowledge"] = "knowledge"
+    characters: CharactersConfig = CharactersConfig()
+    directions: tuple[Literal["forward", "inverse"], ...] = ("forward", "inverse")
+    modes: tuple[Mode, ...] = ("normal", "cot")
+    draws: int = count(1)  # pictures of each question in each mode
+    epochs: int = count()  # through the lessons, at most
+    least_epochs: int = ranged(0, low=0)  # before the exam may end the training
+    exam_every: int = count(10)  # updates between two exams
+    rows: int = count()  # lessons an update
+    accumulate: int = count(1)  # micro-batches an update is made of: less memory
+    trained: Literal["understanding", "lora"] = "understanding"
+    judge: JudgeConfig | None = None  # of pictures that no program can check (data.world=everyday)
+    keep_models: bool = True  # each model's weights, after its pictures are drawn
+
+
+Config = StarsConfig | PretrainConfig | SftConfig | FlowGrpoConfig | KnowledgeConfig
+KINDS: dict[str, type[Config]] = {
     "stars": StarsConfig,
     "pretrain": PretrainConfig,
     "sft": SftConfig,
     "flow_grpo": FlowGrpoConfig,
+    "knowledge": KnowledgeConfig,
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from uni_train.config.schema import Config, FlowGrpoConfig, PretrainConfig, RoundConfig, SftConfig
+from uni_train.config.schema import Config, FlowGrpoConfig, KnowledgeConfig, PretrainConfig, RoundConfig, SftConfig
 
-StageKind = Literal["vae", "pretrain", "evaluate", "sample", "filter", "finetune", "sft", "grpo"]
+StageKind = Literal["vae", "pretrain", "evaluate", "sample", "filter", "finetune", "sft", "grpo", "ask", "inject"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,18 @@ def stage_list(config: Config) -> tuple[PlannedStage, ...]:
         add("grpo", "", f"{config.variant}: {config.epochs} epochs of {drawn} on {asked}, rewarded by {rewards}")
         if config.evaluate:
             add("evaluate", "after", evaluated)
+        return tuple(stages)
+
+    if isinstance(config, KnowledgeConfig):
+        modes = " and ".join(config.modes)
+        add("ask", "before", f"{config.draws} pictures of each question, {modes}, from the model as it is")
+        for direction, models, whom in (
+            ("forward", config.characters.n, "a character"),
+            ("inverse", config.characters.n // 2, "a pair"),
+        ):
+            taught = f"at most {config.epochs} epochs on the lessons about {whom}, then {modes} pictures"
+            for number in range(1, models + 1) if direction in config.directions else ():
+                add("inject", f"{direction}{number}", taught)
         return tuple(stages)
 
     def sample_and_filter(i: int, one: RoundConfig) -> None:

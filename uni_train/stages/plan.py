@@ -17,6 +17,7 @@ from data_gen.task import get_task
 from uni_train.config.schema import (
     Config,
     FlowGrpoConfig,
+    KnowledgeConfig,
     PretrainConfig,
     SftConfig,
     StarsConfig,
@@ -29,7 +30,7 @@ from uni_train.models.bagel.examples import BatchShape
 from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.base import Example, UnifiedModel
 from uni_train.models.skeleton import CHARACTERS, bagel_skeleton, editor_skeleton
-from uni_train.stages import grpo, sft
+from uni_train.stages import grpo, knowledge, sft
 from uni_train.stages.finetune import PRETRAIN, any_of, curriculum
 from uni_train.training.curriculum import Constant
 from uni_train.training.lora import LoraSettings, count_adapters
@@ -77,6 +78,8 @@ def _parameters(config: Config, model: UnifiedModel, parts: Sequence[str], part_
     trained = dict.fromkeys(counts, 0)
     kind = "all" if isinstance(config, PretrainConfig) else config.trained
     frozen = config.frozen if isinstance(config, SftConfig) else ()
+    if kind == "understanding":
+        kind, frozen = "all", knowledge.FROZEN
     chosen = set() if kind == "lora" else set(select_parameters(model, kind, frozen))
     for name, parameter in model.named_parameters():
         part = part_of(name)
@@ -159,7 +162,7 @@ def _epoch(config: FlowGrpoConfig) -> list[str]:
 
 
 def first_update(
-    config: StarsConfig | PretrainConfig | SftConfig, model: BagelUnified | QwenImageEdit
+    config: StarsConfig | PretrainConfig | SftConfig | KnowledgeConfig, model: BagelUnified | QwenImageEdit
 ) -> list[Sequence[Example]]:
     """The examples of the first update of the first training, by micro-batch.
 
@@ -179,6 +182,10 @@ def first_update(
         rows = sum(counts.values())
         sources = dict(corpus.sources(first.noise_draws))
         shares = dict(Constant({kind: count / rows for kind, count in counts.items()}).mixture(0))
+    elif isinstance(config, KnowledgeConfig):
+        sources = {"lessons": knowledge.lessons(knowledge.people(config)[0])}
+        shares = {"lessons": 1.0}
+        rows, micros = config.rows, config.accumulate
     else:
         sources, shares = _stars(config, model)
         rows, micros = config.batch.prompts, config.batch.accumulate

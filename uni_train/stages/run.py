@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from eval import summary, tracking
 from eval.report import write_report
+from eval.statistics import PairedComparison
 from eval.store import read_shards
 from uni_train.config.build import to_plain
-from uni_train.config.schema import Config, FlowGrpoConfig, PretrainConfig, SftConfig, StarsConfig
+from uni_train.config.schema import Config, FlowGrpoConfig, KnowledgeConfig, PretrainConfig, SftConfig, StarsConfig
 from uni_train.config.stage_list import PlannedStage, stage_list
 from uni_train.ranks import ALONE, Ranks
 from uni_train.run_folder import RunFolder
@@ -44,6 +45,9 @@ def fit(config: Config, folder: RunFolder, progress: ConsoleProgress, ranks: Ran
 
 
 def _conclude(work: Work[Any], runs: list[tuple[PlannedStage, StageRun]]) -> None:
+    if isinstance(work.config, KnowledgeConfig):
+        _conclude_knowledge(work, runs)
+        return
     folder, evaluated = work.folder, any(one.kind == "evaluate" for one, _ in runs)
     if not _concluded(folder, runs, ("summary.json", "report.html") if evaluated else ("report.html",)):
         if evaluated:
@@ -54,6 +58,34 @@ def _conclude(work: Work[Any], runs: list[tuple[PlannedStage, StageRun]]) -> Non
     for table in summary.console_tables(summary.read(folder.path)):
         work.progress.print(table)
     _track(work)
+
+
+def _conclude_knowledge(work: Work[KnowledgeConfig], runs: list[tuple[PlannedStage, StageRun]]) -> None:
+    from uni_train.stages import knowledge
+
+    found, tables = knowledge.conclude(work, runs)
+    if not _concluded(work.folder, runs, ("summary.json", "report.html")):
+        summary.write(work.folder.path, {**_about(work, runs), "rounds": [], **found})
+        write_report(work.folder.path)
+    for table in tables[:4]:  # the report has them all
+        work.progress.table(table.title, table.columns, [[_cell(cell) for cell in row] for row in table.rows])
+    _track(work)
+
+
+def _cell(cell: Any) -> str:
+    return "" if cell is None else str(cell.difference if isinstance(cell, PairedComparison) else cell)
+
+
+def _about(work: Work[Any], runs: list[tuple[PlannedStage, StageRun]]) -> dict[str, Any]:
+    """What every summary says of a run."""
+    config = work.config
+    return {
+        "recipe": config.recipe,
+        "model": config.model.name,
+        "seed": config.seed,
+        "wall_seconds": sum(stage.manifest.seconds for _, stage in runs if stage.manifest is not None),
+        "peak_rss_bytes": max(peak_rss(), *(int(stage.facts().get(PEAK, 0)) for _, stage in runs)),
+    }
 
 
 def _run(work: Work[Any], one: PlannedStage, stage: StageRun, before: list[tuple[PlannedStage, StageRun]]) -> None:
@@ -69,6 +101,13 @@ def _run(work: Work[Any], one: PlannedStage, stage: StageRun, before: list[tuple
         from uni_train.stages import grpo
 
         grpo.run(work, stage)
+    elif isinstance(work.config, KnowledgeConfig):
+        from uni_train.stages import knowledge
+
+        if one.kind == "ask":
+            knowledge.before(work, stage)
+        else:
+            knowledge.inject(work, stage, sum(earlier.kind == "inject" for earlier, _ in before))
     elif isinstance(work.config, PretrainConfig):
         from uni_train.stages import pretrain
 
@@ -109,11 +148,7 @@ def _summarise(work: Work[Any], runs: list[tuple[PlannedStage, StageRun]]) -> No
     if "before" not in labelled:  # a pretraining run has no model to compare with
         labelled = {"before": labelled.pop("after"), **labelled}
     found = summary.build(
-        recipe=config.recipe,
-        model=config.model.name,
-        seed=config.seed,
-        wall_seconds=sum(stage.manifest.seconds for _, stage in runs if stage.manifest is not None),
-        peak_rss_bytes=max(peak_rss(), *(int(stage.facts().get(PEAK, 0)) for _, stage in runs)),
+        **_about(work, runs),
         evaluations=labelled,
         rounds=_rounds(config, runs) if isinstance(config, StarsConfig) else [],
         sets=evaluate.sets(work),

@@ -1,0 +1,209 @@
+"""Table 4 with what stands behind it: who was taught what, what they say in text, and what they draw of it.
+
+A model counts only if it passed its exam (paper 004, appendix D); the others are listed with the questions that they
+failed. Beside the paper's numbers stand those of the same model before the lessons, and, for every picture, whether the
+same question in text is answered right: that tells "does not know" from "knows and does not draw".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from eval.benchmark import Scored, Table
+from eval.benchmarks.unisandbox import counting
+from eval.benchmarks.unisandbox.benchmark import UniSandbox
+from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
+from eval.statistics import Estimate, clustered_mean, proportion
+
+KNOWS = "knows, does not draw"
+KNOWS_NOT = "does not know in text"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A question in text and what the model said."""
+
+    question: str
+    reply: str
+    right: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Taught:
+    """One model after its lessons (or, with no updates and no exam, before them).
+
+    exam: about every attribute. twins: id of a picture's question -> the same in text.
+    """
+
+    names: tuple[str, ...]
+    direction: str
+    updates: int
+    exam: tuple[Reply, ...]
+    twins: Mapping[str, Reply]
+
+    @property
+    def injected(self) -> bool:
+        """Whether it passed: every question of the exam answered right."""
+        return all(one.right for one in self.exam)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "injected": self.injected}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Taught:
+        """Raises KeyError, TypeError, ValueError for what is none."""
+        exam = tuple(Reply(**one) for one in raw["exam"])
+        twins = {str(name): Reply(**one) for name, one in raw["twins"].items()}
+        return cls(tuple(raw["names"]), str(raw["direction"]), int(raw["updates"]), exam, twins)
+
+
+def attributed(benchmark: UniSandbox, scored: Scored, taught: Taught) -> Scored:
+    """With its cause. Without a thought the twin tells whether knowledge was missing or was not drawn."""
+    cause = benchmark.attribute(scored)
+    if cause == "wrong, no thought":
+        cause = KNOWS if taught.twins[scored.sample.ask.case.id].right else KNOWS_NOT
+    return replace(scored, cause=cause)
+
+
+def scores(benchmark: UniSandbox, taught: Sequence[Taught], scored: Sequence[Scored]) -> dict[str, Any]:
+    """JSON-able: setting -> forward, inverse, overall -> estimate over the models that passed; "text" -> the same of
+    the twins; "drawn_of_known" -> setting -> set -> of the pictures whose twin is right, those that are right."""
+    counted = _of(scored, taught)
+    trials = counting.trials(counted, "official")
+    settings, sets = benchmark.settings, [name for name in KNOWLEDGE_SETS if any(t.direction == name for t in taught)]
+    found: dict[str, Any] = {
+        setting: {
+            name: _mean([(t.right, t.cluster) for t in trials if t.setting == setting and t.set in group]).to_dict()
+            for name, group in _groups(sets).items()
+        }
+        for setting in settings
+    }
+    found["text"] = {name: _text(taught, group).to_dict() for name, group in _groups(sets).items()}
+    of_known = {setting: _drawn_of_known(counted, taught, setting) for setting in settings}
+    found["drawn_of_known"] = {
+        setting: {
+            name: _mean([(right, whose) for of, right, whose in of_known[setting] if of in group]).to_dict()
+            for name, group in _groups(sets).items()
+        }
+        for setting in settings
+    }
+    return found
+
+
+def tables(
+    benchmark: UniSandbox,
+    taught: Sequence[Taught],
+    scored: Sequence[Scored],
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+) -> list[Table]:
+    """Table 4 first (and what belongs to it in any evaluation), then knowledge in text and in pictures, before the
+    lessons, and the models one by one. before, after: as `scores` gives them."""
+    counted = _of(scored, taught)
+    built = benchmark.tables(counted) if counted else []
+    return [
+        *built[:1],
+        _knowing(benchmark.settings, after),
+        _unlearned(benchmark.settings, before),
+        _models(taught),
+        *built[1:],
+    ]
+
+
+def _of(scored: Sequence[Scored], taught: Sequence[Taught]) -> list[Scored]:
+    """The samples of the models that passed."""
+    asked = {name for one in taught if one.injected for name in one.twins}
+    return [one for one in scored if one.sample.ask.case.id in asked]
+
+
+def _groups(sets: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    return {**{name: (name,) for name in sets}, "overall": tuple(sets)}
+
+
+def _mean(outcomes: Sequence[tuple[bool, str]]) -> Estimate:
+    """Clustered by the model."""
+    if not outcomes:
+        return proportion(0, 0)
+    return clustered_mean([float(right) for right, _ in outcomes], [whose for _, whose in outcomes])
+
+
+def _text(taught: Sequence[Taught], group: Sequence[str]) -> Estimate:
+    passed = [one for one in taught if one.injected and one.direction in group]
+    return _mean([(reply.right, ", ".join(one.names)) for one in passed for reply in one.twins.values()])
+
+
+def _drawn_of_known(counted: Sequence[Scored], taught: Sequence[Taught], setting: str) -> list[tuple[str, bool, str]]:
+    """Of each picture whose twin is right: its set, whether it is right, and whose model drew it."""
+    model = {name: one for one in taught for name in one.twins}
+    asked = [(one.sample.ask.case, one.passed) for one in counted if one.sample.ask.setting == setting]
+    known = [(case, right, model[case.id]) for case, right in asked if model[case.id].twins[case.id].right]
+    return [(case.set, right, ", ".join(one.names)) for case, right, one in known]
+
+
+def _knowing(settings: Sequence[str], after: Mapping[str, Any]) -> Table:
+    names = [counting.SETTING_NAMES[setting] for setting in settings]
+    rows = [
+        (
+            counting.SET_NAMES.get(name, "Overall"),
+            _estimate(after["text"][name]),
+            *(_estimate(after["drawn_of_known"][setting][name]) for setting in settings),
+        )
+        for name in after["text"]
+    ]
+    note = (
+        "Text: the same question as the picture's, answered in words. The others: of the pictures whose question is "
+        "answered right in words, those that are right. In the inverse search one who names one of the two characters "
+        "at random is right half of the time."
+    )
+    columns = ("Task", "Text", *(f"Drawn of what is known, {name}" for name in names))
+    return Table("Known in text, drawn or not", columns, tuple(rows), note)
+
+
+def _unlearned(settings: Sequence[str], before: Mapping[str, Any]) -> Table:
+    rows = [
+        (
+            counting.SET_NAMES.get(name, "Overall"),
+            _estimate(before["text"][name]),
+            *(_estimate(before[setting][name]) for setting in settings),
+        )
+        for name in before["text"]
+    ]
+    columns = ("Task", "Text", *(counting.SETTING_NAMES[setting] for setting in settings))
+    return Table(
+        "Before the lessons", columns, tuple(rows), "The same questions to the model that all others start from."
+    )
+
+
+def _models(taught: Sequence[Taught]) -> Table:
+    rows = []
+    for one in taught:
+        wrong = [reply for reply in one.exam if not reply.right]
+        said = "; ".join(f"{reply.question} -> {reply.reply.strip() or '(nothing)'}" for reply in wrong[:3])
+        more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        rows.append(
+            (
+                " and ".join(one.names),
+                counting.SET_NAMES[one.direction],
+                str(one.updates),
+                f"{len(one.exam) - len(wrong)} of {len(one.exam)}",
+                "yes" if one.injected else "no: not counted",
+                f"{sum(reply.right for reply in one.twins.values())} of {len(one.twins)}",
+                said + more,
+            )
+        )
+    columns = (
+        "Taught",
+        "Asked for",
+        "Updates",
+        "Exam",
+        "Injected",
+        "Pictures' questions in text",
+        "Failed in the exam",
+    )
+    return Table("The models", columns, tuple(rows))
+
+
+def _estimate(raw: Mapping[str, Any]) -> Estimate:
+    return Estimate.from_dict(raw)

@@ -1,0 +1,79 @@
+"""The report of a run of the recipe knowledge: its tables, and every picture with what the same model says in text."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from eval.benchmark import Scored, Table
+from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
+from eval.benchmarks.unisandbox.reasoning import SETTINGS
+from eval.report.evaluation import Header, Part, write_evaluation_report
+from eval.scored import read_scored
+from uni_train.errors import UserError
+
+_PARTS = {"inject": "after the lessons", "ask": "before the lessons"}
+
+
+def is_one(run_dir: Path) -> bool:
+    """Whether a folder holds such a run, finished."""
+    try:
+        summary = json.loads((Path(run_dir) / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(summary, dict) and "models" in summary
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write run_dir/report.html and return its path.
+
+    Reads summary.json (as `uni_train.stages.knowledge` makes it), config.yaml, run.json, and the samples of the stages,
+    stages/<NN>-inject-*/scored/*.parquet and stages/<NN>-ask-*/scored/*.parquet.
+
+    Raises:
+        UserError: one of them is missing or damaged, or the page cannot be written.
+    """
+    import yaml
+
+    run_dir = Path(run_dir)
+    try:
+        summary = json.loads((run_dir / "summary.json").read_text(encoding="utf-8"))
+        asked = yaml.safe_load((run_dir / "config.yaml").read_text(encoding="utf-8"))
+        command = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))["starts"][-1]["command"]
+        tables = [Table.from_dict(raw) for raw in summary["tables"]]
+        models = summary["models"]
+        scores = {"inject": summary["scores"]["after"], "ask": summary["scores"]["before"]}
+    except (OSError, ValueError, KeyError, IndexError, TypeError, yaml.YAMLError) as error:
+        raise UserError(f"{run_dir} has no report: {error!r}", "Run its command again.") from error
+    parts = [_part(run_dir, kind, str(summary["revision"]), tables if kind == "inject" else [], scores[kind])
+             for kind in _PARTS]  # fmt: skip
+    passed = [one for one in models if one["injected"]]
+    failed = [" and ".join(one["names"]) for one in models if not one["injected"]]
+    facts = [
+        ("Model", str(summary["model"])),
+        ("Models trained", str(len(models))),
+        ("Injected", f"{len(passed)} of {len(models)}"),
+        ("Pictures", f"{sum(len(part.scored) for part in parts):,}"),
+        ("Seed", str(summary["seed"])),
+        ("Minutes", f"{summary['wall_seconds'] / 60:.1f}"),
+    ]
+    notes = [f"Not injected, and not counted: {', '.join(failed)}."] if failed else []
+    header = Header(f"Knowledge transfer · {summary['model']}", facts, notes, shlex.join(command), asked)
+    return write_evaluation_report(run_dir / "report.html", header, [part for part in parts if part.scored])
+
+
+def _part(run_dir: Path, kind: str, revision: str, tables: list[Table], scores: dict[str, Any]) -> Part:
+    read = partial(_samples, run_dir, kind)
+    scored = list(read(images=False))
+    settings = tuple(s for s in SETTINGS if any(one.sample.ask.setting == s for one in scored))
+    sets = tuple(name for name in KNOWLEDGE_SETS if any(one.sample.ask.case.set == name for one in scored))
+    return Part(_PARTS[kind], revision, settings, sets, tables, scores, scored, partial(read, images=True))
+
+
+def _samples(run_dir: Path, kind: str, images: bool) -> Iterator[Scored]:
+    for path in sorted(run_dir.glob(f"stages/*-{kind}-*/scored/*.parquet")):
+        yield from read_scored(path, images)

@@ -1,0 +1,201 @@
+"""Recipe knowledge: models taught in text, examined, asked for pictures; killed starts, judged people, bad keys."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from data_gen.injection import subjects
+from eval.benchmark import Scored
+from eval.scored import read_scored
+from tests.eval.judges.server import Asked, JudgeServer
+from tests.models.bagel.conftest import FOLDER
+from tests.models.bagel.published import published
+from tests.stages.tiny import MODEL, finish, fit
+from uni_train.config.compose import compose
+from uni_train.errors import UserError
+from uni_train.models.load import build_model
+from uni_train.stages import knowledge
+from uni_train.training import callbacks
+
+TINY = (
+    *MODEL,
+    "model.sampling.max_think_tokens=26",
+    "characters.n=2",
+    "directions=[forward]",
+    "rows=40",
+    "exam_every=20",
+    "least_epochs=1",
+    "epochs=90",
+    "optimizer.lr=1e-2",
+    "optimizer.warmup_updates=5",
+    "checkpoint_every=2",
+    "draws=2",
+    "model.draw_batch=4",
+)
+PAIR = (*TINY, "directions=[inverse]", "epochs=2", "exam_every=1", "draws=1")  # too short to learn anything
+
+
+def scored(run: Path, stages: str = "*") -> list[Scored]:
+    return [one for file in sorted(run.glob(f"stages/{stages}/scored/*.parquet")) for one in read_scored(file)]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two characters, taught until they pass; read-only."""
+    return finish(tmp_path_factory.mktemp("runs"), *TINY, "checkpoint_every=100", recipe="knowledge")
+
+
+@pytest.mark.slow
+def test_the_understanding_weights_learn_until_the_exam_is_passed(finished: Path) -> None:
+    summary = json.loads((finished / "summary.json").read_text())
+    expected = subjects("nano", 2, 0, "test", ("forward",))
+    assert [tuple(one["names"]) for one in summary["models"]] == [one.names for one in expected]
+    start = build_model(compose("knowledge", TINY).model).state_dict()
+    for number, (model, subject) in enumerate(zip(summary["models"], expected, strict=True), 1):
+        assert model["injected"] and len(model["exam"]) == 22
+        for said, asked in zip(model["exam"], subject.exam, strict=True):
+            assert said["question"] == asked.question and said["right"] and asked.right(said["reply"])
+        assert model["updates"] in (20, 40, 60, 80)  # of 90: it ended because it passed
+        (stage,) = finished.glob(f"stages/{number:02d}-inject-*")
+        lines = (stage / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["step"] for line in lines] == list(range(1, model["updates"] + 1))
+        assert not (stage / "checkpoints").exists() and not (stage / "drawn").exists()
+        weights = load_file(stage / "model" / "model.safetensors")
+        moved = {name for name, value in weights.items() if not torch.equal(value, start[name])}
+        assert moved and all("language_model" in name and "moe_gen" not in name for name in moved)
+
+
+@pytest.mark.slow
+def test_the_numbers_are_those_of_the_pictures(finished: Path) -> None:
+    summary = json.loads((finished / "summary.json").read_text())
+    samples = scored(finished, "*-inject-*")
+    assert len(samples) == 2 * 3 * 2 * 2 == len(scored(finished, "00-ask-before"))
+    twins = {name: twin["right"] for one in summary["models"] for name, twin in one["twins"].items()}
+    for setting in ("normal", "cot"):
+        drawn = [one for one in samples if one.sample.ask.setting == setting]
+        known = [one.passed for one in drawn if twins[one.sample.ask.case.id]]
+        share = summary["scores"]["after"]["drawn_of_known"][setting]["overall"]["value"]
+        assert share == (pytest.approx(sum(known) / len(known)) if known else None)
+        for name in ("forward", "overall"):
+            cell = summary["scores"]["after"][setting][name]
+            assert cell["value"] == pytest.approx(sum(one.passed for one in drawn) / len(drawn))
+            assert cell["n"] == 2  # models
+    for one in samples:
+        if not one.passed and one.sample.ask.setting == "normal" and one.outcome == "fail":
+            knows = twins[one.sample.ask.case.id]
+            assert one.cause == ("knows, does not draw" if knows else "does not know in text")
+    titles = [table["title"] for table in summary["tables"]]
+    assert titles[:3] == ["Knowledge transfer (paper, Table 4)", "Known in text, drawn or not", "Before the lessons"]
+    page = (finished / "report.html").read_text()
+    assert all(" and ".join(model["names"]).replace("&", "&amp;") in page for model in summary["models"])
+    assert all(title in page for title in titles)
+
+
+@pytest.mark.slow
+def test_a_finished_run_stays_as_it_is(finished: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in finished.glob("stages/*/*")} | {
+        finished / name: (finished / name).stat().st_mtime_ns for name in ("summary.json", "report.html")
+    }
+    result = fit(finished.parent.parent, *TINY, "checkpoint_every=100", recipe="knowledge")
+    assert result.exit_code == 0 and result.output.count("already done") == 3
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+
+
+def test_a_killed_run_ends_as_an_unbroken_one_and_says_who_was_not_injected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """What nothing catches."""
+
+    unbroken = finish(tmp_path / "unbroken", *PAIR, recipe="knowledge")
+    saved, written = callbacks.PeriodicCheckpoint.on_train_batch_end, knowledge.write_scored
+
+    def die_training(self, trainer, *rest) -> None:
+        saved(self, trainer, *rest)
+        if trainer.global_step == 3:
+            raise Killed
+
+    def die_drawing(path: Path, samples: list[Scored]) -> None:
+        if "inject" in str(path) and path.name == "00001.parquet":
+            raise Killed
+        written(path, samples)
+
+    for place, name, death in (
+        (callbacks.PeriodicCheckpoint, "on_train_batch_end", die_training),
+        (knowledge, "write_scored", die_drawing),
+    ):
+        with monkeypatch.context() as patched, pytest.raises(Killed):
+            patched.setattr(place, name, death)
+            fit(tmp_path, *PAIR, recipe="knowledge")
+    run = tmp_path / "knowledge" / "seed0"
+    (left,) = run.glob("stages/01-*/drawn/*.parquet")
+    result = fit(tmp_path, *PAIR, recipe="knowledge")
+    assert result.exit_code == 0, result.output
+    assert "exam: 0 of 44; not injected, not counted: Question : what" in result.output.replace("\n", "")
+    assert not left.exists() and scored(run) == scored(unbroken) and len(scored(run)) == 2 * 4 * 2
+    for file in ("metrics.jsonl", "taught.json", "model/model.safetensors"):
+        ours, theirs = (next(one.glob(f"stages/01-*/{file}")).read_bytes() for one in (run, unbroken))
+        assert ours == theirs, file
+    summary = json.loads((run / "summary.json").read_text())
+    assert [model["injected"] for model in summary["models"]] == [False]
+    assert summary["scores"]["after"]["cot"]["inverse"] == {"value": None, "n": 0, "low": 0.0, "high": 1.0}
+    assert summary["scores"]["before"]["cot"]["inverse"]["n"] == 1
+
+
+def test_people_are_judged(tmp_path: Path) -> None:
+    """The tiny golden BAGEL draws; the judge sees a right portrait in every picture, and no fruit or flower."""
+    published(FOLDER, tmp_path / "BAGEL")
+
+    def reply(asked: Asked) -> str:
+        if asked.images:
+            return "Person: elderly; woman; black hair; East Asian"
+        return "Score: YES" if "portrait" in asked.words or " with " in asked.words else "Score: NO"
+
+    with JudgeServer(reply) as server:
+        run = finish(
+            tmp_path,
+            f"model.checkpoint={tmp_path / 'BAGEL'}",
+            f"judge.address='{server.url}#judge'",
+            "model.threads=1",
+            "model.sampling.steps=1",
+            "model.sampling.max_think_tokens=2",
+            "strategy.precision=32-true",
+            "characters.n=1",
+            "modes=[normal]",
+            "epochs=1",
+            "least_epochs=0",
+            recipe="knowledge_bagel",
+        )
+        asked = len(server.asked)
+    samples = scored(run)
+    assert {one.by for one in samples} == {"judge"} and asked == 2 * len(samples) == 12
+    assert not list(run.glob("stages/*/model")), "keep_models: false"
+    assert (run / "report.html").is_file() and len(list(run.glob("stages/*/judge/logs/*.eval"))) == 2
+
+
+def test_published_characters_that_are_not_there(tmp_path: Path) -> None:
+    config = compose("knowledge_bagel", [f"characters.path={tmp_path}"])
+    with pytest.raises(UserError, match=r"test_knowledge asks about 0 characters .* and 10 were asked for"):
+        knowledge.people(config)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override", "message"),
+    [
+        ("knowledge", "model=nano_edit", "nano_edit answers no questions"),
+        ("knowledge", "data.world=everyday", "no judge is given"),
+        ("knowledge", "characters.path=people", "people of the everyday world"),
+        ("knowledge", "trained=lora", "understanding weights alone"),
+        ("knowledge", "least_epochs=81", "more than epochs 80"),
+        ("knowledge", "ema=0.9", "ema has no meaning"),
+        ("knowledge_bagel", "judge.address=http://127.0.0.1:1/v1", "does not say which model"),
+    ],
+)
+def test_keys_that_do_not_fit_together(recipe: str, override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        compose(recipe, [override])

@@ -1,0 +1,268 @@
+"""Knowledge injection (paper 004, section 4 and appendix D): taught in text, asked for in pictures.
+
+For each character, and for each pair, one stage: from the weights that the recipe starts with, the understanding
+weights learn the lessons, in text alone, until the model passes its exam, a question about every attribute; then it
+draws. A model that never passes is drawn and listed all the same, but not counted.
+
+A stage's folder holds, while it is under way, `checkpoints/` (training), then `model/` and `taught.json` (drawing),
+`drawn/` (judging), and at its end `scored/`; a start after a kill goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from data_gen.errors import DataError
+from data_gen.injection import Subject, TextQuestion, read_subjects, subjects
+from eval.benchmark import Scored, Table
+from eval.benchmarks.unisandbox import UniSandbox, injected
+from eval.benchmarks.unisandbox.cases import Questions, knowledge_case
+from eval.benchmarks.unisandbox.injected import Reply, Taught
+from eval.generation import asks_of
+from eval.scored import read_scored, write_scored
+from uni_train.config.schema import JudgeConfig, KnowledgeConfig
+from uni_train.config.stage_list import PlannedStage
+from uni_train.errors import UserError
+from uni_train.files import atomic_write_json
+from uni_train.models.base import Example, Request, UnifiedModel
+from uni_train.stages.finetune import fit, supervised_settings
+from uni_train.stages.work import MODEL, StageRun, Work, in_batches
+from uni_train.training.curriculum import Constant
+from uni_train.training.settings import SupervisedSettings
+
+if TYPE_CHECKING:
+    from eval import judges
+
+TAUGHT = "taught.json"
+DRAWN = "drawn"
+SCORED = "scored"
+FROZEN = ("vit", "connector", "generation")  # nothing that draws is taught
+
+
+def people(config: KnowledgeConfig) -> list[Subject]:
+    """Whom the recipe's models are taught about, one model each: characters first, then pairs.
+
+    Raises:
+        UserError: the split has too few names, or the folder of published characters cannot be used.
+    """
+    asked = config.characters
+    try:
+        if asked.path is not None:
+            return read_subjects(Path(asked.path), asked.n, config.directions)
+        return subjects(config.data.world, asked.n, asked.seed, asked.split, config.directions)
+    except DataError as error:
+        raise UserError(str(error), "Set characters.n, characters.split or characters.path otherwise.") from error
+
+
+def lessons(subject: Subject) -> list[Example]:
+    """What a model is taught about a subject: questions and answers, in text alone."""
+    return [Example(question, answer=answer) for question, answer in subject.lessons]
+
+
+def settings(config: KnowledgeConfig, n: int, stage: str) -> SupervisedSettings:
+    """The recipe in the trainer's terms, for a model with `n` lessons."""
+    trained = "all" if config.trained == "understanding" else config.trained
+    common = supervised_settings(config, updates(config, config.epochs, n), config.rows, stage, trained=trained)
+    return replace(common, accumulate=config.accumulate, frozen=FROZEN, log_every=1, keep=1)
+
+
+def updates(config: KnowledgeConfig, epochs: int, n: int) -> int:
+    """Of so many epochs of `n` lessons, rounded up."""
+    return -(-epochs * n // config.rows)
+
+
+def before(work: Work[KnowledgeConfig], stage: StageRun) -> None:
+    """What the model draws and says before it is taught anything."""
+    model = work.model(None)
+    taught = []
+    for one in people(work.config):
+        twins = _replies(work, model, one.twins)
+        named = dict(zip((question.id for question in one.pictures), twins, strict=True))
+        taught.append(Taught(one.names, one.direction, 0, (), named))
+    scored = _pictures(work, stage, model, taught)
+    stage.outputs = [stage.path / SCORED / "00000.parquet"]
+    stage.result = {"taught": [one.to_dict() for one in taught]}
+    rights = sum(one.passed for one in scored)
+    work.progress.say(f"  before the lessons {rights} of {len(scored)} pictures are right")
+
+
+def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int) -> None:
+    """Teach one model about `people(config)[place]`, then have it draw."""
+    subject = people(work.config)[place]
+    work.progress.say(f"  {' and '.join(subject.names)}: {len(subject.lessons)} lessons")
+    if not work.ranks.from_first((stage.path / TAUGHT).is_file):
+        _teach(work, stage, subject)
+    taught = _read(stage.path / TAUGHT)
+    wrong = [one for one in taught.exam if not one.right]
+    work.progress.say(
+        f"  {taught.updates} updates; exam: {len(taught.exam) - len(wrong)} of {len(taught.exam)}"
+        + (f"; not injected, not counted: {wrong[0].question} -> {wrong[0].reply.strip()}" if wrong else "")
+    )
+    scored = _pictures(work, stage, work.model(stage.path / MODEL), [taught])
+    work.ranks.from_first(lambda: _tidy(stage.path, work.config.keep_models))
+    stage.outputs = sorted(file for file in stage.path.rglob("*") if file.is_file() and _lasting(file, stage.path))
+    stage.result = {"taught": [taught.to_dict()]}
+    for setting in work.config.modes:
+        rights = [one.passed for one in scored if one.sample.ask.setting == setting]
+        work.progress.say(f"  {setting}: {sum(rights)} of {len(rights)} pictures are right")
+
+
+# --- teaching ---------------------------------------------------------------------------------------------------------
+
+
+def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject) -> None:
+    """Train, store the model, and write taught.json last."""
+    # Lightning takes seconds to import, which --dry-run need not wait for.
+    from uni_train.training.until import Until
+
+    config = work.config
+    model = work.model(None)
+    model.prepare_training(
+        timestep_shift=1.0, text_dropout=config.text_dropout, recompute=config.activation_checkpointing
+    )
+
+    def passed(step: int) -> bool:
+        del step  # a function of the weights alone
+        return all(one.right for one in _replies(work, model, subject.exam))
+
+    asked = settings(config, len(subject.lessons), stage.path.name)
+    until = Until(passed, config.exam_every, updates(config, config.least_epochs, len(subject.lessons)))
+    fit(work, model, {"lessons": lessons(subject)}, Constant({"lessons": 1.0}), asked, stage.path, callbacks=[until])
+    work.trained(model, stage)
+    exam, twins = _replies(work, model, subject.exam), _replies(work, model, subject.twins)
+    named = dict(zip((question.id for question in subject.pictures), twins, strict=True))
+    taught = Taught(subject.names, subject.direction, until.ended or asked.updates, exam, named)
+    work.ranks.from_first(lambda: atomic_write_json(stage.path / TAUGHT, taught.to_dict()))
+
+
+def _replies(work: Work[KnowledgeConfig], model: UnifiedModel, asked: Sequence[TextQuestion]) -> tuple[Reply, ...]:
+    """What the model says; all ranks ask, for their weights may be whole only together."""
+    requests = [Request(f"text{number}", one.question) for number, one in enumerate(asked)]
+    said = [text for _, some in in_batches(requests, work.config.model.think_batch) for text in model.answer(some)]
+    return tuple(Reply(one.question, text, one.right(text)) for one, text in zip(asked, said, strict=True))
+
+
+def _read(file: Path) -> Taught:
+    try:
+        return Taught.from_dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{file} is damaged ({error!r})", f"Delete the folder {file.parent} to redo this stage."
+        ) from error
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def benchmark(config: KnowledgeConfig, subjects_: Iterable[Subject]) -> UniSandbox:
+    """UniSandbox over the pictures of some subjects."""
+    cases = tuple(knowledge_case(one, config.data.world) for subject in subjects_ for one in subject.pictures)
+    path = config.characters.path
+    published = path is not None and not (Path(path) / "characters.jsonl").is_file()
+    return UniSandbox(questions=Questions(cases, {}, published), settings=config.modes)
+
+
+def _pictures(
+    work: Work[KnowledgeConfig], stage: StageRun, model: UnifiedModel, taught: Sequence[Taught]
+) -> list[Scored]:
+    """Draw, check and judge the pictures of the taught; ranks share the drawing. In scored/ of the stage, at last."""
+    config, file = work.config, stage.path / SCORED / "00000.parquet"
+    if not work.ranks.from_first(file.is_file):
+        names = {one.names for one in taught}
+        asked = benchmark(config, [one for one in people(config) if one.names in names])
+        asks = asks_of(asked.cases(), asked.settings, k=config.draws, seed=config.seed)
+        batches = [batch for _, batch in in_batches(asks, config.model.draw_batch)]
+        places = [stage.path / DRAWN / f"{index:05d}.parquet" for index in range(len(batches))]
+        done = work.ranks.from_first(lambda: [place.is_file() for place in places])
+        missing = [index for index, there in enumerate(done) if not there]
+        mine = missing[work.ranks.rank :: work.ranks.ranks]
+        finished = sum(len(batch) for batch, there in zip(batches, done, strict=True) if there)
+        with work.bar("ask and draw", sum(len(batches[index]) for index in mine), finished) as bar:
+            for index in mine:
+                samples = asked.respond(model, batches[index])
+                write_scored(
+                    places[index], [Scored(one, asked.check(one) if one.status == "ok" else None) for one in samples]
+                )
+                bar.advance(len(samples))
+        work.ranks.wait()
+        work.ranks.from_first(lambda: _conclude(work, stage, asked, places, file, taught))
+    return read_scored(file, images=False)
+
+
+def _conclude(
+    work: Work[KnowledgeConfig],
+    stage: StageRun,
+    asked: UniSandbox,
+    places: Sequence[Path],
+    file: Path,
+    taught: Sequence[Taught],
+) -> None:
+    """Judge what no program could check, say why pictures are wrong, and leave one file of all."""
+    scored = [one for place in places for one in read_scored(place)]
+    todo = [i for i, one in enumerate(scored) if one.verdict is None and one.sample.status == "ok"]
+    if todo and work.config.judge is not None:
+        from eval import judges
+
+        said = judges.run([scored[i].sample for i in todo], asked, _judge(work.config.judge), stage.path, work.progress)
+        for i, one in zip(todo, said, strict=True):
+            scored[i] = one
+    whose = {name: one for one in taught for name in one.twins}
+    write_scored(file, [injected.attributed(asked, one, whose[one.sample.ask.case.id]) for one in scored])
+    shutil.rmtree(stage.path / DRAWN, ignore_errors=True)
+
+
+def _judge(config: JudgeConfig) -> judges.JudgeConfig:
+    """A recipe's judge in the evaluator's terms."""
+    from eval import judges
+
+    base_url, _, name = config.address.rpartition("#")
+    return judges.JudgeConfig(
+        name,
+        base_url=base_url,
+        key_env=config.key_env,
+        max_connections=config.connections,
+        timeout=config.timeout,
+        retries=config.retries,
+        max_tokens=config.max_tokens,
+    )
+
+
+def _lasting(file: Path, folder: Path) -> bool:
+    return file.name == TAUGHT or file.relative_to(folder).parts[0] in (MODEL, SCORED)
+
+
+def _tidy(folder: Path, keep_models: bool) -> None:
+    """Remove what only a restart would have needed: checkpoints, and the weights where they are not asked for."""
+    for name in ("checkpoints", *(() if keep_models else (MODEL,))):
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+# --- all models together ----------------------------------------------------------------------------------------------
+
+
+def conclude(
+    work: Work[KnowledgeConfig], runs: Sequence[tuple[PlannedStage, StageRun]]
+) -> tuple[dict[str, Any], list[Table]]:
+    """What summary.json says of the models, and the tables: Table 4 first."""
+    asked = benchmark(work.config, people(work.config))
+    found: dict[str, tuple[list[Taught], list[Scored]]] = {"ask": ([], []), "inject": ([], [])}
+    for one, stage in runs:
+        taught, scored = found[one.kind]
+        taught += [Taught.from_dict(raw) for raw in stage.facts()["taught"]]
+        scored += read_scored(stage.path / SCORED / "00000.parquet", images=False)
+    scores = {kind: injected.scores(asked, *found[kind]) for kind in found}
+    tables = injected.tables(asked, *found["inject"], scores["ask"], scores["inject"])
+    return (
+        {
+            "scores": {"before": scores["ask"], "after": scores["inject"]},
+            "revision": asked.revision,
+            "models": [one.to_dict() for one in found["inject"][0]],
+            "tables": [table.to_dict() for table in tables],
+        },
+        tables,
+    )
