@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from data_gen.seeds import derive_seed
 from eval import summary as run_summary
+from eval.benchmark import Table
 from eval.report import gallery
 from eval.sample import ScoredSample
 from eval.statistics import PairedComparison
@@ -34,8 +35,8 @@ def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
 
     Every score with its interval and n goes into the run's summary (`scores/after/normal/mapping1`, `.../low`,
     `.../high`, `.../n`), Tables 2 and 3 and the rounds as tables, and `n_images` images with prompt and verdict as
-    `gallery/before` and `gallery/after`, the same prompts in both. Raises UserError when wandb is not installed, or a
-    file of the run folder cannot be read.
+    `gallery/before` and `gallery/after`, the same prompts in both; of the recipe knowledge all its tables. Raises
+    UserError when wandb is not installed, or a file of the run folder cannot be read.
     """
     try:
         import wandb
@@ -53,6 +54,11 @@ def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
         columns = [str(name) for name in rounds[0] if not name.endswith("_estimate")]
         data = [[str(entry[name]) if name == "level" else entry[name] for name in columns] for entry in rounds]
         logged["tables/rounds"] = wandb.Table(columns=list(columns), data=data)
+    for place, raw in enumerate(summary.get("tables", ()), 1):
+        paper = Table.from_dict(raw)
+        key = f"tables/{place}_{_slug(paper.title)}"
+        cells = [[_plain(cell) for cell in row] for row in paper.rows]
+        logged[key] = wandb.Table(columns=[column or "-" for column in paper.columns], data=cells)
     for when, samples in gallery.excerpt(run_dir, n_images).items():
         logged[f"gallery/{when}"] = [
             wandb.Image(_picture(sample.image), caption=_caption(sample)) for sample in samples

@@ -142,6 +142,16 @@ def test_the_table_of_keys_is_that_of_the_schema() -> None:
             assert yaml.safe_load(default) == plain(value), key
 
 
+def test_the_table_of_knowledge_is_that_of_the_schema() -> None:
+    common = {field.name for field in dataclasses.fields(schema.RunConfig)}
+    wanted = {k: v for k, v in keys_with_defaults(schema.KnowledgeConfig) if k.split(".")[0] not in common}
+    shown = table_rows("docs/knowledge.md", 3)
+    assert shown.keys() == wanted.keys()
+    for key, value in wanted.items():
+        default = shown[key][0]
+        assert default == "required" if value is dataclasses.MISSING else yaml.safe_load(default) == plain(value), key
+
+
 def test_the_table_of_models_is_that_of_their_files() -> None:
     shown = table_rows("docs/models.md", 4)
     for column, name in enumerate(("nano", "bagel_7b")):
