@@ -369,11 +369,12 @@ def _fate(state: Mapping[str, Any], silent: float) -> str:
 
 
 def _place(state: Mapping[str, Any]) -> str:
-    """Innermost frame of ours, else one outside of libraries, with stage and update."""
-    frames = [frame for frame in state["frames"] if not frame.startswith(NOT_A_PLACE)]
+    """Innermost frame of ours and what it is in, with stage and update."""
+    frames = [frame for frame in state["frames"] if not frame.startswith(NOT_A_PLACE)] or ["an unknown place"]
     chosen = next((frame for frame in frames if frame.startswith(OURS)), None)
-    chosen = chosen or next((frame for frame in frames if "/site-packages/" not in frame), "an unknown place")
-    parts = [chosen]
+    chosen = chosen or next((frame for frame in frames if "/site-packages/" not in frame), frames[0])
+    inside = "" if chosen is frames[0] else f" (in {frames[0].rpartition('/site-packages/')[2]})"
+    parts = [chosen + inside]
     parts += [f"stage {state['stage']}"] if state["stage"] is not None else []
     parts += [f"update {state['update']}"] if state["update"] is not None else []
     return ", ".join(parts)
