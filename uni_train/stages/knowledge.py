@@ -30,7 +30,7 @@ from uni_train.config.stage_list import PlannedStage
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, Request, UnifiedModel
-from uni_train.stages.finetune import fit, supervised_settings
+from uni_train.stages.finetune import ADAPTERS, fit, supervised_settings
 from uni_train.stages.work import MODEL, StageRun, Work, in_batches
 from uni_train.training.curriculum import Constant
 from uni_train.training.settings import SupervisedSettings
@@ -209,6 +209,12 @@ def _conclude(
         from eval import judges
 
         said = judges.run([scored[i].sample for i in todo], asked, _judge(work.config.judge), stage.path, work.progress)
+        silent = sum(one.failure == "judge_failed" for one in said)
+        if silent:
+            raise UserError(
+                f"the judge at {work.config.judge.address} did not answer for {silent} of {len(said)} pictures",
+                "Start it, or wait, and run the same command again: pictures and replies are kept.",
+            )
         for i, one in zip(todo, said, strict=True):
             scored[i] = one
     whose = {name: one for one in taught for name in one.twins}
@@ -233,7 +239,7 @@ def _judge(config: JudgeConfig) -> judges.JudgeConfig:
 
 
 def _lasting(file: Path, folder: Path) -> bool:
-    return file.name == TAUGHT or file.relative_to(folder).parts[0] in (MODEL, SCORED)
+    return file.name == TAUGHT or file.relative_to(folder).parts[0] in (MODEL, ADAPTERS, SCORED)
 
 
 def _tidy(folder: Path, keep_models: bool) -> None:

@@ -28,6 +28,10 @@ class Until(Callback):
         self.passed, self.every, self.least = passed, every, least
         self.ended: int | None = None
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.ended is not None:  # a checkpoint of the last update, whose fit was killed before it ended
+            trainer.should_stop = True
+
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
     ) -> None:
@@ -43,3 +47,9 @@ class Until(Callback):
         if found:
             self.ended = step
             trainer.should_stop = True
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"ended": self.ended}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.ended = state_dict["ended"]

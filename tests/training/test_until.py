@@ -1,0 +1,63 @@
+"""A fit that ends when a question about its weights is answered with yes, also where it is killed at that moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.toy_model import ToyExample, ToyModel
+from uni_train.training import callbacks
+from uni_train.training.curriculum import Constant
+from uni_train.training.fit import fit_supervised
+from uni_train.training.metric_log import read_metrics
+from uni_train.training.settings import SupervisedSettings
+from uni_train.training.until import Until
+
+EXAMPLES = [ToyExample(tuple(float(i == j) for j in range(8)), i % 5, image=True) for i in range(8)]
+SETTINGS = SupervisedSettings(updates=10, rows=4, lr=1e-2, checkpoint_every=2, accelerator="cpu", log_every=1)
+
+
+def fitted(folder: Path, least: int = 0) -> tuple[ToyModel, Until, list[int]]:
+    torch.manual_seed(0)
+    model, looks = ToyModel(), list[int]()
+
+    def passed(step: int) -> bool:
+        assert not model.training and not torch.is_grad_enabled()
+        looks.append(step)
+        return step >= 4
+
+    until = Until(passed, every=2, least=least)
+    fit_supervised(model, {"a": EXAMPLES}, Constant({"a": 1.0}), SETTINGS, folder, progress=False, callbacks=[until])
+    return model, until, looks
+
+
+def test_it_looks_and_ends(tmp_path: Path) -> None:
+    _, until, looks = fitted(tmp_path / "a")
+    assert (until.ended, looks) == (4, [2, 4])
+    assert [line["step"] for line in read_metrics(tmp_path / "a" / "metrics.jsonl")] == [1, 2, 3, 4]
+    _, later, looks = fitted(tmp_path / "b", least=5)
+    assert (later.ended, looks) == (6, [6])
+
+
+def test_killed_at_its_last_update_it_goes_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unbroken, _, _ = fitted(tmp_path / "unbroken")
+    saved = callbacks.PeriodicCheckpoint.on_train_batch_end
+
+    class Killed(BaseException):
+        """What nothing catches."""
+
+    def die(self, trainer, *rest) -> None:
+        saved(self, trainer, *rest)
+        if trainer.global_step == 4:
+            raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
+        fitted(tmp_path / "killed")
+    model, until, looks = fitted(tmp_path / "killed")
+    assert (until.ended, looks) == (4, [])
+    assert (tmp_path / "killed/metrics.jsonl").read_bytes() == (tmp_path / "unbroken/metrics.jsonl").read_bytes()
+    for name, value in unbroken.state_dict().items():
+        assert torch.equal(model.state_dict()[name], value), name
