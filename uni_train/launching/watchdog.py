@@ -140,8 +140,9 @@ class _Watch(threading.Thread):
 
     def run(self) -> None:
         while not self._ended.wait(self.every):
-            # A full disk or a report that is half written: the run itself says what it cannot write; look again later.
-            with contextlib.suppress(OSError, ValueError):
+            # A full disk, of which the run itself tells; a report half written; a group that is just being made:
+            # look again later.
+            with contextlib.suppress(OSError, ValueError, KeyError, RuntimeError):
                 state = self._state()
                 self._write(state)
                 if (report := self._report()) is not None:
