@@ -110,6 +110,7 @@ class Zero(DeepSpeedStrategy):
         }
         if stage == 3:
             zero |= {
+                "memory_efficient_linear": False,  # it would replace torch's linear for the rest of the process
                 "stage3_param_persistence_threshold": 0,  # else small weights would be kept whole
                 "stage3_prefetch_bucket_size": bucket,
             }

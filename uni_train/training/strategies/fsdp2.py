@@ -82,6 +82,17 @@ class Fsdp2(DDPStrategy):
         """Plain parameters with whole weights, on all ranks."""
         assert self.plain is not None
         self.plain.again(self.plain.values())
+        self.plain = None
+
+    def teardown(self) -> None:
+        """After an error weights may be fetched or not: they are left as they are, to be freed with the model."""
+        if self.plain is None:
+            super().teardown()
+            return
+        assert self.cluster_environment is not None and self.accelerator is not None
+        self.cluster_environment.teardown()
+        self.precision_plugin.teardown()
+        self.accelerator.teardown()
 
 
 def layers(module: nn.Module) -> Iterator[nn.Module]:
