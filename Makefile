@@ -9,6 +9,9 @@ CONSTRAINTS := $(shell nvidia-smi -L 2>/dev/null | grep -q GPU || echo -c constr
 # One worker a core, four at most: each holds a torch of its own.
 WORKERS := -n logical --maxprocesses 4 --dist worksteal
 
+# deepspeed: nothing is compiled while it is installed
+export DS_BUILD_OPS ?= 0
+
 .PHONY: help demo test test-fast lint bench-nano bench-bagel bench-qwen wheel wheel-check
 .DEFAULT_GOAL := help
 
