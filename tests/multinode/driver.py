@@ -5,8 +5,10 @@
 Every rank is a fork of this process after its imports, under torchrun's own agent, so that a run costs little more than
 its work. Steps: "nodes": n network namespaces of that name joined by a cable, an agent in each (default: one node, this
 machine's network); "each": ranks a node (default 2); "environment": variables; "fault": what happens to
-`rank` when it creates, renames or opens a file below OUT for writing for the `write`-th time: {"does": "kill"} kills
-it by SIGKILL, "kill node" its agent as well, "interrupt" sends SIGINT to the agent, "unplug" takes the cable away.
+`rank` when for the `write`-th time it creates, renames or opens for writing a file below OUT whose path contains
+`path`: {"does": "kill"} kills it by SIGKILL, "kill node" its agent as well, "interrupt" sends SIGINT to the agent,
+"unplug" takes the cable away. "disk": OUT/small becomes a disk of that size, which the process mounts (so it wants a
+mount namespace of its own); when all is done its content is copied to OUT/kept. "deepspeed": import it before forking.
 
 Prints one JSON line a step: "exits" of the agents (0 or not), "out" and "err" of each node, "seconds".
 """
@@ -15,7 +17,9 @@ from __future__ import annotations
 
 import ctypes
 import json
+import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -32,15 +36,14 @@ import statsmodels.stats.proportion  # noqa: F401
 import torch.distributed.launcher.api as launcher
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 
-import eval.report
 import uni_train.stages.grpo
-import uni_train.stages.run  # noqa: F401
+import uni_train.stages.run
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 
 CABLE = "cable"  # the name of the interface in either namespace
 ADDRESSES = ("10.93.7.1", "10.93.7.2")
-LIMIT = 100.0  # seconds that a step may take
+LIMIT = 250.0  # seconds that a step may take
 
 
 def rank_main(step: dict[str, Any], out: str) -> None:
@@ -54,13 +57,10 @@ def rank_main(step: dict[str, Any], out: str) -> None:
         def count(event: str, arguments: tuple[Any, ...]) -> None:
             nonlocal left
             writes = event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-            if (
-                (writes or event in ("os.rename", "os.mkdir"))
-                and out in str(arguments[0])
-                and "logs" not in str(arguments[0])
-            ):
-                left -= 1
+            if (writes or event in ("os.rename", "os.mkdir")) and str(arguments[0]).startswith(out):
+                left -= fault["path"] in str(arguments[0])
                 if left == 0:
+                    left = -1
                     strike(fault["does"])
 
         sys.addaudithook(count)
@@ -86,6 +86,7 @@ def strike(what: str) -> None:
 
 
 def agent(step: dict[str, Any], out: str, node: int, port: int) -> int:
+    logging.getLogger("torch").setLevel(logging.CRITICAL)  # what the agent says is not what is tested
     nodes = step.get("nodes", [])
     address = ADDRESSES[0] if nodes else "localhost"
     if nodes:
@@ -129,7 +130,22 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def plug(nodes: list[str]) -> None:
+    """The cable, in case an earlier step took it away."""
+    for node in nodes:
+        subprocess.run(["ip", "-n", node, "link", "set", CABLE, "up"], check=True)
+
+
+def mount(small: Path, size: str) -> None:
+    small.mkdir(exist_ok=True)
+    options = f"size={size}" if not small.is_mount() else f"remount,size={size}"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(small)], check=True)
+
+
 def run(step: dict[str, Any], out: str, number: int) -> dict[str, Any]:
+    plug(step.get("nodes", []))
+    if "disk" in step:
+        mount(Path(out) / "small", step["disk"])
     port, began = free_port(), time.monotonic()
     nodes = range(len(step.get("nodes", [])) or 1)
     written = [[Path(out) / f".step{number}-{node}.{name}" for name in ("out", "err")] for node in nodes]
@@ -166,8 +182,12 @@ def run(step: dict[str, Any], out: str, number: int) -> dict[str, Any]:
 
 def main(out: str, steps: list[dict[str, Any]]) -> None:
     compose("stars_curriculum")  # imports hydra, too
+    if any(step.get("deepspeed") for step in steps):
+        import uni_train.training.strategies.deepspeed  # noqa: F401
     for number, step in enumerate(steps):
         print(json.dumps(run(step, out, number)), flush=True)
+    if (small := Path(out) / "small").is_mount():
+        shutil.copytree(small, Path(out) / "kept")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -31,10 +32,11 @@ if TYPE_CHECKING:
 
 EVERY = 0.5  # seconds between two looks into the store
 GRACE = 3.0  # seconds for a rank to end by itself where another has failed, and for a killed one to be missed
-REACH = timedelta(seconds=30)  # a store that does not answer for so long is gone
+REACH = timedelta(seconds=30)  # a store that is not to be connected to for so long is gone
+ANSWER = 5.0  # seconds for an answer to one who ends: without a cable there is none, and no error either
 INTERRUPTED = 130
 
-_FAILED, _SHOWN = "uni_train/failed", "uni_train/shown"
+_FAILED, _SHOWN, _COUNT, _HOST = "failed", "shown", "count", "host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class _End:
     def __init__(self, ranks: Ranks, voice: Voice) -> None:
         self.ranks, self.voice = ranks, voice
         self._stop, self._failing, self._saying = threading.Event(), threading.Event(), threading.Lock()
-        self._store = _store()
+        self._store = _Patient(_store())
         self._thread = threading.Thread(target=self._watch, args=(_store(),), name="ending", daemon=True)
         self._thread.start()
 
@@ -116,8 +118,7 @@ class _End:
     def _tell(self, report: Report) -> Report:
         """Leave `report` in the store, unless there is one; the one that is there then."""
         try:
-            left = self._store.compare_set(_FAILED, "", json.dumps(asdict(report)))
-            return Report(**json.loads(left))
+            return Report(**json.loads(self._store.ask("compare_set", _FAILED, "", json.dumps(asdict(report)))))
         except Exception:  # the store is gone, and with it whoever would have read it
             return report
 
@@ -125,11 +126,11 @@ class _End:
         """What another rank has left in the store within so many seconds."""
         until = time.monotonic() + seconds
         try:
-            while not self._store.check([_FAILED]):
+            while not self._store.ask("check", [_FAILED]):
                 if time.monotonic() > until:
                     return None
                 time.sleep(EVERY / 5)
-            return Report(**json.loads(self._store.get(_FAILED)))
+            return Report(**json.loads(self._store.ask("get", _FAILED)))
         except Exception:
             return None
 
@@ -139,7 +140,7 @@ class _End:
             counts = self._counts()
             time.sleep(GRACE)
             gone = [rank for rank, count in self._counts().items() if count == counts[rank]]
-            hosts = {rank: self._store.get(f"uni_train/host/{rank}").decode() for rank in gone}
+            hosts = {rank: self._store.ask("get", f"{_HOST}/{rank}").decode() for rank in gone}
         except Exception:
             return self._unreachable()
         gone = [rank for rank in gone if rank != self.ranks.rank]
@@ -153,14 +154,14 @@ class _End:
         return Report(self.ranks.rank, platform.node(), f"the first node of this run ({at}) is gone", _AFTER_A_KILL)
 
     def _counts(self) -> Mapping[int, int]:
-        return {rank: self._store.add(f"uni_train/count/{rank}", 0) for rank in range(self.ranks.ranks)}
+        return {rank: self._store.ask("add", f"{_COUNT}/{rank}", 0) for rank in range(self.ranks.ranks)}
 
     def _watch(self, store: Any) -> None:
         """The thread: count, and end where another rank has failed and this one does not notice."""
         try:
-            store.set(f"uni_train/host/{self.ranks.rank}", platform.node())
+            store.set(f"{_HOST}/{self.ranks.rank}", platform.node())
             while not self._stop.wait(EVERY):
-                store.add(f"uni_train/count/{self.ranks.rank}", 1)
+                store.add(f"{_COUNT}/{self.ranks.rank}", 1)
                 if store.check([_FAILED]) and not self._failing.wait(GRACE):
                     self._end(Report(**json.loads(store.get(_FAILED))))
         except Exception:  # no answer
@@ -183,14 +184,14 @@ class _End:
 
     def _mark_shown(self) -> None:
         try:
-            self._store.set(_SHOWN, "yes")
+            self._store.ask("set", _SHOWN, "yes")
         except Exception:
             return
 
     def _wait_until_shown(self) -> None:
         until = time.monotonic() + 4 * GRACE
         try:
-            while not self._store.check([_SHOWN]) and time.monotonic() < until:
+            while not self._store.ask("check", [_SHOWN]) and time.monotonic() < until:
                 time.sleep(EVERY / 5)
         except Exception:
             return
@@ -214,7 +215,32 @@ def _told(report: Report, prefix: bool) -> UserError:
 
 def _store() -> Any:
     """A connection of its own to the store where the processes have met."""
-    from torch.distributed import TCPStore
+    from torch.distributed import PrefixStore, TCPStore
 
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return TCPStore(address, port, is_master=False, timeout=REACH, wait_for_workers=False)
+    store = TCPStore(address, port, is_master=False, timeout=REACH, wait_for_workers=False)
+    return PrefixStore(f"uni_train/ending/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+
+
+class _Patient:
+    """A store whose silence is an error, too."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """What the store's method returns.
+
+        Raises:
+            TimeoutError: nothing within ANSWER seconds. Exception: whatever it raises.
+        """
+        answer: Future[Any] = Future()
+
+        def wait() -> None:
+            try:
+                answer.set_result(getattr(self._store, method)(*arguments))
+            except Exception as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=wait, name="ending asks", daemon=True).start()
+        return answer.result(ANSWER)

@@ -19,6 +19,7 @@ from eval.groups import Group, Member, finished, read_facts, write_groups
 from eval.sample import encode_png
 from eval.statistics import proportion
 from uni_train.errors import UserError
+from uni_train.launching.watchdog import note
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.ranks import ALONE, Ranks
 from uni_train.stages.pictures import log_groups
@@ -87,6 +88,7 @@ class HeldOutPrompts:
         for number in range(ranks.rank, len(batches), ranks.ranks):
             _, index, some = batches[number]
             images = model.draw([self._request(item) for item in some])
+            note()
             own[number] = [
                 (self.task.verify(item, image), encode_png(image) if place < most else b"")
                 for place, (item, image) in enumerate(zip(some, images, strict=True), start=index * self.batch)

@@ -84,6 +84,12 @@ class SupervisedModule(pl.LightningModule):
         frozen = self._frozen()
         here = {name: value for name, value in self.state_dict().items() if name in frozen}
         checkpoint["state_dict"] = here | checkpoint["state_dict"]
+        # Lightning counts micro-batches, of which an update may have had others on another number of ranks.
+        passed = checkpoint["global_step"] * self.settings.accumulate
+        counted = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        for counts in (counted["total"], counted["current"]):
+            off = passed - counts["ready"]
+            counts.update({name: count + off for name, count in counts.items()})
 
     def _frozen(self) -> set[str]:
         return {f"model.{name}" for name, _ in self.model.named_parameters() if name not in self.trained_names}

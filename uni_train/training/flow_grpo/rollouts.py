@@ -24,6 +24,7 @@ from uni_train.flow.rollout import roll_out
 from uni_train.flow.schedule import Schedule
 from uni_train.flow.steps import StepRule, step_rule
 from uni_train.flow.window import SlidingWindow, Window, epoch_window
+from uni_train.launching.watchdog import note
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.ranks import ALONE, Ranks
 from uni_train.rewards.contract import Reward, Scores, Scoring
@@ -234,6 +235,7 @@ def _drawn(
             scoring.add([prompts[row // k].text for row in rows], shown, told)
             images += shown
             parts.append(part)
+            note()  # that it goes on, for ranks that wait for this one
         drawn = time.perf_counter()
         scores = scoring.scores()
     seconds = {"rollout": drawn - began, "reward": time.perf_counter() - drawn}

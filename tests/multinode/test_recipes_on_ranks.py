@@ -1,0 +1,174 @@
+"""Recipes on one, two and four ranks: the same samples and pictures, the same losses but for rounding; what ends one
+rank ends all with one message; what was begun on some ranks is finished on others."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eval.store import read_shard
+from tests.stages.tiny import MODEL, QUICK, shards
+from uni_train.training.metric_log import read_metrics
+
+pytestmark = [pytest.mark.multinode, pytest.mark.slow]
+ROOT = Path(__file__).parents[2]
+STARS = ("fit", "--recipe", "stars_curriculum", *QUICK)
+GRPO = (
+    "fit",
+    "--recipe",
+    "flow_grpo_math",
+    *MODEL,
+    "epochs=2",
+    "updates_per_epoch=2",
+    "rows=8",
+    "rollout.groups=4",
+    "rollout.group_size=4",
+    "rollout.steps=4",
+    "rollout.last_step=3",
+    "held_out.n=6",
+    "held_out.every=1",
+    "evaluate=false",
+    "checkpoint_every=1",
+    "alarms.diversity=null",
+    "objective.clip_low=0.2",
+    "objective.clip_high=0.2",
+    "rewards.lit={function:tests/multinode/rewards.py:lit,apart:true}",
+)
+
+
+def drive(out: Path, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the driver reports of every step; their arguments get `out`."""
+    steps = [step | {"arguments": [*step["arguments"], f"out={out}"]} for step in steps]
+    command = [sys.executable, "-m", "tests.multinode.driver", str(out), json.dumps(steps)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def killed(rank: int, path: str, write: int = 1) -> dict[str, Any]:
+    return {"rank": rank, "path": path, "write": write, "does": "kill"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
+    """All runs of this file, in one folder, and what became of every start of each."""
+    out = tmp_path_factory.mktemp("ranks")
+    asked: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
+        ("one", STARS, {"each": 1}),
+        ("two", STARS, {}),
+        ("changed", STARS, {"fault": killed(1, "04-sample")}),
+        ("changed", STARS, {"fault": killed(0, "step=00000003")}),
+        ("changed", STARS, {"each": 1}),
+        ("interrupted", STARS, {"fault": killed(0, "01-sample") | {"does": "interrupt"}}),
+        ("two", (*STARS, "optimizer.lr=0.5"), {}),
+        ("wrong", (*STARS, "optimizer.lr=-1"), {}),
+        ("one", GRPO, {"each": 1}),
+        ("two", GRPO, {}),
+        ("four", GRPO, {"each": 4}),
+        ("changed", GRPO, {"fault": killed(0, "step=00000002")}),
+        ("changed", GRPO, {"each": 1}),
+        ("broken", (*GRPO, "rewards.lit.function=tests/multinode/rewards.py:broken"), {}),
+    ]
+    steps = [{"arguments": [*arguments, f"name={name}"], **more} for name, arguments, more in asked]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for (name, arguments, _), report in zip(asked, drive(out, steps), strict=True):
+        found.setdefault(f"{arguments[2]}/{name}", []).append(report)
+    return out, found
+
+
+def shown(report: dict[str, Any]) -> str:
+    """The one message of a start that failed."""
+    assert report["exits"] != [0] and "Traceback" not in report["err"][0], report["err"][0]
+    lines = report["err"][0].splitlines()
+    assert sum(line.startswith("error:") for line in lines) == 1, report["err"][0]
+    return next(line for line in lines if line.startswith("error:"))
+
+
+def same_losses(run: Path, expected: Path, tolerance: float) -> None:
+    files = sorted(expected.glob("stages/*/metrics.jsonl"))
+    assert files
+    for file in files:
+        mine, others = read_metrics(run / file.relative_to(expected)), read_metrics(file)
+        assert [line["step"] for line in mine] == [line["step"] for line in others]
+        for line, other in zip(mine, others, strict=True):
+            assert line["loss"] == pytest.approx(other["loss"], rel=tolerance), file
+
+
+def same_samples(run: Path, expected: Path) -> None:
+    names = [file.relative_to(expected) for file in shards(expected)]
+    assert [file.relative_to(run) for file in shards(run)] == names and len(names) > 6
+    assert all(read_shard(run / name) == read_shard(expected / name) for name in names)
+
+
+def same_pictures(run: Path, expected: Path) -> None:
+    """Rollouts of the first groups with their rewards, and held-out looks: byte for byte."""
+    stage = expected / "stages/00-grpo"
+    files = [file for part in ("gallery", "held_out") for file in stage.glob(f"{part}/**/*") if file.is_file()]
+    assert len(files) > 50
+    for file in files:
+        assert (run / file.relative_to(expected)).read_bytes() == file.read_bytes(), file
+
+
+def test_two_ranks_sample_filter_and_ask_what_one_does(runs: Any) -> None:
+    out, found = runs
+    one, two = out / "stars_curriculum/one", out / "stars_curriculum/two"
+    assert [found[f"stars_curriculum/{name}"][0]["exits"] for name in ("one", "two")] == [[0], [0]]
+    same_samples(two, one)
+    same_losses(two, one, 1e-5)
+    said = [(two / f"logs/rank{rank}.log").read_text() for rank in (0, 1)]
+    assert all("[11/11] evaluate-after" in text and "think and draw, rank" in text for text in said)
+    assert "rank 1 of 2: 4/4" in said[1] and not (one / "logs").exists()
+    assert found["stars_curriculum/two"][0]["out"][0].count("[11/11]") == 1  # the first rank alone speaks
+
+
+def test_a_run_begun_on_two_ranks_goes_on_on_one(runs: Any) -> None:
+    out, found = runs
+    first, second, last = found["stars_curriculum/changed"]
+    assert "rank 1 on" in shown(first) and "ended without a word" in shown(first)
+    assert second["exits"] != [0] and last["exits"] == [0], last["err"]
+    same_samples(out / "stars_curriculum/changed", out / "stars_curriculum/one")
+    same_losses(out / "stars_curriculum/changed", out / "stars_curriculum/one", 1e-5)
+
+
+def test_what_ends_one_rank_is_said_once(runs: Any) -> None:
+    _, found = runs
+    assert shown(found["stars_curriculum/interrupted"][0]).startswith("error: interrupted: run the same command again")
+    assert "optimizer.lr was 0.001, now 0.5" in shown(found["stars_curriculum/two"][1])
+    assert "optimizer.lr must be greater than 0" in shown(found["stars_curriculum/wrong"][0])
+    message = shown(found["flow_grpo_math/broken"][0])
+    assert message.startswith("error: rank 1: the reward lit of the picture of maths1/train/") and "is nan" in message
+
+
+def test_two_and_four_ranks_draw_and_reward_what_one_does(runs: Any) -> None:
+    out, found = runs
+    one = out / "flow_grpo_math/one"
+    for name in ("two", "four"):
+        assert found[f"flow_grpo_math/{name}"][0]["exits"] == [0], found[f"flow_grpo_math/{name}"][0]["err"]
+        same_pictures(out / "flow_grpo_math" / name, one)
+        same_losses(out / "flow_grpo_math" / name, one, 1e-4)
+
+
+def test_reinforcement_stopped_inside_an_epoch_on_two_ranks_goes_on_on_one(runs: Any) -> None:
+    out, found = runs
+    first, last = found["flow_grpo_math/changed"]
+    assert first["exits"] != [0] and last["exits"] == [0], last["err"]
+    rollouts = read_metrics(out / "flow_grpo_math/changed/stages/00-grpo/rollouts.jsonl")
+    assert [line["epoch"] for line in rollouts] == [0, 1]
+    same_pictures(out / "flow_grpo_math/changed", out / "flow_grpo_math/one")
+    same_losses(out / "flow_grpo_math/changed", out / "flow_grpo_math/one", 1e-4)
+
+
+def test_one_command_starts_the_processes_itself(runs: Any) -> None:
+    """strategy.devices=2 on a run that is finished: nothing is left to do but to start, compare and agree."""
+    out, _ = runs
+    command = [sys.executable, "-m", "uni_train", *STARS, f"out={out}", "name=two", "strategy.devices=2"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("(already done)") == 11 and "2 processes; their logs are in" in done.stdout
+    done = subprocess.run([*command, "seed=-1"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 2 and done.stderr.count("error:") == 1 and "seed must be at least 0" in done.stderr
