@@ -21,6 +21,7 @@ from uni_train.cli.failures import as_user_error, debugging, show
 from uni_train.cli.generate import generate
 from uni_train.cli.launch import launch
 from uni_train.cli.models import models
+from uni_train.cli.plan import plan
 from uni_train.cli.serve import serve
 from uni_train.cli.watch import watch
 from uni_train.errors import nearest
@@ -73,6 +74,7 @@ uni_train.add_command(export)
 uni_train.add_command(generate)
 uni_train.add_command(launch)
 uni_train.add_command(models)
+uni_train.add_command(plan)
 uni_train.add_command(watch)
 uni_train.add_command(serve)
 

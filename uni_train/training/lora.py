@@ -68,6 +68,16 @@ def adapted(model: nn.Module, settings: LoraSettings, seed: int) -> Iterator[Non
         UsageError: no module matches the targets.
         UserError: peft is not installed.
     """
+    trainable = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    add_adapters(model, settings, seed)
+    yield
+    _merge(model)
+    for parameter, before in trainable.items():
+        parameter.requires_grad_(before)
+
+
+def add_adapters(model: nn.Module, settings: LoraSettings, seed: int) -> None:
+    """As `adapted` does, for good. Raises as it does."""
     try:
         from peft import inject_adapter_in_model
     except ImportError as error:
@@ -78,14 +88,9 @@ def adapted(model: nn.Module, settings: LoraSettings, seed: int) -> Iterator[Non
             "Use generation, understanding, both, or re:PATTERN that matches a whole name such as "
             "bagel.language_model.model.layers.0.self_attn.q_proj.",
         )
-    trainable = {parameter: parameter.requires_grad for parameter in model.parameters()}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         inject_adapter_in_model(_peft_config(settings), model, ADAPTER)
-    yield
-    _merge(model)
-    for parameter, before in trainable.items():
-        parameter.requires_grad_(before)
 
 
 def count_adapters(model: nn.Module, settings: LoraSettings) -> int:

@@ -141,14 +141,17 @@ class ExamplePacker:
         rows = [self._row(draft, of) for draft, of in zip(drafts, latents, strict=True)]
         return [self._batch([[rows[i] for i in row] for row in batch]) for batch in self._arranged(rows)]
 
-    def blank(self, examples: Sequence[Example]) -> list[PackedBatch]:
-        """What `pack` would return, with latents of zeros: no VAE is asked, and the model may be on the meta device."""
+    def blank(self, examples: Sequence[Example], on: str | None = None) -> list[PackedBatch]:
+        """What `pack` would return, with latents of zeros: no VAE is asked, and the model may be on the meta device.
+
+        `on`: the kind of device whose layout is wanted; None: that of the weights, of which meta counts as a GPU.
+        """
         rows = []
         for draft in [self._draft(example) for example in examples]:
             grids = self._encoded_grids(draft)
             zeros = {i: np.zeros((h * w, self.bagel.config.latent_dim), np.float32) for i, (h, w) in grids.items()}
             rows.append(self._row(draft, zeros))
-        return [self._batch([[rows[i] for i in row] for row in batch]) for batch in self._arranged(rows)]
+        return [self._batch([[rows[i] for i in row] for row in batch]) for batch in self._arranged(rows, on)]
 
     def shapes(self, examples: Sequence[Example]) -> list[BatchShape]:
         """The sizes of what `pack` would return, without weights: the model may be on the meta device."""
@@ -170,10 +173,10 @@ class ExamplePacker:
             )
         return found
 
-    def _arranged(self, rows: Sequence[Row]) -> list[list[list[int]]]:
+    def _arranged(self, rows: Sequence[Row], on: str | None = None) -> list[list[list[int]]]:
         """Batches of rows of examples, by number."""
         tokens = sum(row.length for row, _ in rows)
-        if self._device.type != "cpu" and tokens >= _LONG * len(rows):
+        if (on or self._device.type) != "cpu" and tokens >= _LONG * len(rows):
             return [[list(range(len(rows)))]]
         return [[[i] for i in bucket] for bucket in _buckets(rows)]
 

@@ -1,0 +1,247 @@
+"""What a plan says a training needs, and what trainings need: memory on the CPU, as a markdown table.
+
+    python bench/memory.py [--only nano,100m] [--updates 2]
+
+Each configuration is trained by `fit_supervised` in a process of its own, a fork of one that has trained something else
+before, so that libraries are loaded. Measured is the most memory that is resident until its last update ends, beyond
+what it held before the model was built. The C library is told to give memory back at once (M_MMAP_THRESHOLD); otherwise
+its fragments would be measured, too. Predicted is the peak of the trace that `uni_train plan` makes
+(uni_train/planning), here of the paths that a CPU takes: nothing is computed.
+
+100M is the random BAGEL of bench/bagel.py, drawing 128 x 128 pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import multiprocessing
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.bagel import SIDES, SPEECH, TINY, Letters, hundred, hundred_config, picture, released_sampling, requests
+from bench.nano import row, table
+from data_gen.task import get_task
+from uni_train.config.compose import compose
+from uni_train.models.bagel.bagel import Bagel
+from uni_train.models.bagel.checkpoint import open_folder
+from uni_train.models.bagel.unified import BagelUnified
+from uni_train.models.bagel.vae import AutoEncoder
+from uni_train.models.base import Example
+from uni_train.models.load import build_model
+from uni_train.models.meta import without_weights
+from uni_train.planning.updates import supervised
+from uni_train.training.lora import LoraSettings, adapted, add_adapters
+from uni_train.training.settings import SupervisedSettings
+
+MB = 2**20
+LIBC = ctypes.CDLL("libc.so.6")
+M_MMAP_THRESHOLD = -3
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training. `rows`: examples of an update; `noise_draws`: noised copies of each one's picture."""
+
+    model: Literal["nano", "100m"]
+    rows: int
+    noise_draws: int = 1
+    precision: str = "32-true"
+    trained: str = "all"
+    recompute: bool = False
+    ema: float | None = None
+    accumulate: int = 1
+
+    @property
+    def title(self) -> str:
+        """What differs from the plainest."""
+        extra = [
+            f"{self.rows} rows",
+            self.precision,
+            *([self.trained] if self.trained != "all" else []),
+            *(["activation checkpointing"] if self.recompute else []),
+            *([f"ema {self.ema}"] if self.ema is not None else []),
+            *([f"{self.accumulate} micro-batches"] if self.accumulate > 1 else []),
+        ]
+        return ", ".join([self.model, *extra])
+
+    @property
+    def settings(self) -> SupervisedSettings:
+        return SupervisedSettings(
+            updates=100,
+            rows=self.rows,
+            lr=1e-6,
+            precision=self.precision,
+            trained=self.trained,
+            ema=self.ema,
+            accumulate=self.accumulate,
+            accelerator="cpu",
+        )
+
+
+CASES = (
+    Case("100m", 16),
+    Case("nano", 128, 3),
+    Case("100m", 16, precision="bf16-true"),
+    Case("100m", 16, trained="lora"),
+    Case("100m", 16, trained="moe_gen"),
+    Case("100m", 32, recompute=True),
+    Case("nano", 128, 3, recompute=True),
+    Case("nano", 128, 3, precision="bf16-mixed"),
+    Case("nano", 128, 3, precision="bf16-true"),
+    Case("100m", 16, ema=0.999),
+    Case("nano", 256, 3, accumulate=2),
+    Case("100m", 32, precision="bf16-true", recompute=True, ema=0.999),
+    Case("nano", 384, 3),
+)
+LORA = LoraSettings()
+
+
+def examples(case: Case) -> list[Example]:
+    """Prompts and pictures, as many as an update has."""
+    if case.model == "100m":
+        asked = requests(case.rows)
+        return [Example(one.prompt, target=picture(one.seed, SIDES[-1]), seed=one.seed) for one in asked]
+    items = get_task("mapping", "nano").generate(case.rows, 1, "train", 0)[: case.rows]
+    blank = np.zeros((24, 24, 3), np.uint8)
+    return [Example(one.prompt, target=blank, noise_draws=case.noise_draws, seed=i) for i, one in enumerate(items)]
+
+
+def real(case: Case) -> BagelUnified:
+    """The model with weights."""
+    if case.model == "100m":
+        return hundred(torch.float32).model
+    return build_model(compose("stars_mapping", []).model)  # type: ignore[return-value]
+
+
+def blank(case: Case) -> BagelUnified:
+    """The model without."""
+    if case.model == "nano":
+        return real(case)
+    with without_weights():
+        bagel, vae = Bagel(hundred_config()), AutoEncoder(open_folder(TINY).vae_config())
+    return BagelUnified("100M", bagel, vae, Letters(), SPEECH, released_sampling(), SIDES[-1])
+
+
+def prepared(model: BagelUnified, case: Case) -> BagelUnified:
+    model.prepare_training(timestep_shift=1.0, text_dropout=0.0, recompute=case.recompute)
+    return model
+
+
+# --- predicted --------------------------------------------------------------------------------------------------------
+
+
+def predict(case: Case, updates: int) -> int:
+    """Bytes at the peak; of the second update or any later one."""
+    del updates
+    model = prepared(blank(case), case)
+    rows = examples(case)
+    micros = [model.examples.blank(rows[start :: case.accumulate], "cpu") for start in range(case.accumulate)]
+    if case.trained == "lora":
+        with without_weights():
+            add_adapters(model, LORA, 0)
+    return supervised(model, micros, case.settings, "cpu").timeline.peak()
+
+
+# --- measured ---------------------------------------------------------------------------------------------------------
+
+
+def measure(case: Case, updates: int) -> int:
+    """Bytes at the peak of this process, beyond those before the model was built."""
+    gc.collect()
+    LIBC.malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak
+    before = resident("VmRSS")
+    return fit(case, updates) - before
+
+
+def fit(case: Case, updates: int) -> int:
+    """The peak at the end of the last update, before its checkpoint."""
+    import lightning.pytorch as pl
+
+    from uni_train.training.curriculum import Constant
+    from uni_train.training.fit import fit_supervised
+
+    peaks: list[int] = []
+
+    class Look(pl.Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            peaks.append(resident("VmHWM"))
+
+    model = prepared(real(case), case)
+    settings = replace(case.settings, updates=updates)
+    adapters = adapted(model, LORA, 0) if case.trained == "lora" else nullcontext()
+    with tempfile.TemporaryDirectory() as folder, adapters:
+        sources = {"rows": examples(case)}
+        schedule = Constant({"rows": 1.0})
+        fit_supervised(model, sources, schedule, settings, Path(folder), progress=False, callbacks=[Look()])
+    return peaks[-1]
+
+
+def resident(key: str) -> int:
+    """Bytes, of /proc/self/status."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) * 1024
+
+
+def alone(work: Callable[[Case, int], int], case: Case, updates: int) -> int:
+    """`work` in a process of its own, a fork of this one: libraries are loaded already."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+
+    def run() -> None:
+        theirs.send(work(case, updates))
+
+    process = context.Process(target=run)
+    process.start()
+    theirs.close()
+    try:
+        return int(ours.recv())
+    except EOFError:
+        raise SystemExit(f"{work.__name__} failed: {case.title}") from None
+    finally:
+        process.join()
+
+
+def compare(cases: Sequence[Case], updates: int) -> int:
+    """Print the table; the number of cases that are more than a tenth off."""
+    LIBC.mallopt(M_MMAP_THRESHOLD, 2**16)
+    fit(Case("nano", 1), 2)
+    for line in table("training", "predicted MB", "measured MB", "predicted / measured"):
+        print(line, flush=True)
+    off = 0
+    for case in cases:
+        predicted, measured = alone(predict, case, updates), alone(measure, case, updates)
+        off += abs(predicted / measured - 1) > 0.1
+        print(
+            row(case.title, f"{predicted / MB:.0f}", f"{measured / MB:.0f}", f"{predicted / measured:.2f}"), flush=True
+        )
+    print(f"\nWithin 10 %: {len(cases) - off} of {len(cases)}.")
+    return off
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--only", default="nano,100m", help="models, comma between")
+    made.add_argument("--updates", type=int, default=2)
+    return made
+
+
+def main() -> None:
+    arguments = parser().parse_args()
+    compare([case for case in CASES if case.model in arguments.only.split(",")], arguments.updates)
+
+
+if __name__ == "__main__":
+    main()

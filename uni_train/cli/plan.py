@@ -1,0 +1,164 @@
+"""`uni_train plan`: memory, traffic and time of a recipe on GPUs that nobody has booked yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from uni_train.planning.plan import Plan, Row
+
+GIB = 2**30
+
+
+@click.command()
+@click.option("--recipe", "-r", required=True, metavar="NAME", help="A recipe's name, or the path of a YAML file.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Nodes; by default strategy.nodes.")
+@click.option("--gpus", type=click.IntRange(min=1), default=8, show_default=True, help="GPUs a node.")
+@click.option(
+    "--gpu", default="h100-80gb", show_default=True, help="Which; an unknown name lists those that are known."
+)
+@click.option(
+    "--utilisation",
+    type=click.FloatRange(min=0, min_open=True, max=1),
+    default=0.4,
+    show_default=True,
+    help="The share of the GPU's peak FLOP a second that training reaches.",
+)
+@click.option("--price", type=click.FloatRange(min=0), help="Of a GPU hour, in any currency.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, bytes and seconds, instead of tables.")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+def plan(
+    recipe: str,
+    nodes: int | None,
+    gpus: int,
+    gpu: str,
+    utilisation: float,
+    price: float | None,
+    as_json: bool,
+    overrides: tuple[str, ...],
+) -> None:
+    """Say what a recipe needs on GPUs, under every strategy, before anyone books them.
+
+    No GPU and no checkpoint is needed: one update is followed with tensors that have shapes alone. KEY=VALUE as for
+    fit; strategy=NAME picks the one that is looked at closely. The exit code is 1 if nothing fits.
+
+    \b
+    Examples:
+      uni_train plan --recipe sft model=bagel_7b
+      uni_train plan --recipe flow_grpo_maze model=qwen_image_edit_2511 data.world=everyday --nodes 4
+      uni_train plan --recipe sft strategy=deepspeed_zero3 batch.tokens=20480 --nodes 32 --json
+    """
+    from uni_train.config.compose import compose
+    from uni_train.planning.plan import gpu_named
+    from uni_train.planning.plan import plan as made_for
+
+    config = compose(recipe, overrides)
+    made = made_for(config, gpu_named(gpu), nodes or config.strategy.nodes, gpus, utilisation)
+    if as_json:
+        import json
+
+        print(json.dumps(_plain(made, price), indent=2))
+    else:
+        for line in _lines(made, price):
+            print(line)
+    if not any(row.fits for row in made.rows):
+        raise SystemExit(1)
+
+
+def _plain(made: Plan, price: float | None) -> dict[str, Any]:
+    import dataclasses
+
+    values = dataclasses.asdict(made)
+    for row, one in zip(values["rows"], made.rows, strict=True):
+        row["strategy"] = one.choice.name
+        row["gpu_hours"] = made.gpu_hours(one)
+        row["cost"] = None if price is None else price * made.gpu_hours(one)
+    return values | {"gpus": made.gpus}
+
+
+def _lines(made: Plan, price: float | None) -> list[str]:
+    per = f"{made.nodes} x {made.gpus_a_node}" if made.nodes > 1 else str(made.gpus)
+    lines = [
+        f"{made.recipe}, {made.model}, on {per} {made.gpu.name} of {made.gpu.usable / GIB:.0f} GiB for tensors",
+        f"  {made.parameters:,} parameters, {made.trained:,} trained",
+        f"  a micro-batch on a GPU: {made.units} {made.unit}; {made.micros} in an update",
+        f"  an update on a GPU: {made.flops / 1e12:,.0f} TFLOP, {_time(made.compute_seconds)} at "
+        f"{made.utilisation:.0%} of its peak",
+    ]
+    if made.draw_seconds:
+        lines.append(f"  drawing for an update: {_time(made.draw_seconds)}")
+    lines += [f"  assumed: {one}" for one in made.assumptions]
+    lines += ["", *_table(_summary(made, price))]
+    if made.chosen is not None:
+        row = made.rows[made.chosen]
+        lines += ["", f"{row.choice.name}: GiB on each GPU at its peak ({row.share.phase})", *_table(_parts(made, row))]
+    lines += ["", *(f"activations {name}: {_size(size)} GiB" for name, size in _kept(made)), *made.advice]
+    return lines
+
+
+def _kept(made: Plan) -> list[tuple[str, int]]:
+    now = "checkpointed" if made.recompute else "kept"
+    other = "kept" if made.recompute else "checkpointed"
+    setting = f"activation_checkpointing={'false' if made.recompute else 'true'}"
+    return [("as it is", made.activations[now]), (f"with {setting}", made.activations[other])]
+
+
+def _summary(made: Plan, price: float | None) -> list[list[str]]:
+    head = [
+        "strategy",
+        "GiB a GPU",
+        "fits",
+        "most units",
+        "GiB a host",
+        "GiB sent",
+        "update",
+        "GPU hours",
+    ]
+    table = [[*head, *(["cost"] if price is not None else [])]]
+    for number, row in enumerate(made.rows):
+        mark = "*" if number == made.chosen else ""
+        cells = [
+            row.choice.name + mark,
+            _size(row.share.peak),
+            "yes" if row.fits else "no",
+            str(row.largest),
+            _size(row.share.host * made.gpus_a_node),
+            _size(sum(row.share.wire.values())),
+            _time(row.step_seconds),
+            f"{made.gpu_hours(row):,.1f}",
+        ]
+        table.append([*cells, *([f"{price * made.gpu_hours(row):,.0f}"] if price is not None else [])])
+    return table
+
+
+def _parts(made: Plan, row: Row) -> list[list[str]]:
+    parts = [[name, _size(size)] for name, size in row.share.parts.items() if size]
+    wire = [[f"sent in an update: {name}", _size(size)] for name, size in row.share.wire.items()]
+    times = [["time of what is sent, nothing overlapping", _time(row.wire_seconds)]] if wire else []
+    bus = [["time of what goes over the bus", _time(row.bus_seconds)]] if row.bus_seconds else []
+    return [["part", "GiB"], *parts, ["together", _size(row.share.peak)], *wire, *times, *bus]
+
+
+def _table(rows: list[list[str]]) -> list[str]:
+    """Columns under each other, the first one to the left."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  "
+        + "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+
+
+def _size(size: float) -> str:
+    return f"{size / GIB:.1f}"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
