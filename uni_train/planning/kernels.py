@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from uni_train.planning.trace import Trace
 
 _BACKWARD = 2.5
-"""Forward passes that a backward one is worth: five products instead of two (FlashAttention-2, Dao 2023, section 4.1)."""
+"""Forward passes that a backward one is worth, as it has five products and not two (Dao 2023, section 4.1)."""
 
 
 @contextlib.contextmanager
