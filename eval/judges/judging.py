@@ -1,4 +1,4 @@
-"""Judging samples: what is stored is read again, the rest is one inspect-ai evaluation, whose log `inspect view` opens.
+"""Judging samples: what is stored is read again, the rest asked in an inspect-ai evaluation (see it by `inspect view`).
 
     scored = run(samples, benchmark, JudgeConfig("openai/gpt-4o"), folder)
 

@@ -154,6 +154,7 @@ class Workers:
                         self._replies += message.reply is not None
                         lines[group].answered(message)
                     case channel.Logged(path):
+                        process.kill()  # it would only take itself apart
                         return path
                     case channel.Failed(said, hint):
                         raise UserError(said, hint)
@@ -252,6 +253,9 @@ class _Process:
         lines = self._said.read().decode("utf-8", errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f"{how} ({last[:_SHOWN]})" if last else how
+
+    def kill(self) -> None:
+        self._process.kill()
 
     def end(self) -> None:
         """Tell it to end: it closes its log."""
