@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -85,16 +86,23 @@ def make_plugins(settings: SupervisedSettings) -> list[HalfWeights | JoinedRanks
 
 @contextmanager
 def group_for(settings: SupervisedSettings) -> Iterator[None]:
-    """Within it there is a process group if the strategy cannot do without, of this process alone if it is alone."""
-    if dist.is_initialized() or not (settings.strategy.startswith("deepspeed_") or settings.strategy == "fsdp2"):
+    """Within it there is a process group if the strategy cannot do without, of this process alone if it is alone.
+
+    Such a group stays until the process ends, because DeepSpeed holds on to it.
+    """
+    if not (settings.strategy.startswith("deepspeed_") or settings.strategy == "fsdp2"):
         yield
         return
-    cuda = settings.accelerator != "cpu" and torch.cuda.is_available()
-    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", store=dist.HashStore(), rank=0, world_size=1)
+    if not dist.is_initialized():
+        cuda = settings.accelerator != "cpu" and torch.cuda.is_available()
+        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", store=dist.HashStore(), rank=0, world_size=1)
+    lacking = "LOCAL_RANK" not in os.environ  # DeepSpeed asks the environment
+    os.environ.setdefault("LOCAL_RANK", "0")
     try:
         yield
     finally:
-        dist.destroy_process_group()
+        if lacking:
+            del os.environ["LOCAL_RANK"]
 
 
 class JoinedRanks(ClusterEnvironment):
