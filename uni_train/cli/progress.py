@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from uni_train.launching.watchdog import note
+
 EVERY = 15.0
 
 
@@ -43,7 +45,8 @@ class Bar:
             self._live.start()
 
     def advance(self, by: int = 1, **figures: float) -> None:
-        """`by` more units are done."""
+        """`by` more units are done. A rank that others wait for shows by this that it is only slow."""
+        note()
         self._done += by
         if figures:
             self._figures = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())

@@ -37,7 +37,7 @@ PIECE, PIECES = (
     1 << 20,
     32,
 )  # of larger ones: so many pieces of this size, evenly spread, the first and the last included
-OF_A_FOLDER = 256  # files of a folder whose content is looked at, evenly spread; all names and sizes are
+OF_A_FOLDER = 256  # files of a folder whose content is looked at, evenly spread; all names are
 VISIBLE_WITHIN = 60.0  # seconds until a file that another node has written must be seen; NFS caches folders for a while
 
 
@@ -193,14 +193,14 @@ def _versions() -> dict[str, str]:
 
 
 def code_hashes() -> dict[str, str]:
-    """Name -> hash of every file of the program's packages: code, templates, prompts. Weights are data, not code."""
+    """Name -> hash of every file of the program's packages: code, templates, prompts, the weights that come with it."""
     found = {}
     for package in PACKAGES:
         spec = util.find_spec(package)
         assert spec is not None and spec.submodule_search_locations
         root = Path(next(iter(spec.submodule_search_locations)))
         for file in sorted(root.rglob("*")):
-            if file.is_file() and "__pycache__" not in file.parts and file.suffix != ".safetensors":
+            if file.is_file() and "__pycache__" not in file.parts:
                 found[f"{package}/{file.relative_to(root).as_posix()}"] = hashlib.sha256(file.read_bytes()).hexdigest()
     return found
 
@@ -223,8 +223,8 @@ def data_hashes(plain: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def fingerprint(path: Path) -> str:
-    """A hash of a file's size and content, or of a folder's names, sizes and contents; of large ones a part of the
-    content, evenly spread (see WHOLE, PIECES, OF_A_FOLDER), so that terabytes take seconds.
+    """A hash of a file's size and content, or of a folder's names and its files' sizes and contents; of large ones a
+    part, evenly spread (see WHOLE, PIECES, OF_A_FOLDER), so that terabytes take seconds.
 
     Raises:
         FileNotFoundError: there is no such file or folder.
@@ -234,8 +234,7 @@ def fingerprint(path: Path) -> str:
         _add_content(digest, path)
         return digest.hexdigest()
     files = sorted(Path(at) / name for at, _, names in os.walk(path) for name in names)
-    for file in files:
-        digest.update(f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0".encode())
+    digest.update("\0".join(file.relative_to(path).as_posix() for file in files).encode())
     for file in _spread(files, OF_A_FOLDER):
         _add_content(digest, file)
     return digest.hexdigest()
