@@ -184,8 +184,12 @@ class Plain:
 
     @torch.no_grad()
     def values(self) -> dict[str, Tensor]:
-        """Today's weights, whole, by name."""
-        return {name: join(weight, part(weight)) for name, weight in self.module.named_parameters()}
+        """Today's weights, whole, by name; each in memory of its own, not in one of DeepSpeed's flat buffers."""
+        found = {name: join(weight, part(weight)) for name, weight in self.module.named_parameters()}
+        return {
+            name: value if value.untyped_storage().nbytes() == value.nbytes else value.clone()
+            for name, value in found.items()
+        }
 
     @torch.no_grad()
     def again(self, values: Mapping[str, Tensor]) -> None:
