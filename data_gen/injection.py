@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from data_gen.errors import DataError
 from data_gen.jsonl import read_objects
@@ -38,8 +37,6 @@ from data_gen.nano_knowledge import (
     nano_inverse,
     nano_lessons,
 )
-
-WorldName = Literal["nano", "everyday"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +70,10 @@ class Subject:
     twins: tuple[TextQuestion, ...]
 
 
-def subjects(world: WorldName, n: int, seed: int, split: str, directions: Sequence[Direction]) -> list[Subject]:
+def subjects(world: str, n: int, seed: int, split: str, directions: Sequence[str]) -> list[Subject]:
     """One for each of `n` characters (forward) and for each pair of them (inverse; an odd one out has none).
+
+    world: "nano" or "everyday". directions: of "forward" and "inverse".
 
     Raises:
         DataError: the split has not so many names.
@@ -90,7 +89,7 @@ def subjects(world: WorldName, n: int, seed: int, split: str, directions: Sequen
     return [one for one in found if one.direction in directions]
 
 
-def read_subjects(folder: Path, n: int, directions: Sequence[Direction]) -> list[Subject]:
+def read_subjects(folder: Path, n: int, directions: Sequence[str]) -> list[Subject]:
     """The first `n` characters, by name, of a folder in the published layout, and the pairs among them.
 
         knowledge/<Name>.jsonl           the lessons: {"conversations": [{"from": "human", "value": "..."}, ...]}
@@ -109,7 +108,7 @@ def read_subjects(folder: Path, n: int, directions: Sequence[Direction]) -> list
         raise DataError(f"{tests} asks about {len(names)} characters (<Name>.jsonl), and {n} were asked for")
     known = {name: _profile(tests / f"{name}.jsonl") for name in names}
     taught = {name: _lessons(folder / "knowledge" / f"{name}.jsonl") for name in names}
-    groups = [(name,) for name in names]
+    groups: list[tuple[str, ...]] = [(name,) for name in names]
     groups += [tuple(path.stem.split("_")) for path in files if set(path.stem.split("_")) <= known.keys()]
     found = []
     for group in dict.fromkeys(groups):
@@ -150,7 +149,7 @@ def _twin(asked: KnowledgeQuestion) -> TextQuestion:
 
 def _profile(path: Path) -> Character:
     """The character that a published <Name>.jsonl asks about."""
-    answers = {question.kind: question.answer for question in read_test(path)}
+    answers: dict[str, str] = {question.kind: question.answer for question in read_test(path)}
     for kind in ("portrait", "fruit", "flower"):
         if kind not in answers:
             raise DataError(f"{path} has no question for the {kind}")

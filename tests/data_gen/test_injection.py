@@ -21,8 +21,8 @@ BOTH = ("forward", "inverse")
 @settings(max_examples=8)
 @given(st.integers(0, 1000), st.integers(2, 10), st.sampled_from(("nano", "everyday")))
 def test_every_lesson_is_right_and_every_question_has_a_right_answer(seed: int, n: int, world: str) -> None:
-    found = subjects(world, n, seed, "test", BOTH)  # type: ignore[arg-type]
-    assert found == subjects(world, n, seed, "test", BOTH)  # type: ignore[arg-type]
+    found = subjects(world, n, seed, "test", BOTH)
+    assert found == subjects(world, n, seed, "test", BOTH)
     assert [len(one.names) for one in found] == [1] * n + [2] * (n // 2)
     for one in found:
         assert len(one.lessons) == len(set(one.lessons)) == 40 * len(one.names)

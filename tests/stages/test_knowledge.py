@@ -12,11 +12,12 @@ from safetensors.torch import load_file
 from data_gen.injection import subjects
 from eval.benchmark import Scored
 from eval.scored import read_scored
-from tests.eval.judges.server import Asked, JudgeServer
+from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from tests.stages.tiny import MODEL, finish, fit
 from uni_train.config.compose import compose
+from uni_train.config.schema import KnowledgeConfig
 from uni_train.errors import UserError
 from uni_train.models.load import build_model
 from uni_train.stages import knowledge
@@ -147,20 +148,23 @@ def test_a_killed_run_ends_as_an_unbroken_one_and_says_who_was_not_injected(
     assert summary["scores"]["before"]["cot"]["inverse"]["n"] == 1
 
 
-def test_people_are_judged(tmp_path: Path) -> None:
+def test_people_are_judged_and_a_silent_judge_is_waited_for(tmp_path: Path) -> None:
     """The tiny golden BAGEL draws; the judge sees a right portrait in every picture, and no fruit or flower."""
     published(FOLDER, tmp_path / "BAGEL")
+    up, portrait = False, subjects("everyday", 1, 0, "test", ("forward",))[0].pictures[0].answer
 
-    def reply(asked: Asked) -> str:
+    def reply(asked: Asked) -> str | Refused:
+        if not up:
+            return Refused(503)
         if asked.images:
             return "Person: elderly; woman; black hair; East Asian"
-        return "Score: YES" if "portrait" in asked.words or " with " in asked.words else "Score: NO"
+        return "Score: YES" if portrait in asked.words else "Score: NO"
 
     with JudgeServer(reply) as server:
-        run = finish(
-            tmp_path,
+        overrides = (
             f"model.checkpoint={tmp_path / 'BAGEL'}",
             f"judge.address='{server.url}#judge'",
+            "judge.retries=0",
             "model.threads=1",
             "model.sampling.steps=1",
             "model.sampling.max_think_tokens=2",
@@ -169,19 +173,27 @@ def test_people_are_judged(tmp_path: Path) -> None:
             "modes=[normal]",
             "epochs=1",
             "least_epochs=0",
-            recipe="knowledge_bagel",
         )
-        asked = len(server.asked)
+        refused = fit(tmp_path, *overrides, recipe="knowledge_bagel")
+        assert refused.exit_code == 1 and "did not answer for 3 of 3 pictures" in refused.output.replace("\n", " ")
+        (drawn,) = tmp_path.glob("knowledge_bagel/seed0/stages/00-*/drawn/*.parquet")
+        before, up, tried = read_scored(drawn), True, len(server.asked)
+        run = finish(tmp_path, *overrides, recipe="knowledge_bagel")
+        asked = len(server.asked) - tried
     samples = scored(run)
+    assert [one.sample for one in scored(run, "00-*")] == [one.sample for one in before]
     assert {one.by for one in samples} == {"judge"} and asked == 2 * len(samples) == 12
+    portraits = [one.passed for one in samples if one.sample.ask.case.category == "portrait"]
+    assert portraits == [True] * 2 and sum(one.passed for one in samples) == 2
     assert not list(run.glob("stages/*/model")), "keep_models: false"
-    assert (run / "report.html").is_file() and len(list(run.glob("stages/*/judge/logs/*.eval"))) == 2
+    assert (run / "report.html").is_file() and len(list(run.glob("stages/*/judge/logs/*.eval"))) >= 2
 
 
 def test_published_characters_that_are_not_there(tmp_path: Path) -> None:
     config = compose("knowledge_bagel", [f"characters.path={tmp_path}"])
+    assert isinstance(config, KnowledgeConfig)
     with pytest.raises(UserError, match=r"test_knowledge asks about 0 characters .* and 10 were asked for"):
-        knowledge.people(config)  # type: ignore[arg-type]
+        knowledge.people(config)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def _parameters(config: Config, model: UnifiedModel, parts: Sequence[str], part_
     counts = dict.fromkeys(parts, 0)
     trained = dict.fromkeys(counts, 0)
     kind = "all" if isinstance(config, PretrainConfig) else config.trained
-    frozen = config.frozen if isinstance(config, SftConfig) else ()
+    frozen: Sequence[str] = config.frozen if isinstance(config, SftConfig) else ()
     if kind == "understanding":
         kind, frozen = "all", knowledge.FROZEN
     chosen = set() if kind == "lora" else set(select_parameters(model, kind, frozen))

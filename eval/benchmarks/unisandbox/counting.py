@@ -235,7 +235,7 @@ def cot_gain(counted: Sequence[Trial], sets: Sequence[str]) -> dict[str, PairedC
         clusters = [(normal.set, normal.cluster) for normal, _ in rows]
         return paired([one for one, _ in right], [other for _, other in right], clusters, cells)
 
-    groups = {name: ((name,), False) for name in sets}
+    groups: dict[str, tuple[Sequence[str], bool]] = {name: ((name,), False) for name in sets}
     groups |= {"average": (REASONING_SETS, True), "overall": (KNOWLEDGE_SETS, False)}
     gains = {name: gain(*asked) for name, asked in groups.items()}
     return {name: found for name, found in gains.items() if found is not None}

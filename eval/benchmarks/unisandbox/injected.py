@@ -15,6 +15,7 @@ from eval.benchmark import Scored, Table
 from eval.benchmarks.unisandbox import counting
 from eval.benchmarks.unisandbox.benchmark import UniSandbox
 from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
+from eval.benchmarks.unisandbox.counting import Cell
 from eval.statistics import Estimate, clustered_mean, proportion
 
 KNOWS = "knows, does not draw"
@@ -144,7 +145,7 @@ def _drawn_of_known(counted: Sequence[Scored], taught: Sequence[Taught], setting
 
 def _knowing(settings: Sequence[str], after: Mapping[str, Any]) -> Table:
     names = [counting.SETTING_NAMES[setting] for setting in settings]
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (
             counting.SET_NAMES.get(name, "Overall"),
             _estimate(after["text"][name]),
@@ -162,7 +163,7 @@ def _knowing(settings: Sequence[str], after: Mapping[str, Any]) -> Table:
 
 
 def _unlearned(settings: Sequence[str], before: Mapping[str, Any]) -> Table:
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (
             counting.SET_NAMES.get(name, "Overall"),
             _estimate(before["text"][name]),
