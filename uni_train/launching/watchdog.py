@@ -148,6 +148,8 @@ class _Watch(threading.Thread):
                 if (report := self._report()) is not None:
                     if self.fail is not None:
                         time.sleep(GRACE)
+                        # Still here: whoever has found it could not tell this node, so it is told here as well.
+                        self.fail(UserError(report["message"], report["hint"]))
                     elif self.ranks.first:
                         _say(report)
                     self._end()
