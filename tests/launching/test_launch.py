@@ -100,7 +100,7 @@ def test_what_slurm_is_asked() -> None:
         *("--open-mode=append", "--output=%x-%j.out", "--qos=high"),
     ]
     line = next(line for line in shown.splitlines() if line.startswith("srun "))
-    assert "--kill-on-bad-exit=1" in line and "--cpus-per-task=12" in line
+    assert "--kill-on-bad-exit=0 --wait=600" in line and "--cpus-per-task=12" in line
     inside = run(
         "--gpus", "8", "--slurm", "--container", "image.sqsh", "--mount", "/data", "--", "fit", "-r", "sft_maze"
     )

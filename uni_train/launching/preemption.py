@@ -63,7 +63,7 @@ def preemptible(environment: Mapping[str, str] = os.environ) -> Iterator[None]:
         yield
     finally:
         for one, handler in before.items():
-            # Who ends is not to be stopped on the way: srun sends SIGTERM as soon as one process has ended.
+            # Who ends is not to be stopped on the way: launchers send SIGTERM as soon as one process has ended.
             signal.signal(one, signal.SIG_IGN if _state.ending else handler)
         signal.set_wakeup_fd(wakeup)
         write.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 from uni_train.launching.preemption import EXIT_CODE
 
 PORT = 29500
+LAST = 600  # seconds from the end of the first process to that of the last: W&B may have much to send
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,8 @@ def sbatch_script(start: Start, slurm: Slurm, made_by: str) -> str:
         "--output=%x-%j.out",
         *slurm.options,
     ]
-    srun = ["srun", "--kill-on-bad-exit=1", "--distribution=block"]
+    # One that fails ends the others itself, with a message for which SLURM would not give it the time.
+    srun = ["srun", "--kill-on-bad-exit=0", f"--wait={LAST}", "--distribution=block"]
     if slurm.cpus is not None:
         srun.append(f"--cpus-per-task={slurm.cpus}")  # srun does not take it from the job
     command = [start.python, *start.command]
