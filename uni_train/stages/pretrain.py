@@ -20,7 +20,7 @@ def vae(work: Work[PretrainConfig], stage: StageRun) -> None:
     # Seconds of work: the first rank does it, the others take what it has found.
     if work.ranks.first:
         with work.progress.bar("vae", config.vae.updates) as bar:
-            stage.result = train_vae(model.vae.cpu(), config.vae, config.seed, bar.advance)  # type: ignore[operator]
+            stage.result = train_vae(model.vae.cpu(), config.vae, config.seed, bar.advance)  # type: ignore[arg-type, operator]
         save_model(model, stage.path / MODEL)
     work.weights = stage.path / MODEL
     work.ranks.wait()
