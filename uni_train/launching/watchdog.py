@@ -154,7 +154,7 @@ class _Watch(threading.Thread):
                         _say(report)
                     self._end()
                 longest = max(state["waits"], key=lambda wait: wait["seconds"], default=None)
-                if longest is not None and longest["seconds"] > self.timeout:
+                if longest is not None and longest["members"] and longest["seconds"] > self.timeout:
                     self._judge(Wait(**longest))
 
     # --- one's own state ----------------------------------------------------------------------------------------------
@@ -271,6 +271,7 @@ def _waits() -> list[Wait]:
     from torch._C import _distributed_c10d as c10d
 
     members = {name: ranks for name, (_, ranks) in _groups().items()}
+    everyone = max(members.values(), key=len, default=())
     now, found = time.time_ns(), []
     for dump in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # of gloo and other backends; of nccl
         if not hasattr(c10d, dump):
@@ -286,7 +287,7 @@ def _waits() -> list[Wait]:
                     group=f"{name}/{backend}",
                     number=int(entry["collective_seq_id"]),
                     seconds=(now - int(entry["time_created_ns"])) / 1e9,
-                    members=members.get(name, ()),
+                    members=members.get(name, everyone),
                 )
             )
     return found
