@@ -15,7 +15,6 @@ Prints one JSON line a step: "exits" of the agents (0 or not), "out" and "err" o
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import os
@@ -38,11 +37,10 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 
 import uni_train.stages.grpo
 import uni_train.stages.run
+from tests.multinode.network import ADDRESSES, CABLE, enter, plug
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 
-CABLE = "cable"  # the name of the interface in either namespace
-ADDRESSES = ("10.93.7.1", "10.93.7.2")
 LIMIT = 250.0  # seconds that a step may take
 
 
@@ -116,24 +114,10 @@ def agent(step: dict[str, Any], out: str, node: int, port: int) -> int:
     return 0
 
 
-def enter(namespace: str) -> None:
-    """Move this process into a network namespace."""
-    descriptor = os.open(f"/var/run/netns/{namespace}", os.O_RDONLY)
-    if ctypes.CDLL(None, use_errno=True).setns(descriptor, 0x40000000):
-        raise OSError(ctypes.get_errno(), f"setns {namespace}")
-    os.close(descriptor)
-
-
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
-
-
-def plug(nodes: list[str]) -> None:
-    """The cable, in case an earlier step took it away."""
-    for node in nodes:
-        subprocess.run(["ip", "-n", node, "link", "set", CABLE, "up"], check=True)
 
 
 def mount(small: Path, size: str) -> None:

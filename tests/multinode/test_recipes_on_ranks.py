@@ -17,7 +17,7 @@ from uni_train.training.metric_log import read_metrics
 
 pytestmark = [pytest.mark.multinode, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
-STARS = ("fit", "--recipe", "stars_curriculum", *QUICK)
+STARS = ("fit", "--recipe", "stars_curriculum", *QUICK, "rounds=[{task:mapping,level:1},{task:mapping,level:2}]")
 GRPO = (
     "fit",
     "--recipe",
@@ -66,7 +66,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list
         ("changed", STARS, {"each": 1}),
         ("interrupted", STARS, {"fault": killed(0, "01-sample") | {"does": "interrupt"}}),
         ("two", (*STARS, "optimizer.lr=0.5"), {}),
-        ("wrong", (*STARS, "optimizer.lr=-1"), {}),
         ("one", GRPO, {"each": 1}),
         ("two", GRPO, {}),
         ("four", GRPO, {"each": 4}),
@@ -121,9 +120,9 @@ def test_two_ranks_sample_filter_and_ask_what_one_does(runs: Any) -> None:
     same_samples(two, one)
     same_losses(two, one, 1e-5)
     said = [(two / f"logs/rank{rank}.log").read_text() for rank in (0, 1)]
-    assert all("[11/11] evaluate-after" in text and "think and draw, rank" in text for text in said)
+    assert all("[8/8] evaluate-after" in text and "think and draw, rank" in text for text in said)
     assert "rank 1 of 2: 4/4" in said[1] and not (one / "logs").exists()
-    assert found["stars_curriculum/two"][0]["out"][0].count("[11/11]") == 1  # the first rank alone speaks
+    assert found["stars_curriculum/two"][0]["out"][0].count("[8/8]") == 1  # the first rank alone speaks
 
 
 def test_a_run_begun_on_two_ranks_goes_on_on_one(runs: Any) -> None:
@@ -139,7 +138,6 @@ def test_what_ends_one_rank_is_said_once(runs: Any) -> None:
     _, found = runs
     assert shown(found["stars_curriculum/interrupted"][0]).startswith("error: interrupted: run the same command again")
     assert "optimizer.lr was 0.001, now 0.5" in shown(found["stars_curriculum/two"][1])
-    assert "optimizer.lr must be greater than 0" in shown(found["stars_curriculum/wrong"][0])
     message = shown(found["flow_grpo_math/broken"][0])
     assert message.startswith("error: rank 1: the reward lit of the picture of maths1/train/") and "is nan" in message
 
@@ -169,6 +167,6 @@ def test_one_command_starts_the_processes_itself(runs: Any) -> None:
     command = [sys.executable, "-m", "uni_train", *STARS, f"out={out}", "name=two", "strategy.devices=2"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("(already done)") == 11 and "2 processes; their logs are in" in done.stdout
+    assert done.stdout.count("(already done)") == 8 and "2 processes; their logs are in" in done.stdout
     done = subprocess.run([*command, "seed=-1"], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 2 and done.stderr.count("error:") == 1 and "seed must be at least 0" in done.stderr

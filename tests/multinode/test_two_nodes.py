@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.multinode.driver import ADDRESSES, CABLE
+from tests.multinode.network import NoNetwork, two_networks
 from tests.multinode.test_recipes_on_ranks import GRPO, ROOT, STARS, same_losses, same_pictures, same_samples, shown
 
 pytestmark = [pytest.mark.multinode, pytest.mark.slow]
@@ -25,28 +24,13 @@ ZERO = importlib.util.find_spec("deepspeed") is not None
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[list[str]]:
     """Names of two namespaces with a cable between them; skips with the reason where there can be none."""
-    if shutil.which("ip") is None or shutil.which("unshare") is None:
-        pytest.skip("ip (iproute2) or unshare is not installed")
-    names = [f"uni-train-{os.getpid()}-{i}" for i in (0, 1)]
-    ends = [f"ut{os.getpid()}-{i}"[:15] for i in (0, 1)]
-    commands = [f"netns add {names[0]}", f"netns add {names[1]}", f"link add {ends[0]} type veth peer name {ends[1]}"]
-    for name, end, address in zip(names, ends, ADDRESSES, strict=True):
-        commands += [
-            f"link set {end} netns {name}",
-            f"-n {name} link set {end} name {CABLE}",
-            f"-n {name} addr add {address}/24 dev {CABLE}",
-            f"-n {name} link set lo up",
-            f"-n {name} link set {CABLE} up",
-        ]
+    if shutil.which("unshare") is None:
+        pytest.skip("unshare (util-linux) is not installed")
     try:
-        for command in commands:
-            done = subprocess.run(["ip", *command.split()], capture_output=True, text=True)
-            if done.returncode:
-                pytest.skip(f"no network namespaces here: ip {command}: {done.stderr.strip()}")
-        yield names
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+        with two_networks() as names:
+            yield names
+    except NoNetwork as error:
+        pytest.skip(f"no network namespaces here: {error}")
 
 
 @pytest.fixture(scope="module")
