@@ -6,6 +6,7 @@ A `Session` is one run's contact with one judge, shared by all samples and all p
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -70,7 +71,8 @@ class Session:
         self.spent = Spent()
         self.stopped = ""
         self.fatal: BaseException | None = None
-        self._key = config.key
+        self._judge = config.key
+        self._keys: dict[tuple[tuple[Turn, ...], str | None], str] = {}
         self._counted: set[str] = set()
         self._asked: dict[str, anyio.Event] = {}
         self._slots: anyio.Semaphore | None = None
@@ -83,7 +85,7 @@ class Session:
         """The reply to a conversation; without an asker, from the store alone. Raises NotStored, NoReply or Stopped."""
         import anyio
 
-        key = reply_key(self._key, turns, schema)
+        key = self._key_of(turns, schema)
         while (running := self._asked.get(key)) is not None:  # another sample asks just the same
             await running.wait()
         found = self.store.get(key)
@@ -101,6 +103,14 @@ class Session:
                 self._asked.pop(key).set()
         self._count(key, found)
         return found
+
+    def _key_of(self, turns: Sequence[Turn], schema: Mapping[str, Any] | None) -> str:
+        """`reply_key`, once for a question that is first looked for and then asked."""
+        asked = (tuple(turns), None if schema is None else json.dumps(schema, sort_keys=True))
+        key = self._keys.get(asked)
+        if key is None:
+            key = self._keys[asked] = reply_key(self._judge, turns, schema)
+        return key
 
     def _keep(self, key: str, reply: Reply) -> None:
         try:

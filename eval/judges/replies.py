@@ -52,7 +52,8 @@ def reply_key(judge: str, turns: Sequence[Turn], schema: Mapping[str, Any] | Non
     digest = hashlib.blake2b(json.dumps(words, sort_keys=True, ensure_ascii=False).encode(), digest_size=16)
     for turn in turns:
         for image in turn.images:
-            digest.update(len(image).to_bytes(8, "big") + image)
+            digest.update(len(image).to_bytes(8, "big"))
+            digest.update(image)
     return digest.hexdigest()
 
 

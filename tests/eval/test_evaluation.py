@@ -209,6 +209,7 @@ def test_another_judge_judges_again_and_nothing_is_drawn_again(tmp_path: Path) -
     assert all("Score: NO" in sample.replies for sample in other.scored("unisandbox"))
 
 
+@pytest.mark.slow
 def test_an_evaluations_folder_is_the_same_whether_its_judge_is_up_or_down(tmp_path: Path) -> None:
     seen, checkpoint = LastSeen(tmp_path / "store"), "abcdef01"
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import os
 import re
 import signal
@@ -16,7 +17,7 @@ import pytest
 from eval.benchmark import Scored
 from eval.judges import JudgeConfig, Price, run
 from eval.judges.asking import DEAD_AFTER
-from tests.eval.judges.criteria import Criteria
+from tests.eval.judges.criteria import PNG, Criteria
 from tests.eval.judges.server import Asked, JudgeServer, Refused, Said
 from uni_train.errors import UserError
 
@@ -41,7 +42,8 @@ def test_every_sample_is_judged_once_and_logged(tmp_path: Path) -> None:
         first = judged(7, server, tmp_path)
         assert [one.outcome for one in first] == ["fail", "pass"] * 3 + ["fail"]
         assert first[1].by == "judge" and first[1].replies[0].endswith("<answer>Yes</answer>")
-        assert len(server.asked) == 7 and all(len(one.images) == 1 for one in server.asked)
+        shown = {f"data:image/png;base64,{base64.b64encode(PNG + f'c{i}'.encode()).decode()}" for i in range(7)}
+        assert len(server.asked) == 7 and {one.images for one in server.asked} == {(url,) for url in shown}
         assert judged(7, server, tmp_path) == first  # nothing is asked again
         assert len(server.asked) == 7
         more = judged(9, server, tmp_path)  # and of a larger evaluation only what is new
