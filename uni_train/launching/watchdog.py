@@ -107,7 +107,7 @@ class _Watch(threading.Thread):
         self.watched = threading.current_thread()
         self.own = folder / HEARTBEATS / f"rank{ranks.rank}.json"
         self._ended = threading.Event()
-        self._begun: dict[str, int] = {}
+        self._begun: tuple[dict[str, int], float] = ({}, time.monotonic())
         self._moved: tuple[tuple[str, ...], float] = ((), time.monotonic())
         self.start_id = ranks.from_first(self._prepare)
         ranks.together(self._first_beat)
@@ -165,8 +165,10 @@ class _Watch(threading.Thread):
         now = time.monotonic()
         if tuple(frames) != self._moved[0]:
             self._moved = tuple(frames), now
-        waits = _waits() if begun == self._begun else []  # reading all that is recorded takes milliseconds
-        self._begun = begun
+        if begun != self._begun[0]:
+            self._begun = begun, now
+        # Reading all that is recorded takes milliseconds; a rank that begins others is in none for long.
+        waits = _waits() if now - self._begun[1] > self.timeout / 2 else []
         return {
             "start": self.start_id,
             "rank": self.ranks.rank,
