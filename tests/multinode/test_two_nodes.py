@@ -49,7 +49,7 @@ def runs(nodes: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
         ("full", (*STARS, f"out={out / 'small'}"), two | {"disk": "1200k"}),
         ("full", (*STARS, f"out={out / 'small'}"), two | {"disk": "64m"}),
         ("one", GRPO, {"each": 1}),
-        ("unplugged", (*GRPO, kind[2], "strategy.timeout=8"), two | {"fault": unplugged} | zero),
+        ("unplugged", (*GRPO, kind[2], "strategy.timeout=12"), two | {"fault": unplugged} | zero),
         ("unplugged", (*GRPO, kind[3]), two | zero),
     ]
     steps = []
@@ -87,7 +87,7 @@ def test_reinforcement_after_the_cable_was_pulled(runs: Any) -> None:
     """With DeepSpeed where it is installed: ZeRO-2 until then, ZeRO-3 afterwards."""
     out, found = runs
     first, second = found["flow_grpo_math/unplugged"]
-    assert all(status != 0 for status in first["exits"]) and first["seconds"] < 90
+    assert all(status > 0 for status in first["exits"]), first  # by themselves: the driver would have killed them
     assert "nothing passes between" in shown(first) or "no sign of life" in shown(first)
     assert second["exits"] == [0, 0], second["err"]
     same_pictures(out / "flow_grpo_math/unplugged", out / "flow_grpo_math/one")
