@@ -1,9 +1,9 @@
 """What a plan says a training needs, and what trainings need: memory on the CPU, as a markdown table.
 
-    python bench/memory.py [--only nano,100m] [--updates 2]
+    python bench/memory.py [--only nano,100m] [--cases 1,2] [--updates 2] [--at-once 1]
 
-Each configuration is trained by `fit_supervised` in a process of its own, a fork of one that has trained something else
-before, so that libraries are loaded. Measured is the most memory that is resident until its last update ends, beyond
+Each configuration is trained by `fit_supervised` in a process of its own, which has trained something small before,
+so that libraries are loaded. Measured is the most memory that is resident until its last update ends, beyond
 what it held before the model was built. The C library is told to give memory back at once (M_MMAP_THRESHOLD); otherwise
 its fragments would be measured, too. Predicted is the peak of the trace that `uni_train plan` makes
 (uni_train/planning), here of the paths that a CPU takes: nothing is computed.
@@ -20,11 +20,12 @@ import multiprocessing
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import lightning.pytorch as pl
 import numpy as np
 import torch
 
@@ -42,6 +43,8 @@ from uni_train.models.base import Example
 from uni_train.models.load import build_model
 from uni_train.models.meta import without_weights
 from uni_train.planning.updates import supervised
+from uni_train.training.curriculum import Constant
+from uni_train.training.fit import fit_supervised
 from uni_train.training.lora import LoraSettings, adapted, add_adapters
 from uni_train.training.settings import SupervisedSettings
 
@@ -91,19 +94,19 @@ class Case:
 
 
 CASES = (
-    Case("100m", 16),
     Case("nano", 128, 3),
-    Case("100m", 16, precision="bf16-true"),
-    Case("100m", 16, trained="lora"),
-    Case("100m", 16, trained="moe_gen"),
-    Case("100m", 32, recompute=True),
     Case("nano", 128, 3, recompute=True),
-    Case("nano", 128, 3, precision="bf16-mixed"),
     Case("nano", 128, 3, precision="bf16-true"),
-    Case("100m", 16, ema=0.999),
+    Case("nano", 128, 3, precision="bf16-mixed"),
     Case("nano", 256, 3, accumulate=2),
-    Case("100m", 32, precision="bf16-true", recompute=True, ema=0.999),
     Case("nano", 384, 3),
+    Case("100m", 16),
+    Case("100m", 4, precision="bf16-true"),
+    Case("100m", 4, trained="lora"),
+    Case("100m", 4, trained="moe_gen"),
+    Case("100m", 4, ema=0.999),
+    Case("100m", 8, recompute=True),
+    Case("100m", 8, precision="bf16-true", recompute=True, ema=0.999),
 )
 LORA = LoraSettings()
 
@@ -159,6 +162,7 @@ def predict(case: Case, updates: int) -> int:
 
 def measure(case: Case, updates: int) -> int:
     """Bytes at the peak of this process, beyond those before the model was built."""
+    fit(Case("nano", 1), 2)  # a fork has the pages of its libraries only once it has touched them
     gc.collect()
     LIBC.malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak
@@ -168,25 +172,24 @@ def measure(case: Case, updates: int) -> int:
 
 def fit(case: Case, updates: int) -> int:
     """The peak at the end of the last update, before its checkpoint."""
-    import lightning.pytorch as pl
 
-    from uni_train.training.curriculum import Constant
-    from uni_train.training.fit import fit_supervised
-
-    peaks: list[int] = []
+    class Enough(Exception):
+        pass
 
     class Look(pl.Callback):
-        def on_train_batch_end(self, *_: Any) -> None:
-            peaks.append(resident("VmHWM"))
+        def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+            if trainer.global_step == updates:
+                raise Enough
 
     model = prepared(real(case), case)
-    settings = replace(case.settings, updates=updates)
+    settings = replace(case.settings, updates=updates + 1)
     adapters = adapted(model, LORA, 0) if case.trained == "lora" else nullcontext()
     with tempfile.TemporaryDirectory() as folder, adapters:
         sources = {"rows": examples(case)}
         schedule = Constant({"rows": 1.0})
-        fit_supervised(model, sources, schedule, settings, Path(folder), progress=False, callbacks=[Look()])
-    return peaks[-1]
+        with suppress(Enough):
+            fit_supervised(model, sources, schedule, settings, Path(folder), progress=False, callbacks=[Look()])
+        return resident("VmHWM")
 
 
 def resident(key: str) -> int:
@@ -195,38 +198,39 @@ def resident(key: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) * 1024
 
 
-def alone(work: Callable[[Case, int], int], case: Case, updates: int) -> int:
-    """`work` in a process of its own, a fork of this one: libraries are loaded already."""
+def started(work: Callable[[Case, int], int], case: Case, updates: int) -> Callable[[], int]:
+    """`work` in a process of its own, a fork of this one: libraries are loaded already. The call waits for it."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-
-    def run() -> None:
-        theirs.send(work(case, updates))
-
-    process = context.Process(target=run)
+    process = context.Process(target=lambda: theirs.send(work(case, updates)))
     process.start()
     theirs.close()
-    try:
-        return int(ours.recv())
-    except EOFError:
-        raise SystemExit(f"{work.__name__} failed: {case.title}") from None
-    finally:
-        process.join()
+
+    def result() -> int:
+        try:
+            return int(ours.recv())
+        except EOFError:
+            raise SystemExit(f"{work.__name__} failed: {case.title}") from None
+        finally:
+            process.join()
+
+    return result
 
 
-def compare(cases: Sequence[Case], updates: int) -> int:
+def compare(cases: Sequence[Case], updates: int, at_once: int) -> int:
     """Print the table; the number of cases that are more than a tenth off."""
     LIBC.mallopt(M_MMAP_THRESHOLD, 2**16)
-    fit(Case("nano", 1), 2)
     for line in table("training", "predicted MB", "measured MB", "predicted / measured"):
         print(line, flush=True)
     off = 0
-    for case in cases:
-        predicted, measured = alone(predict, case, updates), alone(measure, case, updates)
-        off += abs(predicted / measured - 1) > 0.1
-        print(
-            row(case.title, f"{predicted / MB:.0f}", f"{measured / MB:.0f}", f"{predicted / measured:.2f}"), flush=True
-        )
+    for begin in range(0, len(cases), at_once):
+        some = cases[begin : begin + at_once]
+        running = [(case, started(predict, case, updates), started(measure, case, updates)) for case in some]
+        for case, predicting, measuring in running:
+            predicted, measured = predicting(), measuring()
+            off += abs(predicted / measured - 1) > 0.1
+            cells = f"{predicted / MB:.0f}", f"{measured / MB:.0f}", f"{predicted / measured:.2f}"
+            print(row(case.title, *cells), flush=True)
     print(f"\nWithin 10 %: {len(cases) - off} of {len(cases)}.")
     return off
 
@@ -234,13 +238,17 @@ def compare(cases: Sequence[Case], updates: int) -> int:
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--only", default="nano,100m", help="models, comma between")
+    made.add_argument("--cases", help="numbers of cases, from 1, comma between; by default all")
     made.add_argument("--updates", type=int, default=2)
+    made.add_argument("--at-once", type=int, default=1, help="cases")
     return made
 
 
 def main() -> None:
     arguments = parser().parse_args()
-    compare([case for case in CASES if case.model in arguments.only.split(",")], arguments.updates)
+    numbers = range(1, len(CASES) + 1) if arguments.cases is None else map(int, arguments.cases.split(","))
+    cases = [CASES[number - 1] for number in numbers]
+    compare([case for case in cases if case.model in arguments.only.split(",")], arguments.updates, arguments.at_once)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from uni_train.models.bagel.masks import TokenMask
+
 if TYPE_CHECKING:
     from uni_train.planning.trace import Trace
 
@@ -35,6 +37,9 @@ def gpu_kernels(trace: Trace) -> Iterator[None]:
     def rms_norm(x: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
         return _RmsNorm.apply(x, weight)
 
+    def allowed(mask: TokenMask) -> Tensor:
+        return mask.order[:, None, None].to(torch.bool)  # [B, 1, 1, L]: block masks have no entry for each pair
+
     tolist = Tensor.tolist
 
     def ones(x: Tensor) -> Any:
@@ -44,6 +49,7 @@ def gpu_kernels(trace: Trace) -> Iterator[None]:
     replaced: list[tuple[Any, str, Any]] = [
         (F, "scaled_dot_product_attention", attention),
         (F, "rms_norm", rms_norm),
+        (TokenMask, "allowed", allowed),
         (Tensor, "tolist", ones),
     ]
     before = [getattr(owner, name) for owner, name, _ in replaced]

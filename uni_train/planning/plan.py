@@ -22,7 +22,7 @@ from uni_train.stages import grpo
 from uni_train.stages.finetune import supervised_settings
 from uni_train.stages.plan import first_update
 from uni_train.training.lora import LoraSettings, add_adapters
-from uni_train.training.settings import SupervisedSettings
+from uni_train.training.settings import SHARED_OUT, SupervisedSettings
 
 if TYPE_CHECKING:
     from uni_train.models.bagel.unified import BagelUnified
@@ -150,6 +150,10 @@ def plan(config: Config, gpu: Gpu, nodes: int, gpus_a_node: int, utilisation: fl
     draw = traced.draw_flops * work.draw_batches / rate / (work.updates_per_epoch or 1)
     wanted = Choice.of(config.strategy)
     choices = CHOICES if wanted in CHOICES or wanted.kind == "single" else (*CHOICES, wanted)
+    refused = _refused(config, model) if gpus > 1 else None
+    if refused is not None:
+        choices = tuple(one for one in choices if one.kind not in SHARED_OUT)
+        notes.append(f"{' and '.join(SHARED_OUT)} are left out, because they cannot do {refused}")
     if gpus == 1:
         choices = (Choice("single"), *(one for one in choices if one.offload_optimizer or one.offload_weights))
     rows = tuple(_row(one, traced, work, gpu, gpus, gpus_a_node, half, compute) for one in choices)
@@ -187,7 +191,9 @@ def plan(config: Config, gpu: Gpu, nodes: int, gpus_a_node: int, utilisation: fl
         assumptions=tuple(notes),
         advice=(),
     )
-    return replace(made, advice=tuple(_advice(made, config, kind, traces[not recompute], half)))
+    other = traces[not recompute]
+    best = max(_largest(row.choice, other, work, gpu, gpus, half) for row in rows) if not recompute else 0
+    return replace(made, advice=tuple(_advice(made, config, kind, best)))
 
 
 def _row(
@@ -339,6 +345,21 @@ def _reinforced(config: FlowGrpoConfig, model: Model, cast: Cast | None, gpus: i
     )
 
 
+def _refused(config: Config, model: Model) -> str | None:
+    """What uni_train/training/flow_grpo/fit.py refuses where weights are shared out."""
+    if not isinstance(config, FlowGrpoConfig):
+        return None
+    if config.variant == "diffusion_nft":
+        return "variant=diffusion_nft"
+    if config.objective.kl > 0 and config.trained != "lora":
+        return f"objective.kl with trained={config.trained}"
+    return "guidance at some noise levels alone (cfg_text_scale, edit_text_scale)" if _guided(model) else None
+
+
+def _guided(model: Model) -> bool:
+    return bool(getattr(model, "guided", False))
+
+
 def _prompt(config: FlowGrpoConfig, notes: list[str]) -> Request:
     """The first prompt of the recipe."""
     from data_gen.task import get_task
@@ -360,8 +381,8 @@ def _prompt(config: FlowGrpoConfig, notes: list[str]) -> Request:
 # --- advice -----------------------------------------------------------------------------------------------------------
 
 
-def _advice(made: Plan, config: Config, kind: str, other: Traced, half: bool) -> list[str]:
-    """What to change, each with what it brings."""
+def _advice(made: Plan, config: Config, kind: str, checkpointed: int) -> list[str]:
+    """What to change, each with what it brings. `checkpointed`: most units that fit with activation checkpointing."""
     row = made.rows[made.chosen] if made.chosen is not None else None
     if row is not None and row.fits:
         if row.largest >= 2 * made.units and made.micros > 1:
@@ -377,10 +398,11 @@ def _advice(made: Plan, config: Config, kind: str, other: Traced, half: bool) ->
     if fitting:
         found.append(f"These fit as it is: {', '.join(fitting)}.")
     if not made.recompute:
-        best = min(share(one.choice, other, made.gpus, made.micros, half).peak for one in of)
         saved = made.activations["kept"] - made.activations["checkpointed"]
-        fits = "then it fits" if best <= made.gpu.usable else f"{best / GIB:.0f} GiB then"
-        found.append(f"activation_checkpointing=true keeps {saved / GIB:.1f} GiB less of activations: {fits}.")
+        found.append(
+            f"activation_checkpointing=true keeps {saved / GIB:.1f} GiB less of activations; then {checkpointed} "
+            f"{made.unit} fit into a micro-batch under one strategy at least."
+        )
     largest = max(one.largest for one in of)
     if 0 < largest < made.units:
         key = "batch.tokens" if _by_tokens(config) else "batch.accumulate"
