@@ -167,6 +167,9 @@ def test_the_loss_is_the_error_of_the_velocity_on_noised_targets(model: Publishe
     assert both.mse_tokens == sum(part.mse_tokens for part in parts) == 2 * 24 + 12 + 24
     assert model.token_counts(model.collate(EDITS, 0)) == (0, 84) and both.ce_tokens == 0
     assert both.mse_sum.item() == pytest.approx(sum(part.mse_sum.item() for part in parts), rel=1e-5)
+    again = model.collate(EDITS, 0)
+    assert model.passes(again) == 3  # the three edits are of different sizes
+    assert model.supervised_loss(again, passes=5).mse_sum.item() == both.mse_sum.item()
 
     batch = model.collate(EDITS[:1], 0)
     clean = model.latents.encode([latents.pixels(latents.resize(EDITS[0].target, (64, 96)))])[0]

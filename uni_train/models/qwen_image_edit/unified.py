@@ -290,8 +290,12 @@ class QwenImageEdit(UnifiedModel):
         batch.levels = train_timestep(torch.stack(logits), self.timestep_shift)
         return batch
 
-    def supervised_loss(self, batch: EditBatch) -> SupervisedLoss:
-        """The rectified-flow loss on the targets, under the shown images as latents and the chat; no guidance."""
+    def supervised_loss(self, batch: EditBatch, passes: int | None = None) -> SupervisedLoss:
+        """The rectified-flow loss on the targets, under the shown images as latents and the chat; no guidance.
+
+        `passes` of the transformer are made, at least one for each size of edits: devices that hold parts of one
+        another's weights have to ask for them equally often. Those too many count nothing.
+        """
         device = self.device
         with torch.no_grad():
             text = hidden_states(self.text_encoder, batch.inputs, self.editing.positions)
@@ -304,8 +308,17 @@ class QwenImageEdit(UnifiedModel):
         error = (self.velocity(x_t, t, condition) - velocity_target(clean, noise)).square().mean(-1)
         if mask is not None:
             error = error * mask
+        total = error.sum()
+        sizes = condition.alike()
+        rows = min(sizes, key=len)
+        for _ in range(0 if passes is None else passes - len(sizes)):
+            total = total + 0 * self.velocity(x_t[rows], t[rows], condition.select(rows)).sum()
         none = error.new_zeros(())
-        return SupervisedLoss(none, none, error.sum(), none + batch.tokens)
+        return SupervisedLoss(none, none, total, none + batch.tokens)
+
+    def passes(self, batch: EditBatch) -> int:
+        """Forward passes of the transformer that `supervised_loss` makes: one for each size of edits."""
+        return len({batch.shapes[row] for row in batch.rows})
 
     def token_counts(self, batch: EditBatch) -> tuple[int, int]:
         """Supervised text tokens (none) and noised latent tokens."""
