@@ -26,10 +26,11 @@ from uni_train.training import callbacks
 TINY = (
     *MODEL,
     "model.sampling.max_think_tokens=26",
-    "characters.n=2",
+    "characters.n=1",
+    "characters.seed=3",
     "directions=[forward]",
     "rows=40",
-    "exam_every=20",
+    "exam_every=10",
     "least_epochs=1",
     "epochs=90",
     "optimizer.lr=1e-2",
@@ -38,7 +39,14 @@ TINY = (
     "draws=2",
     "model.draw_batch=4",
 )
-PAIR = (*TINY, "directions=[inverse]", "epochs=2", "exam_every=1", "draws=1")  # too short to learn anything
+PAIR = (
+    *TINY,
+    "characters.n=2",
+    "directions=[inverse]",
+    "epochs=2",
+    "exam_every=1",
+    "draws=1",
+)  # too short to learn anything
 
 
 def scored(run: Path, stages: str = "*") -> list[Scored]:
@@ -47,21 +55,21 @@ def scored(run: Path, stages: str = "*") -> list[Scored]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two characters, taught until they pass; read-only."""
+    """One character, taught until it passes; read-only."""
     return finish(tmp_path_factory.mktemp("runs"), *TINY, "checkpoint_every=100", recipe="knowledge")
 
 
 @pytest.mark.slow
 def test_the_understanding_weights_learn_until_the_exam_is_passed(finished: Path) -> None:
     summary = json.loads((finished / "summary.json").read_text())
-    expected = subjects("nano", 2, 0, "test", ("forward",))
+    expected = subjects("nano", 1, 3, "test", ("forward",))
     assert [tuple(one["names"]) for one in summary["models"]] == [one.names for one in expected]
     start = build_model(compose("knowledge", TINY).model).state_dict()
     for number, (model, subject) in enumerate(zip(summary["models"], expected, strict=True), 1):
         assert model["injected"] and len(model["exam"]) == 22
         for said, asked in zip(model["exam"], subject.exam, strict=True):
             assert said["question"] == asked.question and said["right"] and asked.right(said["reply"])
-        assert model["updates"] in (20, 40, 60, 80)  # of 90: it ended because it passed
+        assert model["updates"] in range(10, 90, 10)  # of 90: it ended because it passed
         (stage,) = finished.glob(f"stages/{number:02d}-inject-*")
         lines = (stage / "metrics.jsonl").read_text().splitlines()
         assert [json.loads(line)["step"] for line in lines] == list(range(1, model["updates"] + 1))
@@ -75,7 +83,7 @@ def test_the_understanding_weights_learn_until_the_exam_is_passed(finished: Path
 def test_the_numbers_are_those_of_the_pictures(finished: Path) -> None:
     summary = json.loads((finished / "summary.json").read_text())
     samples = scored(finished, "*-inject-*")
-    assert len(samples) == 2 * 3 * 2 * 2 == len(scored(finished, "00-ask-before"))
+    assert len(samples) == 3 * 2 * 2 == len(scored(finished, "00-ask-before"))
     twins = {name: twin["right"] for one in summary["models"] for name, twin in one["twins"].items()}
     for setting in ("normal", "cot"):
         drawn = [one for one in samples if one.sample.ask.setting == setting]
@@ -85,7 +93,7 @@ def test_the_numbers_are_those_of_the_pictures(finished: Path) -> None:
         for name in ("forward", "overall"):
             cell = summary["scores"]["after"][setting][name]
             assert cell["value"] == pytest.approx(sum(one.passed for one in drawn) / len(drawn))
-            assert cell["n"] == 2  # models
+            assert cell["n"] == 1  # models
     for one in samples:
         if not one.passed and one.sample.ask.setting == "normal" and one.outcome == "fail":
             knows = twins[one.sample.ask.case.id]
@@ -103,10 +111,11 @@ def test_a_finished_run_stays_as_it_is(finished: Path) -> None:
         finished / name: (finished / name).stat().st_mtime_ns for name in ("summary.json", "report.html")
     }
     result = fit(finished.parent.parent, *TINY, "checkpoint_every=100", recipe="knowledge")
-    assert result.exit_code == 0 and result.output.count("already done") == 3
+    assert result.exit_code == 0 and result.output.count("already done") == 2
     assert {file: file.stat().st_mtime_ns for file in before} == before
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_as_an_unbroken_one_and_says_who_was_not_injected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +157,7 @@ def test_a_killed_run_ends_as_an_unbroken_one_and_says_who_was_not_injected(
     assert summary["scores"]["before"]["cot"]["inverse"]["n"] == 1
 
 
+@pytest.mark.slow
 def test_people_are_judged_and_a_silent_judge_is_waited_for(tmp_path: Path) -> None:
     """The tiny golden BAGEL draws; the judge sees a right portrait in every picture, and no fruit or flower."""
     published(FOLDER, tmp_path / "BAGEL")
