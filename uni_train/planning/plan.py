@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uni_train.config.schema import Config, FlowGrpoConfig, PretrainConfig, SftConfig, StarsConfig
+from uni_train.config.schema import Config, FlowGrpoConfig, KnowledgeConfig, PretrainConfig, SftConfig, StarsConfig
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.models.base import Example, Request
 from uni_train.models.meta import without_weights
@@ -18,7 +18,7 @@ from uni_train.planning.hardware import GIB, GPUS, Gpu
 from uni_train.planning.strategies import CHOICES, Choice, Share, share, wire_seconds
 from uni_train.planning.trace import KINDS
 from uni_train.planning.updates import AVERAGE, STEP, Cast, Traced, half_weights, supervised
-from uni_train.stages import grpo
+from uni_train.stages import grpo, knowledge
 from uni_train.stages.finetune import supervised_settings
 from uni_train.stages.plan import first_update
 from uni_train.training.lora import LoraSettings, add_adapters
@@ -127,7 +127,7 @@ def plan(config: Config, gpu: Gpu, nodes: int, gpus_a_node: int, utilisation: fl
         )
     found: tuple[Any, bool] = editor_skeleton(config.model) if editor else bagel_skeleton(config.model, config.seed)
     model, guessed = found
-    kind = "all" if isinstance(config, PretrainConfig) else config.trained
+    kind = "all" if isinstance(config, PretrainConfig) or config.trained == "understanding" else config.trained
     published = config.model.name not in ("nano", "nano_edit")
     cast: Cast | None = half_weights if published or config.strategy.precision == "bf16-true" else None
     notes = [f"no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token"] if guessed else []
@@ -250,7 +250,11 @@ def _work(config: Config, model: Model, cast: Cast | None, kind: str, gpus: int)
 
 
 def _supervised(
-    config: SftConfig | StarsConfig | PretrainConfig, model: Model, cast: Cast | None, kind: str, gpus: int
+    config: SftConfig | StarsConfig | PretrainConfig | KnowledgeConfig,
+    model: Model,
+    cast: Cast | None,
+    kind: str,
+    gpus: int,
 ) -> _Work:
     notes: list[str] = []
     try:
@@ -261,7 +265,9 @@ def _supervised(
         notes.append(f"{error.message}: examples of one {side} x {side} picture and 32 tokens of text instead")
     everything = [example for batch in batches for example in batch]
     by_tokens = isinstance(config, SftConfig) and config.batch.tokens is not None
-    micros = 1 if isinstance(config, PretrainConfig) else config.batch.accumulate
+    micros = 1
+    if not isinstance(config, PretrainConfig):
+        micros = config.accumulate if isinstance(config, KnowledgeConfig) else config.batch.accumulate
     if by_tokens:
         here = list(batches[0])
     else:
@@ -278,9 +284,13 @@ def _supervised(
         if isinstance(config, PretrainConfig)
         else sum(one.updates for one in config.rounds)
         if isinstance(config, StarsConfig)
+        else knowledge.updates(config, config.epochs, len(knowledge.people(config)[0].lessons))
+        if isinstance(config, KnowledgeConfig)
         else config.updates
     )
     settings = supervised_settings(config, updates, 1, "plan", trained=kind)
+    if isinstance(config, KnowledgeConfig) and kind != "lora":
+        settings = replace(settings, frozen=knowledge.FROZEN)
     traced_micros = min(micros, 2)
 
     def trace() -> Traced:
