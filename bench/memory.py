@@ -162,7 +162,7 @@ def predict(case: Case, updates: int) -> int:
 
 def measure(case: Case, updates: int) -> int:
     """Bytes at the peak of this process, beyond those before the model was built."""
-    fit(Case("nano", 1), 2)  # a fork has the pages of its libraries only once it has touched them
+    fit(Case("nano", 1, precision=case.precision), 2)  # what libraries load and compile once is none of the model's
     gc.collect()
     LIBC.malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak
