@@ -54,7 +54,7 @@ def test_activations_grow_at_most_as_the_largest_micro_batch_takes_it(sft):
     for key, size in sft.activations.items():
         assert size < twice.activations[key] < 1.02 * size * grown
     assert sft.activations["checkpointed"] < sft.activations["kept"]
-    assert 1 < twice.flops / sft.flops / grown < 2  # attention grows with the square, all else does not
+    assert twice.flops / sft.flops == pytest.approx(grown, rel=1e-3)  # short examples have rows of their own
 
 
 def test_what_does_not_fit_says_what_would_help():
