@@ -149,7 +149,7 @@ def plan(config: Config, gpu: Gpu, nodes: int, gpus_a_node: int, utilisation: fl
     compute = traced.flops * work.micros / work.traced_micros / rate
     draw = traced.draw_flops * work.draw_batches / rate / (work.updates_per_epoch or 1)
     wanted = Choice.of(config.strategy)
-    choices = CHOICES if wanted in CHOICES or wanted.kind == "single" else (*CHOICES, wanted)
+    choices: tuple[Choice, ...] = CHOICES if wanted in CHOICES or wanted.kind == "single" else (*CHOICES, wanted)
     refused = _refused(config, model) if gpus > 1 else None
     if refused is not None:
         choices = tuple(one for one in choices if one.kind not in SHARED_OUT)
@@ -296,7 +296,7 @@ def _supervised(
     def trace() -> Traced:
         if config.model.family == "qwen_image_edit":
             return _edits(model, here, settings, cast, traced_micros)
-        packed = model.examples.blank(here, "cuda")  # type: ignore[union-attr]
+        packed = model.examples.blank(here, "cuda")  # type: ignore[union-attr,operator]
         return supervised(model, [packed] * traced_micros, settings, "meta", cast)
 
     return _Work("examples", len(here), micros, updates, trace, traced_micros, notes=notes)
@@ -310,7 +310,7 @@ def _edits(
 
     edits = [edit for example in examples for edit in edits_of(example) for _ in range(example.noise_draws)]
     first = edits[0]
-    request = Request("edit", first.prompt, first.images, size=model._target_size(first.target))  # type: ignore[union-attr]
+    request = Request("edit", first.prompt, first.images, size=model._target_size(first.target))  # type: ignore[union-attr,operator]
     return drawing.edited(model, drawing.asked(model, request), len(edits), settings, cast, micros)  # type: ignore[arg-type]
 
 

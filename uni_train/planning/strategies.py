@@ -129,7 +129,7 @@ def share(choice: Choice, traced: Traced, gpus: int, micros: int, half: bool) ->
     return Share(
         peak=sum(parts.values()) + buffers,
         phase=phase,
-        parts={**parts, "buffers": buffers},
+        parts={**{str(kind): size for kind, size in parts.items()}, "buffers": buffers},
         host=int(host),
         wire=_wire(choice.kind, traced, n, micros),
         bus=_bus(choice, traced, factor, n, micros),

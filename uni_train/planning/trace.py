@@ -129,7 +129,7 @@ class Trace(TorchDispatchMode):
         if known is None:
             size = storage.nbytes()
             self._kinds[key] = size, kind
-            self._references[key] = weakref.ref(storage, lambda _, key=key: self._forget(key))
+            self._references[key] = weakref.ref(storage, lambda _, key=key: self._forget(key))  # type: ignore[misc]
             self._live[kind] += size
             self._grew = True
         elif again and known[1] != kind:
