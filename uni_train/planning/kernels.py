@@ -62,6 +62,15 @@ def gpu_kernels(trace: Trace) -> Iterator[None]:
             setattr(owner, name, function)
 
 
+def fused_adamw(optimizer: torch.optim.Optimizer) -> None:
+    """A step of AdamW in one kernel: it makes what the optimizer keeps, the first time, and nothing for the moment."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None and not optimizer.state[parameter]:
+                moments = {name: torch.empty_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+                optimizer.state[parameter] = {"step": torch.zeros(()), **moments}
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, trace: Trace) -> Tensor:  # type: ignore[override]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from uni_train.planning.kernels import fused_adamw
 from uni_train.planning.trace import StandIn, Timeline, Trace, following, place
 
 if TYPE_CHECKING:
@@ -128,7 +129,10 @@ def updates(
     def step() -> None:
         trace.start(STEP)
         nn.utils.clip_grad_norm_([p for p in trained if p.grad is not None], settings.clip or math.inf)
-        optimizer.step()
+        if device == "meta" and optimizer.param_groups[0].get("fused"):
+            fused_adamw(optimizer)
+        else:
+            optimizer.step()
         trace.name([list(state.values()) for state in optimizer.state.values()], "optimizer")
         if averages is not None:
             trace.start(AVERAGE)
