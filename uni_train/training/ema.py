@@ -50,9 +50,13 @@ class Ema(Callback):
         if not self.averages:
             self.averages = {name: _at_least_float32(value).clone() for name, value in weights.items()}
             return
-        averages = [self.averages[name].to(value.device) for name, value in weights.items()]
-        torch._foreach_lerp_(averages, [_at_least_float32(value) for value in weights.values()], 1 - self.decay)
-        self.averages = dict(zip(weights, averages, strict=True))
+        self.averages = {name: self.averages[name].to(value.device) for name, value in weights.items()}
+        alike = [name for name, value in weights.items() if value.dtype == self.averages[name].dtype]
+        if alike:
+            averages, values = [self.averages[name] for name in alike], [weights[name] for name in alike]
+            torch._foreach_lerp_(averages, values, 1 - self.decay)
+        for name in weights.keys() - alike:  # one by one: all their float32 copies together are as large as the model
+            self.averages[name].lerp_(_at_least_float32(weights[name]), 1 - self.decay)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         put(pl_module, self.averages)
