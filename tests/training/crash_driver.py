@@ -61,6 +61,11 @@ def train(directory: Path, **changes) -> tuple[ToyModel, FitResult]:
     return model, result
 
 
+def newest(directory: Path) -> int:
+    """The update of the newest checkpoint, 0 without one."""
+    return max((int(path.name.split("=")[1]) for path in (directory / "checkpoints").glob("step=*")), default=0)
+
+
 def main(directory: Path, kills: int) -> None:
     moments = random.Random(0)
     while True:
@@ -72,7 +77,10 @@ def main(directory: Path, kills: int) -> None:
             os._exit(0 if result.updates == SETTINGS.updates else 3)
         if kills:
             kills -= 1
-            time.sleep(moments.uniform(0.02, 0.4))
+            wanted = newest(directory) + moments.randrange(2)  # one checkpoint more than there is, or none
+            while newest(directory) < wanted and not os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                time.sleep(0.002)
+            time.sleep(moments.uniform(0.0, 0.03))
             os.kill(child, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         print(status, len(list((directory / "checkpoints").glob("step=*"))), flush=True)
