@@ -82,8 +82,10 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
+@rank_zero_only
 def truncate_metrics(path: Path, step: int) -> None:
-    """Drop the lines after update `step`, which a resumed run is going to write again."""
+    """Drop the lines after update `step`, which a resumed run is going to write again. The first rank does it for all:
+    two at once would take each other's new file away."""
     path = Path(path)
     if not path.exists():
         return
