@@ -82,10 +82,12 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-@rank_zero_only
 def truncate_metrics(path: Path, step: int) -> None:
     """Drop the lines after update `step`, which a resumed run is going to write again. The first rank does it for all:
     two at once would take each other's new file away."""
+    # Lightning's rank_zero_only knows the rank only once there is a Trainer, and this comes before.
+    if torch.distributed.is_initialized() and torch.distributed.get_rank():
+        return
     path = Path(path)
     if not path.exists():
         return
