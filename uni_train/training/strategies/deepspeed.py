@@ -29,7 +29,7 @@ from uni_train.errors import UserError
 from uni_train.training.half_adamw import HalfAdamW
 from uni_train.training.precision import cast_weights
 from uni_train.training.strategies.optimizer_state import MOMENTS, numbered, options
-from uni_train.training.strategies.sharding import Plain, cut, part, shape_of, trained_weights
+from uni_train.training.strategies.sharding import Plain, load_trained, shape_of, trained_weights
 
 BUCKET = 200_000_000
 """Gradients are sent in buckets of at most so many numbers."""
@@ -201,12 +201,7 @@ class Zero(DeepSpeedStrategy):
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         assert self.lightning_module is not None
         state = checkpoint["state_dict"]
-        for name, weight in self.lightning_module.named_parameters():
-            if weight.requires_grad:
-                part(weight).copy_(cut(weight, state[name]))
-        for name, buffer in self.lightning_module.named_buffers():
-            if name in state:
-                buffer.copy_(state[name])
+        load_trained(self.lightning_module, state)
         names = {weight: name for name, weight in self.lightning_module.named_parameters()}
         for weight, piece in self._pieces():
             if piece is not None:

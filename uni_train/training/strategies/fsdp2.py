@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard, register_fsdp_forward_method
 
 from uni_train.training.strategies.optimizer_state import parted_state, whole_state
-from uni_train.training.strategies.sharding import Plain, cut, part, trained_weights
+from uni_train.training.strategies.sharding import Plain, load_trained, trained_weights
 
 
 class Fsdp2(DDPStrategy):
@@ -56,16 +55,9 @@ class Fsdp2(DDPStrategy):
         assert self.lightning_module is not None
         return trained_weights(self.lightning_module, self.is_global_zero)
 
-    @torch.no_grad()
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         assert self.lightning_module is not None
-        state = checkpoint["state_dict"]
-        for name, weight in self.lightning_module.named_parameters():
-            if weight.requires_grad:
-                part(weight).copy_(cut(weight, state[name]))
-        for name, buffer in self.lightning_module.named_buffers():
-            if name in state:
-                buffer.copy_(state[name])
+        load_trained(self.lightning_module, checkpoint["state_dict"])
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
         """In the form of one device on the first rank, empty on the others."""

@@ -147,6 +147,17 @@ def trained_weights(module: nn.Module, keep: bool) -> dict[str, Tensor]:
     return found if keep else {}
 
 
+@torch.no_grad()
+def load_trained(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Take `trained_weights` back: of each weight what this rank holds, and the buffers that are there."""
+    for name, weight in module.named_parameters():
+        if weight.requires_grad:
+            part(weight).copy_(cut(weight, state[name]))
+    for name, buffer in module.named_buffers():
+        if name in state:
+            buffer.copy_(state[name])
+
+
 class Plain:
     """A module as it was before a strategy shared it out, so that it can be so again, with today's weights.
 
