@@ -19,7 +19,6 @@ from pathlib import Path
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.utilities import rank_zero_only
 from rich.progress import Progress
 from torch import nn
 
@@ -168,7 +167,7 @@ def run(
             f"{resume} was written after {done} updates, but only {settings.updates} are asked for",
             "Ask for at least as many, or start over under a new name.",
         )
-    _tidy(directory, done)
+    here().from_first(lambda: _tidy(directory, done))
     if resume is not None and done == settings.updates:
         return _finished(model, schedule, resume, metrics)
 
@@ -258,7 +257,6 @@ class StepData(pl.LightningDataModule):
         return StepLoader(dataset, lambda: trainer.global_step, settings.num_workers)
 
 
-@rank_zero_only
 def _tidy(directory: Path, done: int) -> None:
     """Remove what an interrupted fit left half done."""
     remove_leftovers(directory / CHECKPOINTS)

@@ -83,11 +83,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def truncate_metrics(path: Path, step: int) -> None:
-    """Drop the lines after update `step`, which a resumed run is going to write again. The first rank does it for all:
+    """Drop the lines after update `step`, which a resumed run is going to write again. Of several ranks one must do it:
     two at once would take each other's new file away."""
-    # Lightning's rank_zero_only knows the rank only once there is a Trainer, and this comes before.
-    if torch.distributed.is_initialized() and torch.distributed.get_rank():
-        return
     path = Path(path)
     if not path.exists():
         return

@@ -31,7 +31,7 @@ from uni_train.training.flow_grpo.settings import FlowGrpoSettings, with_layout
 from uni_train.training.held_out import HELD_OUT, HeldOut
 from uni_train.training.metric_log import truncate_metrics
 from uni_train.training.settings import SHARED_OUT, SupervisedSettings
-from uni_train.training.strategies.choice import check_second_weights, on_ranks
+from uni_train.training.strategies.choice import check_second_weights, here, on_ranks
 from uni_train.training.strategies.sharding import whole
 
 ROLLOUTS = "rollouts.jsonl"
@@ -75,7 +75,7 @@ def fit_flow_grpo(
     directory = Path(directory)
 
     def parts(made: Run) -> FlowGrpoModule:
-        truncate_metrics(directory / ROLLOUTS, made.done)
+        here().from_first(lambda: truncate_metrics(directory / ROLLOUTS, made.done))
         module = FlowGrpoModule(model, settings, grpo)
         epochs = Epochs(directory / ROLLOUTS, grpo, on_drawn)
         held_out = None
