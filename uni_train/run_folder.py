@@ -63,7 +63,7 @@ class Manifest:
 
 def decisive(plain: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a configuration that decides a run's numbers, by dotted keys."""
-    return {key: value for key, value in _flat(plain).items() if not _free(key)}
+    return {key: value for key, value in flat(plain).items() if not _free(key)}
 
 
 def _free(key: str) -> bool:
@@ -184,7 +184,7 @@ class RunFolder:
             stored = None
         if not isinstance(stored, dict):
             raise UserError(f"{file} is damaged", "Restore it, or start over with --fresh.")
-        before, now = _flat(stored), _flat(plain)
+        before, now = flat(stored), flat(plain)
         changed = [
             key
             for key in dict.fromkeys([*now, *before])
@@ -295,7 +295,7 @@ class _Absent:
 _ABSENT = _Absent()
 
 
-def _flat(value: Any, key: str = "") -> dict[str, Any]:
+def flat(value: Any, key: str = "") -> dict[str, Any]:
     """{"a": {"b": [1]}} -> {"a.b.0": 1}; empty sections and lists keep their place."""
     if isinstance(value, Mapping) and value:
         items: Iterable[tuple[Any, Any]] = value.items()
@@ -303,10 +303,10 @@ def _flat(value: Any, key: str = "") -> dict[str, Any]:
         items = enumerate(value)
     else:
         return {key: value}
-    flat: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, item in items:
-        flat.update(_flat(item, f"{key}.{name}" if key else str(name)))
-    return flat
+        found.update(flat(item, f"{key}.{name}" if key else str(name)))
+    return found
 
 
 def _read_json(file: Path, remedy: str) -> dict[str, Any]:
@@ -353,11 +353,16 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Python's version and those of the packages that numbers depend on."""
+    """Python's version, the platform, and the versions of the packages that numbers depend on."""
+    return {"platform": platform.platform(), **versions_of(_VERSIONS_OF)}
+
+
+def versions_of(packages: Iterable[str]) -> dict[str, str]:
+    """Python's version and those of the packages that are installed."""
     from importlib import metadata
 
-    found = {"python": platform.python_version(), "platform": platform.platform()}
-    for name in _VERSIONS_OF:
+    found = {"python": platform.python_version()}
+    for name in packages:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

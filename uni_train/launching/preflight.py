@@ -6,6 +6,7 @@ code, versions, configuration, data, and that the run folder is one and the same
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -13,16 +14,18 @@ import platform
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import Any
 
 from uni_train.config.build import to_plain
 from uni_train.config.schema import Config
 from uni_train.errors import UsageError, UserError
+from uni_train.files import sha256_of
 from uni_train.ranks import Ranks
+from uni_train.run_folder import flat, versions_of
 
 PACKAGES = ("uni_train", "data_gen", "eval")
 VERSIONS_OF = (
@@ -33,10 +36,7 @@ PATH_KEYS = ("checkpoint", "path", "images", "judge", "function")
 """Last parts of the keys that may name files; a reward's function is FILE.py:NAME or no file at all."""
 
 WHOLE = 16 << 20  # bytes: files up to this size are hashed whole
-PIECE, PIECES = (
-    1 << 20,
-    32,
-)  # of larger ones: so many pieces of this size, evenly spread, the first and the last included
+PIECES, PIECE = 32, 1 << 20  # of larger ones so many pieces of this size, evenly spread, with the first and the last
 OF_A_FOLDER = 256  # files of a folder whose content is looked at, evenly spread; all names are
 VISIBLE_WITHIN = 60.0  # seconds until a file that another node has written must be seen; NFS caches folders for a while
 
@@ -175,21 +175,11 @@ def _facts(ranks: Ranks, plain: Mapping[str, Any]) -> Facts:
         host=platform.node(),
         local_rank=ranks.local_rank,
         local_ranks=ranks.local_ranks,
-        versions=_versions(),
+        versions=versions_of(VERSIONS_OF),
         code=hashlib.sha256(repr(sorted(hashes.items())).encode()).hexdigest(),
-        config=dict(_leaves(plain)),
+        config=flat(plain),
         data=data_hashes(plain) if ranks.local_rank == 0 else None,
     )
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in VERSIONS_OF:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def code_hashes() -> dict[str, str]:
@@ -201,14 +191,14 @@ def code_hashes() -> dict[str, str]:
         root = Path(next(iter(spec.submodule_search_locations)))
         for file in sorted(root.rglob("*")):
             if file.is_file() and "__pycache__" not in file.parts:
-                found[f"{package}/{file.relative_to(root).as_posix()}"] = hashlib.sha256(file.read_bytes()).hexdigest()
+                found[f"{package}/{file.relative_to(root).as_posix()}"] = sha256_of(file)
     return found
 
 
 def data_hashes(plain: Mapping[str, Any]) -> dict[str, str | None]:
     """Key and path -> fingerprint of every file or folder that a configuration names; None where there is none."""
     found: dict[str, str | None] = {}
-    for key, value in _leaves(plain):
+    for key, value in flat(plain).items():
         parts = [part for part in key.split(".") if not part.isdigit()]
         if parts[-1] not in PATH_KEYS or not isinstance(value, str):
             continue
@@ -257,20 +247,6 @@ def _spread(items: Sequence[Any], most: int) -> list[Any]:
     if len(items) <= most:
         return list(items)
     return [items[i * (len(items) - 1) // (most - 1)] for i in range(most)]
-
-
-def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """{"a": {"b": [1]}} -> ("a.b.0", 1)."""
-    items: Iterable[tuple[Any, Any]]
-    if isinstance(value, Mapping):
-        items = value.items()
-    elif isinstance(value, list):
-        items = enumerate(value)
-    else:
-        yield key, value
-        return
-    for name, item in items:
-        yield from _leaves(item, f"{key}.{name}" if key else str(name))
 
 
 # --- comparing --------------------------------------------------------------------------------------------------------
@@ -355,7 +331,8 @@ def _expect_shared(ranks: Ranks, hosts: Sequence[str], run_path: Path) -> None:
                 f"{run_path} is not the same folder on rank 0 ({hosts[0]}) and on rank {blind} ({hosts[blind]})", hint
             )
     finally:
-        mark.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # why it could not be written is told already
+            mark.unlink(missing_ok=True)
 
 
 def _unseen(folder: Path, wanted: set[str]) -> set[str]:

@@ -32,6 +32,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from uni_train.errors import UserError
+from uni_train.files import sha256_of
 
 FORMAT = 1
 TENSORS = "state.safetensors"
@@ -195,7 +196,7 @@ def save_folder(tree: Any, path: Path) -> None:
         text = _dumps(encoded)
         header = {
             "format": FORMAT,
-            "tensors": {"file": TENSORS, "bytes": (new / TENSORS).stat().st_size, "sha256": _sha256(new / TENSORS)},
+            "tensors": {"file": TENSORS, "bytes": (new / TENSORS).stat().st_size, "sha256": sha256_of(new / TENSORS)},
             "tree_sha256": hashlib.sha256(text.encode()).hexdigest(),
         }
         with open(new / TREE, "w", encoding="utf-8") as file:
@@ -271,7 +272,7 @@ def verify_folder(path: Path) -> Any:
         found = (path / TENSORS).stat().st_size
         if found != size:
             raise _damaged(path, TENSORS, f"it has {found:,} bytes, {size:,} were written")
-        if _sha256(path / TENSORS) != digest:
+        if sha256_of(path / TENSORS) != digest:
             raise _damaged(path, TENSORS, "its content does not match its checksum")
     except FileNotFoundError:
         raise _damaged(path, TENSORS, "it is missing") from None
@@ -378,11 +379,6 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _damaged(path: Path, part: str, reason: str) -> DamagedCheckpoint:
