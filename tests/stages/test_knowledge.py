@@ -158,6 +158,27 @@ def test_a_killed_run_ends_as_an_unbroken_one_and_says_who_was_not_injected(
 
 
 @pytest.mark.slow
+def test_a_run_killed_after_its_weights_were_removed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(BaseException):
+        """What nothing catches."""
+
+    tidied, asked = knowledge._tidy, (*PAIR, "keep_models=false", "modes=[normal]")
+
+    def die(folder: Path, keep_models: bool) -> None:
+        tidied(folder, keep_models)
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(knowledge, "_tidy", die)
+        fit(tmp_path, *asked, recipe="knowledge")
+    (stage,) = (tmp_path / "knowledge" / "seed0").glob("stages/01-*")
+    assert not (stage / "model").exists() and not (stage / "manifest.json").exists()
+    result = fit(tmp_path, *asked, recipe="knowledge")
+    assert result.exit_code == 0, result.output
+    assert (stage / "manifest.json").is_file() and len(scored(tmp_path / "knowledge" / "seed0", "01-*")) == 4
+
+
+@pytest.mark.slow
 def test_people_are_judged_and_a_silent_judge_is_waited_for(tmp_path: Path) -> None:
     """The tiny golden BAGEL draws; the judge sees a right portrait in every picture, and no fruit or flower."""
     published(FOLDER, tmp_path / "BAGEL")

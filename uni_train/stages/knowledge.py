@@ -78,13 +78,13 @@ def updates(config: KnowledgeConfig, epochs: int, n: int) -> int:
 
 def before(work: Work[KnowledgeConfig], stage: StageRun) -> None:
     """What the model draws and says before it is taught anything."""
-    model = work.model(None)
+    model, whom = work.model(None), people(work.config)
     taught = []
-    for one in people(work.config):
+    for one in whom:
         twins = _replies(work, model, one.twins)
         named = dict(zip((question.id for question in one.pictures), twins, strict=True))
         taught.append(Taught(one.names, one.direction, 0, (), named))
-    scored = _pictures(work, stage, model, taught)
+    scored = _pictures(work, stage, None, whom, taught)
     stage.outputs = [stage.path / SCORED / "00000.parquet"]
     stage.result = {"taught": [one.to_dict() for one in taught]}
     rights = sum(one.passed for one in scored)
@@ -103,7 +103,7 @@ def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int) -> None:
         f"  {taught.updates} updates; exam: {len(taught.exam) - len(wrong)} of {len(taught.exam)}"
         + (f"; not injected, not counted: {wrong[0].question} -> {wrong[0].reply.strip()}" if wrong else "")
     )
-    scored = _pictures(work, stage, work.model(stage.path / MODEL), [taught])
+    scored = _pictures(work, stage, stage.path / MODEL, [subject], [taught])
     work.ranks.from_first(lambda: _tidy(stage.path, work.config.keep_models))
     stage.outputs = sorted(file for file in stage.path.rglob("*") if file.is_file() and _lasting(file, stage.path))
     stage.result = {"taught": [taught.to_dict()]}
@@ -168,20 +168,23 @@ def benchmark(config: KnowledgeConfig, subjects_: Iterable[Subject]) -> UniSandb
 
 
 def _pictures(
-    work: Work[KnowledgeConfig], stage: StageRun, model: UnifiedModel, taught: Sequence[Taught]
+    work: Work[KnowledgeConfig],
+    stage: StageRun,
+    weights: Path | None,
+    whom: Sequence[Subject],
+    taught: Sequence[Taught],
 ) -> list[Scored]:
-    """Draw, check and judge the pictures of the taught; ranks share the drawing. In scored/ of the stage, at last."""
+    """Draw, check and judge the pictures of those taught, with the model of `weights`; ranks share the drawing. In
+    scored/ of the stage, at last: where that is, the weights may be gone."""
     config, file = work.config, stage.path / SCORED / "00000.parquet"
     if not work.ranks.from_first(file.is_file):
-        names = {one.names for one in taught}
-        asked = benchmark(config, [one for one in people(config) if one.names in names])
+        model, asked = work.model(weights), benchmark(config, whom)
         asks = asks_of(asked.cases(), asked.settings, k=config.draws, seed=config.seed)
         batches = [batch for _, batch in in_batches(asks, config.model.draw_batch)]
         places = [stage.path / DRAWN / f"{index:05d}.parquet" for index in range(len(batches))]
-        done = work.ranks.from_first(lambda: [place.is_file() for place in places])
-        missing = [index for index, there in enumerate(done) if not there]
-        mine = missing[work.ranks.rank :: work.ranks.ranks]
-        finished = sum(len(batch) for batch, there in zip(batches, done, strict=True) if there)
+        done = work.ranks.from_first(lambda: {index for index, place in enumerate(places) if place.is_file()})
+        mine = work.share(len(batches), done)
+        finished = sum(len(batches[index]) for index in done)
         with work.bar("ask and draw", sum(len(batches[index]) for index in mine), finished) as bar:
             for index in mine:
                 samples = asked.respond(model, batches[index])

@@ -9,8 +9,8 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -73,8 +73,6 @@ class Work(Generic[C]):
         that trains."""
         if self._loaded is None:
             self._loaded = (None, build_model(self.config.model, self.config.seed))
-            if weights is None:
-                return self._loaded[1]
         at, model = self._loaded
         if at != weights:
             if weights is None:
@@ -103,15 +101,17 @@ class Work(Generic[C]):
             UserError: a shard is damaged.
         """
         done = self.ranks.from_first(lambda: completed(shards))
-        missing = [index for index in range(batches) if index not in done]
-        return missing[self.ranks.rank :: self.ranks.ranks], done
+        return self.share(batches, done), done
 
-    @contextmanager
-    def bar(self, title: str, mine: int, done: int = 0) -> Iterator[Bar]:
+    def share(self, batches: int, done: Set[int]) -> list[int]:
+        """Which of `batches` batches that are not done this rank has to make."""
+        missing = [index for index in range(batches) if index not in done]
+        return missing[self.ranks.rank :: self.ranks.ranks]
+
+    def bar(self, title: str, mine: int, done: int = 0) -> AbstractContextManager[Bar]:
         """Progress of what this rank has to do, beside what is done already."""
         part = f", rank {self.ranks.rank} of {self.ranks.ranks}" if self.ranks.ranks > 1 else ""
-        with self.progress.bar(f"{title}{part}", done + mine, done) as bar:
-            yield bar
+        return self.progress.bar(f"{title}{part}", done + mine, done)
 
     @contextmanager
     def stage(self, planned: PlannedStage, total: int) -> Iterator[StageRun]:
