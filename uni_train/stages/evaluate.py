@@ -11,7 +11,6 @@ from eval.benchmarks import unisandbox
 from eval.sample import ScoredSample
 from eval.store import read_shards, shard_path, write_shard
 from uni_train.config.schema import Config, StarsConfig
-from uni_train.launching.watchdog import note
 from uni_train.models.base import UnifiedModel
 from uni_train.stages.sample import draw
 from uni_train.stages.work import StageRun, Work, in_batches
@@ -48,7 +47,6 @@ def run(work: Work[Config], stage: StageRun, label: str) -> None:
             samples = draw(model, _task(work, name), asked, mode, config.evaluation.seed, config.model.think_batch)
             write_shard(shard_path(stage.shards, index), samples)
             bar.advance(len(batch))
-            note()
     work.ranks.wait()
     scores = unisandbox.score(read_shards(stage.shards, images=False), sets(work))
     stage.outputs = sorted(stage.shards.glob("*.parquet"))

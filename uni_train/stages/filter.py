@@ -17,7 +17,6 @@ from eval.prompts.unisandbox import filter_prompt, parse_final_answer
 from eval.sample import ScoredSample, decode_png
 from eval.store import read_shard, read_shards, shard_path, write_shard
 from uni_train.config.schema import StarsConfig
-from uni_train.launching.watchdog import note
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.models.load import build_model
 from uni_train.stages.work import StageRun, Work
@@ -41,7 +40,6 @@ def run(work: Work[StarsConfig], stage: StageRun, sampled: StageRun) -> None:
                 samples = [replace(s, self_verdict=s.verdict) for s in samples]
             write_shard(shard_path(stage.shards, index), samples)
             bar.advance(len(samples))
-            note()
     work.ranks.wait()
     found = reliability(stage)
     stage.outputs = sorted(stage.shards.glob("*.parquet"))

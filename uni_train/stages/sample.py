@@ -15,7 +15,6 @@ from data_gen.task import Item, Task
 from eval.sample import ScoredSample, encode_png
 from eval.store import shard_path, write_shard
 from uni_train.config.schema import RoundConfig, StarsConfig
-from uni_train.launching.watchdog import note
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.stages.work import StageRun, Work, in_batches
 
@@ -38,7 +37,6 @@ def run(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> None:
                 shard_path(stage.shards, index), draw(teacher, task, some, "cot", seed, at_once, config.temperature)
             )
             bar.advance(len(some))
-            note()
     work.ranks.wait()
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
     stage.result = {"task": one.task, "level": one.level, "sampled": len(wanted)}
