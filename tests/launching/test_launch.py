@@ -136,6 +136,7 @@ def test_torchrun_commands_are_those_of_torchrun() -> None:
         ("--nodes 2 --gpus 8 --slurm -- fit -r sft_maze seeed=1", "unknown key"),
         ("--nodes 2 --gpus 8 --slurm -- watch runs/x", "launch starts `fit`"),
         ("--nodes 2 --gpus 8 --torchrun --hosts a -- fit -r sft_maze", "--hosts names 1"),
+        ("--nodes 1 --gpus 2 --torchrun --hosts a,b -- fit -r sft_maze", "--hosts names 2"),
         ("--nodes 2 --gpus 8 -- fit -r sft_maze", "give --slurm or --torchrun"),
         ("--nodes 2 --gpus 0 --slurm -- fit -r sft_maze", "--processes says how many"),
     ],

@@ -51,9 +51,10 @@ def _said_once(ranks: Ranks) -> Iterator[None]:
     """An error that every process of a node finds is left to the first of them; the others end with it."""
     try:
         yield
-    except UserError:
+    except UserError as error:
         if ranks.local_rank:
-            time.sleep(3)
+            time.sleep(3)  # torchrun ends all when the first one has
+            raise SystemExit(error.exit_code) from error
         raise
 
 

@@ -92,7 +92,8 @@ def launch(
         python=python or ("python3" if container is not None else sys.executable),
     )
     if torchrun:
-        _print_commands(torchrun_commands(start, _hosts(hosts, nodes), port), _hosts(hosts, nodes))
+        names = _hosts(hosts, nodes)
+        _print_commands(torchrun_commands(start, names, port), names)
         return
     script = sbatch_script(
         start,
@@ -146,7 +147,7 @@ def _checked(command: tuple[str, ...], nodes: int, each: int, *, requeued: bool)
 
 def _hosts(given: str | None, nodes: int) -> list[str]:
     hosts = [host for host in (given or "").split(",") if host]
-    if nodes > 1 and len(hosts) != nodes:
+    if len(hosts) != nodes and (hosts or nodes > 1):
         named = f"--hosts names {len(hosts)}" if hosts else "--hosts is missing"
         raise UsageError(f"--nodes {nodes}, but {named}", "--hosts node1,node2: the first is where all others meet.")
     return hosts or ["localhost"]

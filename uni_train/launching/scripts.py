@@ -5,12 +5,11 @@ from __future__ import annotations
 import shlex
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from uni_train.launching.preemption import EXIT_CODE
 
-PORT = 29500
 LAST = 600  # seconds from the end of the first process to that of the last: W&B may have much to send
 
 
@@ -58,7 +57,7 @@ class Slurm:
     notice: int = 300
     container: str | None = None
     mounts: Sequence[str] = ()
-    options: Sequence[str] = field(default=())
+    options: Sequence[str] = ()
 
 
 def sbatch_script(start: Start, slurm: Slurm, made_by: str) -> str:
@@ -139,7 +138,7 @@ exec {command}
 """
 
 
-def torchrun_commands(start: Start, hosts: Sequence[str], port: int = PORT) -> list[str]:
+def torchrun_commands(start: Start, hosts: Sequence[str], port: int) -> list[str]:
     """Node by node what to type there; `hosts` are their names, the first of which all others must reach."""
     common = [start.python, "-m", "torch.distributed.run", "--nproc-per-node", str(start.processes)]
     if start.nodes == 1:
