@@ -36,9 +36,9 @@ def part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
         text_dropout=config.text_dropout,
         recompute=config.activation_checkpointing,
     )
-    rows = {kind: count for kind, count in asdict(asked.mixture).items() if kind != "noise_draws"}
+    rows = {kind: count for kind, count in asdict(asked.mixture).items() if kind not in ("noise_draws", "levels")}
     total = sum(rows.values())
-    sources = corpus.sources(asked.mixture.noise_draws)
+    sources = corpus.sources(asked.mixture.noise_draws, asked.mixture.levels)
     schedule = Constant({kind: count / total for kind, count in rows.items() if count})
     if asked.lr is not None:
         config = replace(config, optimizer=replace(config.optimizer, lr=asked.lr))
