@@ -319,6 +319,17 @@ class MixtureConfig:
     noise_draws: int = count(1)  # for each row with a target image
     levels: tuple[int, ...] = ranged(LEVELS, low=1, high=3)  # of the answers; one named twice comes twice as often
 
+    @property
+    def rows(self) -> dict[str, int]:
+        """Kind -> rows an update, of the kinds that there are."""
+        kinds = {kind: n for kind, n in vars(self).items() if kind not in ("noise_draws", "levels")}
+        return {kind: n for kind, n in kinds.items() if n}
+
+    @property
+    def images(self) -> int:
+        """Noised images an update."""
+        return self.noise_draws * (self.text_to_image + self.control + self.cot_image)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PartConfig:
