@@ -4,9 +4,9 @@
 reads the published files and their labels, `thoughts` what a thought concludes, `counting` makes the numbers.
 """
 
+from data_gen.shortcuts import CHANCE
 from eval.benchmarks.unisandbox.benchmark import UniSandbox
 from eval.benchmarks.unisandbox.reasoning import (
-    CHANCE,
     LEVELS,
     PAPER_PAIRS,
     PAPER_PROMPTS,

@@ -12,9 +12,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from data_gen.shortcuts import CHANCE
 from eval.benchmark import OUTCOMES, Scored, Table
 from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS
-from eval.benchmarks.unisandbox.reasoning import CHANCE, PAPER_TABLE_1, PAPER_TABLE_4
+from eval.benchmarks.unisandbox.reasoning import PAPER_TABLE_1, PAPER_TABLE_4
 from eval.benchmarks.unisandbox.thoughts import conclusion
 from eval.statistics import Estimate, PairedComparison, clustered_mean, detectable_difference, paired, proportion
 

@@ -25,10 +25,6 @@ LEVELS = (1, 2, 3)
 SETS = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")
 _PREFIX = {"maths": "math", "mapping": "mapping"}
 
-# What a model reaches that knows which objects are at stake but not which one, or how many, is asked for: a pair
-# needs two lucky picks of one in two, a maths prompt one lucky count of one in six (results run from 1 to 6).
-CHANCE = {"maths": 1 / 6, "mapping": 1 / 4}
-
 # The sizes of the published sets (section 3.1).
 PAPER_PROMPTS = PAPER_PAIRS = 100
 
