@@ -274,6 +274,7 @@ def question_of_row(row: MathsRow | MappingRow) -> Question:
     return Question("maths", row.question, count, row.id, expression_of(row.question))
 
 
+@lru_cache(maxsize=4096)
 def expression_of(question: str) -> str:
     """What a published maths question works out, so that repeats are known; the question where it cannot be read."""
     try:

@@ -213,6 +213,7 @@ class _Unit:
     k: int
     ids: tuple[str, ...]
     right: bool
+    cluster: str
 
     @property
     def key(self) -> tuple[str, str, str, int]:
@@ -227,9 +228,9 @@ def _labels(evaluation: Evaluation, benchmark: str) -> Sequence[str]:
 def _units(benchmark: str, scored: Sequence[Scored], label: str) -> list[_Unit]:
     """What counts once: UniSandbox's prompts and pairs, a single case elsewhere."""
     if benchmark == "unisandbox":
-        return [_Unit(t.setting, t.set, t.unit, t.k, t.ids, t.right) for t in counting.trials(scored, label)]
+        return [_Unit(t.setting, t.set, t.unit, t.k, t.ids, t.right, t.cluster) for t in counting.trials(scored, label)]
     return [
-        _Unit(ask.setting, ask.case.set, ask.case.id, ask.k, (ask.case.id,), one.passed)
+        _Unit(ask.setting, ask.case.set, ask.case.id, ask.k, (ask.case.id,), one.passed, ask.case.id)
         for one in scored
         for ask in (one.sample.ask,)
     ]
@@ -245,9 +246,9 @@ def _compare_units(
     rows, flips = [], []
     for (setting, name), units in cells.items():
         first, second = [unit.right for unit in units], [later[unit.key] for unit in units]
-        change = paired(first, second, [unit.name for unit in units])
+        change = paired(first, second, [unit.cluster for unit in units])
         differing = (change.only_first + change.only_second) / len(units)
-        detectable = detectable_change(len({unit.name for unit in units}), differing)
+        detectable = detectable_change(len({unit.cluster for unit in units}), differing)
         rows.append(Row(benchmark, label, setting, name, len(units), change, detectable))
         flips += [
             Flip(benchmark, label, setting, name, unit.name, unit.k, unit.ids, unit.right)

@@ -46,6 +46,11 @@ def estimated(tallies: Sequence[Tally]) -> list[Trivial]:
     ]
 
 
+def counted(estimate: Estimate) -> str:
+    """n beside the number of different expressions or rules: "128 / 17"."""
+    return f"{estimate.n} / {estimate.n if estimate.distinct is None else estimate.distinct}"
+
+
 def best(found: Sequence[Trivial]) -> Trivial | None:
     """The best strategy that is not the task itself (a look-up of one link is)."""
     return next((one for one in found if one.note != LOOK_UP), None)

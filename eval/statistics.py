@@ -148,20 +148,25 @@ def clustered_mean(
     return Estimate(mean, n, min(fallback.low, mean), max(fallback.high, mean))
 
 
-def share(outcomes: Sequence[bool], units: Sequence[Hashable], clusters: Sequence[Hashable] | None = None) -> Estimate:
+def share(
+    outcomes: Sequence[bool],
+    units: Sequence[Hashable],
+    clusters: Sequence[Hashable] | None = None,
+    cells: Sequence[Hashable] | None = None,
+) -> Estimate:
     """The share of right `outcomes`, outcome i being one of unit i; n is the number of different units.
 
     clusters: what units share that repeat each other (None: each is its own). Wilson's interval where every outcome is
-    a cluster of its own, else cluster-robust as in `clustered_mean`; with fewer clusters than units, `distinct` is
-    their number. Raises ValueError when the lengths differ.
+    a cluster of its own, else, and with `cells`, cluster-robust as in `clustered_mean`; with fewer clusters than units,
+    `distinct` is their number. Raises ValueError when the lengths differ.
     """
     clusters = units if clusters is None else clusters
     if not len(outcomes) == len(units) == len(clusters):
         raise ValueError("outcomes, units and clusters must have the same length")
     n, distinct = len(set(units)), len(set(clusters))
-    if distinct == len(outcomes):
+    if cells is None and distinct == len(outcomes):
         return proportion(sum(outcomes), len(outcomes))
-    estimate = clustered_mean([float(ok) for ok in outcomes], clusters)
+    estimate = clustered_mean([float(ok) for ok in outcomes], clusters, cells)
     return replace(estimate, n=n, distinct=distinct if distinct < n else None)
 
 

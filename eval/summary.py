@@ -7,7 +7,9 @@ The first seven keys are a contract, and nothing else is inside `scores` and its
     rounds: [{task, level, sampled, kept, precision, recall, updates, seconds, ...}],
 
 and then, for the report: after_round {round1: {normal: {...}}}, average, per_image, one_of_two, statuses, changes,
-chance. `build` computes and `write` writes; the tables only format what is in the summary.
+chance, strategies {math1: [{name, value, n, low, high, chance, note}, ...]}: what trivial strategies reach, the best
+first. An estimate also has `distinct` where fewer expressions (or sets of rules) than n were asked. `build` computes
+and `write` writes; the tables only format what is in the summary.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from data_gen.task import Item
 from eval.benchmarks import unisandbox
 from eval.benchmarks.unisandbox import Reliability
 from eval.sample import ScoredSample
+from eval.shortcuts import Trivial, best, counted
 from eval.statistics import Estimate
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
@@ -129,6 +132,10 @@ def build(
         "statuses": {label: _plain(unisandbox.statuses(results[label], asked)) for label in ends},
         "changes": _plain(unisandbox.compare(results["before"], results["after"])) if results["after"] else {},
         "chance": dict(unisandbox.CHANCE),
+        "strategies": {
+            name: [one.to_dict() for one in found]
+            for name, found in unisandbox.strategies(asked or unisandbox.items_of(results["before"])).items()
+        },
         "split": "+".join(sorted({sample.item.split for samples in results.values() for sample in samples})),
     }
     return summary
@@ -192,18 +199,31 @@ def rows(summary: Mapping[str, Any], task: str) -> list[Row]:
     return table if any(cell for row in table for cell in row.normal + row.cot) else []
 
 
+def trivial(summary: Mapping[str, Any], name: str) -> Trivial | None:
+    """The best trivial strategy on a set, whose estimate also says how much was asked; None in an older summary."""
+    return best([Trivial.from_dict(raw) for raw in (summary.get("strategies") or {}).get(name, ())])
+
+
 def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
     """rich tables in the paper's layout (mapping: Table 3, maths: Table 2) for what was evaluated, and the rounds.
 
-    They fit into 80 columns with their intervals.
+    Below the model's rows: the best trivial strategy, chance, and how much was asked. They fit into 80 columns with
+    their intervals.
     """
     for task, (title, columns) in TABLES.items():
         body = rows(summary, task)
         if not body:
             continue
         n = " or ".join(str(n) for n in sorted({cell.n for row in body for cell in row.normal + row.cot if cell}))
-        counted = "pairs, both right; picking one of two" if task == "mapping" else "prompts; guessing the count"
-        table = _table(title, f"Below: 95 % intervals. n = {n} {counted} gives {unisandbox.CHANCE[task]:.2f}.")
+        units = "pairs, both right; picking one of two" if task == "mapping" else "prompts; guessing the count"
+        sets = [unisandbox.set_name(task, level) for level in unisandbox.LEVELS]
+        plain = [trivial(summary, name) for name in sets]
+        named = ", ".join(f"{column} {one.name}" for column, one in zip(columns, plain, strict=True) if one)
+        table = _table(
+            title,
+            f"Below: 95 % intervals. n = {n} {units} gives {unisandbox.CHANCE[task]:.2f}."
+            + (f"\nTrivial strategies: {named}." if named else ""),
+        )
         table.add_column("Model", overflow="ellipsis", max_width=13)
         for setting in ("Normal", "CoT"):
             for column in columns:
@@ -213,6 +233,11 @@ def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
         for row in body:
             change = "" if row.delta is None else f"{round(row.delta, 2) + 0.0:+.2f}"
             table.add_row(row.name.removeprefix("after "), *map(_cell, (*row.normal, *row.cot, row.average)), change)
+        if named:
+            table.add_section()
+            table.add_row("trivial", *[_cell(one.estimate if one else None) for one in plain] * 2)
+            table.add_row("chance", *[f"{unisandbox.CHANCE[task]:.2f}"] * 6)
+            table.add_row("n / distinct", *[counted(one.estimate) if one else "-" for one in plain] * 2)
         yield table
     if summary["rounds"]:
         yield _rounds_table(summary["rounds"])

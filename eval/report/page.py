@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from eval import summary as run_summary
 from eval.benchmarks import unisandbox
 from eval.report import charts, flow_grpo, gallery
+from eval.shortcuts import counted
 from eval.statistics import Estimate, proportion
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_text
@@ -127,6 +128,7 @@ def environment() -> Environment:
         "duration": _duration,
         "p_value": _p_value,
         "signed": _signed,
+        "counted": counted,
     }
     return environment
 
@@ -255,6 +257,9 @@ def _tables(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "guess": "Picking one of the two objects" if task == "mapping" else "Guessing a count from 1 to 6",
                 "unit": "pairs" if task == "mapping" else "prompts",
                 "chance": unisandbox.CHANCE[task],
+                "trivial": [
+                    run_summary.trivial(summary, unisandbox.set_name(task, level)) for level in unisandbox.LEVELS
+                ],
             }
         )
     return tables
@@ -295,7 +300,8 @@ def _outcomes(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                     )
             if moments:
                 change = _dig(summary, "changes", setting, name)
-                rows.append({"set": name, "setting": setting, "moments": moments, "change": change})
+                plain = run_summary.trivial(summary, name)
+                rows.append({"set": name, "setting": setting, "moments": moments, "change": change, "trivial": plain})
     return rows
 
 

@@ -21,11 +21,13 @@ from eval.benchmarks.unisandbox.reasoning import (
     build_sets,
     compare,
     filter_reliability,
+    items_of,
     one_of_two,
     per_image,
     score,
     set_name,
     statuses,
+    strategies,
 )
 
 __all__ = [
@@ -45,9 +47,11 @@ __all__ = [
     "build_sets",
     "compare",
     "filter_reliability",
+    "items_of",
     "one_of_two",
     "per_image",
     "score",
     "set_name",
     "statuses",
+    "strategies",
 ]

@@ -3,7 +3,8 @@
 math1..3 count prompts; mapping1..3 count *pairs*, and a pair counts only if both of its prompts are drawn right
 (section 3.2). Beside that headline, which follows the paper: the accuracy per image, the share of pairs with exactly
 one right image (the shortcut of section 3.4.2, "always one of the two objects", lives there), what a guesser would
-reach, and how many images nobody could read. A failure is a status and stays in the denominator.
+reach, the best trivial strategy (`data_gen.shortcuts`), and how many images nobody could read. A failure is a status
+and stays in the denominator. Prompts that ask for one expression, and pairs under the same rules, are one cluster.
 
 Left out on purpose: the paper's captioning judge. Here the verdicts come from data_gen's exact verifiers; its prompts
 are in `eval.prompts.unisandbox` for models whose images only another model can read.
@@ -15,9 +16,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from data_gen.task import Item, get_task
+from data_gen.shortcuts import known_shortcuts, questions_of
+from data_gen.task import Item, get_task, task_of
 from eval.sample import STATUSES, ScoredSample
-from eval.statistics import Estimate, PairedComparison, clustered_mean, mcnemar_exact, proportion
+from eval.shortcuts import Trivial, trivial
+from eval.statistics import Estimate, PairedComparison, paired, proportion, share
 
 SETTINGS = ("normal", "cot")
 TASKS = ("maths", "mapping")
@@ -122,10 +125,10 @@ def score(
 ) -> dict[str, dict[str, Estimate]]:
     """The headline: setting -> set -> accuracy, per prompt for maths, per pair for mapping.
 
-    With one draw per item the interval is Wilson's over prompts or pairs; with several (k > 1) a pair's draws of
-    equal k belong together and the interval is clustered by prompt or pair. Give `sets` to have every item that was
-    asked in the denominator even if no record of it exists. Raises ValueError for a sample that appears twice or was
-    never verified.
+    With one draw per item the interval is Wilson's over prompts or pairs; where expressions or rules repeat, and with
+    several draws (k > 1, a pair's draws of equal k belong together), it is clustered by them. Give `sets` to have every
+    item that was asked in the denominator even if no record of it exists. Raises ValueError for a sample that appears
+    twice or was never verified.
     """
     return {
         setting: {name: _estimate(trials) for name, trials in by_set.items()}
@@ -139,8 +142,10 @@ def per_image(
     """The accuracy of single images; in mapping the two images of a pair are one cluster."""
     return {
         setting: {
-            name: _mean(
-                [ok for trial in trials for ok in trial.images], [trial.unit for trial in trials for _ in trial.images]
+            name: share(
+                [ok for trial in trials for ok in trial.images],
+                [trial.unit for trial in trials for _ in trial.images],
+                [trial.cluster for trial in trials for _ in trial.images],
             )
             for name, trials in by_set.items()
         }
@@ -154,7 +159,7 @@ def one_of_two(
     """The share of pairs of which exactly one image is right, for the mapping sets: .5 is what the shortcut gives."""
     return {
         setting: {
-            name: _mean([sum(trial.images) == 1 for trial in trials], [trial.unit for trial in trials])
+            name: _share([sum(trial.images) == 1 for trial in trials], trials)
             for name, trials in by_set.items()
             if trials[0].task == "mapping"
         }
@@ -181,23 +186,43 @@ def statuses(
 def average(results: Iterable[ScoredSample], task: str, sets: Mapping[str, Sequence[Item]] | None = None) -> Estimate:
     """The last column of the paper's Tables 2 and 3: the unweighted mean over levels and settings of one task.
 
-    Normal and CoT are asked on the same prompts, so the interval is clustered by prompt or pair.
+    Normal and CoT are asked on the same prompts, so the interval is clustered by expression or rules.
     """
-    outcomes, units, cells = [], [], []
-    for setting, by_set in _trials(results, sets).items():
-        for name, trials in by_set.items():
-            for trial in trials:
-                if trial.task == task:
-                    outcomes.append(float(trial.right))
-                    units.append(trial.unit)
-                    cells.append((setting, name))
-    return clustered_mean(outcomes, units, cells)
+    found = [
+        (trial, (setting, name))
+        for setting, by_set in _trials(results, sets).items()
+        for name, trials in by_set.items()
+        for trial in trials
+        if trial.task == task
+    ]
+    trials, cells = [trial for trial, _ in found], [cell for _, cell in found]
+    return share(
+        [trial.right for trial in trials], [trial.unit for trial in trials], [trial.cluster for trial in trials], cells
+    )
+
+
+def strategies(sets: Mapping[str, Sequence[Item]]) -> dict[str, list[Trivial]]:
+    """What trivial strategies reach on each set, the best first; beside every score."""
+    return {
+        name: trivial(questions_of(items), known_shortcuts(task_of(items[0]), items[0].level))
+        for name, items in sets.items()
+        if items
+    }
+
+
+def items_of(results: Iterable[ScoredSample]) -> dict[str, list[Item]]:
+    """The items that were asked, by set, each once, in the published order of sets."""
+    found: dict[str, dict[str, Item]] = defaultdict(dict)
+    for sample in results:
+        found[_place(sample.item)[0]][sample.item.id] = sample.item
+    return {name: list(found[name].values()) for name in sorted(found, key=_set_rank)}
 
 
 def compare(before: Iterable[ScoredSample], after: Iterable[ScoredSample]) -> dict[str, dict[str, PairedComparison]]:
-    """The same prompts and pairs before and after, by McNemar's exact test, for each setting and set.
+    """The same prompts and pairs before and after, for each setting and set.
 
-    Raises ValueError when a set has different items in the two.
+    By McNemar's exact test; where expressions or rules repeat, by a cluster-robust t test. Raises ValueError when a set
+    has different items in the two.
     """
     first, second = _trials(before, None), _trials(after, None)
     comparisons: dict[str, dict[str, PairedComparison]] = {}
@@ -205,12 +230,15 @@ def compare(before: Iterable[ScoredSample], after: Iterable[ScoredSample]) -> di
         for name in first[setting]:
             if name not in second.get(setting, {}):
                 continue
-            left = {(trial.unit, trial.k): trial.right for trial in first[setting][name]}
-            right = {(trial.unit, trial.k): trial.right for trial in second[setting][name]}
+            left = {(trial.unit, trial.k): trial for trial in first[setting][name]}
+            right = {(trial.unit, trial.k): trial for trial in second[setting][name]}
             if left.keys() != right.keys():
                 raise ValueError(f"{setting} {name}: before and after were not measured on the same items")
-            pairs = [(left[key], right[key]) for key in left]
-            comparisons.setdefault(setting, {})[name] = mcnemar_exact([a for a, _ in pairs], [b for _, b in pairs])
+            comparisons.setdefault(setting, {})[name] = paired(
+                [trial.right for trial in left.values()],
+                [right[key].right for key in left],
+                [trial.cluster for trial in left.values()],
+            )
     return comparisons
 
 
@@ -229,10 +257,12 @@ def filter_reliability(accepted: Sequence[bool], correct: Sequence[bool]) -> Rel
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """What is counted once: a prompt (maths) or a pair (mapping), drawn for the k-th time."""
+    """What is counted once: a prompt (maths) or a pair (mapping), drawn for the k-th time. cluster: its expression, or
+    its rules."""
 
     task: str
     unit: str
+    cluster: str
     k: int
     statuses: tuple[str, ...]  # one an image
 
@@ -250,7 +280,8 @@ def _trials(
 ) -> dict[str, dict[str, list[_Trial]]]:
     """Group samples into trials: setting -> set -> trials, in the published order of settings and sets."""
     found: dict[tuple[str, str, str, int], dict[str, str]] = defaultdict(dict)
-    task_of: dict[str, str] = {}
+    task_in: dict[str, str] = {}
+    cluster_of: dict[str, str] = {}
     draws: dict[str, set[int]] = defaultdict(set)
     for sample in results:
         name, unit = _place(sample.item)
@@ -262,11 +293,13 @@ def _trials(
         if sample.item.id in members:
             raise ValueError(f"{sample.item.id} ({sample.setting}, k={sample.k}) appears twice")
         members[sample.item.id] = sample.status
-        task_of[name] = sample.item.task
+        task_in[name] = sample.item.task
+        cluster_of[unit] = _cluster(sample.item)
         draws[sample.setting].add(sample.k)
     for item in (item for items in (sets or {}).values() for item in items):
         name, unit = _place(item)
-        task_of[name] = item.task
+        task_in[name] = item.task
+        cluster_of[unit] = _cluster(item)
         for setting, ks in draws.items():
             for k in ks:
                 found[setting, name, unit, k].setdefault(item.id, "missing")
@@ -274,12 +307,12 @@ def _trials(
     trials: dict[str, dict[str, list[_Trial]]] = defaultdict(lambda: defaultdict(list))
     for setting, name, unit, k in sorted(found, key=_published_order):
         members = found[setting, name, unit, k]
-        size = 2 if task_of[name] == "mapping" else 1
+        size = 2 if task_in[name] == "mapping" else 1
         if len(members) > size:
             raise ValueError(f"{setting} {name}: {unit} has {len(members)} prompts, at most {size} belong together")
         # A prompt whose partner left no record cannot make a pair: the pair is wrong, and the gap shows as `missing`.
         marks = [*members.values(), *["missing"] * (size - len(members))]
-        trials[setting][name].append(_Trial(task_of[name], unit, k, tuple(marks)))
+        trials[setting][name].append(_Trial(task_in[name], unit, cluster_of[unit], k, tuple(marks)))
     return {setting: dict(by_set) for setting, by_set in trials.items()}
 
 
@@ -295,14 +328,20 @@ def _place(item: Item) -> tuple[str, str]:
 def _published_order(key: tuple[str, str, str, int]) -> tuple[int, str, int, str, str, int]:
     setting, name, unit, k = key
     rank = SETTINGS.index(setting) if setting in SETTINGS else len(SETTINGS)
-    return (rank, setting, SETS.index(name) if name in SETS else len(SETS), name, unit, k)
+    return (rank, setting, *_set_rank(name), unit, k)
+
+
+def _set_rank(name: str) -> tuple[int, str]:
+    return SETS.index(name) if name in SETS else len(SETS), name
+
+
+def _cluster(item: Item) -> str:
+    return str(item.facts["canonical"])
 
 
 def _estimate(trials: Sequence[_Trial]) -> Estimate:
-    return _mean([trial.right for trial in trials], [trial.unit for trial in trials])
+    return _share([trial.right for trial in trials], trials)
 
 
-def _mean(outcomes: Sequence[bool], units: Sequence[str]) -> Estimate:
-    if len(set(units)) == len(units):
-        return proportion(sum(outcomes), len(outcomes))
-    return clustered_mean([float(ok) for ok in outcomes], units)
+def _share(outcomes: Sequence[bool], trials: Sequence[_Trial]) -> Estimate:
+    return share(outcomes, [trial.unit for trial in trials], [trial.cluster for trial in trials])
