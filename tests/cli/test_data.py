@@ -82,6 +82,7 @@ def test_show_prints_items_and_draws_a_sheet(tmp_path: Path) -> None:
         (["make", "--task", "math", "--out", "x"], 2, "Did you mean maths?"),
         (["make", "--level", "4", "--out", "x"], 2, "--level"),
         (["show", "--split", "tests"], 2, "Did you mean test?"),
+        (["show", "--split", "seen"], 2, "maths' alone"),
         (["show", "--out", "sheet.gif"], 2, ".png"),
         (["audit", "nowhere.jsonl"], 1, "nowhere.jsonl"),
     ],

@@ -40,7 +40,8 @@ def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--style", help="Mazes: how they look.  [default: varied]"),
         click.option("--world", help="nano (can be drawn) or everyday (plain words).  [default: nano]"),
         click.option(
-            "--split", default="train", show_default=True, help="train, validation or test: never overlapping."
+            "--split", default="train", show_default=True,
+            help="train, validation or test: never overlapping. Maths: or seen, train's expressions with new objects.",
         ),
         click.option(
             "--level", "--size", "levels", type=Levels(),
@@ -78,6 +79,8 @@ def _build_task(
     ):
         if value is not None and wrong:
             raise UsageError(f"{option} {value} says nothing about {task}", f"Leave {option} out.")
+    if split == "seen" and task != "maths":
+        raise UsageError(f"--split seen says nothing about {task}", "New objects in seen expressions are maths' alone.")
     built = Maze(style or "varied", pixels) if task == "maze" else get_task(task, world or "nano")
     levels = levels or (built.levels if task == "ureason" else (FIRST_LEVEL.get(task, 1),))
     if levels[0] < built.levels[0] or levels[-1] > built.levels[-1]:

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from data_gen.shortcuts import known_shortcuts, questions_of
+from data_gen.shortcuts import CHANCE, known_shortcuts, questions_of
 from data_gen.task import Item, get_task, task_of
 from eval.sample import STATUSES, ScoredSample
-from eval.shortcuts import Trivial, trivial
+from eval.shortcuts import Trivial, best, counted, trivial
 from eval.statistics import Estimate, PairedComparison, paired, proportion, share
 
 SETTINGS = ("normal", "cot")
@@ -27,6 +28,28 @@ TASKS = ("maths", "mapping")
 LEVELS = (1, 2, 3)
 SETS = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")
 _PREFIX = {"maths": "math", "mapping": "mapping"}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a set is drawn from. split: None for the one that is evaluated. options: of the task, replacing its own."""
+
+    task: str
+    level: int
+    variant: str = ""
+    split: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+# Sets that are asked beside the six where evaluation.sets names them: variant -> its task, and how it differs.
+VARIANTS = {"seen": ("maths", "new objects, seen expressions"), "chain": ("mapping", "rules in chain order")}
+_CHAIN = {"shuffle": False, "distractors": 0}
+SOURCES = {
+    **{f"math{level}": Source("maths", level) for level in LEVELS},
+    **{f"mapping{level}": Source("mapping", level) for level in LEVELS},
+    **{f"math{level}_seen": Source("maths", level, "seen", split="seen") for level in LEVELS},
+    **{f"mapping{level}_chain": Source("mapping", level, "chain", options=_CHAIN) for level in LEVELS},
+}
 
 # The sizes of the published sets (section 3.1).
 PAPER_PROMPTS = PAPER_PAIRS = 100
@@ -100,9 +123,33 @@ class Reliability:
     correct: int
 
 
-def set_name(task: str, level: int) -> str:
-    """("maths", 2) -> "math2"."""
-    return f"{_PREFIX[task]}{level}"
+def set_name(task: str, level: int, variant: str = "") -> str:
+    """("maths", 2) -> "math2"; ("maths", 2, "seen") -> "math2_seen"."""
+    return f"{_PREFIX[task]}{level}" + (f"_{variant}" if variant else "")
+
+
+def set_of(item: Item) -> str:
+    """The set in which an item is counted: of its task and level, unless `named` says otherwise."""
+    return str(item.facts.get("set") or set_name(item.task, item.level))
+
+
+def named(items: Sequence[Item], name: str) -> list[Item]:
+    """Items as those of the set `name`. One beside the six is written into facts and ids, which no other set shares."""
+    if not SOURCES[name].variant:
+        return list(items)
+
+    def renamed(identity: str) -> str:
+        return f"{name}/{identity.partition('/')[2]}"
+
+    return [
+        replace(
+            item,
+            id=renamed(item.id),
+            pair=None if item.pair is None else renamed(item.pair),
+            facts={**item.facts, "set": name},
+        )
+        for item in items
+    ]
 
 
 def build_sets(
@@ -183,17 +230,23 @@ def statuses(
     return shares
 
 
-def average(results: Iterable[ScoredSample], task: str, sets: Mapping[str, Sequence[Item]] | None = None) -> Estimate:
+def average(
+    results: Iterable[ScoredSample],
+    task: str,
+    sets: Mapping[str, Sequence[Item]] | None = None,
+    variant: str = "",
+) -> Estimate:
     """The last column of the paper's Tables 2 and 3: the unweighted mean over levels and settings of one task.
 
-    Normal and CoT are asked on the same prompts, so the interval is clustered by expression or rules.
+    Normal and CoT are asked on the same prompts, so the interval is clustered by expression or rules. variant: of the
+    sets (one of VARIANTS), "" for the six.
     """
     found = [
         (trial, (setting, name))
         for setting, by_set in _trials(results, sets).items()
         for name, trials in by_set.items()
         for trial in trials
-        if trial.task == task
+        if trial.task == task and SOURCES[name].variant == variant and setting in SETTINGS
     ]
     trials, cells = [trial for trial, _ in found], [cell for _, cell in found]
     return share(
@@ -208,6 +261,27 @@ def strategies(sets: Mapping[str, Sequence[Item]]) -> dict[str, list[Trivial]]:
         for name, items in sets.items()
         if items
     }
+
+
+def accuracy_rows(
+    scores: Mapping[str, Mapping[str, Estimate]], sets: Mapping[str, Sequence[Item]]
+) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of a short table: each set in each setting, the best trivial strategy, chance, how much was
+    asked."""
+    rows = []
+    for name, found in strategies(sets).items():
+        cells = [by_set[name].value for by_set in scores.values()]
+        plain = best(found)
+        rows.append(
+            [
+                name,
+                *("-" if value is None else f"{value:.2f}" for value in cells),
+                "-" if plain is None else f"{plain.estimate.value:.2f} {plain.name}",
+                f"{CHANCE[SOURCES[name].task]:.2f}",
+                counted(found[0].estimate),
+            ]
+        )
+    return ["set", *scores, "best trivial strategy", "chance", "n / distinct"], rows
 
 
 def items_of(results: Iterable[ScoredSample]) -> dict[str, list[Item]]:
@@ -322,17 +396,17 @@ def _place(item: Item) -> tuple[str, str]:
         raise ValueError(f"{item.id}: task {item.task} is no part of UniSandbox's reasoning sets (maths, mapping)")
     if item.task == "mapping" and item.pair is None:
         raise ValueError(f"{item.id}: a mapping item needs the id of its pair")
-    return set_name(item.task, item.level), item.pair if item.task == "mapping" and item.pair is not None else item.id
+    return set_of(item), item.pair if item.task == "mapping" and item.pair is not None else item.id
 
 
-def _published_order(key: tuple[str, str, str, int]) -> tuple[int, str, int, str, str, int]:
+def _published_order(key: tuple[str, str, str, int]) -> tuple[int, str, int, str, int]:
     setting, name, unit, k = key
     rank = SETTINGS.index(setting) if setting in SETTINGS else len(SETTINGS)
-    return (rank, setting, *_set_rank(name), unit, k)
+    return (rank, setting, _set_rank(name), unit, k)
 
 
-def _set_rank(name: str) -> tuple[int, str]:
-    return SETS.index(name) if name in SETS else len(SETS), name
+def _set_rank(name: str) -> int:
+    return list(SOURCES).index(name)
 
 
 def _cluster(item: Item) -> str:
