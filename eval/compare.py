@@ -20,6 +20,7 @@ from typing import Any
 from eval.benchmark import Scored, Table
 from eval.benchmarks.unisandbox import counting
 from eval.evaluation import Evaluation, load
+from eval.shortcuts import Trivial, best
 from eval.statistics import PairedComparison, detectable_change, paired
 from uni_train.errors import UserError
 
@@ -98,7 +99,8 @@ class Comparison:
                         for row in rows
                     ),
                     "The same questions with the same seeds. p: McNemar's exact test (several draws of a question: a "
-                    "cluster-robust t test). Detectable: the smallest difference that so many flips would show.",
+                    "cluster-robust t test). Detectable: the smallest difference that so many flips would show."
+                    + _beside(self.first.results[benchmark].scores),
                 )
             )
         return built
@@ -200,6 +202,14 @@ def names(first: Evaluation, second: Evaluation) -> tuple[str, str]:
         return models
     folders = (first.folder.name, second.folder.name)
     return folders if folders[0] != folders[1] else (str(first.folder), str(second.folder))
+
+
+def _beside(scores: Mapping[str, Any]) -> str:
+    """What trivial strategies reach on these sets, and chance; "" for a benchmark without any."""
+    found = {name: [Trivial.from_dict(raw) for raw in raws] for name, raws in (scores.get("strategies") or {}).items()}
+    leading = {name: one for name, all_ in found.items() if (one := best(all_)) is not None}
+    said = ", ".join(f"{name} {one.estimate.value:.2f} ({one.chance:.2f})" for name, one in leading.items())
+    return f" Best trivial strategy (chance): {said}." if said else ""
 
 
 # ------------------------------------------------------------------------------------------------- what is counted
