@@ -54,9 +54,18 @@ def apply(op: str, a: int, b: int = 0) -> int | None:
     return root if root * root == a else None
 
 
+def _is_idle(op: str, a: int, b: int) -> bool:
+    """Whether `a op b` is one of its operands, whatever the other one is."""
+    return (op == "+" and 0 in (a, b)) or (op == "-" and b == 0) or (op == "*" and 1 in (a, b)) or (op in "/^%" and b == 1)
+
+
 @lru_cache(maxsize=8)
 def _ways(limit: int) -> dict[tuple[str, int], tuple[tuple[int, int], ...]]:
-    """(op, value) -> every (a, b) with a, b <= limit and a op b == value <= limit. Roots have b = 0."""
+    """(op, value) -> every (a, b) with a, b <= limit and a op b == value <= limit. Roots have b = 0.
+
+    Without operations that leave a number as it is (4 * 1, 4 - 0) and remainders that are differences (7 % 5), which would
+    make the answer a number of the prompt, or a difference of two.
+    """
     table: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for op in OPERATIONS:
         for a in range(limit + 1):
@@ -67,8 +76,8 @@ def _ways(limit: int) -> dict[tuple[str, int], tuple[tuple[int, int], ...]]:
             else:
                 seconds = range(limit + 1)
             for b in seconds:
-                if (op == "%" and (a < b or b == 1)) or (op == "/" and b == 1 and a > 9):
-                    continue  # 3 % 20, 20 / 1: nothing to work out
+                if (op == "%" and a < 2 * b) or _is_idle(op, a, b):
+                    continue
                 value = apply(op, a, b)
                 if value is not None and value <= limit:
                     table.setdefault((op, value), []).append((a, b))

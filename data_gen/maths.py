@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from data_gen import expressions, phrasing
 from data_gen.errors import DataError
@@ -31,6 +31,10 @@ SEEN_TENTHS = 2  # of the objects of each expression of the train split are left
 @dataclass(frozen=True)
 class Maths:
     """The maths task in a world. operations: which of + - * / ^ % √ may occur."""
+
+    known_shortcuts: ClassVar[dict[str, str]] = {
+        "difference of the first two (level 1)": "a third of these prompts are subtractions, which it works out"
+    }
 
     world: World = NANO
     operations: tuple[str, ...] = expressions.OPERATIONS

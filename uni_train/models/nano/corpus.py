@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from data_gen import phrasing, sprites
+from data_gen import sprites
 from data_gen.objects import NANO
 from data_gen.task import Item, Task, get_task
 from uni_train.models.base import Example, Turn
@@ -113,13 +113,12 @@ def _meanings(mapping: Task, levels: Sequence[int], random_: random.Random) -> E
     rules, _ = language.rules(item)
     meaning = dict(item.facts["rules"])
     symbols = random_.sample(list(meaning), len(meaning))
-    link = random_.choice(phrasing.NANO_LINKS)
     said = []
     for symbol in symbols:
         noun = symbol
         while noun in meaning:
             noun = meaning[noun]
-        said.append(f"{symbol} {link} {noun}")
+        said.append(f"{symbol} means {noun}")
     return Example(f"{' '.join(rules)} {language.MEANINGS.format(symbols=' '.join(symbols))}", answer=" ".join(said))
 
 

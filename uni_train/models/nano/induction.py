@@ -9,8 +9,9 @@ language models come with them. So the start is made by hand, in the spirit of m
     layer 0, heads 0 and 1   attend one and two tokens back, by rope alone, and write a copy of what they find
     layer 1, head 0          asks for the token whose two-back copy equals the own one-back copy, and copies it
 
-With QK norm the norm's gain bounds the attention logits; the two layers get `GAIN`. Contents are compared in the slow
-channels of rope only, which distance does not turn.
+With QK norm the norm's gain bounds the attention logits, so all layers begin with `GAIN`: with a gain of 1 no later layer
+can attend sharply enough to look up what an earlier one has found. Contents are compared in the slow channels of rope
+only, which distance does not turn.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ def add_induction_head(bagel: Bagel, seed: int) -> None:
 
     layers = cast("list[MotLayer]", list(bagel.language_model.model.layers))
     first, second = layers[0].self_attn, layers[1].self_attn
-    for norm in (first.q_norm, first.k_norm, second.q_norm, second.k_norm):
-        norm.weight.fill_(GAIN)
+    for layer in layers:
+        layer.self_attn.q_norm.weight.fill_(GAIN)
+        layer.self_attn.k_norm.weight.fill_(GAIN)
     strength = torch.where(turn > _FAST, torch.linspace(1.0, 0.3, half), torch.zeros(half))
     still = torch.zeros(half)
     for head, (back, note) in enumerate(((1, one_back), (2, two_back))):
