@@ -1,4 +1,4 @@
-"""nano's tokenizer: one token a word or punctuation mark. The vocabulary is the nano world's: nothing else can be said."""
+"""nano's tokenizer: one token a word or punctuation mark. It knows nano's world alone."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ _PIECE = re.compile(r"<\w+>|\w+|[^\w\s]")  # <eos> stays whole, so that the erro
 
 
 class WordTokenizer:
-    """Splits at blanks, and around punctuation where the whole is no word ("tree." is "tree" and "."). A line break is a
-    word of its own."""
+    """Splits at blanks, and around punctuation where the whole is no word: "tree." is "tree" and ".".
+
+    A line break is a word of its own.
+    """
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = (*SPECIAL, *words)
