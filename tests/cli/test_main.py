@@ -66,6 +66,33 @@ def test_a_real_process_prints_the_error_on_stderr_and_nothing_else() -> None:
     assert "Traceback" in debug.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["fit", "-r", "sft_maze"], ["sources.mazes.path: there is nothing at data/maze4", "recipes sft_maze"]),
+        (["fit", "-r", "flow_grpo_maze"], ["model.checkpoint", "Train it first: uni_train fit --recipe sft_maze"]),
+        (["fit", "-r", "flow_grpo_math", "rewards.a.function=a.py:f"], ["rewards.a.function: there is nothing"]),
+        (["fit", "-r", "stars_curriculum", "model=bagel_7b"], ["nothing at checkpoints/BAGEL-7B-MoT"]),
+        (["generate", "-m", "nano", "-p", "Draw 2 cups.", "--image", "no.png"], ["no.png: no such file"]),
+        (["generate", "-m", "no/where", "-p", "Draw 2 cups."], ["there is nothing at no/where"]),
+        (["export", "no/where", "out"], ["there is nothing at no/where"]),
+        (["models", "inspect", "no/where"], ["there is nothing at no/where"]),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_told_before_torch_is_imported(
+    arguments: list[str], parts: list[str], tmp_path: Path
+) -> None:
+    code = (
+        "import sys\nfrom uni_train.cli.main import uni_train\ntry:\n"
+        f"    uni_train({arguments!r})\nfinally:\n    print('imported', 'torch' in sys.modules)\n"
+    )
+    place = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=place)
+    assert done.returncode == 1 and all(part in done.stderr for part in parts), done.stderr
+    assert done.stdout == "imported False\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 def commands() -> list[list[str]]:
     def below(group: click.Group, path: list[str]) -> list[list[str]]:
         found = []

@@ -50,12 +50,20 @@ def plan(
       uni_train plan --recipe flow_grpo_maze model=qwen_image_edit_2511 data.world=everyday --nodes 4
       uni_train plan --recipe sft strategy=deepspeed_zero3 batch.tokens=20480 --nodes 32 --json
     """
+    from rich.console import Console
+
+    from uni_train.cli.progress import ConsoleProgress
     from uni_train.config.compose import compose
-    from uni_train.planning.plan import gpu_named
-    from uni_train.planning.plan import plan as made_for
 
     config = compose(recipe, overrides)
-    made = made_for(config, gpu_named(gpu), nodes or config.strategy.nodes, gpus, utilisation)
+    progress = ConsoleProgress(Console(stderr=True))
+    progress.say(f"following one update of {config.model.name} on tensors without numbers; this may take a minute")
+    from uni_train.planning.plan import STEPS, gpu_named
+    from uni_train.planning.plan import plan as made_for
+
+    chosen, nodes = gpu_named(gpu), nodes or config.strategy.nodes
+    with progress.bar("model, update, update with the other activations", STEPS) as bar:
+        made = made_for(config, chosen, nodes, gpus, utilisation, bar.advance)
     if as_json:
         import json
 
