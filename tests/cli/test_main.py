@@ -42,6 +42,9 @@ def assert_one_screen(result: Result, exit_code: int, *parts: str) -> None:
         (["fit", "--recipe", "stars_curriculum", "seed=one"], ["seed must be a whole number", "override seed=one"]),
         (["fit", "--recipe", "stars_math", "level=4"], ["level must be one of 1, 2, 3"]),
         (["fit"], ["--recipe"]),
+        (["fit", "stars_curiculum"], ["unknown recipe", "Did you mean stars_curriculum?"]),
+        (["fit", "-r", "stars_math", "stars_mixed"], ["cannot read the override stars_mixed"]),
+        (["recipes", "sft_mase"], ["unknown recipe", "Did you mean sft_maze?"]),
         (["fit", "--recip", "x"], ["--recip"]),
         (["fitt"], ["Did you mean fit?"]),
     ],
@@ -117,6 +120,38 @@ def test_dry_run_shows_configuration_and_stages_and_writes_nothing(tmp_path: Pat
     assert result.exit_code == 0
     assert "seed: 7" in result.output and "09-finetune-mapping3" in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["stars_math", "level=2"], ["level=2", "stars_math"], ["-r", "stars_math", "level=2"]]
+)
+def test_the_recipe_is_an_option_or_an_argument(arguments: list[str]) -> None:
+    result = run("fit", *arguments, "--dry-run")
+    assert result.exit_code == 0 and "finetune-math2" in result.output
+
+
+def test_a_recipe_tells_what_it_needs_and_does() -> None:
+    told = run("recipes", "sft_maze").output
+    for part in (
+        "An editor learns mazes",
+        "uni_train data make --task maze",
+        "00-sft",
+        "recipes/sft_maze.yaml",
+        "Costs:",
+    ):
+        assert part in told
+
+
+def test_the_shell_completes_commands_and_recipes() -> None:
+    def completed(*words: str) -> list[str]:
+        line = {"COMP_WORDS": " ".join(["uni_train", *words]), "COMP_CWORD": str(len(words))}
+        place = {**os.environ, "_UNI_TRAIN_COMPLETE": "bash_complete", **line}
+        done = subprocess.run([sys.executable, "-m", "uni_train"], capture_output=True, text=True, cwd=ROOT, env=place)
+        return [found.split(",")[1] for found in done.stdout.split()]
+
+    assert completed("gen") == ["generate"]
+    assert completed("fit", "sft_m") == completed("fit", "-r", "sft_m") == ["sft_maze"]
+    assert completed("fit", "sft_maze", "sft_m") == []
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["recipes"], ["models"], ["fit", "--help"], ["data", "--help"]])

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from uni_train.cli.recipe import TakesRecipe, recipe_options
+
 if TYPE_CHECKING:
     from uni_train.planning.plan import Plan, Row
 
 GIB = 2**30
 
 
-@click.command()
-@click.option("--recipe", "-r", required=True, metavar="NAME", help="A recipe's name, or the path of a YAML file.")
+@click.command(cls=TakesRecipe)
+@recipe_options
 @click.option("--nodes", type=click.IntRange(min=1), help="Nodes; by default strategy.nodes.")
 @click.option("--gpus", type=click.IntRange(min=1), default=8, show_default=True, help="GPUs a node.")
 @click.option(
@@ -28,7 +30,6 @@ GIB = 2**30
 )
 @click.option("--price", type=click.FloatRange(min=0), help="Of a GPU hour, in any currency.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, bytes and seconds, instead of tables.")
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 def plan(
     recipe: str,
     nodes: int | None,
