@@ -83,8 +83,8 @@ def _parse(
 
 
 def _quoted(value: str) -> str:
-    """A value as hydra reads it where text is wanted: 1, true, 日本語 and commas are text. Lists, sections, null, quotes
-    and interpolations stay what they are."""
+    """A value as hydra reads it where text is wanted: 1, true, 日本語 and commas are text. Lists, sections, null,
+    quotes and interpolations stay what they are."""
     if value in ("null", "") or value[0] in "[{'\"" or "${" in value:
         return value
     # In quotes, a backslash is itself unless a quote follows.
