@@ -35,6 +35,7 @@ from data_gen.reading import (
     read_mapping,
     read_maths,
 )
+from data_gen.ureason import audit as ureason
 
 Status = Literal["ok", "wrong", "out_of_range", "ambiguous", "unparseable"]
 STATUSES: tuple[Status, ...] = ("ok", "wrong", "out_of_range", "ambiguous", "unparseable")
@@ -61,7 +62,10 @@ class AuditRow:
 
 
 def audit_file(path: Path | str) -> list[AuditRow]:
-    """One finding for every question of a published maths or mapping file, in its order. DataError if it is neither."""
+    """One finding for every question of a published maths or mapping file, or of a UReason file of ours, in its order.
+    DataError if it is neither."""
+    if ureason.is_ureason(Path(path)):
+        return [AuditRow(*one) for one in ureason.findings(Path(path))]
     rows = read_published(Path(path))
     maths = [row for row in rows if isinstance(row, MathsRow)]
     if maths:

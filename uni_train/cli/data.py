@@ -234,7 +234,8 @@ def _write_sheet(items: list[Item], out: Path) -> None:
 def audit(file: Path, as_json: bool) -> None:
     """Recompute the answers of FILE and list the rows that are not right.
 
-    FILE is JSONL in the published UniSandbox schema (maths or symbol mapping). The command exits with 1 when a label
+    FILE is JSONL in the published UniSandbox schema (maths or symbol mapping), or a UReason file of `data make`, with
+    its items.jsonl beside it. The command exits with 1 when a label
     is wrong, and with 0 otherwise.
 
     \b
