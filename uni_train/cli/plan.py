@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -150,17 +152,20 @@ def _parts(made: Plan, row: Row) -> list[list[str]]:
     return [["part", "GiB"], *parts, ["together", _size(row.share.peak)], *wire, *times, *bus]
 
 
-def _table(rows: list[list[str]]) -> list[str]:
-    """Columns under each other, the first one to the left."""
+def _table(rows: list[list[str]], width: int | None = None) -> list[str]:
+    """Columns under each other, the first one to the left; in parts below each other where a terminal is too narrow."""
+    from uni_train.cli.progress import fold
+
+    if width is None:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  "
-        + "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+    lines = []
+    for part in fold([2 + one for one in widths], width):
+        lines += [
+            "  " + "  ".join(row[i].ljust(widths[i]) if i == 0 else row[i].rjust(widths[i]) for i in part)
+            for row in rows
+        ]
+    return lines
 
 
 def _size(size: float) -> str:

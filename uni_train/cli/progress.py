@@ -127,16 +127,21 @@ class ConsoleProgress:
                 console.print(table)
 
 
+def fold(widths: Sequence[int], width: int) -> list[list[int]]:
+    """Columns of these widths in parts of at most `width`, where that can be; each begins with the first column."""
+    parts: list[list[int]] = [[0]]
+    for i in range(1, len(widths)):
+        if len(parts[-1]) > 1 and sum(widths[j] for j in (*parts[-1], i)) > width:
+            parts.append([0])
+        parts[-1].append(i)
+    return parts
+
+
 def _tables(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[Table]:
     """The columns in parts that fit into `width`; no cell is broken but one of more than LONG letters."""
     cells = [[column, *(row[i] for row in rows)] for i, column in enumerate(columns)]
     widths = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in cells]
-    parts: list[list[int]] = [[0]]
-    for i in range(1, len(columns)):
-        if len(parts[-1]) > 1 and 1 + sum(3 + min(widths[j], LONG) for j in (*parts[-1], i)) > width:
-            parts.append([0])
-        parts[-1].append(i)
-    for number, part in enumerate(parts):
+    for number, part in enumerate(fold([3 + min(one, LONG) for one in widths], width - 1)):
         table = Table(title=title if number == 0 else None, title_justify="left", title_style="bold")
         for i in part:
             table.add_column(
