@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -94,6 +95,27 @@ def test_a_path_that_leads_nowhere_is_told_before_torch_is_imported(
     assert done.returncode == 1 and all(part in done.stderr for part in parts), done.stderr
     assert done.stdout == "imported False\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_plan_of_an_evaluation_that_readme_shows_needs_no_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (line,) = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if " --plan " in line]
+    result = run(*line.partition("uni_train ")[2].partition("#")[0].split())
+    assert result.exit_code == 0 and "judge, dollars" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_prompt_that_readme_shows_first_is_thought_through_and_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = next(
+        line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if "uni_train generate" in line
+    )
+    assert run(*shlex.split(line.partition("uni_train ")[2])).exit_code == 0
+    assert (tmp_path / "tree.txt").read_text(encoding="utf-8").strip().endswith("So draw 1 tree .")
 
 
 def commands() -> list[list[str]]:

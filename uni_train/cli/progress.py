@@ -107,7 +107,7 @@ class ConsoleProgress:
 
     def stage(self, number: int, total: int, title: str, *, finished: bool = False) -> None:
         """The heading of stage `number` (from 1) of `total`; `finished` if an earlier start has done it."""
-        self.print(f"[bold]\\[{number}/{total}][/bold] {title}{' (already done)' if finished else ''}")
+        self.print(f"[bold]\\[{number}/{total}][/bold] {title}{' (already done)' if finished else ''}", soft_wrap=True)
 
     @contextlib.contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:
