@@ -36,6 +36,7 @@ from data_gen.reading import (
     read_maths,
 )
 from data_gen.task import Item
+from data_gen.ureason import audit as ureason
 
 Status = Literal["ok", "wrong", "out_of_range", "ambiguous", "unparseable"]
 STATUSES: tuple[Status, ...] = ("ok", "wrong", "out_of_range", "ambiguous", "unparseable")
@@ -62,10 +63,13 @@ class AuditRow:
 
 
 def audit_file(path: Path | str) -> list[AuditRow]:
-    """One finding for every question of a maths or mapping file, in its order; published, or an items.jsonl of ours.
+    """One finding for every question of a maths or mapping file, in its order: published, or an items.jsonl of ours; or
+    of a UReason file of `data make`.
 
     Items of other tasks are left out: their answers are proved by their verifiers. DataError if it is no such file.
     """
+    if ureason.is_ureason(Path(path)):
+        return [AuditRow(*one) for one in ureason.findings(Path(path))]
     found = read_any(Path(path))
     rows = [row for item in found if isinstance(item, Item) for row in _rows_of(item)] or [
         row for row in found if not isinstance(row, Item)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,11 +86,11 @@ def make(
         raise DataError(f"a published {drawer.name} file holds one level: make a folder for each")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+        folder = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
+        folder.mkdir()
     except OSError as error:
         raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
     try:
-        os.chmod(folder, 0o755)
         if name:
             write_rows(folder / name, published_rows(items))
         if drawer.name == "ureason":
@@ -150,7 +150,8 @@ def _replace(folder: Path, out: Path) -> None:
     if not out.exists():
         os.replace(folder, out)
         return
-    aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.old.", dir=out.parent))
+    aside = out.parent / f".{out.name}.old.{uuid.uuid4().hex[:8]}"
+    aside.mkdir()
     os.replace(out, aside / "old")
     try:
         os.replace(folder, out)

@@ -56,15 +56,17 @@ def apply(op: str, a: int, b: int = 0) -> int | None:
 
 def _is_idle(op: str, a: int, b: int) -> bool:
     """Whether `a op b` is one of its operands, whatever the other one is."""
-    return (op == "+" and 0 in (a, b)) or (op == "-" and b == 0) or (op == "*" and 1 in (a, b)) or (op in "/^%" and b == 1)
+    if op in "+*":
+        return (0 if op == "+" else 1) in (a, b)
+    return b == (0 if op == "-" else 1)
 
 
 @lru_cache(maxsize=8)
 def _ways(limit: int) -> dict[tuple[str, int], tuple[tuple[int, int], ...]]:
     """(op, value) -> every (a, b) with a, b <= limit and a op b == value <= limit. Roots have b = 0.
 
-    Without operations that leave a number as it is (4 * 1, 4 - 0) and remainders that are differences (7 % 5), which would
-    make the answer a number of the prompt, or a difference of two.
+    Without operations that leave a number as it is (4 * 1, 4 - 0) and remainders that are differences (7 % 5): they
+    would make the answer a number of the prompt, or a difference of two.
     """
     table: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for op in OPERATIONS:

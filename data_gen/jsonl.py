@@ -7,9 +7,10 @@ was expected. Writing is atomic: a temporary file beside the target, renamed whe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import tempfile
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,24 +157,20 @@ def published_rows(items: Iterable[Item]) -> list[dict[str, str]]:
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """One JSON object a line, atomically: either the whole file is there or what was there before."""
     path = Path(path)
-    temporary = None
+    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            temporary = file.name
+        with open(temporary, "x", encoding="utf-8", newline="\n") as file:
             for row in rows:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def write_items(path: Path, items: Iterable[Item]) -> None:

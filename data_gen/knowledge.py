@@ -16,7 +16,7 @@ import itertools
 import json
 import re
 import shutil
-import tempfile
+import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -276,11 +276,11 @@ def make_knowledge(out: Path, n: int, seed: int, split: str = "test") -> Written
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise DataError(f"{out} is not an empty folder: choose another one")
         out.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+        folder = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
+        folder.mkdir()
     except OSError as error:
         raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
     try:
-        folder.chmod(0o755)
         for one in characters:
             rows = [
                 {"id": f"{one.name}-{number}", "conversations": [

@@ -99,7 +99,7 @@ class Maths:
         return split
 
     def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
-        """`n` items with each result equally often: different prompts in the train split, different expressions in others.
+        """`n` items, each result equally often: different prompts in the train split, different expressions in others.
 
         DataError when this split has too few.
         """

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from data_gen.seeds import derive_seed
 
-
 TEST_TENTHS = {"maths": 3}
 
 

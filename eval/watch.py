@@ -1,9 +1,9 @@
 """Which complete checkpoints a training run has, and a loop that has each of them evaluated once.
 
 Two kinds count: the model of a finished stage (`stages/<NN>-<stage>/model`, once its manifest is there) and what a
-stage saves while it trains (`checkpoints/step=<N>`). A checkpoint that is still being copied, or was cut short, is
-looked at again later. Nothing is loaded here: every evaluation is a process of its own, so that what it needs of
-memory is given back and what kills it kills nothing else.
+stage saves while it trains (`checkpoints/step=<N>`, removed when it is finished). A checkpoint that is still being
+copied, or was cut short, is looked at again later. Nothing is loaded here: every evaluation is a process of its own, so
+that what it needs of memory is given back and what kills it kills nothing else.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Checkpoint:
 def checkpoints(run: Path) -> list[Checkpoint]:
     """The complete checkpoints of a run's folder, in the order in which training reached them.
 
-    A stage's last step and its finished model hold the same weights: the model is listed. Raises UserError where `run`
+    A stage's last step and its finished model hold the same weights: the model is listed, for the moment in which both
+    are there. Raises UserError where `run`
     is no run folder.
     """
     run = Path(run)
@@ -121,7 +122,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that the loop did. kind: "found", "done", "failed" (to be tried again) or "given up"."""
+    """Something that the loop did. kind: "found", "done", "failed" (to be tried again), "given up", or "gone" (training
+    has removed it meanwhile, as it does with older steps and with those of a finished stage)."""
 
     kind: str
     checkpoint: Checkpoint
@@ -156,6 +158,9 @@ def watch(
             tried.add(one.key)
             yield Event("found", one)
             outcome = evaluate(one)
+            if outcome.code and not one.path.exists():
+                yield Event("gone", one)
+                continue
             state.note(one, outcome)
             kind = "done" if outcome.code == 0 else "given up" if state.finished(one) else "failed"
             yield Event(kind, one, outcome.message)

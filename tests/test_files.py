@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from safetensors.numpy import save_file
 
+from data_gen import export
 from uni_train.files import atomic_path, atomic_write_bytes, atomic_write_json, sha256_of
+from uni_train.training.checkpoint_io import save_folder
 
 FULL_DISK = """
 import resource, signal, sys
@@ -42,6 +48,27 @@ def test_an_exception_of_the_writer_leaves_the_old_file(tmp_path: Path) -> None:
         raise RuntimeError
     assert file.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_written_files_obey_the_umask_whatever_the_library_does(tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes(b"shared")
+    (tmp_path / "weights").chmod(0o444)
+    before = os.umask(0o027)
+    try:
+        atomic_write_bytes(tmp_path / "a.json", b"a")
+        with atomic_path(tmp_path / "model.safetensors") as temporary:
+            save_file({"a": np.zeros(3)}, temporary)
+        with atomic_path(tmp_path / "linked") as temporary:
+            os.link(tmp_path / "weights", temporary)
+        save_folder({"a": torch.zeros(3)}, tmp_path / "step=00000001")
+        export.make("ureason", 1, 4, "train", 0, "nano", tmp_path / "data", force=False)
+    finally:
+        os.umask(before)
+    written = [path for path in tmp_path.rglob("*") if path.name not in ("weights", "linked")]
+    assert len(written) > 8
+    assert {path.stat().st_mode & 0o777 for path in written if path.is_file()} == {0o640}
+    assert {path.stat().st_mode & 0o777 for path in written if path.is_dir()} == {0o750}
+    assert (tmp_path / "weights").stat().st_mode & 0o777 == 0o444
 
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:

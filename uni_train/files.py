@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,13 +27,17 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """For writers that want a path: `with atomic_path(p) as temporary: save_file(tensors, temporary)`.
 
     On leaving, the temporary file is flushed and renamed to `path`; on an exception it is removed and `path` stays as
-    it was. The suffix is kept, for libraries that look at it. Raises OSError with `filename` set to `path`.
+    it was. The suffix is kept, for libraries that look at it. The file obeys the umask, whatever the writer does
+    (safetensors makes it readable for its owner alone). Raises OSError with `filename` set to `path`.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.{uuid.uuid4().hex[:8]}.partial{path.suffix}")
     try:
         with _named(path):
+            mode = _mode_of_new_file(temporary)
             yield temporary
+            if temporary.stat().st_nlink == 1:  # another name of a file has that file's mode
+                temporary.chmod(mode)
             _flush(temporary)
             os.replace(temporary, path)
             _flush(path.parent)
@@ -70,6 +75,16 @@ def sha256_of(path: Path) -> str:
     """The hex digest of a file's content."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _mode_of_new_file(path: Path) -> int:
+    """What the umask leaves of rw-rw-rw-; Python can only ask for it by changing it, for all threads."""
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    try:
+        return stat.S_IMODE(os.fstat(descriptor).st_mode)
+    finally:
+        os.close(descriptor)
+        path.unlink()
 
 
 def _flush(path: Path) -> None:

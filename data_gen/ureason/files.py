@@ -96,6 +96,12 @@ def read_folder(folder: Path, tasks: Sequence[str] = TASKS, direct: bool = True)
     return rows
 
 
+def read_file(path: Path) -> dict[str, tuple[int, dict[str, Any]]]:
+    """id -> (line, checked row) of one file, asked either way. DataError as `read_folder`."""
+    _, first = next(read_objects(path), (0, {}))
+    return _read(path, str(first.get("category", "")).casefold(), {})
+
+
 def write_folder(folder: Path, items: Iterable[Item]) -> list[Path]:
     """`<task>.jsonl` and `direct_<task>.jsonl` of every task that occurs among the items."""
     by_task: dict[str, list[Item]] = {}

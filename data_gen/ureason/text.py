@@ -228,6 +228,19 @@ def _puzzle(
     )
 
 
+def shown(facts: Mapping[str, Any]) -> str:
+    """The number, time or sign that the facts of such a puzzle lead to. KeyError where they are of another one."""
+    if "compare" in facts:
+        a, b, c = facts["compare"]
+        return "<" if a + b < c else ">" if a + b > c else "="
+    if "path" in facts:
+        return str(facts["signs"][facts["path"][-1]])
+    now = facts["minutes"] if "minutes" in facts else facts["number"]
+    for sign, n in facts["changes"]:
+        now = {"+": now + n, "-": now - n, "*": now * n}[sign]
+    return _time(now) if "minutes" in facts else str(now)
+
+
 def _time(minutes: int) -> str:
     """ "14:05"."""
     return f"{minutes // 60 % 24:02d}:{minutes % 60:02d}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -42,6 +43,9 @@ def assert_one_screen(result: Result, exit_code: int, *parts: str) -> None:
         (["fit", "--recipe", "stars_curriculum", "seed=one"], ["seed must be a whole number", "override seed=one"]),
         (["fit", "--recipe", "stars_math", "level=4"], ["level must be one of 1, 2, 3"]),
         (["fit"], ["--recipe"]),
+        (["fit", "stars_curiculum"], ["unknown recipe", "Did you mean stars_curriculum?"]),
+        (["fit", "-r", "stars_math", "stars_mixed"], ["cannot read the override stars_mixed"]),
+        (["recipes", "sft_mase"], ["unknown recipe", "Did you mean sft_maze?"]),
         (["fit", "--recip", "x"], ["--recip"]),
         (["fitt"], ["Did you mean fit?"]),
     ],
@@ -64,6 +68,54 @@ def test_a_real_process_prints_the_error_on_stderr_and_nothing_else() -> None:
     environment = {**os.environ, "UNI_TRAIN_DEBUG": "1"}
     debug = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert "Traceback" in debug.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["fit", "-r", "sft_maze"], ["sources.mazes.path: there is nothing at data/maze4", "recipes sft_maze"]),
+        (["fit", "-r", "flow_grpo_maze"], ["model.checkpoint", "Train it first: uni_train fit --recipe sft_maze"]),
+        (["fit", "-r", "flow_grpo_math", "rewards.a.function=a.py:f"], ["rewards.a.function: there is nothing"]),
+        (["fit", "-r", "stars_curriculum", "model=bagel_7b"], ["nothing at checkpoints/BAGEL-7B-MoT"]),
+        (["generate", "-m", "nano", "-p", "Draw 2 cups.", "--image", "no.png"], ["no.png: no such file"]),
+        (["generate", "-m", "no/where", "-p", "Draw 2 cups."], ["there is nothing at no/where"]),
+        (["export", "no/where", "out"], ["there is nothing at no/where"]),
+        (["models", "inspect", "no/where"], ["there is nothing at no/where"]),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_told_before_torch_is_imported(
+    arguments: list[str], parts: list[str], tmp_path: Path
+) -> None:
+    code = (
+        "import sys\nfrom uni_train.cli.main import uni_train\ntry:\n"
+        f"    uni_train({arguments!r})\nfinally:\n    print('imported', 'torch' in sys.modules)\n"
+    )
+    place = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=place)
+    assert done.returncode == 1 and all(part in done.stderr for part in parts), done.stderr
+    assert done.stdout == "imported False\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_plan_of_an_evaluation_that_readme_shows_needs_no_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (line,) = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if " --plan " in line]
+    result = run(*line.partition("uni_train ")[2].partition("#")[0].split())
+    assert result.exit_code == 0 and "judge, dollars" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_prompt_that_readme_shows_first_is_thought_through_and_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = next(
+        line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if "uni_train generate" in line
+    )
+    assert run(*shlex.split(line.partition("uni_train ")[2])).exit_code == 0
+    assert (tmp_path / "tree.txt").read_text(encoding="utf-8").strip().endswith("So draw 1 tree .")
 
 
 def commands() -> list[list[str]]:
@@ -90,6 +142,38 @@ def test_dry_run_shows_configuration_and_stages_and_writes_nothing(tmp_path: Pat
     assert result.exit_code == 0
     assert "seed: 7" in result.output and "09-finetune-mapping3" in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["stars_math", "level=2"], ["level=2", "stars_math"], ["-r", "stars_math", "level=2"]]
+)
+def test_the_recipe_is_an_option_or_an_argument(arguments: list[str]) -> None:
+    result = run("fit", *arguments, "--dry-run")
+    assert result.exit_code == 0 and "finetune-math2" in result.output
+
+
+def test_a_recipe_tells_what_it_needs_and_does() -> None:
+    told = run("recipes", "sft_maze").output
+    for part in (
+        "An editor learns mazes",
+        "uni_train data make --task maze",
+        "00-sft",
+        "recipes/sft_maze.yaml",
+        "Costs:",
+    ):
+        assert part in told
+
+
+def test_the_shell_completes_commands_and_recipes() -> None:
+    def completed(*words: str) -> list[str]:
+        line = {"COMP_WORDS": " ".join(["uni_train", *words]), "COMP_CWORD": str(len(words))}
+        place = {**os.environ, "_UNI_TRAIN_COMPLETE": "bash_complete", **line}
+        done = subprocess.run([sys.executable, "-m", "uni_train"], capture_output=True, text=True, cwd=ROOT, env=place)
+        return [found.split(",")[1] for found in done.stdout.split()]
+
+    assert completed("gen") == ["generate"]
+    assert completed("fit", "sft_m") == completed("fit", "-r", "sft_m") == ["sft_maze"]
+    assert completed("fit", "sft_maze", "sft_m") == []
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["recipes"], ["models"], ["fit", "--help"], ["data", "--help"]])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from uni_train.config.compose import compose
-from uni_train.config.schema import StarsConfig
+from uni_train.config.schema import SftConfig, StarsConfig
 from uni_train.errors import UsageError
 
 
@@ -20,6 +20,25 @@ def test_overrides_reach_nested_keys_lists_and_keys_the_recipe_leaves_out() -> N
     assert config.optimizer.lr == 1e-4
     assert [one.updates for one in config.rounds][1] == 7
     assert (config.ema, config.model.threads, config.evaluation.modes, config.seed) == (0.99, 2, ("cot",), 3)
+
+
+@pytest.mark.parametrize(
+    "text", ["1", "true", "日本語", "café", "a,b", "it's", "1e-3", "a\\", "\\'", "x: y", "f(a)", "#1"]
+)
+def test_where_text_is_wanted_everything_is_text(text: str) -> None:
+    source = "sources.mine={form:items,path:a.jsonl}"
+    config = compose("sft", [source, f"sources.mine.images={text}", f"out={text}", f"model.checkpoint={text}"])
+    assert isinstance(config, SftConfig)
+    assert [config.sources["mine"].images, config.out, config.model.checkpoint] == [text] * 3  # type: ignore[union-attr]
+
+
+def test_null_lists_and_interpolations_stay_what_they_are() -> None:
+    config = compose(
+        "sft", ["name=null", "out=runs${seed}", "sources.mine={form:items,path:a.jsonl}", "++sources.mine.path=[a,1b]"]
+    )
+    assert isinstance(config, SftConfig) and (config.name, config.out) == (None, "runs0")
+    assert config.sources["mine"].path == ("a", "1b")  # type: ignore[union-attr]
+    assert compose("stars_math", ["name='7'", "seed=1"]).run_name == "7"
 
 
 def test_an_integer_is_a_number_but_not_the_other_way_round() -> None:

@@ -93,6 +93,17 @@ def test_each_is_evaluated_once_newest_first_and_new_ones_as_they_come(run: Path
     assert seen[4:] == ["05-finetune-b-step60"]
 
 
+def test_a_step_that_training_removes_meanwhile_is_no_failure(run: Path, tmp_path: Path) -> None:
+    def evaluate(one: Checkpoint) -> Outcome:
+        if one.step != 20:
+            return Outcome(0)
+        shutil.rmtree(one.path)
+        return Outcome(1, "there is nothing")
+
+    events = [(one.kind, one.checkpoint.step) for one in watch(run, tmp_path / "evals", evaluate, once=True)]
+    assert ("gone", 20) in events and not any(kind in ("failed", "given up") for kind, _ in events)
+
+
 def test_a_failure_is_tried_again_at_later_looks_and_given_up_in_the_end(run: Path, tmp_path: Path) -> None:
     class Enough(Exception):
         pass

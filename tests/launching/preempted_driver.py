@@ -102,6 +102,7 @@ def main() -> None:
     run(folder / "alone", 1, {0: Tell(9, signal.SIGTERM)})
     run(folder / "alone", 1, {0: Tell(29, signal.SIGUSR1)})  # an update that is saved anyway
     run(folder / "alone", 1, {0: Tell(1000, signal.SIGUSR1)})
+    run(folder / "interrupted", 2, {1: Tell(9, signal.SIGINT)})
 
 
 if __name__ == "__main__":

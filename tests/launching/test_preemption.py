@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from uni_train.launching.preemption import agreed, deferred, preemptible
 
 ROOT = Path(__file__).parents[2]
 AFTER = "; the same command continues from there\n"
@@ -26,7 +29,7 @@ def test_told_ranks_save_at_the_next_update_and_continue_as_if_nothing_had_been(
         timeout=240,
     )
     assert ended.returncode == 0, ended.stderr
-    unbroken, told, continued, alone, again, last = map(json.loads, ended.stdout.splitlines())
+    unbroken, told, continued, alone, again, last, interrupted = map(json.loads, ended.stdout.splitlines())
     assert unbroken["codes"] == [0, 0]
     assert told["codes"] == [75, 75]
     assert told["saved"] == ["step=00000015", "step=00000022"]
@@ -41,3 +44,37 @@ def test_told_ranks_save_at_the_next_update_and_continue_as_if_nothing_had_been(
     # Finished, and then told outside of a fit.
     assert last["codes"] == [75] and last["said"][0].endswith(f"SIGTERM: what is finished is kept{AFTER}")
     assert len((tmp_path / "alone" / "metrics.jsonl").read_text().splitlines()) == 40
+    assert interrupted["codes"] == [130, 130] and interrupted["saved"] == ["step=00000010"]
+    for said in interrupted["said"]:
+        assert said.endswith("interrupted: update 10 is saved; run the same command again to continue\n")
+
+
+def test_the_first_ctrl_c_waits_for_the_update_and_the_second_does_not(capfd: pytest.CaptureFixture[str]) -> None:
+    def press() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(SystemExit) as ended, preemptible({}), deferred():
+        assert not agreed()
+        press()
+        assert agreed()
+    assert ended.value.code == 130
+    first, last = capfd.readouterr().err.split("\n")[1:3]
+    assert first == "Ctrl-C: saving after this update; once more ends at once"
+    assert last == "interrupted: this fit is finished; run the same command again to continue"
+    with pytest.raises(KeyboardInterrupt), preemptible({}), deferred():
+        press()
+        press()
+        raise AssertionError("the second one ends at once")
+    with pytest.raises(KeyboardInterrupt), preemptible({}):
+        press()
+        raise AssertionError("outside of a fit the first one does")
+
+
+def test_ctrl_c_is_left_alone_where_the_process_was_started_to_ignore_it() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with preemptible({}):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

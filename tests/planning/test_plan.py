@@ -110,12 +110,15 @@ def test_the_command_prints_json_and_tables(sft):
     arguments = ["plan", "--recipe", "sft", "--nodes", "2", "--price", "2.5", "--json", *BAGEL]
     printed = CliRunner().invoke(uni_train, arguments)
     assert printed.exit_code == 0, printed.output
-    values = json.loads(printed.output)
+    values = json.loads(printed.stdout)
     assert values["gpus"] == 16
     first = values["rows"][0]
     assert first["cost"] == pytest.approx(2.5 * first["gpu_hours"])
     assert set(first["share"]["parts"]) == {*KINDS, "buffers"}
     lines = "\n".join(cli._lines(sft, 2.5))
+    assert "following one update of bagel_7b" in printed.stderr and "3/3" in printed.stderr
+    folded = cli._table(cli._summary(sft, 2.5), width=100)
+    assert max(map(len, folded)) <= 100 and sum("strategy" in line for line in folded) == 2
     assert "deepspeed_zero3 + offload_optimizer" in lines and "on 4 x 8 h100-80gb" in lines and "cost" in lines
 
 

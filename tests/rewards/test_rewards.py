@@ -56,6 +56,24 @@ def test_a_reward_that_fails_is_named(function: Any, message: str) -> None:
         asked(function)
 
 
+def test_an_error_in_a_reward_of_ones_own_shows_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import json\n\n\ndef mine(prompts, completions, **columns):\n    return [parsed(one) for one in prompts]\n\n\n"
+        "def parsed(prompt):\n    return json.loads(prompt)\n"
+    )
+    with pytest.raises(UserError, match=rf"JSONDecodeError: .*\({file}, line 9: return json\.loads\(prompt\)\)"):
+        asked(reward_function(f"{file}:mine"))
+    file.write_text("def mine(:\n")
+    with pytest.raises(UserError, match=rf"SyntaxError: .*\({file}, line 1: def mine\(:\)"):
+        reward_function(f"{file}:mine")
+    file.write_text("import json\n\njson.loads('')\n")
+    with pytest.raises(UserError, match=rf"JSONDecodeError: .*\({file}, line 3: json\.loads\(''\)\)"):
+        reward_function(f"{file}:mine")
+    with pytest.raises(UserError, match=r"cannot be imported \(ModuleNotFoundError: No module named 'no'\)\n"):
+        reward_function("no.such.module:f")
+
+
 def test_too_many_pictures_without_any_reward_are_an_error() -> None:
     with pytest.raises(UserError, match="no reward applies to 2 of 3 pictures, the first of a: near returned None"):
         score([Reward("near", near)], ["x"] * 3, IMAGES, COLUMNS)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.stages.tiny import TINY, finish
+from tests.stages.tiny import TINY, finish, keeping_steps
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished run; read-only."""
-    return finish(tmp_path_factory.mktemp("runs"), *TINY)
+    """The folder of a finished run, with the steps of its trainings; read-only."""
+    with keeping_steps():
+        return finish(tmp_path_factory.mktemp("runs"), *TINY)
 
 
 @pytest.fixture

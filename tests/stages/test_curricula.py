@@ -12,7 +12,7 @@ import pytest
 
 from eval.sample import ScoredSample, decode_png
 from eval.store import read_shards
-from tests.stages.tiny import MODEL, QUICK, WORK, finish, fit, save_talker
+from tests.stages.tiny import MODEL, QUICK, WORK, finish, fit, keeping_steps, save_talker
 from uni_train.config.compose import compose
 from uni_train.config.schema import RoundConfig, StarsConfig
 from uni_train.models.nano.nano import shipped
@@ -92,7 +92,8 @@ def test_schedules_over_all_levels_train_once(tmp_path: Path, recipe: str) -> No
     extra = [f"schedule.threshold={threshold}", "schedule.check_every=1", "schedule.check_prompts=2"]
     overrides = [] if kind == "stars_mixed" else [f"schedule.kind={kind}", *(extra if threshold else [])]
     name = kind if kind == "stars_mixed" else "stars_curriculum"
-    run = finish(tmp_path, *QUICK, *overrides, recipe=name)
+    with keeping_steps():
+        run = finish(tmp_path, *QUICK, *overrides, recipe=name)
     (entry,) = rounds_of(run)
     assert (entry["level"], entry["sampled"], entry["kept"], entry["updates"]) == ("1+2+3", 24, 24, 9)
     (stage,) = (run / "stages").glob("*-finetune-*")

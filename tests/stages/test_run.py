@@ -14,6 +14,7 @@ import pytest
 
 from eval.sample import ScoredSample, decode_png
 from eval.store import read_shard, read_shards
+from eval.watch import checkpoints
 from tests.stages.tiny import QUICK, TINY, finish, fit, shards
 from uni_train.config.schema import ALL_SETS
 from uni_train.training.checkpoint_io import list_checkpoints
@@ -23,7 +24,9 @@ NOTES = {".lock", ".owner.json", "run.json"}
 
 
 def state(run: Path) -> dict[str, tuple[int, int]]:
+    """Of everything that lasts: what a training would continue from is removed when its stage is finished."""
     files = [file for file in run.rglob("*") if file.is_file() and file.name not in NOTES]
+    files = [file for file in files if "checkpoints" not in file.parts]
     return {str(file.relative_to(run)): (file.stat().st_ino, file.stat().st_mtime_ns) for file in files}
 
 
@@ -114,6 +117,15 @@ def test_training_left_its_losses_and_its_checkpoints(finished: Path) -> None:
         assert [line["step"] for line in lines] == [1, 2, 3]
         assert all(math.isfinite(line["loss"]) and line["lr"] > 0 for line in lines)
         assert [path.name for path in list_checkpoints(stage / "checkpoints")] == ["step=00000002", "step=00000003"]
+
+
+def test_finished_stages_keep_no_optimizer_states(copy: Path, finished: Path, tmp_path: Path) -> None:
+    """A start that was killed before it could remove them leaves that to the next one, which needs none of them."""
+    assert len(list(copy.glob("stages/*/checkpoints"))) == 3
+    assert fit(tmp_path, *TINY).exit_code == 0
+    assert not list(copy.glob("stages/*/checkpoints"))
+    assert numbers(copy) == numbers(finished)
+    assert [one.path.name for one in checkpoints(copy)] == ["model"] * 3  # for `watch`
 
 
 def test_the_report_stands_alone(finished: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 import torch
 from click.testing import CliRunner, Result
 
@@ -13,6 +15,7 @@ from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.models.load import build_model, save_model
 from uni_train.models.nano.nano import Nano
+from uni_train.stages import work
 
 MODEL = (
     "model.checkpoint=null",
@@ -55,6 +58,14 @@ def finish(out: Path, *overrides: str, recipe: str = "stars_curriculum") -> Path
     assert result.exit_code == 0, result.output
     (folder,) = (path for path in (out / recipe).iterdir() if path.is_dir())
     return folder
+
+
+@contextmanager
+def keeping_steps() -> Iterator[None]:
+    """Runs within it keep the training checkpoints of finished stages, as if killed just before those were removed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work, "CHECKPOINTS", "nothing")
+        yield
 
 
 def shards(run: Path) -> Iterator[Path]:

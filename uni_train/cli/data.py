@@ -237,8 +237,9 @@ def _write_sheet(items: list[Item], out: Path) -> None:
 def audit(file: Path, as_json: bool) -> None:
     """Recompute the answers of FILE, list the rows that are not right, and show what trivial strategies reach.
 
-    FILE is JSONL in the published UniSandbox schema (maths or symbol mapping), or the items.jsonl of `data make`. The
-    command exits with 1 when a label is wrong, and with 0 otherwise.
+    FILE is JSONL in the published UniSandbox schema (maths or symbol mapping), the items.jsonl of `data make`, or a
+    UReason file of `data make` with its items.jsonl beside it. The command exits with 1 when a label is wrong, else
+    with 0.
 
     \b
     Examples:

@@ -25,6 +25,10 @@ def export(source: Path, out: Path, dtype: str | None, shard_gb: float | None) -
       uni_train export runs/stars_curriculum/seed0 exports/mine
       uni_train export checkpoints/Bagel-Zebra-CoT exports/zebra --dtype bfloat16 --shard-gb 5
     """
+    from uni_train.models.recognise import recognise
+
+    recognise(source)  # before torch is imported, which takes seconds
+
     import contextlib
     from collections.abc import Callable
 

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from uni_train.config import Config
 from uni_train.config.compose import compose
+from uni_train.config.paths import expect_paths
 from uni_train.config.stage_list import stage_list
 from uni_train.errors import UserError
 from uni_train.ranks import Ranks
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
 
 def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: bool) -> None:
     """Raises UserError for everything that a person can put right."""
-    from uni_train.launching.preflight import before_joining
-
     ranks = Ranks.from_environment()
     with _said_once(ranks):
         config = compose(recipe, overrides)
@@ -32,6 +32,11 @@ def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: b
             if ranks.first:
                 _print_plan(config)
             return
+        run = Path(config.out) / config.recipe / config.run_name
+        if fresh or not any(run.glob("stages/*/manifest.json")):  # else it may be done with them
+            expect_paths(config)
+        from uni_train.launching.preflight import before_joining
+
         before_joining(ranks, config)
     if ranks.ranks > 1:
         _run_with_others(config, ranks, fresh)

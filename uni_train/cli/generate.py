@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from uni_train.errors import UsageError
+from uni_train.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from uni_train.cli.progress import Bar, ConsoleProgress
@@ -55,7 +55,7 @@ def generate(
 
     \b
     Examples:
-      uni_train generate -m nano -p "Draw 3 apples ."
+      uni_train generate -m nano -p "C means #. # means tree. Draw what C means." --think
       uni_train generate -m checkpoints/BAGEL-7B-MoT -p "a red boat" --think --out boat.png
       uni_train generate -m checkpoints/BAGEL-7B-MoT -p "make it blue" --image boat.png -n 4
       uni_train generate -m checkpoints/BAGEL-7B-MoT -p "What is this?" --image boat.png --answer
@@ -75,6 +75,14 @@ def generate(
     out = out if out is not None else Path("generated.png")
     if out.suffix.lower() != ".png":
         raise UsageError(f"pictures are written as PNG, not as {out.name}", f"Give --out {out.with_suffix('.png')}.")
+
+    # Before torch is imported, which takes seconds.
+    from uni_train.models.recognise import expect_model
+
+    expect_model(model)
+    for path in images:
+        if not path.exists():
+            raise UserError(f"{path}: no such file", "Check the path of the image.")
 
     from rich.console import Console
 

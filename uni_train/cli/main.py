@@ -22,6 +22,7 @@ from uni_train.cli.generate import generate
 from uni_train.cli.launch import launch
 from uni_train.cli.models import models
 from uni_train.cli.plan import plan
+from uni_train.cli.recipe import TakesRecipe, complete, recipe_options
 from uni_train.cli.serve import serve
 from uni_train.cli.watch import watch
 from uni_train.errors import nearest
@@ -79,20 +80,19 @@ uni_train.add_command(watch)
 uni_train.add_command(serve)
 
 
-@uni_train.command()
-@click.option("--recipe", "-r", required=True, metavar="NAME", help="A recipe's name, or the path of a YAML file.")
+@uni_train.command(cls=TakesRecipe)
+@recipe_options
 @click.option("--fresh", is_flag=True, help="Start over in a new folder beside the old one.")
 @click.option("--dry-run", is_flag=True, help="Print the configuration and the stages, and stop.")
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 def fit(recipe: str, fresh: bool, dry_run: bool, overrides: tuple[str, ...]) -> None:
     """Run a recipe; the same command again continues it.
 
-    KEY=VALUE replaces a value of the recipe; --dry-run shows all keys.
+    RECIPE is a recipe's name, or the path of a YAML file. KEY=VALUE replaces a value of it; --dry-run shows all keys.
 
     \b
     Examples:
-      uni_train fit --recipe stars_curriculum
-      uni_train fit --recipe stars_mapping level=2 seed=1 logger=wandb
+      uni_train fit stars_curriculum
+      uni_train fit stars_mapping level=2 seed=1 logger=wandb
       uni_train fit --recipe stars_curriculum model=bagel_7b --dry-run
     """
     from uni_train.cli.fit import run_recipe
@@ -101,17 +101,22 @@ def fit(recipe: str, fresh: bool, dry_run: bool, overrides: tuple[str, ...]) -> 
 
 
 @uni_train.command()
-def recipes() -> None:
-    """List the recipes: what each does and costs.
+@click.argument("recipe", required=False, metavar="[RECIPE]", shell_complete=complete)
+def recipes(recipe: str | None) -> None:
+    """List the recipes: what each does and costs. With RECIPE, its details.
 
     \b
-    Example:
+    Examples:
       uni_train recipes
+      uni_train recipes sft_maze
     """
-    from uni_train.cli.listings import print_described
+    from uni_train.cli.listings import print_described, print_recipe
     from uni_train.config import places
 
-    print_described(places.recipes(), footer="Run one with: uni_train fit --recipe NAME")
+    if recipe is not None:
+        print_recipe(recipe)
+        return
+    print_described(places.recipes(), footer="Details: uni_train recipes NAME. Run one with: uni_train fit NAME")
 
 
 @uni_train.command()

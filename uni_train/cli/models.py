@@ -43,6 +43,9 @@ def inspect_model(model: str, as_json: bool) -> None:
       uni_train models inspect checkpoints/BAGEL-7B-MoT
       uni_train models inspect runs/stars_curriculum/seed0 --json
     """
+    from uni_train.models.recognise import expect_model
+
+    expect_model(model)  # before torch is imported, which takes seconds
     from uni_train.models.inspection import inspect
 
     found = inspect(model)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from uni_train.cli.recipe import TakesRecipe, recipe_options
 
 if TYPE_CHECKING:
     from uni_train.planning.plan import Plan, Row
@@ -12,8 +16,8 @@ if TYPE_CHECKING:
 GIB = 2**30
 
 
-@click.command()
-@click.option("--recipe", "-r", required=True, metavar="NAME", help="A recipe's name, or the path of a YAML file.")
+@click.command(cls=TakesRecipe)
+@recipe_options
 @click.option("--nodes", type=click.IntRange(min=1), help="Nodes; by default strategy.nodes.")
 @click.option("--gpus", type=click.IntRange(min=1), default=8, show_default=True, help="GPUs a node.")
 @click.option(
@@ -28,7 +32,6 @@ GIB = 2**30
 )
 @click.option("--price", type=click.FloatRange(min=0), help="Of a GPU hour, in any currency.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, bytes and seconds, instead of tables.")
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 def plan(
     recipe: str,
     nodes: int | None,
@@ -50,12 +53,20 @@ def plan(
       uni_train plan --recipe flow_grpo_maze model=qwen_image_edit_2511 data.world=everyday --nodes 4
       uni_train plan --recipe sft strategy=deepspeed_zero3 batch.tokens=20480 --nodes 32 --json
     """
+    from rich.console import Console
+
+    from uni_train.cli.progress import ConsoleProgress
     from uni_train.config.compose import compose
-    from uni_train.planning.plan import gpu_named
-    from uni_train.planning.plan import plan as made_for
 
     config = compose(recipe, overrides)
-    made = made_for(config, gpu_named(gpu), nodes or config.strategy.nodes, gpus, utilisation)
+    progress = ConsoleProgress(Console(stderr=True))
+    progress.say(f"following one update of {config.model.name} on tensors without numbers; this may take a minute")
+    from uni_train.planning.plan import STEPS, gpu_named
+    from uni_train.planning.plan import plan as made_for
+
+    chosen, nodes = gpu_named(gpu), nodes or config.strategy.nodes
+    with progress.bar("model, update, update with the other activations", STEPS) as bar:
+        made = made_for(config, chosen, nodes, gpus, utilisation, bar.advance)
     if as_json:
         import json
 
@@ -141,17 +152,20 @@ def _parts(made: Plan, row: Row) -> list[list[str]]:
     return [["part", "GiB"], *parts, ["together", _size(row.share.peak)], *wire, *times, *bus]
 
 
-def _table(rows: list[list[str]]) -> list[str]:
-    """Columns under each other, the first one to the left."""
+def _table(rows: list[list[str]], width: int | None = None) -> list[str]:
+    """Columns under each other, the first one to the left; in parts below each other where a terminal is too narrow."""
+    from uni_train.cli.progress import fold
+
+    if width is None:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  "
-        + "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+    lines = []
+    for part in fold([2 + one for one in widths], width):
+        lines += [
+            "  " + "  ".join(row[i].ljust(widths[i]) if i == 0 else row[i].rjust(widths[i]) for i in part)
+            for row in rows
+        ]
+    return lines
 
 
 def _size(size: float) -> str:

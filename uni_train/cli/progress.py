@@ -7,10 +7,12 @@ one at its end, so that logs stay readable.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -18,6 +20,13 @@ from rich.table import Table
 from uni_train.launching.watchdog import note
 
 EVERY = 15.0
+PIPED = 100  # columns of what is no terminal
+LONG = 32  # letters of a cell; longer ones are sentences, which may be wrapped
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=PIPED)
 
 
 class Bar:
@@ -83,7 +92,7 @@ class ConsoleProgress:
     """
 
     def __init__(self, console: Console | None = None, log: Console | None = None) -> None:
-        self.console = console if console is not None else Console()
+        self.console = console if console is not None else _console()
         self.log = log
 
     def print(self, what: Any, **how: Any) -> None:
@@ -98,7 +107,7 @@ class ConsoleProgress:
 
     def stage(self, number: int, total: int, title: str, *, finished: bool = False) -> None:
         """The heading of stage `number` (from 1) of `total`; `finished` if an earlier start has done it."""
-        self.print(f"[bold]\\[{number}/{total}][/bold] {title}{' (already done)' if finished else ''}")
+        self.print(f"[bold]\\[{number}/{total}][/bold] {title}{' (already done)' if finished else ''}", soft_wrap=True)
 
     @contextlib.contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:
@@ -110,10 +119,38 @@ class ConsoleProgress:
             bar.close()
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """A short table: the first column left-aligned, numbers right-aligned."""
-        table = Table(title=title, title_justify="left", title_style="bold")
-        for i, column in enumerate(columns):
-            table.add_column(column, justify="left" if i == 0 else "right")
+        """A short table: the first column left-aligned, numbers right-aligned; several below each other, each with the
+        first column, where it is wider than the console."""
+        texts = [[f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
+        for console in (self.console, *([self.log] if self.log is not None else [])):
+            for table in _tables(title, columns, texts, console.width):
+                console.print(table)
+
+
+def fold(widths: Sequence[int], width: int) -> list[list[int]]:
+    """Columns of these widths in parts of at most `width`, where that can be; each begins with the first column."""
+    parts: list[list[int]] = [[0]]
+    for i in range(1, len(widths)):
+        if len(parts[-1]) > 1 and sum(widths[j] for j in (*parts[-1], i)) > width:
+            parts.append([0])
+        parts[-1].append(i)
+    return parts
+
+
+def _tables(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[Table]:
+    """The columns in parts that fit into `width`; no cell is broken but one of more than LONG letters."""
+    cells = [[column, *(row[i] for row in rows)] for i, column in enumerate(columns)]
+    widths = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in cells]
+    for number, part in enumerate(fold([3 + min(one, LONG) for one in widths], width - 1)):
+        table = Table(title=title if number == 0 else None, title_justify="left", title_style="bold")
+        for i in part:
+            table.add_column(
+                columns[i],
+                justify="left" if i == 0 else "right",
+                overflow="fold",
+                no_wrap=widths[i] <= LONG and len(part) > 2,
+                min_width=min(widths[i], LONG) if len(part) > 2 else None,
+            )
         for row in rows:
-            table.add_row(*(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row))
-        self.print(table)
+            table.add_row(*(row[i] for i in part))
+        yield table

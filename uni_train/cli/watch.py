@@ -32,8 +32,8 @@ def watch(run: Path, once: bool, poll: float, **options: Any) -> None:
     """Evaluate each complete new checkpoint of a training run.
 
     RUN is the run's folder; the newest checkpoint comes first. Steps that a stage saves while it trains count as well
-    as the models of finished stages. Evaluations lie in RUN/evals; all options of `eval` can be given. A watch that was
-    stopped goes on where it was.
+    as the models of finished stages, which keep no steps. Evaluations lie in RUN/evals; all options of `eval` can be
+    given. A watch that was stopped goes on where it was.
 
     \b
     Examples:
@@ -55,7 +55,7 @@ def watch(run: Path, once: bool, poll: float, **options: Any) -> None:
             if event.kind == "found":
                 progress.say(f"{one.name}, after {one.updates} updates: {one.path}")
                 continue
-            failed += event.kind != "done"
+            failed += event.kind not in ("done", "gone")
             detail = f": {event.message}" if event.message else ""
             again = {"failed": " (to be tried again)", "given up": f" (see {asked.out / STATE})"}.get(event.kind, "")
             progress.say(f"{one.name}: {event.kind}{detail}{again}")

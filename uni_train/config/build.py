@@ -54,6 +54,27 @@ def to_plain(config: Any) -> Any:
     return config
 
 
+def takes_text(cls: type, key: str) -> bool:
+    """Whether a value of the dotted `key` of `cls` may be any text."""
+    kinds: list[Any] = [cls]
+    for part in key.split("."):
+        found: list[Any] = []
+        for kind in kinds:
+            if dataclasses.is_dataclass(kind):
+                hint = typing.get_type_hints(kind).get(part)
+                found += [] if hint is None else [hint]
+            elif typing.get_origin(kind) is dict:
+                found.append(typing.get_args(kind)[1])
+            elif typing.get_origin(kind) is tuple and part.isdigit():
+                found.append(typing.get_args(kind)[0])
+        kinds = [member for kind in found for member in _members(kind)]
+    return str in kinds
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return typing.get_args(kind) if typing.get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
 def _error(message: str, key: str, where: Where, hint: str | None = None) -> UsageError:
     place = where(key)
     return UsageError(f"{message} ({place})" if place else message, hint)

@@ -7,14 +7,15 @@ name the override or the file that gave a wrong key, and the key that was meant.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.config.build import build
+from uni_train.config.build import build, takes_text
 from uni_train.config.places import configs_dir, find_recipe, groups, options, recipes_dir
-from uni_train.config.schema import Config, set_name
+from uni_train.config.schema import KINDS, Config, set_name
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -52,10 +53,14 @@ def _parse(
     choices: list[_Override] = []
     values: list[_Override] = []
     known_groups = groups()
+    root = KINDS.get(next((str(values["kind"]) for values in files.values() if "kind" in values), ""))
     for typed in overrides:
-        parsed = _parse_one(typed)
+        key, _, text = typed.partition("=")
+        if root is not None and takes_text(root, key.lstrip("+")):
+            text = _quoted(text)
+        parsed = _parse_one(typed, f"{key}={text}")
         key = parsed.key_or_group
-        override = _Override(key, typed.split("=", 1)[1], typed)
+        override = _Override(key, text, typed)
         if key in known_groups:
             names = [option.name for option in options(key)]
             value = parsed.value()
@@ -77,7 +82,17 @@ def _parse(
     return choices, values
 
 
-def _parse_one(typed: str) -> Override:
+def _quoted(value: str) -> str:
+    """A value as hydra reads it where text is wanted: 1, true, 日本語 and commas are text. Lists, sections, null,
+    quotes and interpolations stay what they are."""
+    if value in ("null", "") or value[0] in "[{'\"" or "${" in value:
+        return value
+    # In quotes, a backslash is itself unless a quote follows.
+    escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), value)
+    return f"'{escaped}'"
+
+
+def _parse_one(typed: str, read: str) -> Override:
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -85,7 +100,7 @@ def _parse_one(typed: str) -> Override:
     if "=" not in typed or typed.startswith("~"):
         raise UsageError(f"cannot read the override {typed}", hint)
     try:
-        parsed = OverridesParser.create().parse_override(typed)
+        parsed = OverridesParser.create().parse_override(read)
     except HydraException as error:
         reason = str(error).splitlines()[0]
         raise UsageError(f"cannot read the override {typed}: {reason}", hint) from None

@@ -35,13 +35,19 @@ class Described:
     costs: str
 
 
-def describe(path: Path) -> Described:
-    """Read a file's header comment. Plain text only, so that listing recipes imports neither yaml nor hydra."""
+def header(path: Path) -> list[str]:
+    """A file's header comment. Plain text only, so that listing recipes imports neither yaml nor hydra."""
     lines: list[str] = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
-        lines.append(line.lstrip("#").strip())
+        lines.append(line.removeprefix("#").removeprefix(" ").rstrip())
+    return lines
+
+
+def describe(path: Path) -> Described:
+    """What a file's header comment says."""
+    lines = [line.strip() for line in header(path)]
     costs = ""
     for i, line in enumerate(lines):
         if line.startswith("Costs:"):

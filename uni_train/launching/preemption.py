@@ -1,8 +1,8 @@
-"""SIGUSR1 and SIGTERM end a run where nothing is lost, with an exit code that says: start me again.
+"""SIGUSR1, SIGTERM and the first Ctrl-C end a run where nothing is lost; a second Ctrl-C ends it at once.
 
-SLURM sends them before it takes the nodes away (docs/launch.md). Within `deferred` (a fit) the run goes on to the next
-update, which all ranks agree on, saves a checkpoint and ends. Elsewhere it ends at once: stages write each file whole,
-and continue behind the last one.
+SLURM sends the first two before it takes the nodes away (docs/launch.md); the exit code then says: start me again.
+Within `deferred` (a fit) the run goes on to the next update, which all ranks agree on, saves a checkpoint and ends.
+Elsewhere it ends at once: stages write each file whole, and continue behind the last one.
 
 Under torchrun SIGTERM is left alone: its agent sends it to all processes when one of them is gone.
 """
@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,20 +21,20 @@ from types import FrameType
 from typing import NoReturn
 
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: the script of `uni_train launch` puts the job back into the queue
+INTERRUPTED = 130  # of a run that a person has ended with Ctrl-C
 GRACE = 10.0  # seconds to end at once, for a process whose main thread waits for others in a collective
+GRACE_AGAIN = 3.0  # the same after a second Ctrl-C
 
 
 class Preempted(SystemExit):
     """The run ends to be started again. No error of anything: `except Exception` does not see it."""
-
-    def __init__(self) -> None:
-        super().__init__(EXIT_CODE)
 
 
 @dataclass
 class _State:
     signals: tuple[signal.Signals, ...] = ()  # while `preemptible`
     told: signal.Signals | None = None
+    interrupts: int = 0  # SIGINTs heard
     deferred: int = 0
     ending: bool = False
 
@@ -48,11 +47,14 @@ def preemptible(environment: Mapping[str, str] = os.environ) -> Iterator[None]:
     """Within it the signals end the run as described above. The main thread must enter it, on every rank.
 
     Raises:
-        Preempted: where a signal has come and the run may end.
+        Preempted: where a signal has come and the run may end. KeyboardInterrupt: Ctrl-C outside of a fit, or again.
     """
     global _state
     agent = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    _state = _State((signal.SIGUSR1,) if agent else (signal.SIGUSR1, signal.SIGTERM))
+    signals = [signal.SIGUSR1] if agent else [signal.SIGUSR1, signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as it is for jobs in a script's background
+        signals.append(signal.SIGINT)
+    _state = _State(tuple(signals))
     before = {one: signal.getsignal(one) for one in _state.signals}
     read, write = socket.socketpair()
     write.setblocking(False)
@@ -64,7 +66,7 @@ def preemptible(environment: Mapping[str, str] = os.environ) -> Iterator[None]:
     finally:
         for one, handler in before.items():
             # Who ends is not to be stopped on the way: launchers send SIGTERM as soon as one process has ended.
-            signal.signal(one, signal.SIG_IGN if _state.ending else handler)
+            signal.signal(one, signal.SIG_IGN if _state.ending and one != signal.SIGINT else handler)
         signal.set_wakeup_fd(wakeup)
         write.close()
         _state = _State(ending=_state.ending)
@@ -99,21 +101,34 @@ def agreed() -> bool:
     import torch
     import torch.distributed as dist
 
-    told = torch.tensor([int(_state.told is not None)])
+    told = torch.tensor([0 if _state.told is None else 2 if _state.told == signal.SIGINT else 1])
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         dist.all_reduce(told, dist.ReduceOp.MAX)
+    if told.item() == 2:
+        _state.told = signal.SIGINT  # whichever rank has heard it
     return bool(told.item())
 
 
 def end(done: str) -> NoReturn:
     """End the run here; `done` says what is safe. Raises Preempted."""
     _state.ending = True
+    if _state.told == signal.SIGINT:
+        print(f"interrupted: {done}; run the same command again to continue", file=sys.stderr, flush=True)
+        raise Preempted(INTERRUPTED)
     heard = _state.told.name if _state.told is not None else "another rank was told to end"
     print(f"{heard}: {done}; the same command continues from there", file=sys.stderr, flush=True)
-    raise Preempted
+    raise Preempted(EXIT_CODE)
 
 
 def _heard(number: int, frame: FrameType | None) -> None:
+    if number == signal.SIGINT:
+        _state.interrupts += 1
+        if _state.interrupts > 1 or not _state.deferred:
+            raise KeyboardInterrupt
+        _state.told = signal.SIGINT
+        # print() may be what the signal has come into
+        os.write(2, b"\nCtrl-C: saving after this update; once more ends at once\n")
+        return
     if _state.ending:
         return
     _state.told = signal.Signals(number)
@@ -122,10 +137,19 @@ def _heard(number: int, frame: FrameType | None) -> None:
 
 
 def _insist(read: socket.socket, state: _State) -> None:
-    """End a process whose main thread does not come back to Python to hear a signal, outside of fits."""
+    """End a process whose main thread does not come back to Python to hear a signal, where it may end at once."""
+    interrupts = 0
     while heard := read.recv(1):
         if heard[0] in state.signals:
-            time.sleep(GRACE)
-            if _state is state and not state.deferred and not state.ending:
-                os._exit(EXIT_CODE)
+            interrupts += heard[0] == signal.SIGINT
+            again = interrupts > 1
+            code = INTERRUPTED if heard[0] == signal.SIGINT else EXIT_CODE
+            wait = threading.Timer(GRACE_AGAIN if again else GRACE, _end_at_once, (state, again, code))
+            wait.daemon = True
+            wait.start()
     read.close()
+
+
+def _end_at_once(state: _State, again: bool, code: int) -> None:
+    if _state is state and not state.ending and (again or not state.deferred):
+        os._exit(code)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from uni_train.config.build import to_plain
+from uni_train.config.paths import named_paths
 from uni_train.config.schema import Config
 from uni_train.errors import UsageError, UserError
 from uni_train.files import sha256_of
@@ -32,9 +33,6 @@ VERSIONS_OF = (
     *("uni-train", "torch", "lightning", "deepspeed", "transformers", "diffusers", "peft", "accelerate"),
     *("numpy", "scipy", "safetensors", "tokenizers", "pyarrow", "pillow", "opencv-python-headless"),
 )
-PATH_KEYS = ("checkpoint", "path", "images", "judge", "function")
-"""Last parts of the keys that may name files; a reward's function is FILE.py:NAME or no file at all."""
-
 WHOLE = 16 << 20  # bytes: files up to this size are hashed whole
 PIECES, PIECE = 32, 1 << 20  # of larger ones so many pieces of this size, evenly spread, with the first and the last
 OF_A_FOLDER = 256  # files of a folder whose content is looked at, evenly spread; all names are
@@ -198,11 +196,7 @@ def code_hashes() -> dict[str, str]:
 def data_hashes(plain: Mapping[str, Any]) -> dict[str, str | None]:
     """Key and path -> fingerprint of every file or folder that a configuration names; None where there is none."""
     found: dict[str, str | None] = {}
-    for key, value in flat(plain).items():
-        parts = [part for part in key.split(".") if not part.isdigit()]
-        if parts[-1] not in PATH_KEYS or not isinstance(value, str):
-            continue
-        path = Path(value.rsplit(":", 1)[0] if parts[-1] == "function" else value)
+    for key, value, path in named_paths(plain):
         try:
             found[f"{key} ({value})"] = fingerprint(path)
         except FileNotFoundError:

@@ -31,6 +31,12 @@ class Found:
     model: str = ""
 
 
+def expect_model(name_or_path: str) -> None:
+    """Raises what `recognise` does where there is neither a model of this name nor anything at this path."""
+    if name_or_path != "shipped" and name_or_path not in [option.name for option in places.options("model")]:
+        recognise(Path(name_or_path))
+
+
 def recognise(path: Path) -> Found:
     """What lies at `path`: a folder, a run's folder (its last finished model is meant), or one weight file.
 

@@ -109,10 +109,22 @@ class _Work:
     notes: list[str] = field(default_factory=list)
 
 
-def plan(config: Config, gpu: Gpu, nodes: int, gpus_a_node: int, utilisation: float) -> Plan:
+STEPS = 3
+"""Of `plan`: the model, its update as configured, and the same with the other setting of activation checkpointing."""
+
+
+def plan(
+    config: Config,
+    gpu: Gpu,
+    nodes: int,
+    gpus_a_node: int,
+    utilisation: float,
+    on_step: Callable[[], object] = lambda: None,
+) -> Plan:
     """The plan of a recipe.
 
     Args:
+        on_step: called after each of the STEPS, which may take half a minute.
         utilisation: the share of the GPU's peak FLOP a second that training reaches.
 
     Raises:
@@ -137,12 +149,14 @@ def plan(config: Config, gpu: Gpu, nodes: int, gpus_a_node: int, utilisation: fl
         with without_weights():
             add_adapters(model, lora, 0)
     work = _work(config, model, cast, kind, gpus)
+    on_step()
     notes += work.notes
     recompute = config.activation_checkpointing
     traces = {}
     for on in (recompute, not recompute):
         model.prepare_training(timestep_shift=1.0, text_dropout=0.0, recompute=on)
         traces[on] = work.trace()
+        on_step()
     traced = traces[recompute]
     half = cast is not None
     rate = (gpu.half if half else gpu.single) * utilisation

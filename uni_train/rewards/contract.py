@@ -14,9 +14,12 @@ be learned silently.
 from __future__ import annotations
 
 import math
+import sysconfig
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,9 @@ from uni_train.errors import UserError
 from uni_train.rewards.apart import Apart
 
 RewardFunction = Callable[..., Sequence[float | None]]
+
+_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+_OURS = str(Path(__file__).parents[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +155,19 @@ class Scoring:
         return scores
 
 
+def place_of(error: BaseException) -> str:
+    """Where in a person's own code an error was raised, " (FILE, line N: CODE)"; "" if it was nowhere there.
+
+    Of a reward that is installed as a package, the line of the function itself that led to it.
+    """
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f" ({error.filename}, line {error.lineno}: {(error.text or '').strip()})"
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<")]
+    called = [one for one in frames[1:2] if not one.filename.startswith((_LIBRARIES[0], _OURS))]
+    own = [one for one in frames if not one.filename.startswith((*_LIBRARIES, _OURS))] or called
+    return f" ({own[-1].filename}, line {own[-1].lineno}: {own[-1].line})" if own else ""
+
+
 def _filled(table: np.ndarray) -> np.ndarray:
     """[G, k, R] with the mean of its group in place of each NaN."""
     known = ~np.isnan(table)
@@ -175,7 +194,7 @@ def _asked(
         raise
     except Exception as error:
         raise UserError(
-            f"the reward {reward.name} raised {type(error).__name__}: {error}",
+            f"the reward {reward.name} raised {type(error).__name__}: {error}{place_of(error)}",
             "It is called with prompts, completions (uint8 [H, W, 3] each) and columns, and returns a list of numbers.",
         ) from error
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from uni_train.errors import UsageError, UserError
 from uni_train.rewards import verifier
-from uni_train.rewards.contract import RewardFunction
+from uni_train.rewards.contract import RewardFunction, place_of
 
 KNOWN: dict[str, RewardFunction] = {"verifier": verifier.verified, "verifier_dense": verifier.dense}
 ASKING = ("self_check", "judge")
@@ -40,7 +40,8 @@ def reward_function(name: str) -> RewardFunction:
             module = importlib.import_module(place)
     except Exception as error:
         raise UserError(
-            f"the reward {name} cannot be imported ({type(error).__name__}: {error})", "Check its module or file."
+            f"the reward {name} cannot be imported ({type(error).__name__}: {error}){place_of(error)}",
+            "Check its module or file.",
         ) from error
     found = getattr(module, function, None)
     if not callable(found):

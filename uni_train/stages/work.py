@@ -7,6 +7,7 @@ there is once, such as manifests and models.
 from __future__ import annotations
 
 import resource
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -36,6 +37,7 @@ C = TypeVar("C", bound=Config)
 T = TypeVar("T")
 SHARDS = "shards"
 MODEL = "model"
+CHECKPOINTS = "checkpoints"  # of training, with the optimizer's state
 PEAK = "peak_rss_bytes"  # in every manifest: a run's peak is that of all its starts
 
 
@@ -140,6 +142,8 @@ class Work(Generic[C]):
                     result={**run.result, PEAK: peak},
                 )
             )
+        # A finished stage never resumes: its model is what later stages, evaluations and exports read.
+        ranks.from_first(lambda: shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True))
         self._key = key
 
 

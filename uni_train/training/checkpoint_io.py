@@ -202,6 +202,7 @@ def save_folder(tree: Any, path: Path) -> None:
         with open(new / TREE, "w", encoding="utf-8") as file:
             file.write(json.dumps(header)[:-1] + ', "tree": ' + text + "}\n")
         _flush(new / TREE)
+        shutil.copymode(new / TREE, new / TENSORS)  # safetensors gives 0600, whatever the umask
         _flush(new)
         if path.exists():
             old = path.parent / f".{path.name}.old-{unique}"

@@ -1,4 +1,4 @@
-"""A fit that is told to end (uni_train.launching.preemption) does so after its next update, with a checkpoint."""
+"""A fit that is told to end (uni_train.launching.preemption), as by Ctrl-C, does so after its next update and saves."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -250,6 +251,7 @@ class StepLoader:
             sampler=steps,
             num_workers=self.num_workers,
             collate_fn=_unchanged,
+            worker_init_fn=_leave_ctrl_c,
             generator=torch.Generator().manual_seed(0),
         )
         for batches in ahead:
@@ -273,6 +275,11 @@ def _shuffled(rows: int, generator: random.Random) -> Iterator[int]:
             if index not in used:
                 used.add(index)
                 yield index
+
+
+def _leave_ctrl_c(worker: int) -> None:
+    """Ctrl-C is the run's to answer, which still needs its batches."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _unchanged(batches: list[StepBatch]) -> list[StepBatch]:

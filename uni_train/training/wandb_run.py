@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from uni_train.errors import UserError
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from wandb.sdk.wandb_run import Run
 
 RUN_FILE = "wandb.json"
+Mode = Literal["online", "offline", "disabled", "shared"]
 
 
 def wandb_logger(
@@ -35,8 +36,8 @@ def wandb_logger(
 ) -> WandbLogger:
     """A Lightning logger into the run of `directory`.
 
-    offline: None means offline unless WANDB_API_KEY is set. prefix: put before each metric's name with a dash, so that
-    several stages of a run keep their curves apart.
+    offline: None leaves it to WANDB_MODE; without that, offline unless WANDB_API_KEY is set. prefix: put before each
+    metric's name with a dash, so that several stages of a run keep their curves apart.
 
     Raises:
         UserError: wandb is not installed, or the id file is damaged.
@@ -96,6 +97,22 @@ def run_id(directory: Path) -> str:
     return fresh
 
 
+def wandb_mode(offline: bool | None, environment: Mapping[str, str] = os.environ) -> Mode:
+    """What `wandb.init` is to do: as the recipe says, else as WANDB_MODE says, else online if there is a key.
+
+    Raises:
+        UserError: WANDB_MODE is none of wandb's modes.
+    """
+    if offline is not None:
+        return "offline" if offline else "online"
+    asked = environment.get("WANDB_MODE")
+    if not asked:
+        return "online" if environment.get("WANDB_API_KEY") else "offline"
+    if asked not in get_args(Mode):
+        raise UserError(f"WANDB_MODE is {asked}", f"Known: {', '.join(get_args(Mode))}.")
+    return cast(Mode, asked)
+
+
 def _begin(directory: Path, *, offline: bool | None, config: Mapping[str, Any] | None, **names: str | None) -> Run:
     """Open the run, or take the one that this process has open already."""
     try:
@@ -107,11 +124,10 @@ def _begin(directory: Path, *, offline: bool | None, config: Mapping[str, Any] |
         if wandb.run.id == identity:
             return wandb.run
         wandb.run.finish()
-    offline = not os.environ.get("WANDB_API_KEY") if offline is None else offline
     return wandb.init(
         id=identity,
         resume="allow",
-        mode="offline" if offline else "online",
+        mode=wandb_mode(offline),
         dir=str(directory),
         config=dict(config or {}),
         settings=wandb.Settings(silent=True, console="off"),

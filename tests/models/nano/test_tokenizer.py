@@ -80,6 +80,18 @@ def test_any_words_the_model_may_write_can_be_read_back_by_it(ids: list[int]) ->
     assert tokenizer.encode(tokenizer.decode(ids)) == ids
 
 
+@pytest.mark.parametrize(
+    ("typed", "spaced"),
+    [
+        ("C means #. # means tree. Draw what C means.", "C means # . # means tree . Draw what C means ."),
+        ("Draw the number of apples equal to (√9+2)*1.", "Draw the number of apples equal to ( √ 9 + 2 ) * 1 ."),
+        ("Caption: 3 apples\nFinal Answer: YES", "Caption: 3 apples\nFinal Answer: YES"),
+    ],
+)
+def test_punctuation_may_touch_words_as_in_english(typed: str, spaced: str) -> None:
+    assert tokenizer.decode(tokenizer.encode(typed)) == spaced
+
+
 def test_markers_are_not_text() -> None:
     apple = tokenizer.ids["apple"]
     assert tokenizer.decode([tokenizer.bos_id, apple, tokenizer.start_of_image_id, tokenizer.eos_id]) == "apple"

@@ -9,9 +9,9 @@ language models come with them. So the start is made by hand, in the spirit of m
     layer 0, heads 0 and 1   attend one and two tokens back, by rope alone, and write a copy of what they find
     layer 1, head 0          asks for the token whose two-back copy equals the own one-back copy, and copies it
 
-With QK norm the norm's gain bounds the attention logits, so all layers begin with `GAIN`: with a gain of 1 no later layer
-can attend sharply enough to look up what an earlier one has found. Contents are compared in the slow channels of rope
-only, which distance does not turn.
+With QK norm the norm's gain bounds the attention logits, so all layers begin with `GAIN`: with a gain of 1 no later
+layer can attend sharply enough to look up what an earlier one has found. Contents are compared in the slow channels of
+rope only, which distance does not turn.
 """
 
 from __future__ import annotations

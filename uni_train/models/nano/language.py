@@ -21,14 +21,14 @@ COMPARE = "Asked {asked} . Seen {seen} ."
 YES, NO = "\nFinal Answer: YES", "\nFinal Answer: NO"
 UNCLEAR = "unclear"
 
-_WORDS = ("think", "Caption", ":", "Caption:", "Question", "Is", "the", "image", "right", "wrong", "?", "Count", "by", "from")
-_CONTROL_WORDS = ("some", "any", "object", "one", "of", "them")
+_WORDS = ("think", "Caption", ":", "Caption:", "Question", "Is", "the", "image", "right", "wrong", "?")
+_MORE_WORDS = ("Count", "by", "from", "some", "any", "object", "one", "of", "them")
 _REPLY_WORDS = ("Asked", "Seen", "unclear", "Number", "Object", "Draw", "\n", "Final", "Answer:", "YES", "NO")
 
 
 def vocabulary() -> tuple[str, ...]:
     """Every word that can be said to nano or by it, in a fixed order."""
-    return tuple(dict.fromkeys([*nano_vocabulary(), *_WORDS, *_CONTROL_WORDS, *_REPLY_WORDS]))
+    return tuple(dict.fromkeys([*nano_vocabulary(), *_WORDS, *_MORE_WORDS, *_REPLY_WORDS]))
 
 
 def plain_prompt(noun: Noun, count: int) -> str:

@@ -1,4 +1,4 @@
-"""nano's tokenizer: one token a word. The vocabulary is the nano world's, so nothing else can be said to it."""
+"""nano's tokenizer: one token a word or punctuation mark. It knows nano's world alone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from collections.abc import Sequence
 from uni_train.errors import UserError
 
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<start_of_image>", "<end_of_image>")
-_PIECE = re.compile(r"\n|[^\s]+")
+_CHUNK = re.compile(r"\n|[^\s]+")
+_PIECE = re.compile(r"<\w+>|\w+|[^\w\s]")  # <eos> stays whole, so that the error about it names it
 
 
 class WordTokenizer:
-    """Splits at blanks; a line break is a word of its own."""
+    """Splits at blanks, and around punctuation where the whole is no word: "tree." is "tree" and ".".
+
+    A line break is a word of its own.
+    """
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = (*SPECIAL, *words)
@@ -31,12 +35,15 @@ class WordTokenizer:
             UserError: a word outside the vocabulary; it is named, with the nearest known ones.
         """
         try:
-            return [self.ids[word] for word in _PIECE.findall(text)]
+            return [self.ids[word] for chunk in _CHUNK.findall(text) for word in self._split(chunk)]
         except KeyError as error:
             word = error.args[0]
             near = difflib.get_close_matches(word, self.ids, n=3)
             hint = f"nearest: {', '.join(near)}" if near else "write it in the words of `data make --world nano`"
             raise UserError(f"nano does not know the word {word!r} in {text[:120]!r}", hint=hint) from None
+
+    def _split(self, chunk: str) -> list[str]:
+        return [chunk] if chunk in self.ids else _PIECE.findall(chunk)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids; markers are left out."""

@@ -1,0 +1,119 @@
+"""Recomputing the answers of a UReason file that `data make` has written.
+
+A row of `<task>.jsonl` or `direct_<task>.jsonl` says in words what the picture must show. What these words were made
+from, code, events, changes, clues or rules, is in items.jsonl beside it: code is run again, stories are told again. The
+published files have no such facts, so nothing is claimed about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from data_gen.errors import DataError
+from data_gen.jsonl import read_items, read_objects
+from data_gen.reading import UnreadableError, read_maths
+from data_gen.task import Item
+from data_gen.ureason import arithmetic, attribute, code, spatial, text
+from data_gen.ureason.execution import ExecutionError, html, sql
+from data_gen.ureason.files import read_file
+from data_gen.ureason.outcomes import Attributes, Counts, Layout, Outcome, Sprites, Writing, outcome_from
+
+Status = Literal["ok", "wrong", "unparseable"]
+Finding = tuple[str, Status, str | None, str, str]
+"""id, status, recomputed answer, label, reason: the fields of data_gen.audit.AuditRow."""
+
+
+def is_ureason(path: Path) -> bool:
+    """Whether the first row of a file has the published keys. DataError if it cannot be read."""
+    return "expect_en" in next(read_objects(path), (0, {}))[1]
+
+
+def findings(path: Path) -> list[Finding]:
+    """One for every row. DataError if the file, or items.jsonl beside it, is damaged."""
+    beside = path.parent / "items.jsonl"
+    items = {item.id: item for item in read_items(beside)} if beside.is_file() else {}
+    return [_finding(id_, row, items.get(id_)) for id_, (_, row) in read_file(path).items()]
+
+
+def _finding(id_: str, row: Mapping[str, Any], item: Item | None) -> Finding:
+    label = row["expect_en"]
+    if item is None:
+        reason = "items.jsonl beside the file has no item of this id: there are no facts to work the answer out from"
+        return id_, "unparseable", None, label, reason
+    if row["prompt"] not in (item.prompt, item.facts["direct"]):
+        return id_, "unparseable", None, label, "the prompt is not that of its item in items.jsonl"
+    outcome = outcome_from(item.facts["outcome"])
+    try:
+        found = worked_out(item.facts)
+    except (DataError, ExecutionError, UnreadableError, KeyError, TypeError, ValueError) as error:
+        return id_, "unparseable", None, label, f"the facts in items.jsonl cannot be followed: {error}"
+    if not states(outcome, found):
+        came = "; ".join(" ".join(parts) for parts in found)
+        return id_, "wrong", came, label, f"the facts in items.jsonl lead to {came}"
+    if label != outcome.criterion():
+        return id_, "wrong", outcome.criterion(), label, f'the label says "{label}"'
+    return id_, "ok", label, label, ""
+
+
+def worked_out(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """What facts of an item come to: for each thing that its criterion names, in order, the words that must be said.
+
+    Raises:
+        DataError, ExecutionError, UnreadableError, KeyError, TypeError, ValueError: facts that cannot be followed.
+    """
+    match facts:
+        case {"code": str(source), "language": "SQL"}:
+            return [(str(row[0]),) for row in sql.run(source)]
+        case {"code": str(source), "language": "HTML" | "CSS"}:
+            cells = [cell for cells in html.render(source) for cell in cells]
+            return [(cell.text, cell.color) if cell.color else (cell.text,) for cell in cells]
+        case {"code": str(source), "language": language, "asks": asks}:
+            value = code.run(source, language)[asks]
+            return [(str(one),) for one in (value if isinstance(value, list) else [value])]
+        case {"expression": texts}:
+            return [(str(_value(one)),) for one in ([texts] if isinstance(texts, str) else texts)]
+        case {"events": events, "task": "arithmetic"}:
+            return [(str(number), place) for (_, place), number in arithmetic.replay(events).items() if number]
+        case {"events": events, "subcategory": "Presence"}:
+            return [tuple(attribute.replay_set(events)[0])]
+        case {"events": events}:
+            return list(attribute.replay(events).items())
+        case {"clues": clues, "things": things, "columns": columns}:
+            (order,) = spatial.solutions(things, clues, columns)
+            return [(thing,) for thing in order]
+        case {"order": order, "changes": changes, "columns": columns}:
+            return [(thing,) for thing in spatial.replay(order, changes, columns)]
+        case {"start": start, "rules": rules}:
+            return [(text.solve(start, rules),)]
+        case _:
+            return [(text.shown(facts),)]
+
+
+def states(outcome: Outcome, found: Sequence[tuple[str, ...]]) -> bool:
+    """Whether an outcome says what was worked out, and of as many things."""
+    if isinstance(outcome, Writing):
+        return [(outcome.text,)] == list(found)
+    if isinstance(outcome, Layout):
+        return [(thing.partition(" ")[2],) for _, thing in outcome.places] == list(found)
+    said = _statements(outcome)
+    return len(said) == len(found) and all(
+        f" {part} " in f" {one} ".replace(",", " ") for one, parts in zip(said, found, strict=True) for part in parts
+    )
+
+
+def _statements(outcome: Counts | Attributes | Sprites) -> list[str]:
+    if isinstance(outcome, Counts):
+        return [str(group) for group in outcome.groups]
+    if isinstance(outcome, Sprites):
+        return [f"{count} {name}" for name, count in outcome.groups]
+    return list(outcome.present)
+
+
+def _value(expression: str) -> int:
+    """Of an expression in nano's notation."""
+    value = read_maths(f"Draw the number of apples equal to {expression} .").readings[0].value
+    if value is None or value.whole is None:
+        raise DataError(f"{expression} is no whole number")
+    return value.whole

@@ -1,0 +1,66 @@
+"""The audit of UReason files works the answers out again from what they were made of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from data_gen import export
+from data_gen.audit import AuditRow, audit_file, has_wrong
+from data_gen.ureason.taxonomy import SUBCATEGORIES
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("made") / "everyday"
+    export.make("ureason", [1, 2, 3], 40, "test", 0, "everyday", out, force=False)
+    return out
+
+
+def change(file: Path, old: str, new: str) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def test_every_answer_that_is_made_is_worked_out_again(made: Path, tmp_path: Path) -> None:
+    export.make("ureason", [1, 2, 3], 20, "train", 0, "nano", tmp_path / "nano", force=False)
+    files = [file for folder in (made, tmp_path / "nano") for file in folder.glob("*.jsonl") if file.stem != "items"]
+    assert len(files) == 14
+    rows = [row for file in files for row in audit_file(file)]
+    assert len(rows) == 2 * (120 + 60) and {row.status for row in rows} == {"ok"}
+    cells = {row.id.split("/")[0].rpartition("-")[0] for row in rows}
+    assert len(cells) == sum(map(len, SUBCATEGORIES.values()))
+
+
+def one(file: Path, status: str) -> AuditRow:
+    (found,) = [row for row in audit_file(file) if row.status == status]
+    return found
+
+
+def test_a_wrong_label_and_a_wrong_answer_are_told(made: Path, tmp_path: Path) -> None:
+    for name in ("attribute.jsonl", "items.jsonl"):
+        (tmp_path / name).write_bytes((made / name).read_bytes())
+    file = tmp_path / "attribute.jsonl"
+    row = json.loads(file.read_text(encoding="utf-8").splitlines()[0])
+    change(file, json.dumps(row["expect_en"], ensure_ascii=False), '"The door is mauve."')
+    found = one(file, "wrong")
+    assert (found.id, found.expected, found.answer) == (row["id"], row["expect_en"], "The door is mauve.")
+    assert has_wrong(audit_file(file))
+    present = json.dumps(row["facts"]["outcome"]["present"], ensure_ascii=False)
+    items = (tmp_path / "items.jsonl").read_text(encoding="utf-8").splitlines()
+    (line,) = [line for line in items if json.loads(line)["id"] == row["id"]]
+    change(tmp_path / "items.jsonl", line, line.replace(f'"present": {present}', '"present": ["the door is mauve"]'))
+    found = one(file, "wrong")  # label and stated outcome agree now, but what happened leads elsewhere
+    assert found.id == row["id"] and "the facts in items.jsonl lead to" in found.reason
+
+
+def test_nothing_is_claimed_without_the_facts(made: Path, tmp_path: Path) -> None:
+    file = tmp_path / "direct_text.jsonl"
+    file.write_bytes((made / file.name).read_bytes())
+    assert {row.status for row in audit_file(file)} == {"unparseable"}
+    (tmp_path / "items.jsonl").write_bytes((made / "items.jsonl").read_bytes())
+    change(file, '"prompt": "Task: ', '"prompt": "Another: ')
+    assert "the prompt is not that of its item" in one(file, "unparseable").reason

@@ -1,0 +1,43 @@
+"""The recipe of a command: `--recipe NAME`, or NAME among its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from uni_train.config import places
+
+
+class TakesRecipe(click.Command):
+    """A command of `recipe_options`: the first argument without "=" is the recipe, unless --recipe names it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        overrides = ctx.params["overrides"]
+        if ctx.params["recipe"] is None:
+            name = next((one for one in overrides if "=" not in one), None)
+            if name is not None:
+                at = overrides.index(name)
+                ctx.params.update(recipe=name, overrides=overrides[:at] + overrides[at + 1 :])
+            elif not ctx.resilient_parsing:
+                raise click.UsageError("Missing RECIPE (or --recipe NAME): `uni_train recipes` lists them.", ctx)
+        return rest
+
+
+def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `recipe` and `overrides` to the parameters of a TakesRecipe."""
+    option = click.option(
+        "--recipe", "-r", metavar="NAME", help="The same as RECIPE: a name, or a YAML file.", shell_complete=complete
+    )
+    argument = click.argument("overrides", nargs=-1, metavar="RECIPE [KEY=VALUE]...", shell_complete=complete)
+    return option(argument(command))
+
+
+def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of recipes for the shell, until there is one."""
+    named = ctx.params.get("recipe") or any("=" not in one for one in ctx.params.get("overrides") or ())
+    if named and param.name == "overrides":
+        return []
+    return [one.name for one in places.recipes() if one.name.startswith(incomplete)]

@@ -1,0 +1,45 @@
+"""The files and folders that a configuration names, and whether they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from uni_train.config.build import to_plain
+from uni_train.config.places import recipes
+from uni_train.config.schema import Config
+from uni_train.errors import UserError
+from uni_train.run_folder import flat
+
+PATH_KEYS = ("checkpoint", "path", "images", "judge", "function")
+"""Last parts of the keys that may name files; a reward's function is FILE.py:NAME or no file at all."""
+
+
+def named_paths(plain: Mapping[str, Any]) -> Iterator[tuple[str, str, Path]]:
+    """(key, value, path) of every value that may be a path: "shipped" and MODULE:FUNCTION come as well."""
+    for key, value in flat(plain).items():
+        name = [part for part in key.split(".") if not part.isdigit()][-1]
+        if name in PATH_KEYS and isinstance(value, str):
+            yield key, value, Path(value.rpartition(":")[0] if name == "function" else value)
+
+
+def expect_paths(config: Config) -> None:
+    """Look for all of them before anything heavy is imported.
+
+    Raises:
+        UserError: the first key whose file or folder is not there.
+    """
+    for key, value, path in named_paths(to_plain(config)):
+        is_path = path.suffix == ".py" if key.endswith("function") else value != "shipped"
+        if is_path and not path.exists():
+            raise UserError(f"{key}: there is nothing at {path}", _remedy(config, key, path))
+
+
+def _remedy(config: Config, key: str, path: Path) -> str:
+    parts = path.parts
+    if len(parts) > 1 and parts[0] == config.out and parts[1] in [one.name for one in recipes()]:
+        return f"Train it first: uni_train fit --recipe {parts[1]}"
+    if key == "model.checkpoint":
+        return "Put the weights there, or give another folder: model.checkpoint=FOLDER."
+    return f"Check the path; `uni_train recipes {config.recipe}` says what the recipe needs."
