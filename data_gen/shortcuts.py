@@ -35,6 +35,7 @@ from data_gen.reading import (
 )
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task, task_of
+from data_gen.ureason.audit import is_ureason
 
 CHANCE = {"maths": 1 / 6, "mapping": 1 / 4}
 MARGIN = 0.05  # a strategy that beats chance by more, with its interval clear of chance, is a shortcut
@@ -286,9 +287,11 @@ def expression_of(question: str) -> str:
 def tally_file(path: Path) -> dict[str, list[Tally]]:
     """Every strategy on each set of a published file or an items.jsonl of ours: "maths level 2" -> tallies.
 
-    A published file is one set, named after its task. {} where no strategy has anything to say (mazes). Raises
-    DataError for a file that is neither.
+    A published file is one set, named after its task. {} where no strategy has anything to say (mazes, files in UReason's
+    schema). Raises DataError for a file that is neither.
     """
+    if is_ureason(path):
+        return {}
     sets: dict[str, list[Question]] = defaultdict(list)
     known: dict[str, dict[str, str]] = {}
     for one in read_any(path):
