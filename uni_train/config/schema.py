@@ -43,6 +43,7 @@ def positive(default: Any = dataclasses.MISSING) -> Any:
 
 TaskName = Literal["maths", "mapping"]
 Mode = Literal["normal", "cot"]
+EvaluationMode = Literal["normal", "cot", "said"]  # said: the answer in words at once, nothing is drawn
 SetName = Literal["math1", "math2", "math3", "mapping1", "mapping2", "mapping3"]
 ALL_SETS: tuple[SetName, ...] = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")
 LEVELS = (1, 2, 3)
@@ -164,11 +165,11 @@ class LoraConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """Normal and CoT accuracy, as in Table 3. `n` counts prompts of maths and pairs of mapping."""
+    """Normal and CoT accuracy, as in Table 3, and of direct answers in words. `n` counts prompts of maths and pairs."""
 
     n: int = count(256)
     sets: tuple[SetName, ...] = ALL_SETS
-    modes: tuple[Mode, ...] = ("normal", "cot")
+    modes: tuple[EvaluationMode, ...] = ("normal", "cot")
     split: Literal["validation", "test"] = "test"  # choose settings on validation, report test
     every_round: bool = False  # also after each round, not only before and after all
     seed: int = ranged(0, low=0)

@@ -1,4 +1,5 @@
-"""Normal and CoT accuracy on UniSandbox's six sets (paper 004, Tables 1 to 3), every picture stored once."""
+"""Normal and CoT accuracy on UniSandbox's six sets (paper 004, Tables 1 to 3), every picture stored once; and, where
+asked for, how often the model *says* the right answer at once."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from eval.sample import ScoredSample
 from eval.store import read_shards, shard_path, write_shard
 from uni_train.config.schema import Config, StarsConfig
 from uni_train.models.base import UnifiedModel
-from uni_train.stages.sample import draw
+from uni_train.stages.sample import draw, say
 from uni_train.stages.work import StageRun, Work, in_batches
 
 
@@ -44,7 +45,11 @@ def run(work: Work[Config], stage: StageRun, label: str) -> None:
         for index in mine:
             mode, name, batch = batches[index]
             asked = [(item, 0) for item in batch]
-            samples = draw(model, _task(work, name), asked, mode, config.evaluation.seed, config.model.think_batch)
+            seed, at_once = config.evaluation.seed, config.model.think_batch
+            if mode == "said":
+                samples = say(model, asked, seed, at_once)
+            else:
+                samples = draw(model, _task(work, name), asked, mode, seed, at_once)
             write_shard(shard_path(stage.shards, index), samples)
             bar.advance(len(batch))
     work.ranks.wait()

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from data_gen.seeds import derive_seed
-from data_gen.task import Item, Task
+from data_gen.task import Check, Item, Task, Verdict
+from eval.benchmarks.unisandbox import SAID, said
+from eval.prompts.unisandbox import direct_prompt
 from eval.sample import ScoredSample, encode_png
 from eval.store import shard_path, write_shard
 from uni_train.config.schema import RoundConfig, StarsConfig
@@ -63,6 +65,19 @@ def draw(
     images = model.draw(requests)
     return [_scored(task, item, k, setting, request.seed, thought, image)
             for (item, k), request, thought, image in zip(wanted, requests, thoughts, images, strict=True)]  # fmt: skip
+
+
+def say(
+    model: UnifiedModel, wanted: Sequence[tuple[Item, int]], seed: int, answer_batch: int
+) -> list[ScoredSample]:
+    """Ask for the answer of each (item, k) in words, at once, and read the reply, which `thought` holds; no picture."""
+    requests = [Request(i.id, direct_prompt(i.prompt, i.facts["world"]), seed=derive_seed(seed, i.id, SAID, k)) for i, k in wanted]
+    replies = [text for _, batch in in_batches(requests, answer_batch) for text in model.answer(batch)]
+    samples = []
+    for (item, k), request, reply in zip(wanted, requests, replies, strict=True):
+        verdict = Verdict((Check(SAID, said(reply, item), reply),))
+        samples.append(ScoredSample(item, SAID, request.seed, k, thought=reply, verdict=verdict))
+    return samples
 
 
 def _scored(

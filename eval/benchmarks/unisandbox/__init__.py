@@ -27,6 +27,8 @@ from eval.benchmarks.unisandbox.reasoning import (
     set_name,
     statuses,
 )
+from eval.benchmarks.unisandbox.thoughts import said
+from eval.sample import SAID
 
 __all__ = [
     "CHANCE",
@@ -35,6 +37,7 @@ __all__ = [
     "PAPER_PROMPTS",
     "PAPER_TABLE_2",
     "PAPER_TABLE_3",
+    "SAID",
     "SETS",
     "SETTINGS",
     "TASKS",
@@ -47,6 +50,7 @@ __all__ = [
     "filter_reliability",
     "one_of_two",
     "per_image",
+    "said",
     "score",
     "set_name",
     "statuses",

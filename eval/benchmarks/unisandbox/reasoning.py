@@ -185,13 +185,14 @@ def statuses(
 def average(results: Iterable[ScoredSample], task: str, sets: Mapping[str, Sequence[Item]] | None = None) -> Estimate:
     """The last column of the paper's Tables 2 and 3: the unweighted mean over levels and settings of one task.
 
-    Normal and CoT are asked on the same prompts, so the interval is clustered by prompt or pair.
+    Normal and CoT are asked on the same prompts, so the interval is clustered by prompt or pair. Answers in words are
+    no part of it.
     """
     outcomes, units, cells = [], [], []
     for setting, by_set in _trials(results, sets).items():
         for name, trials in by_set.items():
             for trial in trials:
-                if trial.task == task:
+                if trial.task == task and setting in SETTINGS:
                     outcomes.append(float(trial.right))
                     units.append(trial.unit)
                     cells.append((setting, name))
