@@ -26,9 +26,8 @@ STATUSES = ("pass", "fail", "unreadable", "generation_failed", "unscored", "miss
 class ScoredSample:
     """One answer to one item.
 
-    item: what was asked. setting: how ("normal", "cot" or "said" in UniSandbox). k: which of several draws, from 0. seed: of
-    the draw.
-    thought: the think text, None where none was asked for; of the setting "said", the reply.
+    item: what was asked. setting: how ("normal", "cot" or "said" in UniSandbox). k: which of several draws, from 0.
+    seed: of the draw. thought: the think text, None where none was asked for; of the setting "said", the reply.
     image: PNG bytes, None where generation failed, and of the setting "said".
     verdict: what the program checks say; None as long as nobody has looked. self_verdict: what the model's own
     understanding says of it (STARS, paper 004 section 3.4 step 2); None outside the filter.

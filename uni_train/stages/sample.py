@@ -67,11 +67,12 @@ def draw(
             for (item, k), request, thought, image in zip(wanted, requests, thoughts, images, strict=True)]  # fmt: skip
 
 
-def say(
-    model: UnifiedModel, wanted: Sequence[tuple[Item, int]], seed: int, answer_batch: int
-) -> list[ScoredSample]:
+def say(model: UnifiedModel, wanted: Sequence[tuple[Item, int]], seed: int, answer_batch: int) -> list[ScoredSample]:
     """Ask for the answer of each (item, k) in words, at once, and read the reply, which `thought` holds; no picture."""
-    requests = [Request(i.id, direct_prompt(i.prompt, i.facts["world"]), seed=derive_seed(seed, i.id, SAID, k)) for i, k in wanted]
+    requests = [
+        Request(item.id, direct_prompt(item.prompt, item.facts["world"]), seed=derive_seed(seed, item.id, SAID, k))
+        for item, k in wanted
+    ]
     replies = [text for _, batch in in_batches(requests, answer_batch) for text in model.answer(batch)]
     samples = []
     for (item, k), request, reply in zip(wanted, requests, replies, strict=True):
