@@ -1,8 +1,9 @@
 """Symbol mapping (UniSandbox section 3.1.2): "@ means 7 . 7 means apple . ... Draw what @ means ."
 
 Two chains of one, two or three links lead from a symbol to an object each. A pair asks for both under the same rules,
-so that guessing one of the two objects never gets a pair right: question A is about the chain stated first, B about
-the second. A split holds whole sets of rules, hence whole pairs.
+so that guessing one of the two objects never gets a pair right. Rules stand in random order, as in the published sets:
+chain by chain, "the first noun after the asked symbol" would answer everything. A split holds whole sets of rules,
+hence whole pairs.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ MAX_DISTRACTORS = 6
 class Mapping:
     """The mapping task in a world.
 
-    distractors: extra rules about symbols that nobody asks for (the other chain of the pair is always there).
+    distractors: each prompt has 0 to so many extra rules about symbols that nobody asks for (the other chain of the pair
+        is always there).
     shuffle: rules in random order; otherwise each chain is stated from its symbol to its object.
     """
 
     world: World = NANO
-    distractors: int = 0
-    shuffle: bool = False
+    distractors: int = 2
+    shuffle: bool = True
     name: str = "mapping"
     levels: tuple[int, ...] = (1, 2, 3)
 
@@ -49,8 +51,9 @@ class Mapping:
         world = self.world
         random_ = rng("mapping", world.name, level, split, seed, self.distractors, int(self.shuffle))
         while True:  # each draw falls into the split with a chance of at least one in ten
-            nouns = self._draw_nouns(random_)
-            symbols = random_.sample(world.symbols, 2 * level + self.distractors)
+            distractors = random_.randint(0, self.distractors)
+            nouns = self._draw_nouns(random_, distractors)
+            symbols = random_.sample(world.symbols, 2 * level + distractors)
             chains = [symbols[:level], symbols[level : 2 * level]]
             links: list[tuple[str, str | Noun]] = []
             for chain, noun in zip(chains, nouns, strict=False):
@@ -63,7 +66,9 @@ class Mapping:
             rules.insert(random_.randint(0, len(rules)), (symbol, noun))
         if self.shuffle:
             random_.shuffle(rules)
-        verbs = [random_.choice(phrasing.LINKS) for _ in rules] if level > 1 else ["represents"] * len(rules)
+        links_said = phrasing.NANO_LINKS if world.terse else phrasing.LINKS if level > 1 else ("represents",)
+        verbs = [random_.choice(links_said) for _ in rules]
+        asking = phrasing.meaning_template(random_)
         stated = {left: phrasing.state_rule(world, left, right, verb)
                   for (left, right), verb in zip(rules, verbs, strict=True)}  # fmt: skip
         same = nouns[0].category == nouns[1].category
@@ -75,7 +80,7 @@ class Mapping:
                 task=self.name,
                 level=level,
                 split=split,
-                prompt=phrasing.ask_meaning(world, list(stated.values()), chain[0], category),
+                prompt=phrasing.ask_meaning(world, list(stated.values()), chain[0], category, asking),
                 answer=noun.singular if world.terse else noun.plural.capitalize(),
                 facts={
                     "world": world.name,
@@ -94,15 +99,15 @@ class Mapping:
             for which, chain, noun, other in zip("AB", chains, nouns, (nouns[1], nouns[0]), strict=False)
         )
 
-    def _draw_nouns(self, random_: random.Random) -> list[Noun]:
+    def _draw_nouns(self, random_: random.Random, distractors: int) -> list[Noun]:
         """The objects of the two chains, then those of the distractors, all different."""
         nouns = self.world.nouns
         if not self.world.terse and random_.random() < SAME_CATEGORY:
             first = random_.choice(nouns)
             second = random_.choice([n for n in nouns if n.category == first.category and n != first])
             rest = [n for n in nouns if n not in (first, second)]
-            return [first, second, *random_.sample(rest, self.distractors)]
-        return random_.sample(nouns, 2 + self.distractors)
+            return [first, second, *random_.sample(rest, distractors)]
+        return random_.sample(nouns, 2 + distractors)
 
     def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
         """`n` different pairs, A then B: 2n items; DataError when this split has too few."""

@@ -2,17 +2,19 @@
 
 Sampler, reference thought, renderer and verifier. The result is drawn first, so all six are equally likely; then an
 expression that has it (data_gen.expressions), then the object and the phrasing. A split holds whole expressions: one
-that occurs in test occurs in train with no object and in no phrasing.
+that occurs in test occurs in train with no object and in no phrasing. A fourth split, "seen", has the expressions of
+train with objects that they never have there: it tells a new object from a new expression.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from data_gen import expressions, phrasing
 from data_gen.errors import DataError
-from data_gen.objects import NANO, World
+from data_gen.objects import NANO, Noun, World
 from data_gen.seeds import derive_seed, digest, rng
 from data_gen.splits import split_of
 from data_gen.task import Item, Verdict, check_request, collect, render_sprites, verify_sprites
@@ -20,8 +22,10 @@ from data_gen.task import Item, Verdict, check_request, collect, render_sprites,
 if TYPE_CHECKING:
     import numpy as np
 
+COUNTS = (1, 2, 3, 4, 5, 6)
 EMPHASIS = 0.15  # share of prompts with parentheses that are not needed
-IN_WORDS = 0.2  # share of the everyday one-operation prompts that are spelled out
+IN_WORDS = 0.2  # share of the prompts with one operation that are spelled out
+SEEN_TENTHS = 2  # of the objects of each expression of the train split are left to the split "seen"
 
 
 @dataclass(frozen=True)
@@ -35,19 +39,22 @@ class Maths:
 
     def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
         """One item with `level` operations from `split`."""
+        return self._sample(seed, level, split, COUNTS)
+
+    def _sample(self, seed: int, level: int, split: str, counts: tuple[int, ...]) -> tuple[Item, ...]:
+        """`sample` with a result among `counts`."""
         check_request(self, level, split)
         random_ = rng("maths", self.world.name, level, split, seed)
         noun = random_.choice(self.world.nouns)
-        for attempt in range(3000):  # about one draw in ten falls into a test split
+        for attempt in range(3000):  # about one draw in ten falls into the smallest split
             if attempt % 150 == 0:  # some results have no expression there if few operations are allowed
-                count = random_.randint(1, 6)
-            expression = expressions.draw(
-                count, level, random_, self.world.max_operand, self.world.max_value, self.operations
-            )
+                count = random_.choice(counts)
+            largest = self.world.max_single if level == 1 else self.world.max_operand
+            expression = expressions.draw(count, level, random_, largest, self.world.max_value, self.operations)
             if expression is None:
                 continue
             canonical = expressions.canonical(expression)
-            if split_of(self.name, canonical) == split:
+            if self._split_of(canonical, noun) == split:
                 break
         else:
             raise DataError(
@@ -57,8 +64,8 @@ class Maths:
         if random_.random() < EMPHASIS:
             expression = expressions.emphasise(expression, random_)
         text = expressions.show(expression, spaced=self.world.terse)
-        if not self.world.terse and random_.random() < IN_WORDS:
-            text = expressions.in_words(expression) or text
+        if len(expressions.steps(expression, True)) == 1 and random_.random() < IN_WORDS:
+            text = (phrasing.signs_in_words(text) if self.world.terse else expressions.in_words(expression)) or text
         prompt = phrasing.ask_count(self.world, noun, text, random_)
         steps = expressions.steps(expression, spaced=self.world.terse)
         return (
@@ -81,16 +88,34 @@ class Maths:
             ),
         )
 
+    def _split_of(self, canonical: str, noun: Noun) -> str:
+        split = split_of(self.name, canonical)
+        if split == "train" and derive_seed("seen", canonical, noun.singular) % 10 < SEEN_TENTHS:
+            return "seen"
+        return split
+
     def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
-        """`n` different prompts; DataError when this split has too few."""
+        """`n` items with each result equally often: different prompts in the train split, different expressions in others.
+
+        DataError when this split has too few.
+        """
         check_request(self, level, split)
-        draws = collect(lambda index: self.sample(derive_seed(seed, index), level, split), n)
-        if len(draws) < n:
+        kind = "prompts" if split == "train" else "expressions"
+        by_count = [
+            collect(
+                lambda index, count=count: self._sample(derive_seed(seed, count, index), level, split, (count,)),
+                len(range(place, n, len(COUNTS))),
+                key=lambda item: item.id if split == "train" else item.facts["canonical"],
+            )
+            for place, count in enumerate(COUNTS)
+        ]
+        found = [item for draws in zip_longest(*by_count) for draw in draws if draw is not None for item in draw]
+        if len(found) < n:
             raise DataError(
-                f"found only {len(draws)} different maths{level} prompts for the {split} split of the "
+                f"found only {len(found)} different maths{level} {kind} for the {split} split of the "
                 f"{self.world.name} world, {n} were asked for: ask for fewer, or use the everyday world"
             )
-        return [item for items in draws for item in items]
+        return found
 
     def input_image(self, item: Item) -> None:
         """None: the prompt is all that is given."""

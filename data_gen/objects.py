@@ -29,7 +29,8 @@ class Noun:
 class World:
     """Nouns, symbols and bounds. `terse` worlds speak in space-separated tokens for a word-level tokenizer.
 
-    max_operand: the largest number written in an expression; max_value: the largest intermediate value.
+    max_operand: the largest number written in an expression; max_value: the largest intermediate value; max_single:
+        the largest number in an expression of one operation, of which there must be enough for a test.
     symbols: what a mapping may call things; each is one token.
     """
 
@@ -38,6 +39,7 @@ class World:
     symbols: tuple[str, ...]
     max_operand: int
     max_value: int
+    max_single: int
     terse: bool
 
     def noun(self, singular: str) -> Noun:
@@ -70,6 +72,7 @@ NANO = World(
     symbols=tuple("ABCDEFGHJK" + "123456789" + "@#$&!~*"),
     max_operand=12,
     max_value=20,
+    max_single=72,
     terse=True,
 )
 
@@ -94,6 +97,7 @@ EVERYDAY = World(
     symbols=tuple("ABCDEFGHJKLMNPQRSTUVWXYZ" + "0123456789" + "@#$%^&*!?~+<>"),
     max_operand=99,
     max_value=99,
+    max_single=99,
     terse=False,
 )  # fmt: skip
 

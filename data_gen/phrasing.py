@@ -16,7 +16,13 @@ NANO_COUNTS = (
     "Draw the number of {objects} equal to {expression} .",
     "Show as many {objects} as the result of {expression} .",
     "Compute {expression} and draw that many {objects} .",
+    "Draw {objects} : as many as {expression} .",
+    "How many is {expression} ? Draw that many {objects} .",
+    "Show {objects} equal in number to {expression} .",
 )
+NANO_SIGNS = {"+": "plus", "-": "minus", "*": "times", "/": "over", "%": "modulo"}
+NANO_LINKS = ("means", "is", "denotes")
+NANO_MEANINGS = ("Draw what {symbol} {link} .", "Show what {symbol} {link} .", "Draw the object denoted by {symbol} .")
 EVERYDAY_COUNTS = (
     "Generate as many {objects} as the result of {expression}.",
     "Please draw as many {objects} as {expression} gives.",
@@ -43,6 +49,11 @@ def conclude_count(world: World, steps: list[str], noun: Noun, count: int) -> st
     return " ".join([*(f"{step}." for step in steps), f"So draw {noun.counted(count)}."])
 
 
+def signs_in_words(text: str) -> str:
+    """ "8 - 5" -> "8 minus 5", in nano's words."""
+    return " ".join(NANO_SIGNS.get(token, token) for token in text.split())
+
+
 def name_symbol(symbol: str) -> str:
     """ "the letter A", "the number 7", "the symbol @"."""
     kind = "letter" if symbol.isalpha() else "number" if symbol.isdigit() else "symbol"
@@ -52,18 +63,23 @@ def name_symbol(symbol: str) -> str:
 def state_rule(world: World, left: str, right: str | Noun, link: str) -> str:
     """One rule without its number: "@ means 7 ." or "The symbol @ represents apples."."""
     if world.terse:
-        return f"{left} means {right.singular if isinstance(right, Noun) else right} ."
+        return f"{left} {link} {right.singular if isinstance(right, Noun) else right} ."
     meaning = right.plural if isinstance(right, Noun) else name_symbol(right)
     subject = name_symbol(left)
     return f"{subject[0].upper()}{subject[1:]} {link} {meaning}."
 
 
-def ask_meaning(world: World, rules: list[str], symbol: str, category: str) -> str:
-    """A mapping prompt from its stated rules: what `symbol` stands for is to be drawn."""
+def ask_meaning(world: World, rules: list[str], symbol: str, category: str, template: str) -> str:
+    """A mapping prompt from its stated rules: what `symbol` stands for is to be drawn. `template`: of a terse world."""
     if world.terse:
-        return " ".join([*rules, f"Draw what {symbol} means ."])
+        return " ".join([*rules, template.format(symbol=symbol)])
     numbered = [f"Rule {i}: {rule}" for i, rule in enumerate(rules, 1)]
     return " ".join([*numbered, f"Please generate the {category} represented by {name_symbol(symbol)}."])
+
+
+def meaning_template(random_: random.Random) -> str:
+    """How a terse world asks for a symbol's meaning, with "{symbol}" left open."""
+    return random_.choice(NANO_MEANINGS).replace("{link}", random_.choice(NANO_LINKS))
 
 
 def conclude_meaning(world: World, rules: list[str], noun: Noun) -> str:
@@ -75,8 +91,9 @@ def conclude_meaning(world: World, rules: list[str], noun: Noun) -> str:
 
 def nano_vocabulary() -> tuple[str, ...]:
     """Every token that a nano prompt, thought or answer can contain, in a fixed order (numbers, signs, words)."""
-    words = {w for text in NANO_COUNTS for w in text.split() if "{" not in w} | {"So", "what", "means", "=", "draw"}
-    numbers = [str(i) for i in range(max(NANO.max_value, NANO.max_operand) + 1)]
+    templates = (*NANO_COUNTS, *NANO_MEANINGS, *NANO_LINKS, *NANO_SIGNS.values(), "So = draw")
+    words = {w for text in templates for w in text.split() if "{" not in w}
+    numbers = [str(i) for i in range(max(NANO.max_value, NANO.max_operand, NANO.max_single) + 1)]
     signs = ["+", "-", "*", "/", "^", "%", "√", "(", ")"]
     nouns = [form for noun in NANO.nouns for form in (noun.singular, noun.plural)]
     return tuple(dict.fromkeys([*numbers, *signs, *NANO.symbols, *nouns, *sorted(words)]))

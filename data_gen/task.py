@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 Status = Literal["pass", "fail", "unreadable"]
-SPLITS = ("train", "validation", "test")
+SPLITS = ("train", "validation", "test", "seen")  # seen: maths alone, see data_gen.maths
 TASKS = ("maths", "mapping", "maze", "ureason")
 
 

@@ -133,8 +133,8 @@ class ModelConfig:
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
     world: Literal["nano", "everyday"] = "nano"  # which objects, and in which words
-    distractors: int = ranged(0, low=0)  # mapping: extra rules about symbols that nobody asks for
-    rule_order: Literal["chain", "random"] = "chain"  # mapping: rules as in the paper's examples, or shuffled
+    distractors: int = ranged(2, low=0)  # mapping: each prompt has 0 to so many extra rules that nobody asks for
+    rule_order: Literal["chain", "random"] = "random"  # mapping: chain by chain lets "the next noun" answer everything
     bad_rows: Literal["error", "skip"] = "error"  # sft: rows that cannot be trained on; skipped ones are counted
 
 
@@ -308,15 +308,28 @@ class MixtureConfig:
     what STARS is to teach."""
 
     text_to_image: int = ranged(0, low=0)
+    control: int = ranged(0, low=0)  # text -> image behind rules or sums that do not matter
     cot_image: int = ranged(0, low=0)
     cot_text: int = ranged(0, low=0)
-    direct_answer: int = ranged(0, low=0)  # a reasoning prompt answered in words at once
-    chain_answer: int = ranged(0, low=0)  # the same for symbol mapping of two links alone
-    explain: int = ranged(0, low=0)  # many look-ups in one row
+    mapping_answers: int = ranged(0, low=0)  # several symbols of a prompt's rules, answered in words at once
+    maths_answer: int = ranged(0, low=0)  # a maths prompt answered in words at once
+    counting: int = ranged(0, low=0)  # number lines
     compare: int = ranged(0, low=0)  # what is asked against what is seen, both in words
     caption: int = ranged(0, low=0)
     verify: int = ranged(0, low=0)
     noise_draws: int = count(1)  # for each row with a target image
+    levels: tuple[int, ...] = ranged(LEVELS, low=1, high=3)  # of the answers; one named twice comes twice as often
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """Kind -> rows an update, of the kinds that there are."""
+        kinds = {kind: n for kind, n in vars(self).items() if kind not in ("noise_draws", "levels")}
+        return {kind: n for kind, n in kinds.items() if n}
+
+    @property
+    def images(self) -> int:
+        """Noised images an update."""
+        return self.noise_draws * (self.text_to_image + self.control + self.cot_image)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ def stage_list(config: Config) -> tuple[PlannedStage, ...]:
     if isinstance(config, PretrainConfig):
         add("vae", "", f"{config.vae.updates} updates of the VAE")
         for name, part in config.parts.items():
-            rows = sorted(((n, kind) for kind, n in vars(part.mixture).items() if kind != "noise_draws"), reverse=True)
+            rows = sorted(((n, kind) for kind, n in part.mixture.rows.items()), reverse=True)
             add("pretrain", name, f"{part.updates} updates, most on {' and '.join(kind for _, kind in rows[:2])}")
         add("evaluate", "after", evaluated)
         return tuple(stages)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -177,10 +176,10 @@ def first_update(
     elif isinstance(config, PretrainConfig):
         from uni_train.models.nano import corpus
 
-        first = next(iter(config.parts.values())).mixture
-        counts = {kind: count for kind, count in asdict(first).items() if kind != "noise_draws" and count}
+        mixture = max((part.mixture for part in config.parts.values()), key=lambda one: one.images)
+        counts = mixture.rows
         rows = sum(counts.values())
-        sources = dict(corpus.sources(first.noise_draws))
+        sources = dict(corpus.sources(mixture.noise_draws))
         shares = dict(Constant({kind: count / rows for kind, count in counts.items()}).mixture(0))
     elif isinstance(config, KnowledgeConfig):
         sources = {"lessons": knowledge.lessons(knowledge.people(config)[0])}

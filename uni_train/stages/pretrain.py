@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from uni_train.config.schema import PretrainConfig
 from uni_train.models.load import save_model
@@ -36,10 +36,10 @@ def part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
         text_dropout=config.text_dropout,
         recompute=config.activation_checkpointing,
     )
-    rows = {kind: count for kind, count in asdict(asked.mixture).items() if kind != "noise_draws"}
+    rows = asked.mixture.rows
     total = sum(rows.values())
-    sources = corpus.sources(asked.mixture.noise_draws)
-    schedule = Constant({kind: count / total for kind, count in rows.items() if count})
+    sources = corpus.sources(asked.mixture.noise_draws, asked.mixture.levels)
+    schedule = Constant({kind: count / total for kind, count in rows.items()})
     if asked.lr is not None:
         config = replace(config, optimizer=replace(config.optimizer, lr=asked.lr))
     settings = supervised_settings(config, asked.updates, total, stage.path.name, trained="all")

@@ -1,14 +1,16 @@
 """What nano is pretrained on, made by data_gen: text -> image, thoughts, short answers, captions, verification.
 
-There is one kind of row that it never sees: a reasoning prompt with an image and no thought. Drawing the answer without
-thinking is what STARS is to teach. Understanding goes further than drawing on purpose, as in the models of the paper:
-nano learns to *say* the answer of a reasoning prompt at once (`direct_answer`), but not to draw it.
+It never sees one kind of row: a reasoning prompt with an image and no thought. Drawing the answer without thinking is
+what STARS is to teach. Understanding goes further than drawing on purpose, as in the models of the paper: nano learns to
+*say* the answers of reasoning prompts of some levels at once (`mapping_answers`, `maths_answer`), but not to draw them.
+`control` teaches the form of such a request: an image behind rules or sums that do not matter, also where the request
+leaves open what to draw. So before STARS a wrong image is a clear image of the wrong thing.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -16,30 +18,33 @@ import numpy as np
 from data_gen import sprites
 from data_gen.objects import NANO
 from data_gen.task import Item, Task, get_task
-from uni_train.models.base import Example
+from uni_train.models.base import Example, Turn
 from uni_train.models.nano import language
 
 MAX_COUNT = 6
-MATHS_SHARE = 0.4  # of the reasoning prompts; the others are symbol mapping, whose look-ups take longer to learn
-CHAIN_LINKS = 2  # of `chain_answer`: the shortest chain that one look-up does not answer
+MATHS_SHARE = 0.4  # of the reasoning prompts; the others are symbol mapping
+QUESTIONS = 4  # of a `mapping_answers` row
+LEVELS = (1, 2, 3)
 UNCLEAR_SHARE = 0.2  # of the pictures that are captioned
 
 
-def sources(noise_draws: int) -> Mapping[str, Callable[[random.Random], Example]]:
+def sources(noise_draws: int, levels: Sequence[int] = LEVELS) -> Mapping[str, Callable[[random.Random], Example]]:
     """Kind of row -> a function that makes one from a random generator.
 
     Args:
         noise_draws: noised copies of every target image.
+        levels: of the prompts that are answered at once; one that is named twice comes twice as often.
     """
-    tasks = (get_task("maths", "nano"), get_task("mapping", "nano"))
-    reason = partial(_item, tasks)
+    maths, mapping = get_task("maths", "nano"), get_task("mapping", "nano")
+    reason = partial(_item, (maths, mapping))
     return {
         "text_to_image": partial(_text_to_image, noise_draws),
+        "control": partial(_control, (maths, mapping), noise_draws),
         "cot_image": partial(_cot_image, reason, noise_draws),
         "cot_text": partial(_cot_text, reason),
-        "direct_answer": partial(_direct_answer, reason),
-        "chain_answer": partial(_direct_answer, partial(_chain, tasks[1])),
-        "explain": _explain,
+        "mapping_answers": partial(_mapping_answers, mapping, levels),
+        "maths_answer": partial(_maths_answer, maths, levels),
+        "counting": _counting,
         "compare": _compare,
         "caption": _caption,
         "verify": partial(_verify, reason),
@@ -49,10 +54,6 @@ def sources(noise_draws: int) -> Mapping[str, Callable[[random.Random], Example]
 def _item(tasks: tuple[Task, Task], random_: random.Random) -> Item:
     task = tasks[0] if random_.random() < MATHS_SHARE else tasks[1]
     return random_.choice(task.sample(random_.getrandbits(60), random_.choice(task.levels)))
-
-
-def _chain(mapping: Task, random_: random.Random) -> Item:
-    return random_.choice(mapping.sample(random_.getrandbits(60), CHAIN_LINKS))
 
 
 def _picture(singular: str, count: int, random_: random.Random) -> np.ndarray:
@@ -69,6 +70,26 @@ def _text_to_image(noise_draws: int, random_: random.Random) -> Example:
     return Example(language.plain_prompt(noun, count), target=picture, noise_draws=noise_draws)
 
 
+def _control(tasks: tuple[Task, Task], noise_draws: int, random_: random.Random) -> Example:
+    """An image behind rules or sums that do not matter: a plain request, or one that leaves the object or number open."""
+    item = _item(tasks, random_)
+    noun, count = random_.choice(NANO.nouns), random_.randint(1, MAX_COUNT)
+    kind = random_.random()
+    if item.task == "maths":
+        before = language.reasoning(item.thought)
+        request = language.plain_prompt(noun, count) if kind < 0.5 else language.SOME.format(objects=noun.plural)
+    else:
+        rules, stated = language.rules(item)
+        before = " ".join(rules)
+        if kind < 0.4:
+            request = language.plain_prompt(noun, count)
+        else:
+            noun = random_.choice(stated) if kind < 0.8 else noun
+            request, count = (language.ONE_OF_THEM if kind < 0.8 else language.ANY), 1
+    picture = _picture(noun.singular, count, random_)
+    return Example(f"{before} {request}", target=picture, noise_draws=noise_draws)
+
+
 def _cot_image(reason: Callable[[random.Random], Item], noise_draws: int, random_: random.Random) -> Example:
     item = reason(random_)
     return Example(item.prompt, thought=item.thought, target=_target(item, random_), noise_draws=noise_draws)
@@ -79,22 +100,37 @@ def _cot_text(reason: Callable[[random.Random], Item], random_: random.Random) -
     return Example(item.prompt, thought=item.thought)
 
 
-def _direct_answer(reason: Callable[[random.Random], Item], random_: random.Random) -> Example:
-    item = reason(random_)
+def _mapping_answers(mapping: Task, levels: Sequence[int], random_: random.Random) -> Example:
+    """Several symbols of one set of rules, each answered at once: many losses a row are what makes look-ups form.
+
+    The first question is a whole prompt of the task; the others follow it and ask in its words.
+    """
+    item = random_.choice(mapping.sample(random_.getrandbits(60), random_.choice(levels)))
+    meaning = {left: right for left, right in item.facts["rules"]}
+    symbols = [item.facts["symbol"], *(symbol for symbol in meaning if symbol != item.facts["symbol"])]
+    asked = [symbols[0], *random_.sample(symbols[1:], min(QUESTIONS, len(symbols)) - 1)]
+    *_, question = language.sentences(item.prompt)
+    turns: list[Turn] = []
+    for symbol in asked:
+        text = item.prompt if not turns else question.replace(f" {symbols[0]} ", f" {symbol} ")
+        noun = symbol
+        while noun in meaning:
+            noun = meaning[noun]
+        turns += [Turn(text), Turn(language.counted(noun, 1), learn=True)]
+    return Example(turns=tuple(turns))
+
+
+def _maths_answer(maths: Task, levels: Sequence[int], random_: random.Random) -> Example:
+    (item,) = maths.sample(random_.getrandbits(60), random_.choice(levels))
     return Example(item.prompt, answer=language.counted(item.facts["object"], item.facts["count"]))
 
 
-def _explain(random_: random.Random) -> Example:
-    """Many look-ups in one row: teaches to find what a symbol stands for, the skill that mapping rests on."""
-    links = random_.randint(3, 7)
-    symbols = random_.sample(NANO.symbols, 2 * links)
-    rules = [
-        f"{left} means {right if random_.random() < 0.5 else random_.choice(NANO.nouns).singular} ."
-        for left, right in zip(symbols[::2], symbols[1::2], strict=True)
-    ]
-    asked = random_.sample(range(links), links)
-    question = language.EXPLAIN.format(symbols=" ".join(symbols[2 * i] for i in asked))
-    return Example(f"{' '.join(rules)} {question}", answer=" ".join(rules[i] for i in asked))
+def _counting(random_: random.Random) -> Example:
+    """A number line in steps: "Count by 3 from 5 ." - what numbers have to do with each other."""
+    step = random_.randint(1, 12)
+    start = random_.randint(0, NANO.max_single - 2 * step)
+    line = range(start, NANO.max_single + 1, step)[:8]
+    return Example(language.COUNT.format(step=step, start=start), answer=" ".join(map(str, line)))
 
 
 def _compare(random_: random.Random) -> Example:

@@ -9,22 +9,25 @@ from __future__ import annotations
 
 from data_gen.objects import NANO, Noun, singular_of
 from data_gen.phrasing import nano_vocabulary
+from data_gen.task import Item
 
 THINK_SYSTEM = "think"
 CAPTION_PROMPT = "Caption :"
 VERIFY_PROMPT = "Question : {question} Is the image right ?"
-EXPLAIN = "Explain {symbols} ."
+COUNT = "Count by {step} from {start} ."
+SOME, ANY, ONE_OF_THEM = "Draw some {objects} .", "Draw any object .", "Draw one of them ."
 COMPARE = "Asked {asked} . Seen {seen} ."
 YES, NO = "\nFinal Answer: YES", "\nFinal Answer: NO"
 UNCLEAR = "unclear"
 
-_WORDS = ("think", "Caption", ":", "Caption:", "Question", "Is", "the", "image", "right", "wrong", "?", "Explain")
+_WORDS = ("think", "Caption", ":", "Caption:", "Question", "Is", "the", "image", "right", "wrong", "?", "Count", "by", "from")
+_CONTROL_WORDS = ("some", "any", "object", "one", "of", "them")
 _REPLY_WORDS = ("Asked", "Seen", "unclear", "Number", "Object", "Draw", "\n", "Final", "Answer:", "YES", "NO")
 
 
 def vocabulary() -> tuple[str, ...]:
     """Every word that can be said to nano or by it, in a fixed order."""
-    return tuple(dict.fromkeys([*nano_vocabulary(), *_WORDS, *_REPLY_WORDS]))
+    return tuple(dict.fromkeys([*nano_vocabulary(), *_WORDS, *_CONTROL_WORDS, *_REPLY_WORDS]))
 
 
 def plain_prompt(noun: Noun, count: int) -> str:
@@ -56,6 +59,17 @@ def judgement(asked: str, seen: str) -> str:
     words = {True: "right", False: "wrong"}
     verdict = YES if number and object_ else NO
     return f"Number : {words[number]} . Object : {words[object_]} .{verdict}"
+
+
+def sentences(text: str) -> list[str]:
+    """ "A means tree . Draw what A is ." -> its sentences, each with its full stop."""
+    return [f"{sentence.strip()} ." for sentence in text.split(" .") if sentence.strip()]
+
+
+def rules(item: Item) -> tuple[list[str], list[Noun]]:
+    """The rules of a mapping prompt as stated, and the objects that they name."""
+    *stated, _ = sentences(item.prompt)
+    return stated, [NANO.noun(right) for _, right in item.facts["rules"] if right not in NANO.symbols]
 
 
 def reasoning(thought: str) -> str:
