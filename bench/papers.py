@@ -40,7 +40,7 @@ from uni_train.files import atomic_write_text
 
 CURRICULUM = "stars_curriculum evaluation.every_round=true name=rounds"
 FILTERS = {"none": "no filter", "self": "its own understanding", "verifier": "the exact verifier"}
-TRIVIAL = "trivial"  # the key of summary.json with the trivial strategies: set -> strategies, the best first
+TRIVIAL = "strategies"  # the key of summary.json with the trivial strategies: set -> strategies, the best first
 
 
 def keeping(name: str, n: int) -> list[str]:
