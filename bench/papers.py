@@ -129,7 +129,13 @@ def pages(tables: Sequence[int], figures: Sequence[int], overrides: Sequence[str
         title = "Table 3: STARS on symbolic mapping, level by level and as a curriculum"
         found.append(Page("table_3", title, "mapping", arms, rows, remarks=(LOST,)))
     if 5 in tables:
-        updates = sum(one.updates for one in compose("stars_curriculum", overrides).rounds)
+        rounds = compose("stars_curriculum", overrides).rounds
+        if None in [one.updates for one in rounds]:
+            keys = ", ".join(f"budget.{one.set_name}.updates=N" for one in rounds)
+            raise UsageError(
+                "Table 5 compares equal numbers of updates, and this model counts epochs", f"--set {keys}."
+            )
+        updates = sum(one.updates for one in rounds)
         arms = {
             "STARS with CL": CURRICULUM,
             "STARS with Mix": "stars_mixed",
@@ -429,7 +435,7 @@ def bases_of(given: Sequence[str]) -> dict[str, list[str]]:
 
 
 def run(chosen: argparse.Namespace, command: str, fit: Fit = fit_apart) -> Iterator[tuple[Page, str]]:
-    """Make what is missing, then each page with its text. Everything is composed first, so that slips show at once."""
+    """Page by page: make what is missing, then its text. Everything is composed first, so that slips show at once."""
     seeds, bases = seeds_of(chosen.seeds), bases_of(chosen.base)
     wanted = pages(chosen.table, chosen.figure, chosen.overrides)
     if not wanted:
@@ -442,8 +448,8 @@ def run(chosen: argparse.Namespace, command: str, fit: Fit = fit_apart) -> Itera
                 common = shlex.join([f"out={chosen.runs / base}", *asked, *checkpoint, *chosen.overrides])
                 recipe, _, own = line.partition(" ")  # what makes the comparison comes last: --set does not undo it
                 planned[page.file, base, label] = plan(f"{recipe} {common} {own}", seeds)
-    make({one.folder: one for some in planned.values() for one in some}.values(), fit)
     for page in wanted:
+        make((one for (file, *_), some in planned.items() if file == page.file for one in some), fit)
         found = {
             base: {
                 label: [Run(one.folder, run_summary.read(one.folder)) for one in planned[page.file, base, label]]
