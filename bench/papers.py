@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.stars import SETTINGS, Fit, Summary, column, fit_apart, head, listed, make, plan, row, seeds_of
 from eval import summary as run_summary
+from eval.benchmarks import unisandbox
 from eval.benchmarks.unisandbox import PAPER_TABLE_2, PAPER_TABLE_3, SAID, set_name
 from eval.statistics import Estimate, clustered_mean, mean_over_seeds
 from eval.store import read_shards
@@ -40,7 +41,7 @@ from uni_train.files import atomic_write_text
 
 CURRICULUM = "stars_curriculum evaluation.every_round=true name=rounds"
 FILTERS = {"none": "no filter", "self": "its own understanding", "verifier": "the exact verifier"}
-TRIVIAL = "strategies"  # the key of summary.json with the trivial strategies: set -> strategies, the best first
+BESIDE = {"maths": ("seen", "new objects, seen expressions"), "mapping": ("chain", "rules in chain order")}
 
 
 def keeping(name: str, n: int) -> list[str]:
@@ -79,6 +80,12 @@ class Page:
     @property
     def sets(self) -> tuple[str, ...]:
         return tuple(set_name(self.task, level) for level in (1, 2, 3))
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Sets that are asked beside its own; none where evaluations know no such sets."""
+        known = getattr(unisandbox, "SOURCES", ())
+        return tuple(one for one in (f"{name}_{BESIDE[self.task][0]}" for name in self.sets) if one in known)
 
 
 def printed(rows: Sequence[object], *names: str) -> tuple[Paper, ...]:
@@ -194,7 +201,8 @@ def answers(folder: Path, label: str) -> dict[tuple[str, str], Answers]:
     found: dict[tuple[str, str], dict[str, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
     for shards in folder.glob(f"stages/*-evaluate-{label}/shards"):
         for one in read_shards(shards, images=False):
-            item, name = one.item, set_name(one.item.task, one.item.level)
+            item = one.item
+            name = str(item.facts.get("set") or set_name(item.task, item.level))
             cluster = str(item.facts.get("canonical", item.id))
             found[one.setting, name][item.pair or item.id].append((cluster, one.status))
     if not found:
@@ -274,6 +282,11 @@ def lines(page: Page, found: Mapping[str, Mapping[str, Sequence[Run]]], command:
     yield ""
     yield from _scores(page, rows)
     yield ""
+    if page.beside:
+        yield f"The same models on other items: {BESIDE[page.task][1]}."
+        yield ""
+        yield from _others(page, every)
+        yield ""
     yield "Answers in words at once (nothing drawn), and images that cannot be read:"
     yield ""
     yield from _said(page, every)
@@ -330,10 +343,18 @@ def _scores(page: Page, rows: Mapping[str, Sequence[Row]]) -> Iterator[str]:
 
 
 def _trivial(summary: Summary, name: str) -> str:
-    """The best strategy of a set that is not the task itself, as eval.shortcuts has them."""
-    found = [one for one in (summary.get(TRIVIAL) or {}).get(name) or () if not one.get("note")]
-    best = max(found, key=lambda one: one["value"] or 0.0, default=None)
-    return "" if best is None else f"{_bare(best['value'])} ({best['name']})"
+    """The best strategy on a set that is not the task itself, where the summary has it."""
+    best = getattr(run_summary, "trivial", lambda *_: None)(summary, name)
+    return "" if best is None else f"{_bare(best.estimate.value)} ({best.name})"
+
+
+def _others(page: Page, rows: Sequence[Row]) -> Iterator[str]:
+    cells = [(setting, name) for setting in SETTINGS for name in page.beside]
+    yield from head(["model", *map(column, cells)])
+    for one in rows:
+        yield row(one.label, *(_cell(*one.score([cell]), one.when == "before") for cell in cells))
+    summary = rows[0].runs[0].summary
+    yield row("best trivial strategy", *[_trivial(summary, name) for name in page.beside] * len(SETTINGS))
 
 
 def _said(page: Page, rows: Sequence[Row]) -> Iterator[str]:
@@ -444,7 +465,10 @@ def run(chosen: argparse.Namespace, command: str, fit: Fit = fit_apart) -> Itera
     for page in wanted:
         for base, checkpoint in bases.items():
             for label, line in page.arms.items():
-                asked = f"evaluation.modes=[normal,cot,{SAID}]", f"evaluation.sets=[{','.join(page.sets)}]"
+                asked = (
+                    f"evaluation.modes=[normal,cot,{SAID}]",
+                    f"evaluation.sets=[{','.join((*page.sets, *page.beside))}]",
+                )
                 common = shlex.join([f"out={chosen.runs / base}", *asked, *checkpoint, *chosen.overrides])
                 recipe, _, own = line.partition(" ")  # what makes the comparison comes last: --set does not undo it
                 planned[page.file, base, label] = plan(f"{recipe} {common} {own}", seeds)

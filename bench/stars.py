@@ -184,7 +184,8 @@ def _cells(sets: Sequence[str]) -> list[tuple[str, str]]:
 def column(cell: tuple[str, str]) -> str:
     """("normal", "mapping2") -> "Normal M2"."""
     setting, name = cell
-    return f"{SETTINGS.get(setting, setting.capitalize())} {'M' if name.startswith('mapping') else 'Math'}{name[-1]}"
+    name, _, beside = name.replace("mapping", "M").replace("math", "Math").partition("_")
+    return f"{SETTINGS.get(setting, setting.capitalize())} {name}{f' {beside}' if beside else ''}"
 
 
 def head(columns: Sequence[str]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,6 @@ from eval.store import write_shard
 from tests.stages.tiny import TINY
 from uni_train.cli.main import uni_train
 from uni_train.errors import UsageError, UserError
-
-SETS = ("mapping1", "mapping2", "mapping3")
 
 
 def fit(arguments: Sequence[str]) -> int:
@@ -55,10 +54,16 @@ def test_a_table_is_made_for_real_and_its_runs_are_then_only_read(tmp_path: Path
 # --- from stored answers --------------------------------------------------------------------------------------------
 
 
-def stored(folder: Path, name: str, right: Mapping[str, Sequence[bool]]) -> Path:
-    """A run's shards after training: setting -> which of the set's items are answered right."""
+def stored(folder: Path, name: str, right: Mapping[str, Sequence[bool]], each: int = 1) -> Path:
+    """A run's shards after training: setting -> which of the set's items are answered right. Of the items so many
+    neighbours have one expression."""
     task = "maths" if name.startswith("math") else "mapping"
-    items: list[Item] = get_task(task, "nano").generate(len(right["normal"]) // (1 + (task == "mapping")), 1, "test", 0)
+    n = len(right["normal"]) // (2 if task == "mapping" else 1)
+    items: list[Item] = get_task(task, "nano").generate(n, 1, "test", 0)
+    items = [
+        replace(item, facts={**item.facts, "canonical": items[i - i % each].facts["canonical"]})
+        for i, item in enumerate(items)
+    ]
     samples = []
     for setting, marks in right.items():
         for item, ok in zip(items, marks, strict=True):
@@ -87,10 +92,11 @@ def test_scores_count_pairs_and_both_kinds_of_interval(tmp_path: Path) -> None:
 
 
 def test_questions_with_one_expression_are_one_cluster(tmp_path: Path) -> None:
-    folder = stored(tmp_path / "0", "math1", {"normal": [True, False] * 20})
+    folder = stored(tmp_path / "0", "math1", {"normal": [True, False] * 20}, each=4)
     answers = papers.answers(folder, "after")["normal", "math1"]
     _, questions = papers.Row("one", (papers.Run(folder, {}),), "after").score([("normal", "math1")])
-    assert questions is not None and questions.n == len(set(answers.clusters)) < 40 == len(answers.right)
+    assert (len(answers.right), len(set(answers.clusters))) == (40, 10)
+    assert questions is not None and (questions.value, questions.n) == (0.5, 10)
     with pytest.raises(UserError, match="no answers of its evaluation before"):
         papers.answers(folder, "before")
 
