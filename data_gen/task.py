@@ -145,6 +145,8 @@ def check_request(task: Task, level: int, split: str) -> None:
         raise DataError(f"{task.name} has no level {level}: choose one of {', '.join(map(str, task.levels))}")
     if split not in SPLITS:
         raise DataError(f'there is no split "{split}": {nearest(split, SPLITS)}')
+    if split == "seen" and task.name != "maths":
+        raise DataError(f"{task.name} has no split seen: only maths tells new objects from new expressions")
 
 
 def collect(

@@ -212,18 +212,20 @@ def test_what_is_learned_is_prompt_to_image_without_the_thought(finished: Path) 
 
 
 def test_pretraining_makes_a_checkpoint_that_stars_can_start_from(tmp_path: Path) -> None:
-    mixture = ["text_to_image", "cot_image", "cot_text", "direct_answer", "explain", "compare", "caption", "verify"]
-    small = [f"parts.{part}.mixture.{name}=2" for part in ("draw", "look") for name in mixture]
-    small += [f"parts.{part}.updates=2" for part in ("draw", "chain", "answer", "look")]
+    texts = ["cot_text", "mapping_answers", "maths_answer"]
+    images = [*texts, "text_to_image", "control", "cot_image", "caption", "verify", "compare"]
+    rows = {"one_link": texts, "two_links": texts, "three_links": texts, "draw": images, "look": images}
+    small = [f"parts.{part}.mixture.{kind}=2" for part, kinds in rows.items() for kind in kinds]
+    small += [f"parts.{part}.updates=2" for part in rows]
     work = ["vae.updates=3", "vae.batch=8", "checkpoint_every=1", "evaluation.n=2"]
     evaluated = ["evaluation.sets=[mapping1]", "evaluation.modes=[normal]"]
     run = finish(tmp_path, *MODEL, *small, *work, *evaluated, recipe="nano_pretrain")
-    parts = ["01-pretrain-draw", "02-pretrain-chain", "03-pretrain-answer", "04-pretrain-look"]
-    stages = ["00-vae", *parts, "05-evaluate-after"]
+    parts = [f"{number:02d}-pretrain-{part}" for number, part in enumerate(rows, 1)]
+    stages = ["00-vae", *parts, "06-evaluate-after"]
     assert [path.name for path in sorted((run / "stages").iterdir())] == stages
     facts = json.loads((run / "stages/00-vae/manifest.json").read_text(encoding="utf-8"))["result"]
     assert facts["scale"] > 0 and facts["mse"] > 0
-    made = run / "stages/04-pretrain-look/model"
+    made = run / "stages/05-pretrain-look/model"
     assert fit(tmp_path, *QUICK, f"model.checkpoint={made}", "level=1", recipe="stars_mapping").exit_code == 0
     again = fit(tmp_path, *MODEL, *small, *work, *evaluated, recipe="nano_pretrain")
     assert again.exit_code == 0 and " ".join(again.output.split()).count("(already done)") == len(stages)

@@ -152,7 +152,7 @@ def test_a_bagel_in_step_computes_the_same_and_uses_all_its_weights() -> None:
     model.prepare_training(timestep_shift=1.0, text_dropout=0.0)
     sources = model.replay_rows()
     assert sources is not None
-    make = sources["direct_answer"][1]  # texts alone: no pictures are shown or drawn
+    make = sources["cot_text"][1]  # texts alone: no pictures are shown or drawn
     texts = [make(random.Random(i)) for i in range(2)]
     batch = model.collate(texts, 0)
     plain = model.supervised_loss(batch)
@@ -171,7 +171,7 @@ def test_a_bagel_in_step_computes_the_same_and_uses_all_its_weights() -> None:
         if list(module.parameters(recurse=False)):
             module.register_forward_pre_hook(lambda module, args, name=name: asked.append(name))
     orders = []
-    for kind in ("direct_answer", "verify", "text_to_image", "cot_image"):
+    for kind in ("cot_text", "verify", "text_to_image", "cot_image"):
         batch = model.collate([sources[kind][1](random.Random(i)) for i in range(2)], 0)
         model.supervised_loss(batch, passes=3)
         orders.append(list(asked))

@@ -311,8 +311,10 @@ class MixtureConfig:
     control: int = ranged(0, low=0)  # text -> image behind rules or sums that do not matter
     cot_image: int = ranged(0, low=0)
     cot_text: int = ranged(0, low=0)
-    mapping_answers: int = ranged(0, low=0)  # several symbols of a prompt's rules, answered in words at once
+    mapping_answer: int = ranged(0, low=0)  # a mapping prompt answered in words at once
     maths_answer: int = ranged(0, low=0)  # a maths prompt answered in words at once
+    meanings: int = ranged(0, low=0)  # what every symbol of a set of rules means in the end
+    sums: int = ranged(0, low=0)  # expressions and their values
     counting: int = ranged(0, low=0)  # number lines
     compare: int = ranged(0, low=0)  # what is asked against what is seen, both in words
     caption: int = ranged(0, low=0)

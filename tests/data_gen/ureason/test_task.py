@@ -97,9 +97,9 @@ def test_wrong_requests_are_named():
 
 
 def test_a_subcategory_that_is_used_up_drops_out_of_the_turn(monkeypatch):
-    items = UReason(NANO, ("arithmetic",)).generate(20, 1, "test", 0)
+    items = UReason(NANO, ("arithmetic",)).generate(20, 1, "validation", 0)
     there = {item.facts["subcategory"] for item in items}
-    assert there == {"Single-Type", "Multi-Type", "Subtract", "Multiply", "Divide"}  # no sum of 1 to 6 is in this split
+    assert there == {"Single-Type", "Multi-Type", "Add", "Subtract", "Divide"}  # no product of 1 to 6 is in this split
     monkeypatch.setattr("data_gen.ureason.task._DRAWS", 3)
-    with pytest.raises(DataError, match=r"found only \d+ different UReason items of level 1 for the test split"):
-        UReason(NANO, ("arithmetic",)).generate(500, 1, "test", 0)
+    with pytest.raises(DataError, match=r"found only \d+ different UReason items of level 1 for the validation split"):
+        UReason(NANO, ("arithmetic",)).generate(500, 1, "validation", 0)

@@ -23,10 +23,13 @@ from uni_train.models.nano.tokenizer import WordTokenizer
 
 KINDS = tuple(corpus.sources(noise_draws=1))
 PLAIN = re.compile(r"Draw ([1-6]) (\S+) \.")
+OPEN = re.compile(r"Draw (?:some \S+|any object|one of them) \.")
 VERIFY = re.compile(re.escape(language.VERIFY_PROMPT).replace(re.escape("{question}"), "(.*)"))
 JUDGEMENT = re.compile(r"Number : (right|wrong) \. Object : (right|wrong) \.\nFinal Answer: (YES|NO)")
 REPLY = re.compile(rf"(.*?) ?Asked (.*) \. Seen (.*) \. {JUDGEMENT.pattern}")
 ROOT = re.compile(r"√ (\d+|\((?:[^()√]|\([^()√]*\))*\))")
+LINK = "(?:means|is|denotes)"
+SIGNS = {"plus": "+", "minus": "-", "times": "*", "over": "/", "modulo": "%"}
 DRAWS = 400
 
 
@@ -38,13 +41,13 @@ def rows(kind: str) -> tuple[Example, ...]:
 def asked_for(question: str) -> tuple[str, int]:
     """What a nano prompt asks for, worked out without data_gen: the singular, and how many."""
     singular = {form: noun.singular for noun in NANO.nouns for form in (noun.singular, noun.plural)}
-    if asked := re.search(r"Draw what (\S+) means \.", question):
-        meaning = dict(re.findall(r"(\S+) means (\S+) \.", question[: asked.start()]))
-        thing = asked[1]
+    if asked := re.search(rf"(?:Draw|Show) what (\S+) {LINK} \.|Draw the object denoted by (\S+) \.", question):
+        meaning = dict(re.findall(rf"(\S+) {LINK} (\S+) \.", question[: asked.start()]))
+        thing = asked[1] or asked[2]
         while thing in meaning:
             thing = meaning[thing]
         return singular[thing], 1
-    words = question.split()
+    words = [SIGNS.get(word, word) for word in question.split()]
     value = " ".join(word for word in words if re.fullmatch(r"\d+|[-+*/^%√()]", word))
     value = value.replace("^", "**").replace("/", "//")
     while "√" in value:  # the innermost root first; what is below it has at most one more pair of parentheses
@@ -65,8 +68,8 @@ def test_rows_fit_the_model_and_what_it_may_write(kind: str) -> None:
     model = compose("nano_pretrain").model
     tokenizer = WordTokenizer(language.vocabulary())
     for row in rows(kind):
-        for text in (row.prompt, row.thought, row.answer):
-            assert text is None or 0 < len(tokenizer.encode(text)) <= model.architecture.max_text_tokens
+        for text in (row.prompt, row.thought, row.answer, *(turn.text for turn in row.turns)):
+            assert not text or 0 < len(tokenizer.encode(text)) <= model.architecture.max_text_tokens
         for text in (row.thought, row.answer):
             # The closing marker counts as well: a text that does not fit could never be finished.
             assert text is None or len(tokenizer.encode(text)) < model.sampling.max_think_tokens
@@ -80,8 +83,9 @@ def test_rows_are_functions_of_their_generator_and_vary(kind: str) -> None:
     for seed in (0, 1):
         first, second = rows(kind)[seed], again(random.Random(seed))
         assert (first.prompt, first.thought, first.answer) == (second.prompt, second.thought, second.answer)
+        assert first.turns == second.turns
         assert all((a == b).all() for a, b in zip(first.images, second.images, strict=True))
-    assert len({(row.prompt, row.thought, row.answer) for row in rows(kind)}) > (60 if kind != "caption" else 50)
+    assert len({(row.prompt, row.thought, row.answer, row.turns) for row in rows(kind)}) > (60 if kind != "caption" else 50)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -90,17 +94,32 @@ def test_no_row_draws_the_answer_of_a_reasoning_prompt_without_a_thought(kind: s
         if row.target is None:
             continue
         if row.thought is None:
-            assert PLAIN.fullmatch(row.prompt), row.prompt
+            *_, request = language.sentences(row.prompt)
+            assert PLAIN.fullmatch(request) or OPEN.fullmatch(request), row.prompt
         else:
             name, count = asked_for(row.prompt)
             assert row.thought.endswith(f"So draw {language.counted(name, count)} .")
             assert verify_sprites(row.target, name, count).passed
 
 
-def test_only_two_kinds_have_a_target_and_they_are_noised_as_often_as_asked() -> None:
+def test_only_three_kinds_have_a_target_and_they_are_noised_as_often_as_asked() -> None:
     with_target = {kind for kind in KINDS if any(row.target is not None for row in rows(kind))}
-    assert with_target == {"text_to_image", "cot_image"}
+    assert with_target == {"text_to_image", "control", "cot_image"}
     assert {row.noise_draws for kind in with_target for row in rows(kind)} == {3}
+
+
+def test_a_control_image_is_what_the_last_sentence_asks_for_whatever_stands_before_it() -> None:
+    requests = Counter()
+    for row in rows("control"):
+        *before, request = language.sentences(row.prompt)
+        assert before and row.target is not None
+        count, name = shown_in(row.target).split()
+        if found := PLAIN.fullmatch(request):
+            assert (count, name) == (found[1], found[2])
+        elif request == language.ONE_OF_THEM:
+            assert count == "1" and any(rule.endswith(f" {name} .") for rule in before)
+        requests["plain" if found else request.split()[1]] += 1
+    assert set(requests) == {"plain", "some", "any", "one"} and min(requests.values()) > 0.05 * DRAWS
 
 
 def test_plain_prompts_cover_the_world_and_are_drawn_right() -> None:
@@ -113,23 +132,37 @@ def test_plain_prompts_cover_the_world_and_are_drawn_right() -> None:
     assert len(seen) == len(NANO.nouns) and min(seen.values()) > DRAWS / len(NANO.nouns) / 3
 
 
-@pytest.mark.parametrize("kind", ["cot_text", "direct_answer", "chain_answer"])
-def test_thoughts_and_direct_answers_are_right(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["cot_text", "maths_answer"])
+def test_thoughts_and_maths_answers_are_right(kind: str) -> None:
     tasks = Counter()
     for row in rows(kind):
         asked = language.counted(*asked_for(row.prompt))
         said = row.thought if kind == "cot_text" else row.answer
         assert said is not None and not row.images
         assert said == asked if kind != "cot_text" else said.endswith(f"So draw {asked} .")
-        tasks["mapping" if "means" in row.prompt else "maths"] += 1
-    assert abs(tasks["maths"] / DRAWS - (0 if kind == "chain_answer" else corpus.MATHS_SHARE)) < 0.1
+        tasks["maths" if re.search(r"\d [-+*/^%] [\d(√]|√|plus|minus|times|over|modulo", row.prompt) else "mapping"] += 1
+    assert abs(tasks["maths"] / DRAWS - (1 if kind == "maths_answer" else corpus.MATHS_SHARE)) < 0.1
 
 
-def test_explanations_repeat_the_rules_that_were_asked_for() -> None:
-    for row in rows("explain"):
-        rules = dict(re.findall(r"(\S+) means (\S+) \.", row.prompt))
-        asked = row.prompt.rpartition("Explain ")[2].removesuffix(" .").split()
-        assert row.answer == " ".join(f"{symbol} means {rules[symbol]} ." for symbol in asked)
+def test_every_answer_of_a_mapping_row_is_right_and_of_the_levels_asked_for() -> None:
+    links = Counter()
+    for seed in range(100):
+        row = corpus.sources(noise_draws=1, levels=(1, 3, 3))["mapping_answers"](random.Random(seed))
+        first, *_ = (turn.text or "" for turn in row.turns)
+        *rules, _ = language.sentences(first)
+        for question, answer in zip(row.turns[::2], row.turns[1::2], strict=True):
+            assert answer.learn and not question.learn
+            asked = question.text if question.text == first else " ".join([*rules, question.text or ""])
+            assert answer.text == language.counted(*asked_for(asked or ""))
+        links[len(rules) <= 4] += 1
+    assert links[True] > 20 and links[False] > 50
+
+
+def test_number_lines_go_up_in_their_steps() -> None:
+    for row in rows("counting"):
+        _, _, step, _, start, _ = row.prompt.split()
+        line = [int(number) for number in (row.answer or "").split()]
+        assert line == list(range(int(start), line[-1] + 1, int(step))) and len(line) >= 3
 
 
 def test_comparisons_are_right_and_of_every_kind() -> None:
@@ -200,5 +233,4 @@ def test_what_is_replayed_are_pretraining_rows_in_shares(nano: Nano) -> None:
 def test_the_recipe_mixes_these_kinds_and_no_other() -> None:
     config = compose("nano_pretrain")
     assert isinstance(config, PretrainConfig)
-    named = {kind for part in config.parts.values() for kind, rows in vars(part.mixture).items() if rows}
-    assert named - {"noise_draws"} == set(KINDS)
+    assert {kind for part in config.parts.values() for kind in part.mixture.rows} == set(KINDS)

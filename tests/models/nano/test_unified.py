@@ -222,7 +222,7 @@ def prefill_hidden(nano: Nano, context: list, ids: list[int]) -> torch.Tensor:
     return hidden[0, -1]
 
 
-@pytest.mark.parametrize("kind", ["text_to_image", "cot_image", "cot_text", "direct_answer", "caption", "verify"])
+@pytest.mark.parametrize("kind", ["text_to_image", "cot_image", "cot_text", "maths_answer", "caption", "verify"])
 @pytest.mark.parametrize("shift", [1.0, 3.0])
 def test_the_loss_is_that_of_thinking_and_drawing(nano: Nano, kind: str, shift: float) -> None:
     nano.prepare_training(timestep_shift=shift, text_dropout=0.0)

@@ -2,7 +2,7 @@
 
 It never sees one kind of row: a reasoning prompt with an image and no thought. Drawing the answer without thinking is
 what STARS is to teach. Understanding goes further than drawing on purpose, as in the models of the paper: nano learns to
-*say* the answers of reasoning prompts of some levels at once (`mapping_answers`, `maths_answer`), but not to draw them.
+*say* the answers of reasoning prompts of some levels at once (`mapping_answer`, `maths_answer`), but not to draw them.
 `control` teaches the form of such a request: an image behind rules or sums that do not matter, also where the request
 leaves open what to draw. So before STARS a wrong image is a clear image of the wrong thing.
 """
@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from data_gen import sprites
+from data_gen import phrasing, sprites
 from data_gen.objects import NANO
 from data_gen.task import Item, Task, get_task
 from uni_train.models.base import Example, Turn
@@ -23,7 +23,7 @@ from uni_train.models.nano import language
 
 MAX_COUNT = 6
 MATHS_SHARE = 0.4  # of the reasoning prompts; the others are symbol mapping
-QUESTIONS = 4  # of a `mapping_answers` row
+SUMS = 8  # in a row
 LEVELS = (1, 2, 3)
 UNCLEAR_SHARE = 0.2  # of the pictures that are captioned
 
@@ -42,8 +42,10 @@ def sources(noise_draws: int, levels: Sequence[int] = LEVELS) -> Mapping[str, Ca
         "control": partial(_control, (maths, mapping), noise_draws),
         "cot_image": partial(_cot_image, reason, noise_draws),
         "cot_text": partial(_cot_text, reason),
-        "mapping_answers": partial(_mapping_answers, mapping, levels),
-        "maths_answer": partial(_maths_answer, maths, levels),
+        "mapping_answer": partial(_answer, mapping, levels),
+        "maths_answer": partial(_answer, maths, levels),
+        "meanings": partial(_meanings, mapping, levels),
+        "sums": partial(_sums, maths, levels),
         "counting": _counting,
         "compare": _compare,
         "caption": _caption,
@@ -100,29 +102,34 @@ def _cot_text(reason: Callable[[random.Random], Item], random_: random.Random) -
     return Example(item.prompt, thought=item.thought)
 
 
-def _mapping_answers(mapping: Task, levels: Sequence[int], random_: random.Random) -> Example:
-    """Several symbols of one set of rules, each answered at once: many losses a row are what makes look-ups form.
+def _answer(task: Task, levels: Sequence[int], random_: random.Random) -> Example:
+    item = random_.choice(task.sample(random_.getrandbits(60), random_.choice(levels)))
+    return Example(item.prompt, answer=language.counted(item.facts["object"], item.facts["count"]))
 
-    The first question is a whole prompt of the task; the others follow it and ask in its words.
-    """
+
+def _meanings(mapping: Task, levels: Sequence[int], random_: random.Random) -> Example:
+    """What every symbol of a set of rules means in the end: many losses a row are what makes look-ups form."""
     item = random_.choice(mapping.sample(random_.getrandbits(60), random_.choice(levels)))
-    meaning = {left: right for left, right in item.facts["rules"]}
-    symbols = [item.facts["symbol"], *(symbol for symbol in meaning if symbol != item.facts["symbol"])]
-    asked = [symbols[0], *random_.sample(symbols[1:], min(QUESTIONS, len(symbols)) - 1)]
-    *_, question = language.sentences(item.prompt)
-    turns: list[Turn] = []
-    for symbol in asked:
-        text = item.prompt if not turns else question.replace(f" {symbols[0]} ", f" {symbol} ")
+    rules, _ = language.rules(item)
+    meaning = dict(item.facts["rules"])
+    symbols = random_.sample(list(meaning), len(meaning))
+    link = random_.choice(phrasing.NANO_LINKS)
+    said = []
+    for symbol in symbols:
         noun = symbol
         while noun in meaning:
             noun = meaning[noun]
-        turns += [Turn(text), Turn(language.counted(noun, 1), learn=True)]
+        said.append(f"{symbol} {link} {noun}")
+    return Example(f"{' '.join(rules)} {language.MEANINGS.format(symbols=' '.join(symbols))}", answer=" ".join(said))
+
+
+def _sums(maths: Task, levels: Sequence[int], random_: random.Random) -> Example:
+    """Expressions one after the other, each worked out at once."""
+    turns: list[Turn] = []
+    for _ in range(SUMS):
+        (item,) = maths.sample(random_.getrandbits(60), random_.choice(levels))
+        turns += [Turn(item.facts["expression"]), Turn(str(item.facts["count"]), learn=True)]
     return Example(turns=tuple(turns))
-
-
-def _maths_answer(maths: Task, levels: Sequence[int], random_: random.Random) -> Example:
-    (item,) = maths.sample(random_.getrandbits(60), random_.choice(levels))
-    return Example(item.prompt, answer=language.counted(item.facts["object"], item.facts["count"]))
 
 
 def _counting(random_: random.Random) -> Example:

@@ -14,6 +14,7 @@ from data_gen.task import Item
 THINK_SYSTEM = "think"
 CAPTION_PROMPT = "Caption :"
 VERIFY_PROMPT = "Question : {question} Is the image right ?"
+MEANINGS = "what {symbols} ?"
 COUNT = "Count by {step} from {start} ."
 SOME, ANY, ONE_OF_THEM = "Draw some {objects} .", "Draw any object .", "Draw one of them ."
 COMPARE = "Asked {asked} . Seen {seen} ."
