@@ -30,8 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.stars import SETTINGS, Fit, Summary, column, fit_apart, head, listed, make, plan, row, seeds_of
 from eval import summary as run_summary
-from eval.benchmarks import unisandbox
-from eval.benchmarks.unisandbox import PAPER_TABLE_2, PAPER_TABLE_3, SAID, set_name
+from eval.benchmarks.unisandbox import PAPER_TABLE_2, PAPER_TABLE_3, SAID, VARIANTS, set_name, set_of
 from eval.statistics import Estimate, clustered_mean, mean_over_seeds
 from eval.store import read_shards
 from uni_train.config.compose import compose
@@ -41,7 +40,7 @@ from uni_train.files import atomic_write_text
 
 CURRICULUM = "stars_curriculum evaluation.every_round=true name=rounds"
 FILTERS = {"none": "no filter", "self": "its own understanding", "verifier": "the exact verifier"}
-BESIDE = {"maths": ("seen", "new objects, seen expressions"), "mapping": ("chain", "rules in chain order")}
+BESIDE = {task: variant for variant, (task, _) in VARIANTS.items()}
 
 
 def keeping(name: str, n: int) -> list[str]:
@@ -83,9 +82,8 @@ class Page:
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """Sets that are asked beside its own; none where evaluations know no such sets."""
-        known = getattr(unisandbox, "SOURCES", ())
-        return tuple(one for one in (f"{name}_{BESIDE[self.task][0]}" for name in self.sets) if one in known)
+        """Sets that are asked beside its own."""
+        return tuple(set_name(self.task, level, BESIDE[self.task]) for level in (1, 2, 3))
 
 
 def printed(rows: Sequence[object], *names: str) -> tuple[Paper, ...]:
@@ -201,8 +199,7 @@ def answers(folder: Path, label: str) -> dict[tuple[str, str], Answers]:
     found: dict[tuple[str, str], dict[str, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
     for shards in folder.glob(f"stages/*-evaluate-{label}/shards"):
         for one in read_shards(shards, images=False):
-            item = one.item
-            name = str(item.facts.get("set") or set_name(item.task, item.level))
+            item, name = one.item, set_of(one.item)
             cluster = str(item.facts.get("canonical", item.id))
             found[one.setting, name][item.pair or item.id].append((cluster, one.status))
     if not found:
@@ -282,11 +279,10 @@ def lines(page: Page, found: Mapping[str, Mapping[str, Sequence[Run]]], command:
     yield ""
     yield from _scores(page, rows)
     yield ""
-    if page.beside:
-        yield f"The same models on other items: {BESIDE[page.task][1]}."
-        yield ""
-        yield from _others(page, every)
-        yield ""
+    yield f"The same models on other items: {VARIANTS[BESIDE[page.task]][1]}."
+    yield ""
+    yield from _others(page, every)
+    yield ""
     yield "Answers in words at once (nothing drawn), and images that cannot be read:"
     yield ""
     yield from _said(page, every)
@@ -343,8 +339,8 @@ def _scores(page: Page, rows: Mapping[str, Sequence[Row]]) -> Iterator[str]:
 
 
 def _trivial(summary: Summary, name: str) -> str:
-    """The best strategy on a set that is not the task itself, where the summary has it."""
-    best = getattr(run_summary, "trivial", lambda *_: None)(summary, name)
+    """The best strategy on a set that is not the task itself; "" in an older summary."""
+    best = run_summary.trivial(summary, name)
     return "" if best is None else f"{_bare(best.estimate.value)} ({best.name})"
 
 

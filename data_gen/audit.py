@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from data_gen.jsonl import MappingRow, MathsRow, read_published
+from data_gen.jsonl import MappingRow, MathsRow, read_items, read_objects, read_published
 from data_gen.objects import CATEGORY_KINDS, kinds_of, plurals_of, singular_of
 from data_gen.reading import (
     Chain,
@@ -35,6 +35,7 @@ from data_gen.reading import (
     read_mapping,
     read_maths,
 )
+from data_gen.task import Item
 
 Status = Literal["ok", "wrong", "out_of_range", "ambiguous", "unparseable"]
 STATUSES: tuple[Status, ...] = ("ok", "wrong", "out_of_range", "ambiguous", "unparseable")
@@ -61,12 +62,32 @@ class AuditRow:
 
 
 def audit_file(path: Path | str) -> list[AuditRow]:
-    """One finding for every question of a published maths or mapping file, in its order. DataError if it is neither."""
-    rows = read_published(Path(path))
+    """One finding for every question of a maths or mapping file, in its order; published, or an items.jsonl of ours.
+
+    Items of other tasks are left out: their answers are proved by their verifiers. DataError if it is no such file.
+    """
+    found = read_any(Path(path))
+    rows = [row for item in found if isinstance(item, Item) for row in _rows_of(item)] or [
+        row for row in found if not isinstance(row, Item)
+    ]
     maths = [row for row in rows if isinstance(row, MathsRow)]
     if maths:
         return [audit_maths(row) for row in maths]
     return audit_pairs(row for row in rows if isinstance(row, MappingRow))
+
+
+def read_any(path: Path) -> list[MathsRow] | list[MappingRow] | list[Item]:
+    """Rows in the published schema, or the items that `data make` writes: the keys of the first row say which."""
+    first = next(read_objects(path), None)
+    return read_items(path) if first is not None and {"prompt", "facts"} <= set(first[1]) else read_published(path)
+
+
+def _rows_of(item: Item) -> list[MathsRow | MappingRow]:
+    if item.task == "maths":
+        return [MathsRow(item.id, item.prompt, item.answer, 0)]
+    if item.task == "mapping":
+        return [MappingRow(item.pair or item.id, item.id[-1], item.prompt, item.answer, 0)]
+    return []
 
 
 def has_wrong(rows: Iterable[AuditRow]) -> bool:

@@ -138,7 +138,7 @@ class Exact:
 
 # ------------------------------------------------------------------------------------------------------ expressions
 
-_NUMBERS = {
+NUMBER_WORDS = {
     "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
     "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16,
     "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50,
@@ -277,8 +277,8 @@ def _tokens(text: str, variables: dict[str, Exact]) -> list[str | Exact]:
             found.append(variables[name])
             continue
         parts = name.lower().split("-")
-        if all(part in _NUMBERS for part in parts):
-            value = sum(_NUMBERS[part] for part in parts)
+        if all(part in NUMBER_WORDS for part in parts):
+            value = sum(NUMBER_WORDS[part] for part in parts)
             last = found[-1] if found else None
             if len(parts) == 1 and value < 10 and isinstance(last, Exact) and _just_tens(text, word.start() + position):
                 value = value + int(last.a)
@@ -294,7 +294,7 @@ def _tokens(text: str, variables: dict[str, Exact]) -> list[str | Exact]:
 def _just_tens(text: str, end: int) -> bool:
     """Whether the word before the last one in text[:end] is "twenty" to "ninety": "twenty one" is one number."""
     words = text[:end].lower().split()
-    return len(words) > 1 and words[-2] in _NUMBERS and _NUMBERS[words[-2]] >= 20
+    return len(words) > 1 and words[-2] in NUMBER_WORDS and NUMBER_WORDS[words[-2]] >= 20
 
 
 class _Reader:
@@ -588,9 +588,9 @@ def read_count(answer: str) -> tuple[Exact, str]:
         value = Exact.of(Fraction(number))
     except ValueError:
         parts = number.lower().split("-")
-        if not all(part in _NUMBERS for part in parts):
+        if not all(part in NUMBER_WORDS for part in parts):
             raise UnreadableError(f'the answer "{answer}" does not begin with a number, such as "4 chairs"') from None
-        value = Exact.of(sum(_NUMBERS[part] for part in parts))
+        value = Exact.of(sum(NUMBER_WORDS[part] for part in parts))
     return value, noun
 
 

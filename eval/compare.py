@@ -20,6 +20,7 @@ from typing import Any
 from eval.benchmark import Scored, Table
 from eval.benchmarks.unisandbox import counting
 from eval.evaluation import Evaluation, load
+from eval.shortcuts import Trivial, best
 from eval.statistics import PairedComparison, detectable_change, paired
 from uni_train.errors import UserError
 
@@ -98,7 +99,8 @@ class Comparison:
                         for row in rows
                     ),
                     "The same questions with the same seeds. p: McNemar's exact test (several draws of a question: a "
-                    "cluster-robust t test). Detectable: the smallest difference that so many flips would show.",
+                    "cluster-robust t test). Detectable: the smallest difference that so many flips would show."
+                    + _beside(self.first.results[benchmark].scores),
                 )
             )
         return built
@@ -202,6 +204,14 @@ def names(first: Evaluation, second: Evaluation) -> tuple[str, str]:
     return folders if folders[0] != folders[1] else (str(first.folder), str(second.folder))
 
 
+def _beside(scores: Mapping[str, Any]) -> str:
+    """What trivial strategies reach on these sets, and chance; "" for a benchmark without any."""
+    found = {name: [Trivial.from_dict(raw) for raw in raws] for name, raws in (scores.get("strategies") or {}).items()}
+    leading = {name: one for name, all_ in found.items() if (one := best(all_)) is not None}
+    said = ", ".join(f"{name} {one.estimate.value:.2f} ({one.chance:.2f})" for name, one in leading.items())
+    return f" Best trivial strategy (chance): {said}." if said else ""
+
+
 # ------------------------------------------------------------------------------------------------- what is counted
 
 
@@ -213,6 +223,7 @@ class _Unit:
     k: int
     ids: tuple[str, ...]
     right: bool
+    cluster: str
 
     @property
     def key(self) -> tuple[str, str, str, int]:
@@ -227,9 +238,9 @@ def _labels(evaluation: Evaluation, benchmark: str) -> Sequence[str]:
 def _units(benchmark: str, scored: Sequence[Scored], label: str) -> list[_Unit]:
     """What counts once: UniSandbox's prompts and pairs, a single case elsewhere."""
     if benchmark == "unisandbox":
-        return [_Unit(t.setting, t.set, t.unit, t.k, t.ids, t.right) for t in counting.trials(scored, label)]
+        return [_Unit(t.setting, t.set, t.unit, t.k, t.ids, t.right, t.cluster) for t in counting.trials(scored, label)]
     return [
-        _Unit(ask.setting, ask.case.set, ask.case.id, ask.k, (ask.case.id,), one.passed)
+        _Unit(ask.setting, ask.case.set, ask.case.id, ask.k, (ask.case.id,), one.passed, ask.case.id)
         for one in scored
         for ask in (one.sample.ask,)
     ]
@@ -245,9 +256,9 @@ def _compare_units(
     rows, flips = [], []
     for (setting, name), units in cells.items():
         first, second = [unit.right for unit in units], [later[unit.key] for unit in units]
-        change = paired(first, second, [unit.name for unit in units])
+        change = paired(first, second, [unit.cluster for unit in units])
         differing = (change.only_first + change.only_second) / len(units)
-        detectable = detectable_change(len({unit.name for unit in units}), differing)
+        detectable = detectable_change(len({unit.cluster for unit in units}), differing)
         rows.append(Row(benchmark, label, setting, name, len(units), change, detectable))
         flips += [
             Flip(benchmark, label, setting, name, unit.name, unit.k, unit.ids, unit.right)

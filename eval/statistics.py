@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from data_gen.seeds import derive_seed
@@ -25,19 +25,22 @@ class Estimate:
     """A value, the number of units it was measured on, and its interval.
 
     `value` is None when there was nothing to measure (n = 0: the recall of a filter where no sample was right); the
-    interval then spans everything that is possible. For proportions everything lies in [0, 1].
+    interval then spans everything that is possible. For proportions everything lies in [0, 1]. distinct: how many of
+    the n units differ, where some repeat each other (an expression asked twice); None where all differ.
     """
 
     value: float | None
     n: int
     low: float
     high: float
+    distinct: int | None = None
 
     def to_dict(self) -> dict[str, float | int | None]:
-        """For JSON, which knows no infinity: an open end becomes null."""
+        """For JSON, which knows no infinity: an open end becomes null. `distinct` is there where units repeat."""
         low = self.low if math.isfinite(self.low) else None
         high = self.high if math.isfinite(self.high) else None
-        return {"value": self.value, "n": self.n, "low": low, "high": high}
+        repeats = {} if self.distinct is None else {"distinct": self.distinct}
+        return {"value": self.value, "n": self.n, "low": low, "high": high, **repeats}
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Estimate:
@@ -47,11 +50,13 @@ class Estimate:
             int(raw["n"]),
             -math.inf if low is None else float(low),
             math.inf if high is None else float(high),
+            raw.get("distinct"),
         )
 
     def __str__(self) -> str:
         value = "none" if self.value is None else f"{self.value:.2f}"
-        return f"{value} [{self.low:.2f}, {self.high:.2f}] n={self.n}"
+        repeats = "" if self.distinct is None else f" ({self.distinct} distinct)"
+        return f"{value} [{self.low:.2f}, {self.high:.2f}] n={self.n}{repeats}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +146,28 @@ def clustered_mean(
         return Estimate(mean, n, *_within(robust[0], robust[1], 0.0, 1.0))
     fallback = proportion(round(mean * n), n, confidence)
     return Estimate(mean, n, min(fallback.low, mean), max(fallback.high, mean))
+
+
+def share(
+    outcomes: Sequence[bool],
+    units: Sequence[Hashable],
+    clusters: Sequence[Hashable] | None = None,
+    cells: Sequence[Hashable] | None = None,
+) -> Estimate:
+    """The share of right `outcomes`, outcome i being one of unit i; n is the number of different units.
+
+    clusters: what units share that repeat each other (None: each is its own). Wilson's interval where every outcome is
+    a cluster of its own, else, and with `cells`, cluster-robust as in `clustered_mean`; with fewer clusters than units,
+    `distinct` is their number. Raises ValueError when the lengths differ.
+    """
+    clusters = units if clusters is None else clusters
+    if not len(outcomes) == len(units) == len(clusters):
+        raise ValueError("outcomes, units and clusters must have the same length")
+    n, distinct = len(set(units)), len(set(clusters))
+    if cells is None and distinct == len(outcomes):
+        return proportion(sum(outcomes), len(outcomes))
+    estimate = clustered_mean([float(ok) for ok in outcomes], clusters, cells)
+    return replace(estimate, n=n, distinct=distinct if distinct < n else None)
 
 
 def difference(

@@ -3,12 +3,14 @@
 The first seven keys are a contract, and nothing else is inside `scores` and its estimates:
 
     recipe, model, seed, wall_seconds, peak_rss_bytes,
-    scores: {before, after: {normal, cot: {math1 .. mapping3: {value, n, low, high}}}}, and `said` beside normal and
-            cot where evaluation.modes has it,
+    scores: {before, after: {normal, cot: {math1 .. mapping3: {value, n, low, high}}}}, and further sets if asked, and
+            `said` beside normal and cot where evaluation.modes has it,
     rounds: [{task, level, sampled, kept, precision, recall, updates, seconds, ...}],
 
 and then, for the report: after_round {round1: {normal: {...}}}, average, per_image, one_of_two, statuses, changes,
-chance. `build` computes and `write` writes; the tables only format what is in the summary.
+chance, strategies {math1: [{name, value, n, low, high, chance, note}, ...]}: what trivial strategies reach, the best
+first. An estimate also has `distinct` where fewer expressions (or sets of rules) than n were asked. `build` computes
+and `write` writes; the tables only format what is in the summary.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from data_gen.task import Item
 from eval.benchmarks import unisandbox
 from eval.benchmarks.unisandbox import Reliability
 from eval.sample import ScoredSample
+from eval.shortcuts import Trivial, best, counted
 from eval.statistics import Estimate
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
@@ -121,7 +124,10 @@ def build(
         "rounds": [entry.to_dict() for entry in rounds],
         "after_round": {label: _plain(unisandbox.score(results[label], asked)) for label in round_labels},
         "average": {
-            label: {task: unisandbox.average(results[label], task, asked).to_dict() for task in unisandbox.TASKS}
+            label: {
+                _key(task, variant): unisandbox.average(results[label], task, asked, variant).to_dict()
+                for task, variant in _parts(asked or unisandbox.items_of(results["before"]))
+            }
             for label in ("before", *round_labels, "after")
             if results[label]
         },
@@ -130,6 +136,10 @@ def build(
         "statuses": {label: _plain(unisandbox.statuses(results[label], asked)) for label in ends},
         "changes": _plain(unisandbox.compare(results["before"], results["after"])) if results["after"] else {},
         "chance": dict(unisandbox.CHANCE),
+        "strategies": {
+            name: [one.to_dict() for one in found]
+            for name, found in unisandbox.strategies(asked or unisandbox.items_of(results["before"])).items()
+        },
         "split": "+".join(sorted({sample.item.split for samples in results.values() for sample in samples})),
     }
     return summary
@@ -165,7 +175,44 @@ def read(run_dir: Path) -> dict[str, Any]:
     return summary
 
 
-def rows(summary: Mapping[str, Any], task: str) -> list[Row]:
+def _parts(sets: Iterable[str]) -> list[tuple[str, str]]:
+    """(task, variant) of the tables: both tasks of the paper, then the variants among `sets`."""
+    asked = {unisandbox.SOURCES[name].variant for name in sets}
+    return [(task, "") for task in TABLES] + [
+        (task, variant) for variant, (task, _) in unisandbox.VARIANTS.items() if variant in asked
+    ]
+
+
+def _key(task: str, variant: str) -> str:
+    return f"{task}_{variant}" if variant else task
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a table of scores shows. task, variant: as in `unisandbox.Source`. trivial: the best strategy of a set."""
+
+    task: str
+    variant: str
+    title: str
+    columns: tuple[str, ...]
+    rows: list[Row]
+    trivial: list[Trivial | None]
+
+
+def score_tables(summary: Mapping[str, Any]) -> Iterator[Scores]:
+    """The tables of what was evaluated: mapping, maths, then the sets beside the six."""
+    asked = {name for scores in summary["scores"].values() for by_set in scores.values() for name in by_set}
+    for task, variant in _parts(asked):
+        title, columns = TABLES[task]
+        found = rows(summary, task, variant)
+        if variant:
+            title = f"{title.partition(' (')[0]}: {unisandbox.VARIANTS[variant][1]}"
+        if found:
+            sets = [unisandbox.set_name(task, level, variant) for level in unisandbox.LEVELS]
+            yield Scores(task, variant, title, columns, found, [trivial(summary, name) for name in sets])
+
+
+def rows(summary: Mapping[str, Any], task: str, variant: str = "") -> list[Row]:
     """The table of one task: the base, then the model after each round; empty when the task was not evaluated."""
     labelled = [("before", str(summary["model"]), summary["scores"].get("before") or {})]
     later = dict(summary.get("after_round") or {})
@@ -179,13 +226,13 @@ def rows(summary: Mapping[str, Any], task: str) -> list[Row]:
     labelled += [(label, name, later[label]) for label, name in names.items()]
 
     table: list[Row] = []
-    sets = [unisandbox.set_name(task, level) for level in unisandbox.LEVELS]
+    sets = [unisandbox.set_name(task, level, variant) for level in unisandbox.LEVELS]
     for label, name, scores in labelled:
         cells = {
             setting: tuple(_estimate(scores.get(setting, {}).get(set_name)) for set_name in sets)
             for setting in unisandbox.SETTINGS
         }
-        mean = _estimate((summary.get("average") or {}).get(label, {}).get(task))
+        mean = _estimate((summary.get("average") or {}).get(label, {}).get(_key(task, variant)))
         delta = None
         if table and mean and mean.value is not None and table[0].average and table[0].average.value is not None:
             delta = mean.value - table[0].average.value
@@ -193,27 +240,41 @@ def rows(summary: Mapping[str, Any], task: str) -> list[Row]:
     return table if any(cell for row in table for cell in row.normal + row.cot) else []
 
 
+def trivial(summary: Mapping[str, Any], name: str) -> Trivial | None:
+    """The best trivial strategy on a set, whose estimate also says how much was asked; None in an older summary."""
+    return best([Trivial.from_dict(raw) for raw in (summary.get("strategies") or {}).get(name, ())])
+
+
 def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
     """rich tables in the paper's layout (mapping: Table 3, maths: Table 2) for what was evaluated, and the rounds.
 
-    They fit into 80 columns with their intervals.
+    Below the model's rows: the best trivial strategy, chance, and how much was asked. They fit into 80 columns with
+    their intervals.
     """
-    for task, (title, columns) in TABLES.items():
-        body = rows(summary, task)
-        if not body:
-            continue
+    for it in score_tables(summary):
+        task, body, plain = it.task, it.rows, it.trivial
         n = " or ".join(str(n) for n in sorted({cell.n for row in body for cell in row.normal + row.cot if cell}))
-        counted = "pairs, both right; picking one of two" if task == "mapping" else "prompts; guessing the count"
-        table = _table(title, f"Below: 95 % intervals. n = {n} {counted} gives {unisandbox.CHANCE[task]:.2f}.")
+        units = "pairs, both right; picking one of two" if task == "mapping" else "prompts; guessing the count"
+        named = ", ".join(f"{column} {one.name}" for column, one in zip(it.columns, plain, strict=True) if one)
+        table = _table(
+            it.title,
+            f"Below: 95 % intervals. n = {n} {units} gives {unisandbox.CHANCE[task]:.2f}."
+            + (f"\nTrivial strategies: {named}." if named else ""),
+        )
         table.add_column("Model", overflow="ellipsis", max_width=13)
         for setting in ("Normal", "CoT"):
-            for column in columns:
+            for column in it.columns:
                 table.add_column(f"{setting}\n{column}", justify="center", no_wrap=True)
         table.add_column("Average", justify="center", no_wrap=True)
         table.add_column("Change", justify="right", no_wrap=True)
         for row in body:
             change = "" if row.delta is None else f"{round(row.delta, 2) + 0.0:+.2f}"
             table.add_row(row.name.removeprefix("after "), *map(_cell, (*row.normal, *row.cot, row.average)), change)
+        if named:
+            table.add_section()
+            table.add_row("trivial", *[_cell(one.estimate if one else None) for one in plain] * 2)
+            table.add_row("chance", *[f"{unisandbox.CHANCE[task]:.2f}"] * 6)
+            table.add_row("n / distinct", *[counted(one.estimate) if one else "-" for one in plain] * 2)
         yield table
     if any(unisandbox.SAID in scores for scores in summary["scores"].values()):
         yield _said_table(summary["scores"])

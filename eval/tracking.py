@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from data_gen.seeds import derive_seed
 from eval import summary as run_summary
 from eval.benchmark import Table
+from eval.benchmarks import unisandbox
 from eval.report import gallery
 from eval.sample import ScoredSample
 from eval.statistics import PairedComparison
@@ -163,7 +164,8 @@ def flat_scores(summary: Mapping[str, Any]) -> Iterator[tuple[str, float | int]]
 
 
 def table(summary: Mapping[str, Any], task: str) -> tuple[list[str | int], list[list[Any]]]:
-    """Columns and rows of the paper's table for one task (mapping: Table 3, maths: Table 2)."""
+    """Columns and rows of the paper's table for one task (mapping: Table 3, maths: Table 2), and what stands beside
+    the scores: the best trivial strategy, chance."""
     names = run_summary.TABLES[task][1]
     columns: list[str | int] = [
         "model",
@@ -180,6 +182,13 @@ def table(summary: Mapping[str, Any], task: str) -> tuple[list[str | int], list[
         ]
         for row in run_summary.rows(summary, task)
     ]
+    plain = [run_summary.trivial(summary, unisandbox.set_name(task, level)) for level in unisandbox.LEVELS]
+    if rows and any(plain):
+        values = [one.estimate.value if one else None for one in plain]
+        rows += [
+            ["best trivial strategy", *values * 2, None, None],
+            ["chance", *[unisandbox.CHANCE[task]] * 7, None],
+        ]
     return columns, rows
 
 

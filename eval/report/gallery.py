@@ -25,6 +25,7 @@ IMAGE_BUDGET = 7_000_000  # bytes of images in the page, as base64
 _LARGEST_EDGE = 192  # larger images are shown as thumbnails
 # Mapping first: it is the paper's main table.
 SETS = ("mapping1", "mapping2", "mapping3", "math1", "math2", "math3")
+ALL_SETS = (*SETS, *(name for name in unisandbox.SOURCES if name not in SETS))
 Key = tuple[Hashable, ...]
 
 
@@ -89,7 +90,7 @@ def excerpt(run_dir: Path, n: int) -> dict[str, list[ScoredSample]]:
     places: dict[Key, tuple[int, int, str, str]] = {}
     for folder in shards.values():
         for sample in store.read_shards(folder, images=False):
-            name = unisandbox.set_name(sample.item.task, sample.item.level)
+            name = unisandbox.set_of(sample.item)
             places[sample.key] = _rank(name, sample.setting)
     queues: dict[tuple[int, int, str, str], list[Key]] = defaultdict(list)
     for key in sorted(places, key=lambda key: derive_seed("gallery", *map(str, key))):
@@ -111,7 +112,7 @@ def _card(sample: ScoredSample) -> dict[str, Any]:
     item = sample.item
     return {
         "id": item.id,
-        "set": unisandbox.set_name(item.task, item.level),
+        "set": unisandbox.set_of(item),
         "setting": sample.setting,
         "k": sample.k,
         "pair": item.pair,
@@ -165,7 +166,7 @@ def _fitting(slots: Mapping[Key, Mapping[str, ScoredSample]], limit: int) -> lis
     strata: dict[tuple[str, str], dict[str, list[Key]]] = defaultdict(lambda: defaultdict(list))
     for key, by_time in slots.items():
         sample = next(iter(by_time.values()))
-        name = unisandbox.set_name(sample.item.task, sample.item.level)
+        name = unisandbox.set_of(sample.item)
         strata[name, sample.setting][sample.item.pair or sample.item.id].append(key)
     share = min(1.0, limit / max(1, len(slots)))
     kept: list[Key] = []
@@ -181,4 +182,4 @@ def _fitting(slots: Mapping[Key, Mapping[str, ScoredSample]], limit: int) -> lis
 
 def _rank(name: str, setting: str) -> tuple[int, int, str, str]:
     known = unisandbox.SETTINGS
-    return (SETS.index(name), known.index(setting) if setting in known else len(known), name, setting)
+    return (ALL_SETS.index(name), known.index(setting) if setting in known else len(known), name, setting)

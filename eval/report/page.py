@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from eval import summary as run_summary
 from eval.benchmarks import unisandbox
 from eval.report import charts, flow_grpo, gallery
+from eval.shortcuts import counted
 from eval.statistics import Estimate, proportion
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_text
@@ -84,7 +85,7 @@ def write_report(run_dir: Path) -> Path:
         "loss_charts": list(_loss_charts(_curves(run_dir))),
         "reinforced": flow_grpo.stages(run_dir),
         "gallery": cards,
-        "sets": [name for name in gallery.SETS if any(card["set"] == name for card in cards.cards)],
+        "sets": [name for name in gallery.ALL_SETS if any(card["set"] == name for card in cards.cards)],
         "setting_names": {key: name for key, name in _SETTING_NAMES.items() if key in _settings(summary)},
         "status_names": _STATUS_NAMES,
         "chance": unisandbox.CHANCE,
@@ -127,6 +128,7 @@ def environment() -> Environment:
         "duration": _duration,
         "p_value": _p_value,
         "signed": _signed,
+        "counted": counted,
     }
     return environment
 
@@ -220,13 +222,11 @@ def _tiles(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _tables(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Table 3 and Table 2: our rows, then the paper's."""
+    """Table 3 and Table 2: our rows, then the paper's; then ours of the sets beside the six."""
     tables = []
     published = {"mapping": unisandbox.PAPER_TABLE_3, "maths": unisandbox.PAPER_TABLE_2}
-    for task, (title, columns) in run_summary.TABLES.items():
-        ours = run_summary.rows(summary, task)
-        if not ours:
-            continue
+    for it in run_summary.score_tables(summary):
+        task, ours = it.task, it.rows
         cells = [cell for row in ours for cell in row.normal + row.cot if cell]
         theirs = [
             {
@@ -239,13 +239,15 @@ def _tables(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "average": row.average,
                 "delta": row.average - published[task][0].average,
             }
-            for row in published[task]
+            for row in ([] if it.variant else published[task])
         ]
         tables.append(
             {
+                "id": f"{task}-{it.variant}" if it.variant else task,
                 "task": task,
-                "title": title,
-                "columns": columns,
+                "name": it.title.partition(" (")[0],
+                "title": it.title,
+                "columns": it.columns,
                 "ours": [
                     {"name": row.name, "cells": row.normal + row.cot, "average": row.average, "delta": row.delta}
                     for row in ours
@@ -255,6 +257,7 @@ def _tables(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "guess": "Picking one of the two objects" if task == "mapping" else "Guessing a count from 1 to 6",
                 "unit": "pairs" if task == "mapping" else "prompts",
                 "chance": unisandbox.CHANCE[task],
+                "trivial": it.trivial,
             }
         )
     return tables
@@ -282,7 +285,7 @@ def _outcomes(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row per set and setting: the headline, single images, pairs half right, and how the images were read."""
     rows = []
     for setting in _settings(summary):
-        for name in gallery.SETS:
+        for name in gallery.ALL_SETS:
             moments = []
             for when in ("before", "after"):
                 shares = _dig(summary, "statuses", when, setting, name)
@@ -301,7 +304,8 @@ def _outcomes(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                     )
             if moments:
                 change = _dig(summary, "changes", setting, name)
-                rows.append({"set": name, "setting": setting, "moments": moments, "change": change})
+                plain = run_summary.trivial(summary, name)
+                rows.append({"set": name, "setting": setting, "moments": moments, "change": change, "trivial": plain})
     return rows
 
 

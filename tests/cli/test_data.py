@@ -39,6 +39,26 @@ def test_what_make_writes_passes_the_audit_until_a_label_is_changed(tmp_path: Pa
     assert "1 wrong" in run("audit", questions).output
 
 
+def test_audit_shows_what_trivial_strategies_reach(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    assert run("make", "--task", "mapping", "--level", 2, "--n", 30, "--out", folder).exit_code == 0
+    for file in (folder / "mapping2.jsonl", folder / "items.jsonl"):
+        shown = run("audit", file)
+        assert shown.exit_code == 0 and "60 labels: 60 ok" in shown.output
+        assert "coin between chain ends" in shown.output and "Chance: 0.25" in shown.output
+    rules = "Rule 1: A means 7. Rule 2: 7 means {}. Rule 3: B means 9. Rule 4: 9 means {}."
+    asked = "Please generate the object represented by"
+    rows = [
+        {"ID": str(i), f"Question_{which}": f"{rules.format(a, b)} {asked} {symbol}.", "Answer": answer}
+        for i, (a, b) in enumerate([("cats", "cups"), ("keys", "cats"), ("cups", "keys")] * 10)
+        for which, symbol, answer in (("A", "A", a), ("B", "B", b))
+    ]
+    (tmp_path / "theirs.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    found = run("audit", tmp_path / "theirs.jsonl").output
+    (line,) = [line for line in found.splitlines() if "first noun after the symbol" in line]
+    assert "1.00" in line and "SHORTCUT" in line
+
+
 def test_make_never_overwrites_what_it_was_not_told_to(tmp_path: Path) -> None:
     assert run("make", "--n", 2, "--out", tmp_path / "made").exit_code == 0
     before = (tmp_path / "made" / "items.jsonl").read_bytes()
@@ -62,6 +82,7 @@ def test_show_prints_items_and_draws_a_sheet(tmp_path: Path) -> None:
         (["make", "--task", "math", "--out", "x"], 2, "Did you mean maths?"),
         (["make", "--level", "4", "--out", "x"], 2, "--level"),
         (["show", "--split", "tests"], 2, "Did you mean test?"),
+        (["show", "--split", "seen"], 2, "maths' alone"),
         (["show", "--out", "sheet.gif"], 2, ".png"),
         (["audit", "nowhere.jsonl"], 1, "nowhere.jsonl"),
     ],

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eval import statistics
-from eval.statistics import Estimate
+from eval.statistics import Estimate, proportion, share
 
 
 # Newcombe (1998), "Two-sided confidence intervals for the single proportion", Table I, method 3.
@@ -213,3 +213,16 @@ def test_subsets_follow_the_seed() -> None:
     assert statistics.draw_subset(UNITS, 20, 1) != statistics.draw_subset(UNITS, 20, 2)
     with pytest.raises(ValueError, match="at least one"):
         statistics.draw_subset(UNITS, 0, 0)
+
+
+def test_a_share_knows_how_many_of_its_units_differ() -> None:
+    alone = share([True, False, True], ["a", "b", "c"])
+    assert alone == proportion(2, 3) and "distinct" not in alone.to_dict()
+    repeated = share([True, True, True, False], ["a", "b", "c", "d"], ["x", "x", "x", "y"])
+    assert (repeated.value, repeated.n, repeated.distinct) == (0.75, 4, 2)
+    assert repeated.high - repeated.low > alone.high - alone.low  # two expressions, not four prompts
+    assert Estimate.from_dict(repeated.to_dict()) == repeated and "n=4 (2 distinct)" in str(repeated)
+    drawn_twice = share([True, False], ["a", "a"])
+    assert (drawn_twice.n, drawn_twice.distinct) == (1, None)
+    with pytest.raises(ValueError, match="same length"):
+        share([True], ["a", "b"])

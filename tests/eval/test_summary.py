@@ -23,7 +23,8 @@ def test_the_contract(finished_run: Path) -> None:
         for by_set in scores.values():
             assert tuple(by_set) == unisandbox.SETS
             for estimate in by_set.values():
-                assert list(estimate) == ["value", "n", "low", "high"]
+                assert [key for key in estimate if key != "distinct"] == ["value", "n", "low", "high"]
+                assert estimate.get("distinct", 0) < estimate["n"]  # there only where expressions repeat
                 assert 0 <= estimate["low"] <= estimate["value"] <= estimate["high"] <= 1 and estimate["n"] == 6
     for entry in raw["rounds"]:
         assert tuple(entry)[:8] == ROUND_KEYS
@@ -63,6 +64,16 @@ def test_console_tables_show_every_number(finished_run: Path) -> None:
     low, high = (f"{best[end]:.2f}".removeprefix("0").replace("1.00", "1.0") for end in ("low", "high"))
     assert f"{best['value']:.2f}" in text and f"{low}-{high}" in text
     assert "…" not in text
+    plain = summary.trivial(found, "mapping2")
+    assert plain is not None and plain == max(
+        unisandbox.strategies(unisandbox.build_sets(6, 6, seed=0))["mapping2"], key=lambda one: one.estimate.value or 0
+    )
+    for name, cells in (("trivial", f"{plain.estimate.value:.2f}"), ("chance", "0.25"), ("n /", "6 / 6")):
+        (line,) = [one for one in text.split("Table 2")[0].splitlines() if one.startswith(name)]
+        assert line.count(cells) >= 2  # the same prompts in both settings
+    assert f"M2 {plain.name}" in " ".join(text.split())
+    older = {key: value for key, value in found.items() if key != "strategies"}
+    assert len(list(summary.console_tables(older))) == 3
 
 
 def test_a_filter_that_kept_nothing() -> None:

@@ -26,7 +26,7 @@ def test_the_same_numbers_reach_the_logger(run_dir: Path, tmp_path: Path, monkey
         best["value"], best["low"], best["high"], best["n"],
     ]  # fmt: skip
     assert logged["wall_seconds"] == found["wall_seconds"]
-    assert logged["tables/mapping"]["nrows"] == 4 and logged["tables/rounds"]["nrows"] == 3
+    assert logged["tables/mapping"]["nrows"] == 6 and logged["tables/rounds"]["nrows"] == 3
     assert len(list(Path(tmp_path).glob("wandb/offline-run-*/files/media/images/gallery/*.png"))) >= 8
 
 

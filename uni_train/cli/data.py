@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,8 @@ def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--style", help="Mazes: how they look.  [default: varied]"),
         click.option("--world", help="nano (can be drawn) or everyday (plain words).  [default: nano]"),
         click.option(
-            "--split", default="train", show_default=True, help="train, validation or test: never overlapping."
+            "--split", default="train", show_default=True,
+            help="train, validation or test: never overlapping. Maths: or seen, train's expressions with new objects.",
         ),
         click.option(
             "--level", "--size", "levels", type=Levels(),
@@ -78,6 +79,8 @@ def _build_task(
     ):
         if value is not None and wrong:
             raise UsageError(f"{option} {value} says nothing about {task}", f"Leave {option} out.")
+    if split == "seen" and task != "maths":
+        raise UsageError(f"--split seen says nothing about {task}", "New objects in seen expressions are maths' alone.")
     built = Maze(style or "varied", pixels) if task == "maze" else get_task(task, world or "nano")
     levels = levels or (built.levels if task == "ureason" else (FIRST_LEVEL.get(task, 1),))
     if levels[0] < built.levels[0] or levels[-1] > built.levels[-1]:
@@ -232,15 +235,16 @@ def _write_sheet(items: list[Item], out: Path) -> None:
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a row: id, status, expected, reason.")
 def audit(file: Path, as_json: bool) -> None:
-    """Recompute the answers of FILE and list the rows that are not right.
+    """Recompute the answers of FILE, list the rows that are not right, and show what trivial strategies reach.
 
-    FILE is JSONL in the published UniSandbox schema (maths or symbol mapping). The command exits with 1 when a label
-    is wrong, and with 0 otherwise.
+    FILE is JSONL in the published UniSandbox schema (maths or symbol mapping), or the items.jsonl of `data make`. The
+    command exits with 1 when a label is wrong, and with 0 otherwise.
 
     \b
     Examples:
       uni_train data audit math_3.jsonl
       uni_train data audit mapping3.jsonl --json > findings.jsonl
+      uni_train data audit my_mapping/items.jsonl
     """
     import json
 
@@ -264,9 +268,40 @@ def audit(file: Path, as_json: bool) -> None:
                 table.add_row(row.id, row.status, row.answer, row.expected or "", row.reason)
             console.print(table, markup=False)
         found = ", ".join(f"{n} {status}" for status, n in counts(rows).items())
-        console.print(f"{file}: {len(rows)} labels: {found}", markup=False, highlight=False, soft_wrap=True)
+        if rows:
+            console.print(f"{file}: {len(rows)} labels: {found}", markup=False, highlight=False, soft_wrap=True)
+        for line in _strategies(file):
+            console.print(line, soft_wrap=isinstance(line, str))
     if has_wrong(rows):
         raise SystemExit(1)
+
+
+def _strategies(file: Path) -> Iterator[Any]:
+    """A table of each set: what trivial strategies reach, beside chance."""
+    from rich.table import Table
+
+    from data_gen.shortcuts import tally_file
+    from eval.shortcuts import estimated
+
+    sets = tally_file(file)
+    if not sets:
+        yield "No trivial strategy has an answer to these questions."
+    for name, tallies in sets.items():
+        found = estimated(tallies)
+        kind = tallies[0].kind
+        units = "pairs, both right" if kind == "mapping" else "prompts"
+        repeats = f", {found[0].estimate.distinct} distinct" if found[0].estimate.distinct is not None else ""
+        table = Table(
+            title=f"Trivial strategies, {name}",
+            caption=f"n = {found[0].estimate.n} {units}{repeats}. Chance: {found[0].chance:.2f}.",
+        )
+        for column in ("strategy", "right", "95 % interval", ""):
+            table.add_column(column, justify="right" if column == "right" else "left")
+        for one in found:
+            said = "SHORTCUT: above chance" if one.beats_chance else one.note
+            right = one.estimate
+            table.add_row(one.name, f"{right.value:.2f}", f"{right.low:.2f}-{right.high:.2f}", said)
+        yield table
 
 
 @data.command()

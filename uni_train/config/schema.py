@@ -45,6 +45,10 @@ TaskName = Literal["maths", "mapping"]
 Mode = Literal["normal", "cot"]
 EvaluationMode = Literal["normal", "cot", "said"]  # said: the answer in words at once, nothing is drawn
 SetName = Literal["math1", "math2", "math3", "mapping1", "mapping2", "mapping3"]
+# evaluation.sets may also name: new objects in expressions that training has; mapping with rules in chain order.
+EvaluatedSet = Literal[
+    SetName, "math1_seen", "math2_seen", "math3_seen", "mapping1_chain", "mapping2_chain", "mapping3_chain"
+]
 ALL_SETS: tuple[SetName, ...] = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")
 LEVELS = (1, 2, 3)
 
@@ -168,7 +172,7 @@ class EvaluationConfig:
     """Normal and CoT accuracy, as in Table 3, and of direct answers in words. `n` counts prompts of maths and pairs."""
 
     n: int = count(256)
-    sets: tuple[SetName, ...] = ALL_SETS
+    sets: tuple[EvaluatedSet, ...] = ALL_SETS  # and math1_seen, mapping1_chain, ...: beside the six, if named
     modes: tuple[EvaluationMode, ...] = ("normal", "cot")
     split: Literal["validation", "test"] = "test"  # choose settings on validation, report test
     every_round: bool = False  # also after each round, not only before and after all

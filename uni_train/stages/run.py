@@ -34,6 +34,8 @@ def fit(config: Config, folder: RunFolder, progress: ConsoleProgress, ranks: Ran
     prepare_cpu(config.model.threads, ranks.local_ranks)
     work: Work[Any] = Work(config, folder, progress, ranks=ranks)
     planned = stage_list(config)
+    if any(one.kind == "evaluate" for one in planned):
+        evaluate.sets(work)  # a set too small for evaluation.n is said before anything is trained or drawn
     runs: list[tuple[PlannedStage, StageRun]] = []
     for one in planned:
         with work.stage(one, len(planned)) as stage:

@@ -4,9 +4,9 @@
 reads the published files and their labels, `thoughts` what a thought concludes, `counting` makes the numbers.
 """
 
+from data_gen.shortcuts import CHANCE
 from eval.benchmarks.unisandbox.benchmark import UniSandbox
 from eval.benchmarks.unisandbox.reasoning import (
-    CHANCE,
     LEVELS,
     PAPER_PAIRS,
     PAPER_PROMPTS,
@@ -14,18 +14,25 @@ from eval.benchmarks.unisandbox.reasoning import (
     PAPER_TABLE_3,
     SETS,
     SETTINGS,
+    SOURCES,
     TASKS,
+    VARIANTS,
     PaperRow,
     Reliability,
+    accuracy_rows,
     average,
     build_sets,
     compare,
     filter_reliability,
+    items_of,
+    named,
     one_of_two,
     per_image,
     score,
     set_name,
+    set_of,
     statuses,
+    strategies,
 )
 from eval.benchmarks.unisandbox.thoughts import said
 from eval.sample import SAID
@@ -40,18 +47,25 @@ __all__ = [
     "SAID",
     "SETS",
     "SETTINGS",
+    "SOURCES",
     "TASKS",
+    "VARIANTS",
     "PaperRow",
     "Reliability",
     "UniSandbox",
+    "accuracy_rows",
     "average",
     "build_sets",
     "compare",
     "filter_reliability",
+    "items_of",
+    "named",
     "one_of_two",
     "per_image",
     "said",
     "score",
     "set_name",
+    "set_of",
     "statuses",
+    "strategies",
 ]

@@ -27,6 +27,7 @@ from data_gen.nano_knowledge import counted
 from data_gen.objects import NANO, singular_of
 from data_gen.reading import UnreadableError, read_count, read_maths
 from data_gen.seeds import derive_seed
+from data_gen.shortcuts import Question, question_of_row, questions_of
 from data_gen.task import Item, get_task
 from eval.benchmark import Case
 from eval.benchmarks.unisandbox.reasoning import LEVELS, set_name
@@ -184,6 +185,17 @@ def _item_case(item: Item) -> Case:
             "item": item.to_dict(),
         },
     )
+
+
+def question_of(case: Case) -> Question:
+    """A case of a reasoning set as a trivial strategy sees it, with the label that it is scored by."""
+    if "item" in case.facts:
+        (question,) = questions_of([Item.from_dict(case.facts["item"])])
+        return question
+    unit, answer = case.cluster or case.id, str(case.facts["answer"])
+    if case.facts["task"] == "mapping":
+        return question_of_row(MappingRow(unit, "A", case.prompt, answer, 0))
+    return question_of_row(MathsRow(unit, case.prompt, answer, 0))
 
 
 def knowledge_case(question: KnowledgeQuestion, world: str = "everyday") -> Case:

@@ -8,15 +8,18 @@ cannot be right. Nothing leaves the denominator but questions without a correcte
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eval.benchmark import OUTCOMES, Scored, Table
-from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS
-from eval.benchmarks.unisandbox.reasoning import CHANCE, PAPER_TABLE_1, PAPER_TABLE_4
+from data_gen.shortcuts import CHANCE, known_shortcuts
+from data_gen.task import Item, task_of
+from eval.benchmark import OUTCOMES, Case, Scored, Table
+from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS, question_of
+from eval.benchmarks.unisandbox.reasoning import PAPER_TABLE_1, PAPER_TABLE_4
 from eval.benchmarks.unisandbox.thoughts import conclusion
-from eval.statistics import Estimate, PairedComparison, clustered_mean, detectable_difference, paired, proportion
+from eval.shortcuts import Trivial, best, counted, trivial
+from eval.statistics import Estimate, PairedComparison, detectable_difference, paired, proportion, share
 
 SETTING_NAMES = {"normal": "Normal", "cot": "CoT"}
 SET_NAMES = {
@@ -32,7 +35,8 @@ _GROUPS = {"maths": "math", "mapping": "mapping"}
 @dataclass(frozen=True, slots=True)
 class Trial:
     """What is counted once. unit: the prompt or the pair. ids: of its cases. outcomes: one a picture, of OUTCOMES.
-    cluster: units of one model share it, where knowledge was taught to a model a character or pair; else the unit."""
+    cluster: what is not independent shares it: the questions of one expression or set of rules, and the questions of
+    one model, where knowledge was taught to a model a character or pair."""
 
     setting: str
     set: str
@@ -50,7 +54,7 @@ class Trial:
 def trials(scored: Sequence[Scored], label: str) -> list[Trial]:
     """The trials under one label, in the order of the samples. Raises ValueError for a sample that appears twice."""
     found: dict[tuple[str, str, str, int], dict[str, str]] = defaultdict(dict)
-    taught: dict[str, str] = {}
+    clusters: dict[str, str] = {}
     for one in scored:
         ask = one.sample.ask
         case = ask.case
@@ -63,14 +67,16 @@ def trials(scored: Sequence[Scored], label: str) -> list[Trial]:
             raise ValueError(f"{case.id} ({ask.setting}, k={ask.k}) appears twice")
         members[case.id] = one.outcome
         if case.facts["task"] == "knowledge":
-            taught[unit] = ", ".join(case.facts["characters"])
+            clusters[unit] = ", ".join(case.facts["characters"])
+        else:
+            clusters[unit] = question_of(case).cluster
     counted = []
     for (setting, name, unit, k), members in found.items():
         size = 2 if name.startswith("mapping") else 1
         if len(members) > size:
             raise ValueError(f"{setting} {name}: {unit} has {len(members)} pictures, at most {size} belong together")
         outcomes = (*members.values(), *["missing"] * (size - len(members)))
-        counted.append(Trial(setting, name, unit, k, tuple(members), outcomes, taught.get(unit, unit)))
+        counted.append(Trial(setting, name, unit, k, tuple(members), outcomes, clusters[unit]))
     return counted
 
 
@@ -87,7 +93,7 @@ def scores(
     And: average (the mean of the sets of Table 1, per setting, and per task as in Tables 2 and 3), knowledge (Table 4's
     Overall), per_image, one_of_two, outcomes, cot_gain (the same questions, normal to cot), thoughts, causes, chance,
     excluded, detectable (the smallest difference between two checkpoints that would show), published (whether the
-    questions are the paper's own).
+    questions are the paper's own), strategies (set -> what trivial strategies reach, the best first).
     """
     under = {label: trials(scored, label) for label in labels}
     first = under[labels[0]]
@@ -107,6 +113,9 @@ def scores(
         "thoughts": _plain(_thoughts(scored, labels[0], sets)),
         "causes": _causes(scored, labels[0], settings, sets),
         "chance": dict(CHANCE),
+        "strategies": {
+            name: [one.to_dict() for one in found] for name, found in strategies(scored, labels[0], sets).items()
+        },
         "excluded": {name: dict(reasons) for name, reasons in excluded.items()},
         "detectable": _plain(_by_cell(first, settings, sets, _detectable)),
         "published": published,
@@ -133,7 +142,8 @@ def tables(
     asked = [setting for setting in settings if any(one.setting == setting for one in first)]
     built: list[Table] = []
     if reasoning:
-        built.append(_reasoning_table(under, asked, reasoning, excluded, published))
+        plain = strategies(scored, labels[0], reasoning)
+        built.append(_reasoning_table(under, asked, reasoning, excluded, published, plain))
     if knowledge:
         built.append(_knowledge_table(first, asked, knowledge, published))
     if {"normal", "cot"} <= set(asked):
@@ -149,25 +159,40 @@ def tables(
 # ---------------------------------------------------------------------------------------------------------- numbers
 
 
-def _estimate(counted: Sequence[Trial]) -> Estimate:
-    return _mean([one.right for one in counted], [one.cluster for one in counted])
+def strategies(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> dict[str, list[Trivial]]:
+    """What trivial strategies reach on the reasoning sets under one label, the best first."""
+    cases: dict[str, dict[str, Case]] = defaultdict(dict)
+    for one in scored:
+        case = one.sample.ask.case
+        if case.set in REASONING_SETS and label in case.facts["labels"]:
+            cases[case.set][case.id] = case
+    found = {}
+    for name in sets:
+        if name in cases:
+            asked = list(cases[name].values())
+            own = asked[0].facts.get("item")
+            known = known_shortcuts(task_of(Item.from_dict(own)), int(name[-1])) if own else {}
+            found[name] = trivial([question_of(case) for case in asked], known)
+    return found
 
 
-def _mean(outcomes: Sequence[bool], units: Sequence[Hashable]) -> Estimate:
-    if len(set(units)) == len(units):
-        return proportion(sum(outcomes), len(outcomes))
-    return clustered_mean([float(ok) for ok in outcomes], units)
+def _estimate(trials: Sequence[Trial]) -> Estimate:
+    return _share([one.right for one in trials], trials)
 
 
-def _per_image(counted: Sequence[Trial]) -> Estimate:
-    return _mean(
-        [outcome == "pass" for one in counted for outcome in one.outcomes],
-        [one.cluster for one in counted for _ in one.outcomes],
-    )
+def _share(outcomes: Sequence[bool], trials: Sequence[Trial]) -> Estimate:
+    """n counts prompts and pairs; of knowledge the models that were taught."""
+    units = [one.cluster if one.set in KNOWLEDGE_SETS else one.unit for one in trials]
+    return share(outcomes, units, [one.cluster for one in trials])
 
 
-def _one_of_two(counted: Sequence[Trial]) -> Estimate:
-    return _mean([one.outcomes.count("pass") == 1 for one in counted], [one.unit for one in counted])
+def _per_image(trials: Sequence[Trial]) -> Estimate:
+    images = [(outcome == "pass", one) for one in trials for outcome in one.outcomes]
+    return _share([right for right, _ in images], [one for _, one in images])
+
+
+def _one_of_two(trials: Sequence[Trial]) -> Estimate:
+    return _share([one.outcomes.count("pass") == 1 for one in trials], trials)
 
 
 def _outcomes(counted: Sequence[Trial]) -> dict[str, Estimate]:
@@ -202,11 +227,12 @@ def _averages(counted: Sequence[Trial], settings: Sequence[str]) -> dict[str, Es
     return {name: _cell_mean(group) for name, group in groups.items() if group}
 
 
-def _cell_mean(counted: Sequence[Trial]) -> Estimate:
-    return clustered_mean(
-        [float(one.right) for one in counted],
-        [(one.set, one.cluster) for one in counted],
-        [(one.setting, one.set) for one in counted],
+def _cell_mean(trials: Sequence[Trial]) -> Estimate:
+    return share(
+        [one.right for one in trials],
+        [(one.set, one.unit) for one in trials],
+        [(one.set, one.cluster) for one in trials],
+        [(one.setting, one.set) for one in trials],
     )
 
 
@@ -295,14 +321,20 @@ def _reasoning_table(
     sets: Sequence[str],
     excluded: Mapping[str, Mapping[str, str]],
     published: bool,
+    plain: Mapping[str, Sequence[Trivial]],
 ) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for label, counted in under.items():
-        cells = _by_cell(counted, settings, sets, _estimate)
-        means = _averages(counted, settings)
+    for label, trials_ in under.items():
+        cells = _by_cell(trials_, settings, sets, _estimate)
+        means = _averages(trials_, settings)
         for setting in settings:
             row = [cells[setting].get(name) for name in sets]
             rows.append((_row_name(setting, label, list(under)), *row, means.get(setting)))
+    leading = {name: best(plain.get(name, ())) for name in sets}
+    chances = [CHANCE["maths" if name.startswith("math") else "mapping"] for name in sets]
+    rows.append(("Best trivial strategy", *(one.estimate if one else None for one in leading.values()), None))
+    rows.append(("Chance", *(f"{chance:.2f}" for chance in chances), f"{sum(chances) / len(chances):.2f}"))
+    rows.append(("n / distinct", *(counted(one.estimate) if one else None for one in leading.values()), None))
     for model in PAPER_TABLE_1 if published else ():
         by_set = dict(zip(REASONING_SETS, model.accuracies, strict=True))
         average = f"{model.average:.2f}" if len(sets) == len(REASONING_SETS) else None
@@ -311,6 +343,8 @@ def _reasoning_table(
         "Maths counts prompts, mapping counts pairs of which both are right. Guessing gives "
         f"{CHANCE['maths']:.2f} and {CHANCE['mapping']:.2f}."
     )
+    named = ", ".join(f"{SET_NAMES[name]} {one.name}" for name, one in leading.items() if one)
+    note += f" Trivial strategies: {named}. Distinct: expressions of maths, sets of rules of mapping."
     gaps = [_detectable(cell) for cell in _cells(next(iter(under.values()))).values() if cell[0].set in sets]
     if gaps:
         note += f" Two checkpoints are told apart (80 % power) if they differ by {min(gaps):.2f} to {max(gaps):.2f}."

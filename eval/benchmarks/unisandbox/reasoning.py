@@ -3,7 +3,8 @@
 math1..3 count prompts; mapping1..3 count *pairs*, and a pair counts only if both of its prompts are drawn right
 (section 3.2). Beside that headline, which follows the paper: the accuracy per image, the share of pairs with exactly
 one right image (the shortcut of section 3.4.2, "always one of the two objects", lives there), what a guesser would
-reach, and how many images nobody could read. A failure is a status and stays in the denominator.
+reach, the best trivial strategy (`data_gen.shortcuts`), and how many images nobody could read. A failure is a status
+and stays in the denominator. Prompts that ask for one expression, and pairs under the same rules, are one cluster.
 
 Left out on purpose: the paper's captioning judge. Here the verdicts come from data_gen's exact verifiers; its prompts
 are in `eval.prompts.unisandbox` for models whose images only another model can read.
@@ -13,11 +14,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from data_gen.task import Item, get_task
+from data_gen.shortcuts import CHANCE, known_shortcuts, questions_of
+from data_gen.task import Item, get_task, task_of
 from eval.sample import STATUSES, ScoredSample
-from eval.statistics import Estimate, PairedComparison, clustered_mean, mcnemar_exact, proportion
+from eval.shortcuts import Trivial, best, counted, trivial
+from eval.statistics import Estimate, PairedComparison, paired, proportion, share
 
 SETTINGS = ("normal", "cot")
 TASKS = ("maths", "mapping")
@@ -25,9 +29,27 @@ LEVELS = (1, 2, 3)
 SETS = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")
 _PREFIX = {"maths": "math", "mapping": "mapping"}
 
-# What a model reaches that knows which objects are at stake but not which one, or how many, is asked for: a pair
-# needs two lucky picks of one in two, a maths prompt one lucky count of one in six (results run from 1 to 6).
-CHANCE = {"maths": 1 / 6, "mapping": 1 / 4}
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a set is drawn from. split: None for the one that is evaluated. options: of the task, replacing its own."""
+
+    task: str
+    level: int
+    variant: str = ""
+    split: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+# Sets that are asked beside the six where evaluation.sets names them: variant -> its task, and how it differs.
+VARIANTS = {"seen": ("maths", "new objects, seen expressions"), "chain": ("mapping", "rules in chain order")}
+_CHAIN = {"shuffle": False, "distractors": 0}
+SOURCES = {
+    **{f"math{level}": Source("maths", level) for level in LEVELS},
+    **{f"mapping{level}": Source("mapping", level) for level in LEVELS},
+    **{f"math{level}_seen": Source("maths", level, "seen", split="seen") for level in LEVELS},
+    **{f"mapping{level}_chain": Source("mapping", level, "chain", options=_CHAIN) for level in LEVELS},
+}
 
 # The sizes of the published sets (section 3.1).
 PAPER_PROMPTS = PAPER_PAIRS = 100
@@ -101,9 +123,33 @@ class Reliability:
     correct: int
 
 
-def set_name(task: str, level: int) -> str:
-    """("maths", 2) -> "math2"."""
-    return f"{_PREFIX[task]}{level}"
+def set_name(task: str, level: int, variant: str = "") -> str:
+    """("maths", 2) -> "math2"; ("maths", 2, "seen") -> "math2_seen"."""
+    return f"{_PREFIX[task]}{level}" + (f"_{variant}" if variant else "")
+
+
+def set_of(item: Item) -> str:
+    """The set in which an item is counted: of its task and level, unless `named` says otherwise."""
+    return str(item.facts.get("set") or set_name(item.task, item.level))
+
+
+def named(items: Sequence[Item], name: str) -> list[Item]:
+    """Items as those of the set `name`. One beside the six is written into facts and ids, which no other set shares."""
+    if not SOURCES[name].variant:
+        return list(items)
+
+    def renamed(identity: str) -> str:
+        return f"{name}/{identity.partition('/')[2]}"
+
+    return [
+        replace(
+            item,
+            id=renamed(item.id),
+            pair=None if item.pair is None else renamed(item.pair),
+            facts={**item.facts, "set": name},
+        )
+        for item in items
+    ]
 
 
 def build_sets(
@@ -126,10 +172,10 @@ def score(
 ) -> dict[str, dict[str, Estimate]]:
     """The headline: setting -> set -> accuracy, per prompt for maths, per pair for mapping.
 
-    With one draw per item the interval is Wilson's over prompts or pairs; with several (k > 1) a pair's draws of
-    equal k belong together and the interval is clustered by prompt or pair. Give `sets` to have every item that was
-    asked in the denominator even if no record of it exists. Raises ValueError for a sample that appears twice or was
-    never verified.
+    With one draw per item the interval is Wilson's over prompts or pairs; where expressions or rules repeat, and with
+    several draws (k > 1, a pair's draws of equal k belong together), it is clustered by them. Give `sets` to have every
+    item that was asked in the denominator even if no record of it exists. Raises ValueError for a sample that appears
+    twice or was never verified.
     """
     return {
         setting: {name: _estimate(trials) for name, trials in by_set.items()}
@@ -143,8 +189,10 @@ def per_image(
     """The accuracy of single images; in mapping the two images of a pair are one cluster."""
     return {
         setting: {
-            name: _mean(
-                [ok for trial in trials for ok in trial.images], [trial.unit for trial in trials for _ in trial.images]
+            name: share(
+                [ok for trial in trials for ok in trial.images],
+                [trial.unit for trial in trials for _ in trial.images],
+                [trial.cluster for trial in trials for _ in trial.images],
             )
             for name, trials in by_set.items()
         }
@@ -158,7 +206,7 @@ def one_of_two(
     """The share of pairs of which exactly one image is right, for the mapping sets: .5 is what the shortcut gives."""
     return {
         setting: {
-            name: _mean([sum(trial.images) == 1 for trial in trials], [trial.unit for trial in trials])
+            name: _share([sum(trial.images) == 1 for trial in trials], trials)
             for name, trials in by_set.items()
             if trials[0].task == "mapping"
         }
@@ -182,27 +230,73 @@ def statuses(
     return shares
 
 
-def average(results: Iterable[ScoredSample], task: str, sets: Mapping[str, Sequence[Item]] | None = None) -> Estimate:
+def average(
+    results: Iterable[ScoredSample],
+    task: str,
+    sets: Mapping[str, Sequence[Item]] | None = None,
+    variant: str = "",
+) -> Estimate:
     """The last column of the paper's Tables 2 and 3: the unweighted mean over levels and settings of one task.
 
-    Normal and CoT are asked on the same prompts, so the interval is clustered by prompt or pair. Answers in words are
-    no part of it.
+    Normal and CoT are asked on the same prompts, so the interval is clustered by expression or rules. variant: of the
+    sets (one of VARIANTS), "" for the six. Answers in words are no part of it.
     """
-    outcomes, units, cells = [], [], []
-    for setting, by_set in _trials(results, sets).items():
-        for name, trials in by_set.items():
-            for trial in trials:
-                if trial.task == task and setting in SETTINGS:
-                    outcomes.append(float(trial.right))
-                    units.append(trial.unit)
-                    cells.append((setting, name))
-    return clustered_mean(outcomes, units, cells)
+    found = [
+        (trial, (setting, name))
+        for setting, by_set in _trials(results, sets).items()
+        for name, trials in by_set.items()
+        for trial in trials
+        if trial.task == task and SOURCES[name].variant == variant and setting in SETTINGS
+    ]
+    trials, cells = [trial for trial, _ in found], [cell for _, cell in found]
+    return share(
+        [trial.right for trial in trials], [trial.unit for trial in trials], [trial.cluster for trial in trials], cells
+    )
+
+
+def strategies(sets: Mapping[str, Sequence[Item]]) -> dict[str, list[Trivial]]:
+    """What trivial strategies reach on each set, the best first; beside every score."""
+    return {
+        name: trivial(questions_of(items), known_shortcuts(task_of(items[0]), items[0].level))
+        for name, items in sets.items()
+        if items
+    }
+
+
+def accuracy_rows(
+    scores: Mapping[str, Mapping[str, Estimate]], sets: Mapping[str, Sequence[Item]]
+) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of a short table: each set in each setting, the best trivial strategy, chance, how much was
+    asked."""
+    rows = []
+    for name, found in strategies(sets).items():
+        cells = [by_set[name].value for by_set in scores.values()]
+        plain = best(found)
+        rows.append(
+            [
+                name,
+                *("-" if value is None else f"{value:.2f}" for value in cells),
+                "-" if plain is None else f"{plain.estimate.value:.2f} {plain.name}",
+                f"{CHANCE[SOURCES[name].task]:.2f}",
+                counted(found[0].estimate),
+            ]
+        )
+    return ["set", *scores, "best trivial strategy", "chance", "n / distinct"], rows
+
+
+def items_of(results: Iterable[ScoredSample]) -> dict[str, list[Item]]:
+    """The items that were asked, by set, each once, in the published order of sets."""
+    found: dict[str, dict[str, Item]] = defaultdict(dict)
+    for sample in results:
+        found[_place(sample.item)[0]][sample.item.id] = sample.item
+    return {name: list(found[name].values()) for name in sorted(found, key=_set_rank)}
 
 
 def compare(before: Iterable[ScoredSample], after: Iterable[ScoredSample]) -> dict[str, dict[str, PairedComparison]]:
-    """The same prompts and pairs before and after, by McNemar's exact test, for each setting and set.
+    """The same prompts and pairs before and after, for each setting and set.
 
-    Raises ValueError when a set has different items in the two.
+    By McNemar's exact test; where expressions or rules repeat, by a cluster-robust t test. Raises ValueError when a set
+    has different items in the two.
     """
     first, second = _trials(before, None), _trials(after, None)
     comparisons: dict[str, dict[str, PairedComparison]] = {}
@@ -210,12 +304,15 @@ def compare(before: Iterable[ScoredSample], after: Iterable[ScoredSample]) -> di
         for name in first[setting]:
             if name not in second.get(setting, {}):
                 continue
-            left = {(trial.unit, trial.k): trial.right for trial in first[setting][name]}
-            right = {(trial.unit, trial.k): trial.right for trial in second[setting][name]}
+            left = {(trial.unit, trial.k): trial for trial in first[setting][name]}
+            right = {(trial.unit, trial.k): trial for trial in second[setting][name]}
             if left.keys() != right.keys():
                 raise ValueError(f"{setting} {name}: before and after were not measured on the same items")
-            pairs = [(left[key], right[key]) for key in left]
-            comparisons.setdefault(setting, {})[name] = mcnemar_exact([a for a, _ in pairs], [b for _, b in pairs])
+            comparisons.setdefault(setting, {})[name] = paired(
+                [trial.right for trial in left.values()],
+                [right[key].right for key in left],
+                [trial.cluster for trial in left.values()],
+            )
     return comparisons
 
 
@@ -234,10 +331,12 @@ def filter_reliability(accepted: Sequence[bool], correct: Sequence[bool]) -> Rel
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """What is counted once: a prompt (maths) or a pair (mapping), drawn for the k-th time."""
+    """What is counted once: a prompt (maths) or a pair (mapping), drawn for the k-th time. cluster: its expression, or
+    its rules."""
 
     task: str
     unit: str
+    cluster: str
     k: int
     statuses: tuple[str, ...]  # one an image
 
@@ -255,7 +354,8 @@ def _trials(
 ) -> dict[str, dict[str, list[_Trial]]]:
     """Group samples into trials: setting -> set -> trials, in the published order of settings and sets."""
     found: dict[tuple[str, str, str, int], dict[str, str]] = defaultdict(dict)
-    task_of: dict[str, str] = {}
+    task_in: dict[str, str] = {}
+    cluster_of: dict[str, str] = {}
     draws: dict[str, set[int]] = defaultdict(set)
     for sample in results:
         name, unit = _place(sample.item)
@@ -267,11 +367,13 @@ def _trials(
         if sample.item.id in members:
             raise ValueError(f"{sample.item.id} ({sample.setting}, k={sample.k}) appears twice")
         members[sample.item.id] = sample.status
-        task_of[name] = sample.item.task
+        task_in[name] = sample.item.task
+        cluster_of[unit] = _cluster(sample.item)
         draws[sample.setting].add(sample.k)
     for item in (item for items in (sets or {}).values() for item in items):
         name, unit = _place(item)
-        task_of[name] = item.task
+        task_in[name] = item.task
+        cluster_of[unit] = _cluster(item)
         for setting, ks in draws.items():
             for k in ks:
                 found[setting, name, unit, k].setdefault(item.id, "missing")
@@ -279,12 +381,12 @@ def _trials(
     trials: dict[str, dict[str, list[_Trial]]] = defaultdict(lambda: defaultdict(list))
     for setting, name, unit, k in sorted(found, key=_published_order):
         members = found[setting, name, unit, k]
-        size = 2 if task_of[name] == "mapping" else 1
+        size = 2 if task_in[name] == "mapping" else 1
         if len(members) > size:
             raise ValueError(f"{setting} {name}: {unit} has {len(members)} prompts, at most {size} belong together")
         # A prompt whose partner left no record cannot make a pair: the pair is wrong, and the gap shows as `missing`.
         marks = [*members.values(), *["missing"] * (size - len(members))]
-        trials[setting][name].append(_Trial(task_of[name], unit, k, tuple(marks)))
+        trials[setting][name].append(_Trial(task_in[name], unit, cluster_of[unit], k, tuple(marks)))
     return {setting: dict(by_set) for setting, by_set in trials.items()}
 
 
@@ -294,20 +396,26 @@ def _place(item: Item) -> tuple[str, str]:
         raise ValueError(f"{item.id}: task {item.task} is no part of UniSandbox's reasoning sets (maths, mapping)")
     if item.task == "mapping" and item.pair is None:
         raise ValueError(f"{item.id}: a mapping item needs the id of its pair")
-    return set_name(item.task, item.level), item.pair if item.task == "mapping" and item.pair is not None else item.id
+    return set_of(item), item.pair if item.task == "mapping" and item.pair is not None else item.id
 
 
-def _published_order(key: tuple[str, str, str, int]) -> tuple[int, str, int, str, str, int]:
+def _published_order(key: tuple[str, str, str, int]) -> tuple[int, str, int, str, int]:
     setting, name, unit, k = key
     rank = SETTINGS.index(setting) if setting in SETTINGS else len(SETTINGS)
-    return (rank, setting, SETS.index(name) if name in SETS else len(SETS), name, unit, k)
+    return (rank, setting, _set_rank(name), unit, k)
+
+
+def _set_rank(name: str) -> int:
+    return list(SOURCES).index(name)
+
+
+def _cluster(item: Item) -> str:
+    return str(item.facts["canonical"])
 
 
 def _estimate(trials: Sequence[_Trial]) -> Estimate:
-    return _mean([trial.right for trial in trials], [trial.unit for trial in trials])
+    return _share([trial.right for trial in trials], trials)
 
 
-def _mean(outcomes: Sequence[bool], units: Sequence[str]) -> Estimate:
-    if len(set(units)) == len(units):
-        return proportion(sum(outcomes), len(outcomes))
-    return clustered_mean([float(ok) for ok in outcomes], units)
+def _share(outcomes: Sequence[bool], trials: Sequence[_Trial]) -> Estimate:
+    return share(outcomes, [trial.unit for trial in trials], [trial.cluster for trial in trials])

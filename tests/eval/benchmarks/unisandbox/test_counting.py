@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from data_gen.task import Check, Status, Verdict
 from eval.benchmark import Ask, Case, Sample, Scored, Table
 from eval.benchmarks.unisandbox import UniSandbox
+from eval.benchmarks.unisandbox.cases import Questions
 from eval.benchmarks.unisandbox.counting import trials
 from eval.statistics import Estimate, PairedComparison
 
@@ -119,3 +121,34 @@ def test_table_4_pools_its_questions(repository: Path) -> None:
     assert cell(tables, "Knowledge transfer", "Inverse Search", "paper: BAGEL + CoT") == "0.15"
     assert not any(table.title.startswith("Reasoning generation") for table in tables)
     assert all(Table.from_dict(table.to_dict()) == table for table in tables)
+
+
+def test_the_best_trivial_strategy_and_chance_stand_below_the_scores(repository: Path) -> None:
+    benchmark = UniSandbox(n=6, sets=("math2", "mapping2"), settings=("normal",))
+    scored = [one(case, True) for case in benchmark.cases()]
+    tables, scores = benchmark.tables(scored), benchmark.scores(scored)
+    plain = cell(tables, "Reasoning", "Best trivial strategy", "Mapping2")
+    leading = scores["strategies"]["mapping2"][0]
+    assert isinstance(plain, Estimate) and (plain.value, plain.n) == (leading["value"], 6)
+    assert f"Mapping2 {leading['name']}" in tables[0].note
+    assert (cell(tables, "Reasoning", "Chance", "Math2"), cell(tables, "Reasoning", "Chance", "Mapping2")) == (
+        "0.17",
+        "0.25",
+    )
+    assert cell(tables, "Reasoning", "n / distinct", "Mapping2") == "6 / 6"
+
+    published = UniSandbox(repository, labels="corrected", sets=("math1", "mapping2"), settings=("normal",))
+    scored = [one(case, False) for case in published.cases()]
+    assert set(published.scores(scored)["strategies"]) == {"math1", "mapping2"}
+    assert cell(published.tables(scored), "Reasoning", "n / distinct", "Math1") == "3 / 3"
+
+
+def test_questions_of_one_expression_are_one_cluster() -> None:
+    cases_ = [case for case in UniSandbox(n=4, sets=("math2",), settings=("normal",)).cases()]
+    item = dict(cases_[0].facts["item"])
+    twins = [
+        replace(case, facts={**case.facts, "item": {**item, "id": case.id}}) for case in cases_[:2]
+    ]  # two objects, one sum
+    benchmark = UniSandbox(questions=Questions((*twins, *cases_[2:]), {}), settings=("normal",))
+    estimate = benchmark.scores([one(case, i < 2) for i, case in enumerate(benchmark.cases())])["normal"]["math2"]
+    assert (estimate["value"], estimate["n"], estimate["distinct"]) == (0.5, 4, 3)

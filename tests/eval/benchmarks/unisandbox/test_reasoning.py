@@ -116,3 +116,34 @@ def test_the_papers_averages_are_those_of_its_cells() -> None:
         assert (30 * forward + 20 * inverse) / 50 == pytest.approx(overall, abs=0.0051), name
     for row in unisandbox.PAPER_TABLE_2 + unisandbox.PAPER_TABLE_3:
         assert sum(row.normal + row.cot) / 6 == pytest.approx(row.average, abs=0.0051), row.name
+
+
+def test_prompts_that_ask_for_one_expression_are_one_cluster() -> None:
+    """Eight prompts of two expressions, one of them always right: that is two findings, not eight."""
+    (first, second, *_) = SETS["math1"]
+    repeats = [
+        replace(item, id=f"{item.id}-{i}", facts={**item.facts, "canonical": name})
+        for name, item in (("a", first), ("b", second))
+        for i in range(4)
+    ]
+    rows = [sample(item, "pass" if item.facts["canonical"] == "a" else "fail") for item in repeats]
+    found = unisandbox.score(rows)["normal"]["math1"]
+    assert (found.value, found.n, found.distinct) == (0.5, 8, 2)
+    assert found.high - found.low > 0.9
+    assert unisandbox.average(rows, "maths").distinct == 2
+    change = unisandbox.compare(rows, [sample(item, "pass") for item in repeats])["normal"]["math1"]
+    assert (change.only_second, change.difference.n) == (4, 2) and change.p_value > 0.05
+    alone = unisandbox.score(answers("mapping2", *["pass"] * 8))["normal"]["mapping2"]
+    assert (alone.n, alone.distinct) == (4, None)
+
+
+def test_strategies_stand_beside_every_set() -> None:
+    found = unisandbox.strategies(SETS)
+    assert tuple(found) == unisandbox.SETS
+    assert all(one.estimate.n == 4 for by_set in found.values() for one in by_set)
+    shares = [one.estimate.value or 0 for one in found["math3"]]
+    assert shares == sorted(shares, reverse=True) and found["math3"][0].chance == unisandbox.CHANCE["maths"]
+    rows = answers("mapping2", *["pass"] * 8) + answers("math1", *["pass"] * 4)
+    assert unisandbox.items_of(reversed(rows)) == {
+        "math1": SETS["math1"][::-1], "mapping2": SETS["mapping2"][::-1]
+    }  # fmt: skip

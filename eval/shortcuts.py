@@ -1,0 +1,56 @@
+"""Trivial strategies beside a score: how far one gets without doing the task (data_gen.shortcuts), with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from data_gen.shortcuts import CHANCE, LOOK_UP, MARGIN, Question, Tally, tally
+from eval.statistics import Estimate, share
+
+
+@dataclass(frozen=True, slots=True)
+class Trivial:
+    """A strategy on one set. note: why it is no shortcut there although it may be right; "" for every other."""
+
+    name: str
+    estimate: Estimate
+    chance: float
+    note: str = ""
+
+    @property
+    def beats_chance(self) -> bool:
+        """By more than MARGIN, with the interval clear of chance, and nobody has said why."""
+        value = self.estimate.value
+        return not self.note and value is not None and value > self.chance + MARGIN and self.estimate.low > self.chance
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, **self.estimate.to_dict(), "chance": self.chance, "note": self.note}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Trivial:
+        return cls(str(raw["name"]), Estimate.from_dict(raw), float(raw["chance"]), str(raw.get("note", "")))
+
+
+def trivial(questions: Sequence[Question], known: Mapping[str, str] | None = None) -> list[Trivial]:
+    """Every strategy on one set of questions, the best first. known: as in `data_gen.shortcuts.tally`."""
+    return estimated(tally(questions, known))
+
+
+def estimated(tallies: Sequence[Tally]) -> list[Trivial]:
+    """Tallies with their intervals, clustered by what repeats (expressions, sets of rules)."""
+    return [
+        Trivial(one.name, share(one.right, range(len(one.right)), one.clusters), CHANCE[one.kind], one.note)
+        for one in tallies
+    ]
+
+
+def counted(estimate: Estimate) -> str:
+    """n beside the number of different expressions or rules: "128 / 17"."""
+    return f"{estimate.n} / {estimate.n if estimate.distinct is None else estimate.distinct}"
+
+
+def best(found: Sequence[Trivial]) -> Trivial | None:
+    """The best strategy that is not the task itself (a look-up of one link is)."""
+    return next((one for one in found if one.note != LOOK_UP), None)
