@@ -189,6 +189,22 @@ class LoggerConfig:
     offline: bool | None = None  # wandb: null = online exactly if a key is configured
 
 
+@dataclass(frozen=True, kw_only=True)
+class JudgeConfig:
+    """A model that judges images: behind an OpenAI-compatible address (its key comes from the environment), or a
+    checkpoint that the run serves itself. One of `address` and `checkpoint` is given."""
+
+    address: str | None = None  # http://HOST:PORT/v1#MODEL
+    checkpoint: str | None = None  # 'shipped' or a folder of weights: a run serves it on this machine while it asks
+    dialect: Literal["paper", "nano"] = "paper"  # nano: the few sentences that nano understands
+    key_env: str | None = None  # the variable with the key; null = OPENAI_API_KEY for OpenAI's own address, else none
+    question: str | None = None  # of a reward; {prompt} stands for the prompt; it must ask for "Score: N", 0 to 10
+    connections: int = count(8)  # requests under way at once
+    timeout: float = positive(120.0)  # seconds
+    retries: int = ranged(5, low=0)
+    max_tokens: int = count(1024)
+
+
 StrategyName = Literal["single", "ddp", "deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3", "fsdp2"]
 
 
@@ -226,6 +242,7 @@ class RunConfig:
     lora: LoraConfig = LoraConfig()
     checkpoint_every: int = count(100)  # updates
     evaluation: EvaluationConfig = EvaluationConfig()
+    judge: JudgeConfig | None = None  # says what images show that no program can read (data.world=everyday)
     logger: LoggerConfig = LoggerConfig()
     strategy: StrategyConfig = StrategyConfig()
 
@@ -242,7 +259,9 @@ class BudgetConfig:
     """How much one round samples and trains, where the round does not say so itself."""
 
     prompts: int = count()
-    updates: int = count()
+    kept: int | None = ranged(None, low=1)
+    updates: int | None = ranged(None, low=1)
+    epochs: float | None = positive(None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,8 +270,10 @@ class RoundConfig:
 
     task: TaskName
     level: int = ranged(low=1, high=3)
-    prompts: int = count()  # sampled; a mapping pair counts as two
-    updates: int = count()
+    prompts: int = count()  # sampled, with `kept` at most; a mapping pair counts as two
+    kept: int | None = ranged(None, low=1)  # sample until so many samples are kept; a whole mapping pair counts as two
+    updates: int | None = ranged(None, low=1)  # one of updates and epochs
+    epochs: float | None = positive(None)  # over the kept samples
     replay: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
@@ -295,8 +316,8 @@ class StarsConfig(RunConfig):
     schedule: ScheduleConfig = ScheduleConfig()
     candidates: int = count(1)  # pictures drawn a prompt, before the filter
     temperature: float | None = ranged(None, low=0.0)  # of thoughts while sampling; null = model.sampling.temperature
-    filter: Literal["self", "judge", "verifier", "none"] = "self"
-    judge: str | None = None  # filter=judge: whose understanding, 'shipped' or a folder of weights
+    filter: Literal["self", "judge", "verifier", "none"] = "self"  # judge: the run's `judge`, asked as the model is
+    whole_pairs: bool = False  # mapping: keep a sample only if the filter accepts its pair's other one too
     teacher: Literal["base", "current"] = "base"  # who samples the later rounds
     trained: Literal["all", "moe_gen", "lora"] = "all"
     timestep_shift: float = positive(1.0)  # of the noise levels in training
@@ -448,19 +469,6 @@ class PromptsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeConfig:
-    """A model that scores pictures, behind an OpenAI-compatible address. Its key comes from the environment."""
-
-    address: str  # http://HOST:PORT/v1#MODEL
-    key_env: str | None = None  # the variable with the key; null = OPENAI_API_KEY for OpenAI's own address, else none
-    question: str | None = None  # {prompt} stands for the prompt; it must ask for a last line "Score: N", 0 to 10
-    connections: int = count(8)  # requests under way at once
-    timeout: float = positive(120.0)  # seconds
-    retries: int = ranged(5, low=0)
-    max_tokens: int = count(1024)
-
-
-@dataclass(frozen=True, kw_only=True)
 class RewardConfig:
     """function: verifier, verifier_dense, self_check, judge; MODULE:FUNCTION or FILE.py:FUNCTION (trl's contract)."""
 
@@ -574,7 +582,6 @@ class KnowledgeConfig(RunConfig):
     rows: int = count()  # lessons an update
     accumulate: int = count(1)  # micro-batches an update is made of: less memory
     trained: Literal["understanding", "lora"] = "understanding"
-    judge: JudgeConfig | None = None  # of pictures that no program can check (data.world=everyday)
     keep_models: bool = True  # each model's weights, after its pictures are drawn
 
 
