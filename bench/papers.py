@@ -15,7 +15,6 @@ which come the intervals over prompts, the numbers of distinct questions and the
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import functools
 import math
 import re
@@ -34,19 +33,12 @@ from eval.benchmarks.unisandbox import PAPER_TABLE_2, PAPER_TABLE_3, SAID, VARIA
 from eval.statistics import Estimate, clustered_mean, mean_over_seeds
 from eval.store import read_shards
 from uni_train.config.compose import compose
-from uni_train.config.schema import BudgetConfig
 from uni_train.errors import UsageError, UserError
 from uni_train.files import atomic_write_text
 
 CURRICULUM = "stars_curriculum evaluation.every_round=true name=rounds"
 FILTERS = {"none": "no filter", "self": "its own understanding", "verifier": "the exact verifier"}
 BESIDE = {task: variant for variant, (task, _) in VARIANTS.items()}
-
-
-def keeping(name: str, n: int) -> list[str]:
-    """The override that ends the sampling of a set at `n` kept samples; none where recipes have no such key."""
-    return [f"budget.{name}.kept={n}"] if "kept" in {one.name for one in dataclasses.fields(BudgetConfig)} else []
-
 
 # --- what is compared -----------------------------------------------------------------------------------------------
 
@@ -151,9 +143,8 @@ def pages(tables: Sequence[int], figures: Sequence[int], overrides: Sequence[str
         found.append(Page("table_5", title, "mapping", arms, rows))
     if 5 in figures:
         prompts = compose("stars_math", ["level=3", *overrides]).rounds[0].prompts
-        keep = " ".join(keeping("math3", prompts // 3))
         arms = {
-            f"STARS on Math3, filter: {label}": f"stars_math level=3 filter={key} {keep} name=level3-{key}"
+            f"STARS on Math3, filter: {label}": f"stars_math level=3 filter={key} budget.math3.kept={prompts // 3} name=level3-{key}"
             for key, label in FILTERS.items()
         }
         title = "Figure 5: rejection sampling on three-step maths, at equal numbers of samples kept"
