@@ -143,8 +143,9 @@ def pages(tables: Sequence[int], figures: Sequence[int], overrides: Sequence[str
         found.append(Page("table_5", title, "mapping", arms, rows))
     if 5 in figures:
         prompts = compose("stars_math", ["level=3", *overrides]).rounds[0].prompts
+        line = f"stars_math level=3 budget.math3.kept={prompts // 3}"
         arms = {
-            f"STARS on Math3, filter: {label}": f"stars_math level=3 filter={key} budget.math3.kept={prompts // 3} name=level3-{key}"
+            f"STARS on Math3, filter: {label}": f"{line} filter={key} name=level3-{key}"
             for key, label in FILTERS.items()
         }
         title = "Figure 5: rejection sampling on three-step maths, at equal numbers of samples kept"
