@@ -6,7 +6,7 @@
 
 Runs of one recipe whose names differ in the seed alone are one row. Differences are between the first row and each
 other one, paired by seed. `--run` first does what is missing, one run after the other; as `fit` continues what it
-finds, so does this, and a finished run is only checked. `name=` in a --run gets the seed behind it; give one where
+finds, so does this, and a finished run is only read. `name=` in a --run gets the seed behind it; give one where
 overrides change the recipe, so that its runs do not meet those of the plain recipe.
 """
 
@@ -23,12 +23,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from eval import summary as run_summary
 from eval.statistics import Estimate, mean_over_seeds
+from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
+from uni_train.config.schema import Config
 from uni_train.errors import UsageError, UserError
+from uni_train.run_folder import decisive
 
 ROOT = Path(__file__).resolve().parents[1]
 SETS = {
@@ -103,13 +108,13 @@ def _scores(title: str, sets: Sequence[str], groups: Sequence[Group]) -> Iterato
     })  # fmt: skip
     yield f"### {title}"
     yield ""
-    yield f"Means over seeds with 95 % t intervals over seeds; each run asked {_listed(sizes)} times a cell."
+    yield f"Means over seeds with 95 % t intervals over seeds; each run asked {listed(sizes)} times a cell."
     yield ""
-    yield from _head(["recipe", "seeds", "updates", *_columns(sets)])
+    yield from head(["recipe", "seeds", "updates", *map(column, _cells(sets))])
     yield from _bases(groups, sets)
     for group in groups:
         cells = [group.over_seeds(lambda run, s=s, n=n: score(run, "after", s, n), (0, 1)) for s, n in _cells(sets)]  # type: ignore[misc]
-        yield _row(group.label, len(group.runs), _listed(group.updates), *map(_cell, cells))
+        yield row(group.label, len(group.runs), listed(group.updates), *map(_cell, cells))
     yield ""
 
 
@@ -124,14 +129,14 @@ def _bases(groups: Sequence[Group], sets: Sequence[str]) -> Iterator[str]:
                 seen.append(entries)
                 cells = [None if entry is None else Estimate.from_dict(entry) for entry in entries]
                 label = "before (interval over prompts)" if len(seen) == 1 else f"before {group.label}"
-                yield _row(label, "", "", *map(_cell, cells))
+                yield row(label, "", "", *map(_cell, cells))
 
 
 def _differences(sets: Sequence[str], groups: Sequence[Group]) -> Iterator[str]:
     first = groups[0]
     yield f"{first.label} minus each other, paired by seed (95 % t intervals):"
     yield ""
-    yield from _head(["minus", "seeds", *_columns(sets)])
+    yield from head(["minus", "seeds", *map(column, _cells(sets))])
     for other in groups[1:]:
         seeds = [seed for seed in first.runs if seed in other.runs]
         unequal = "" if first.updates == other.updates else " (unequal updates)"
@@ -141,20 +146,20 @@ def _differences(sets: Sequence[str], groups: Sequence[Group]) -> Iterator[str]:
                      for s in seeds]  # fmt: skip
             gaps = [a - b for a, b in pairs if a is not None and b is not None]
             cells.append(_cell(mean_over_seeds(gaps, (-1, 1)), sign="+") if gaps else "-")
-        yield _row(other.label + unequal, len(seeds), *cells)
+        yield row(other.label + unequal, len(seeds), *cells)
     yield ""
 
 
 def _costs(groups: Sequence[Group]) -> Iterator[str]:
     yield "### Costs and filters"
     yield ""
-    yield from _head(["recipe", "seeds", "kept of sampled", "precision of the kept", "minutes", "peak GB, largest"])
+    yield from head(["recipe", "seeds", "kept of sampled", "precision of the kept", "minutes", "peak GB, largest"])
     for group in groups:
         kept = group.over_seeds(_kept_share, (0, 1))
         precise = group.over_seeds(_precision, (0, 1))
         minutes = group.over_seeds(lambda run: run["wall_seconds"] / 60, (0, math.inf))
         peak = max(run["peak_rss_bytes"] for run in group.runs.values()) / 1e9
-        yield _row(group.label, len(group.runs), _cell(kept), _cell(precise, 3), _cell(minutes, 1), f"{peak:.2f}")
+        yield row(group.label, len(group.runs), _cell(kept), _cell(precise, 3), _cell(minutes, 1), f"{peak:.2f}")
 
 
 def _kept_share(run: Summary) -> float | None:
@@ -176,17 +181,19 @@ def _cells(sets: Sequence[str]) -> list[tuple[str, str]]:
     return [(setting, name) for setting in SETTINGS for name in sets]
 
 
-def _columns(sets: Sequence[str]) -> list[str]:
-    short = {"mapping": "M", "math": "Math"}
-    return [f"{SETTINGS[setting]} {short[name[:-1]]}{name[-1]}" for setting, name in _cells(sets)]
+def column(cell: tuple[str, str]) -> str:
+    """("normal", "mapping2") -> "Normal M2"."""
+    setting, name = cell
+    name, _, beside = name.replace("mapping", "M").replace("math", "Math").partition("_")
+    return f"{SETTINGS.get(setting, setting.capitalize())} {name}{f' {beside}' if beside else ''}"
 
 
-def _head(columns: Sequence[str]) -> Iterator[str]:
-    yield _row(*columns)
+def head(columns: Sequence[str]) -> Iterator[str]:
+    yield row(*columns)
     yield f"|---|{'---:|' * (len(columns) - 1)}"
 
 
-def _row(*cells: object) -> str:
+def row(*cells: object) -> str:
     return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
@@ -197,33 +204,71 @@ def _cell(estimate: Estimate | None, digits: int = 2, sign: str = "") -> str:
     return f"{estimate.value:{sign}.{digits}f} [{low}, {high}]"
 
 
-def _listed(numbers: Iterable[int]) -> str:
+def listed(numbers: Iterable[int]) -> str:
     return " or ".join(str(number) for number in numbers) or "-"
 
 
 # --- making the runs ------------------------------------------------------------------------------------------------
 
 
-def plan(line: str, seeds: Sequence[int]) -> list[tuple[Path, list[str]]]:
-    """Run folder and `fit`'s arguments for every seed of "RECIPE KEY=VALUE ...". Raises UsageError as `fit` would."""
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A run: its folder, `fit`'s arguments, and what it is to be."""
+
+    folder: Path
+    arguments: tuple[str, ...]
+    config: Config
+
+    @property
+    def finished(self) -> bool:
+        """Whether just this run is there, with its summary. Anything else is for `fit` to continue or refuse."""
+        try:
+            stored = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
+            same = decisive(stored) == decisive(to_plain(self.config))
+        except (OSError, ValueError, yaml.YAMLError, AttributeError, TypeError):
+            return False
+        return same and (self.folder / "summary.json").is_file()
+
+
+def plan(line: str, seeds: Sequence[int]) -> list[Planned]:
+    """The run of every seed of "RECIPE KEY=VALUE ...". Raises UsageError as `fit` would."""
     recipe, *overrides = shlex.split(line)
     planned = []
     for seed in seeds:
         own = [f"{one}-seed{seed}" if one.startswith("name=") else one for one in overrides] + [f"seed={seed}"]
         config = compose(recipe, own)
-        planned.append((Path(config.out) / config.recipe / config.run_name, ["fit", "--recipe", recipe, *own]))
+        folder = Path(config.out) / config.recipe / config.run_name
+        planned.append(Planned(folder, ("fit", "--recipe", recipe, *own), config))
     return planned
 
 
-def make(planned: Sequence[tuple[Path, list[str]]]) -> list[Path]:
-    """Run or continue each, one after the other. Raises UserError when one fails."""
-    for folder, arguments in planned:
-        print(f"-- {folder}: uni_train {shlex.join(arguments)}", file=sys.stderr, flush=True)
-        # Only the tables go to stdout.
-        done = subprocess.run([sys.executable, "-m", "uni_train", *arguments], stdout=sys.stderr)
-        if done.returncode:
-            raise UserError(f"{folder} stopped with exit code {done.returncode}", "Run this again to continue it.")
-    return [folder for folder, _ in planned]
+Fit = Callable[[Sequence[str]], int]
+"""From the arguments of `uni_train` to its exit code."""
+
+
+def fit_apart(arguments: Sequence[str]) -> int:
+    """In a process of its own, whose output goes to stderr: only the tables go to stdout."""
+    return subprocess.run([sys.executable, "-m", "uni_train", *arguments], stdout=sys.stderr).returncode
+
+
+def make(planned: Iterable[Planned], fit: Fit = fit_apart) -> list[Path]:
+    """Run or continue what is not finished, one after the other. Raises UserError when one fails."""
+    folders = []
+    for one in planned:
+        if not one.finished:
+            print(f"-- {one.folder}: uni_train {shlex.join(one.arguments)}", file=sys.stderr, flush=True)
+            code = fit(one.arguments)
+            if code:
+                raise UserError(f"{one.folder} stopped with exit code {code}", "Run this again to continue it.")
+        folders.append(one.folder)
+    return folders
+
+
+def seeds_of(text: str) -> list[int]:
+    """ "0,1,2" -> [0, 1, 2]. Raises UsageError."""
+    if not re.fullmatch(r"\d+(,\d+)*", text):
+        raise UsageError(f"cannot read --seeds {text}", "Write them as 0,1,2.")
+    return [int(seed) for seed in text.split(",")]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -237,9 +282,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     chosen = parser().parse_args()
     try:
-        if not re.fullmatch(r"\d+(,\d+)*", chosen.seeds):
-            raise UsageError(f"cannot read --seeds {chosen.seeds}", "Write them as 0,1,2.")
-        seeds = [int(seed) for seed in chosen.seeds.split(",")]
+        seeds = seeds_of(chosen.seeds)
         planned = [
             one for line in chosen.run for one in plan(line, seeds)
         ]  # all, so that a slip shows before hours pass

@@ -228,7 +228,7 @@ _SILENT_E = (
 def singular_of(plural: str) -> str:
     """The noun that `plural` is a plural of: ("knives" -> "knife"); the word itself if it is none."""
     for known in EVERYDAY.nouns + NANO.nouns:
-        if known.plural == plural:
+        if plural in (known.plural, known.singular):  # "cactus" is no plural
             return known.singular
     head, of, rest = plural.partition(" of ")
     front, _, word = head.rpartition(" ")

@@ -287,8 +287,8 @@ def expression_of(question: str) -> str:
 def tally_file(path: Path) -> dict[str, list[Tally]]:
     """Every strategy on each set of a published file or an items.jsonl of ours: "maths level 2" -> tallies.
 
-    A published file is one set, named after its task. {} where no strategy has anything to say (mazes, files in UReason's
-    schema). Raises DataError for a file that is neither.
+    A published file is one set, named after its task. {} where no strategy has anything to say (mazes, files in
+    UReason's schema). Raises DataError for a file that is neither.
     """
     if is_ureason(path):
         return {}

@@ -16,6 +16,8 @@ from data_gen.task import Item, Verdict
 if TYPE_CHECKING:
     import numpy as np
 
+SAID = "said"  # the setting of direct answers in words, which have no image
+
 # In the order in which they are shown. `missing` is used for items that were asked but of which no record exists.
 STATUSES = ("pass", "fail", "unreadable", "generation_failed", "unscored", "missing")
 
@@ -24,9 +26,9 @@ STATUSES = ("pass", "fail", "unreadable", "generation_failed", "unscored", "miss
 class ScoredSample:
     """One answer to one item.
 
-    item: what was asked. setting: how ("normal" or "cot" in UniSandbox). k: which of several draws, from 0. seed: of
-    the draw.
-    thought: the think text, None where none was asked for. image: PNG bytes, None where generation failed.
+    item: what was asked. setting: how ("normal", "cot" or "said" in UniSandbox). k: which of several draws, from 0.
+    seed: of the draw. thought: the think text, None where none was asked for; of the setting "said", the reply.
+    image: PNG bytes, None where generation failed, and of the setting "said".
     verdict: what the program checks say; None as long as nobody has looked. self_verdict: what the model's own
     understanding says of it (STARS, paper 004 section 3.4 step 2); None outside the filter.
     """
@@ -48,7 +50,7 @@ class ScoredSample:
     @property
     def status(self) -> str:
         """One of STATUSES."""
-        if self.image is None:
+        if self.image is None and self.setting != SAID:
             return "generation_failed"
         return "unscored" if self.verdict is None else self.verdict.status
 

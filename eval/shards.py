@@ -56,11 +56,19 @@ def digest_blobs(rows: Sequence[Row], blobs: Collection[str]) -> str:
     return digest.hexdigest()
 
 
-def write_rows(path: Path, rows: Sequence[Row], schema: pa.Schema, form: str, blobs: Collection[str]) -> None:
+def write_rows(
+    path: Path,
+    rows: Sequence[Row],
+    schema: pa.Schema,
+    form: str,
+    blobs: Collection[str],
+    group_bytes: int | None = None,
+) -> None:
     """Write one finished batch under `path`, atomically: a temporary neighbour, flushed to disk, then renamed.
 
     Args:
         form: what the rows are ("uni_train.samples/1"), stored in the footer. blobs: the binary columns.
+        group_bytes: about so many bytes of blobs are a row group, the least that a reader takes; None: one for all.
 
     Raises:
         UserError: the disk is full, or the folder cannot be written; nothing half-written stays behind then.
@@ -70,10 +78,16 @@ def write_rows(path: Path, rows: Sequence[Row], schema: pa.Schema, form: str, bl
 
     digests = {"format": form, "rows": digest_rows(rows, blobs), "images": digest_blobs(rows, blobs)}
     table = pa.Table.from_pylist(list(rows), schema=schema.with_metadata(digests))
+    group = None
+    if group_bytes is not None and rows:
+        each = sum(table.column(name).nbytes for name in blobs) / len(rows)
+        group = max(1, int(group_bytes / max(each, 1)))
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary, open(temporary, "wb") as file:
-            pq.write_table(table, file, compression="zstd", dictionary_pagesize_limit=_DICTIONARY_BYTES)
+            pq.write_table(
+                table, file, row_group_size=group, compression="zstd", dictionary_pagesize_limit=_DICTIONARY_BYTES
+            )
 
 
 def read_rows(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FORMAT = "uni_train.samples/1"
 _BLOBS = ("image",)
+_GROUP_BYTES = 1 << 22  # of images: what training reads to take one of them
 _SHARD_NAME = re.compile(r"(\d{5,})\.parquet")
 
 
@@ -37,7 +38,7 @@ def write_shard(path: Path, samples: Sequence[ScoredSample]) -> Path:
     path = Path(path)
     if path.exists():
         raise FileExistsError(f"{path} is already complete")
-    write_rows(path, [_to_row(sample) for sample in samples], _schema(), FORMAT, _BLOBS)
+    write_rows(path, [_to_row(sample) for sample in samples], _schema(), FORMAT, _BLOBS, _GROUP_BYTES)
     return path
 
 

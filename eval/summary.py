@@ -3,7 +3,8 @@
 The first seven keys are a contract, and nothing else is inside `scores` and its estimates:
 
     recipe, model, seed, wall_seconds, peak_rss_bytes,
-    scores: {before, after: {normal, cot: {math1 .. mapping3: {value, n, low, high}}}}, and further sets if asked,
+    scores: {before, after: {normal, cot: {math1 .. mapping3: {value, n, low, high}}}}, and further sets if asked, and
+            `said` beside normal and cot where evaluation.modes has it,
     rounds: [{task, level, sampled, kept, precision, recall, updates, seconds, ...}],
 
 and then, for the report: after_round {round1: {normal: {...}}}, average, per_image, one_of_two, statuses, changes,
@@ -275,8 +276,23 @@ def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
             table.add_row("chance", *[f"{unisandbox.CHANCE[task]:.2f}"] * 6)
             table.add_row("n / distinct", *[counted(one.estimate) if one else "-" for one in plain] * 2)
         yield table
+    if any(unisandbox.SAID in scores for scores in summary["scores"].values()):
+        yield _said_table(summary["scores"])
     if summary["rounds"]:
         yield _rounds_table(summary["rounds"])
+
+
+def _said_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:
+    found = {when: by_setting.get(unisandbox.SAID, {}) for when, by_setting in scores.items()}
+    names = [name for name in unisandbox.SETS if any(name in by_set for by_set in found.values())]
+    table = _table("Said: the right answer in words at once, nothing drawn", "Below: 95 % intervals.")
+    table.add_column("When")
+    for name in names:
+        table.add_column(name, justify="center", no_wrap=True)
+    for when, by_set in found.items():
+        if by_set:
+            table.add_row(when, *(_cell(_estimate(by_set.get(name))) for name in names))
+    return table
 
 
 def _rounds_table(entries: Sequence[Mapping[str, Any]]) -> Table:

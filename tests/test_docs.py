@@ -15,7 +15,7 @@ import click
 import pytest
 import yaml
 
-from bench import stars
+from bench import papers, stars
 from uni_train.cli.main import uni_train
 from uni_train.config import schema
 from uni_train.config.build import to_plain
@@ -73,6 +73,10 @@ def test_a_shown_command_can_be_typed(page: str, command: str) -> None:
         case ["python", "bench/stars.py", *arguments]:
             for line in stars.parser().parse_args(arguments).run:
                 assert stars.plan(line, [0])
+        case ["python", "bench/papers.py", *arguments]:
+            chosen = papers.parser().parse_args(arguments)
+            for page in papers.pages(chosen.table, chosen.figure, chosen.overrides):
+                assert [stars.plan(line, [0]) for line in page.arms.values()]
         case ["python", script, *_] | [script, *_]:
             assert (ROOT / script).is_file()
 

@@ -10,6 +10,7 @@ from uni_train.config.build import build, to_plain
 from uni_train.config.compose import compose
 from uni_train.config.schema import StarsConfig
 from uni_train.config.stage_list import stage_list
+from uni_train.errors import UsageError
 
 RECIPES = [recipe.name for recipe in places.recipes()]
 LAST = {"sft": "sft", "flow_grpo": "grpo", "knowledge": "inject-inverse"}
@@ -35,7 +36,10 @@ def test_recipe_header_says_what_it_does_and_costs(recipe: places.Described) -> 
 
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_option_of_every_group_composes(group: str, option: str) -> None:
-    compose("stars_curriculum", [f"{group}={option}"])
+    compose("sft" if group == "model" else "stars_curriculum", [f"{group}={option}"])
+    if group == "model" and "edit" in option:
+        with pytest.raises(UsageError, match=f"model={option} edits images"):
+            compose("stars_curriculum", [f"model={option}"])
     assert next(o for o in places.options(group) if o.name == option).summary
 
 
@@ -46,14 +50,15 @@ def test_the_curriculum_reads_as_the_paper_and_scales_with_the_model() -> None:
         assert [one.set_name for one in config.rounds] == ["mapping1", "mapping2", "mapping3"]
         assert (config.filter, config.schedule.kind) == ("self", "sequential")
     assert bagel.optimizer.lr == 2e-5  # section 3.4.2
-    assert [one.prompts for one in bagel.rounds] == [10_000] * 3
+    assert [(one.kept, one.epochs, one.updates) for one in bagel.rounds] == [(10_000, 6, None)] * 3
+    assert bagel.whole_pairs and not any(one.kept for one in nano.rounds)
     assert bagel.data.world == "everyday" and nano.data.world == "nano"
 
 
 def test_controls_differ_from_the_curriculum_in_what_they_control_only() -> None:
     curriculum, mixed, unfiltered = (compose(n) for n in ("stars_curriculum", "stars_mixed", "stars_no_filter"))
     assert isinstance(curriculum, StarsConfig) and isinstance(mixed, StarsConfig)
-    assert sum(r.updates for r in mixed.rounds) == sum(r.updates for r in curriculum.rounds)
+    assert [r.updates for r in mixed.rounds] == [r.updates for r in curriculum.rounds]
     assert [r.prompts for r in mixed.rounds] == [r.prompts for r in curriculum.rounds]
     differing = {k for k, v in to_plain(unfiltered).items() if v != to_plain(curriculum)[k]}
     assert differing == {"recipe", "filter"}
@@ -64,5 +69,5 @@ def test_controls_differ_from_the_curriculum_in_what_they_control_only() -> None
 def test_level_picks_the_one_round(recipe: str, level: int) -> None:
     config = compose(recipe, [f"level={level}"])
     assert isinstance(config, StarsConfig)
-    assert [(one.level, one.updates > 0) for one in config.rounds] == [(level, True)]
+    assert [(one.level, bool(one.updates)) for one in config.rounds] == [(level, True)]
     assert config.run_name == f"level{level}-seed0"

@@ -12,15 +12,19 @@ calibration how far a judge agrees with programs and references
 """
 
 from eval.judges.config import JudgeConfig, Price
-from eval.judges.judging import run
-from eval.judges.questions import caption_matches, filled_in, image_satisfies, thought_satisfies
+from eval.judges.judging import expect_answer, run
+from eval.judges.questions import caption_matches, filled_in, image_satisfies, prompt_accepted, thought_satisfies
+from eval.judges.revision import with_served_revision
 
 __all__ = [
     "JudgeConfig",
     "Price",
     "caption_matches",
+    "expect_answer",
     "filled_in",
     "image_satisfies",
+    "prompt_accepted",
     "run",
     "thought_satisfies",
+    "with_served_revision",
 ]

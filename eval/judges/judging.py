@@ -25,10 +25,12 @@ from eval.judges.asking import Asker, NoReply, NotStored, Questioner, Session, S
 from eval.judges.config import JudgeConfig
 from eval.judges.logged import Entry, Form, evaluate
 from eval.judges.model import ask, model_of, without_keys
-from eval.judges.replies import ReplyStore
+from eval.judges.replies import ReplyStore, Turn
 from eval.judges.workers import Workers, processes_for
+from eval.sample import encode_png
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
+from uni_train.models.nano import language
 
 SINGLY, GROUP = 300, 50  # up to so many samples are logged one by one; of more, so many together
 
@@ -114,6 +116,37 @@ def run(
             f"  {session.stopped}: {without} of {len(samples)} samples have no verdict; the same command continues"
         )
     return in_order
+
+
+def expect_answer(judge: JudgeConfig) -> None:
+    """Show the judge a grey image, so that one that cannot be asked is known before anything is drawn for it.
+
+    Raises:
+        UserError: no reply, after all retries; a wrong or missing key; no such model.
+    """
+    import anyio
+    import numpy as np
+
+    side = 24 if judge.dialect == "nano" else 64
+    shown = encode_png(np.full((side, side, 3), 128, np.uint8))
+    words = language.CAPTION_PROMPT if judge.dialect == "nano" else "What does this image show? Answer in one word."
+    clean = without_keys(judge)
+
+    async def once() -> None:
+        model = model_of(judge, clean)
+        try:
+            await ask(model, judge, clean, [Turn("user", words, (shown,))], None)
+        finally:
+            await model.api.aclose()
+
+    try:
+        anyio.run(once)
+    except NoReply as error:
+        where = f" at {judge.base_url}" if judge.base_url else ""
+        raise UserError(
+            f"the judge {judge.model}{where} does not answer ({error})",
+            "Start it, or wait until it is up, and run the same command again.",
+        ) from None
 
 
 def _ask(

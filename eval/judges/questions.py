@@ -72,6 +72,24 @@ async def image_satisfies(ask: JudgeAsk, image: bytes, criterion: str) -> Verdic
     return _verdict("criterion", satisfied, f"the judge does not see: {criterion}")
 
 
+async def prompt_accepted(ask: JudgeAsk, image: bytes, task: str, prompt: str) -> Verdict:
+    """Does the picture fit the prompt that it was drawn from: the filter of STARS (Table 13, its twin for mapping),
+    asked of another model. The judge is not told the answer.
+
+    Args:
+        task: "maths" or "mapping".
+
+    Raises Unparseable.
+    """
+    if dialect(ask) == "nano":
+        question = language.VERIFY_PROMPT.format(question=prompt)
+    else:
+        question = unisandbox.filter_prompt(task, prompt)
+    read = _reader(unisandbox.parse_final_answer, '"Final Answer: YES" or "Final Answer: NO" as the last line')
+    accepted = await ask(question, (image,), parse=read)
+    return _verdict("filter", accepted, "the judge does not accept it")
+
+
 async def thought_satisfies(ask: JudgeAsk, prompt: str, thought: str, criterion: str) -> Verdict:
     """Does the reasoning arrive at the criterion (UReason, Figure 26)?
 

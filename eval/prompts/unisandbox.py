@@ -247,11 +247,19 @@ _CAPTION_LINE = re.compile(r"^[ \t]*(?:\*\*)?Caption:[ \t]*(?:\*\*)?[ \t]*(\S.*?
 
 _KNOWLEDGE_LINE = re.compile(r"Reject\.?|(?:Flower|Fruit): *[^\n:;]{2,40}|Person: *[^\n;]+(?:; *[^\n;]+){3}")
 
+# Ours. No reasoning is asked for.
+DIRECT = "Do not draw. Say at once, in a few words, what the image would show (for example: 3 apples), and nothing else."
+
 
 def filter_prompt(task: str, question: str) -> str:
     """The filter's instruction for one prompt of "maths" (Table 13) or "mapping" (ours). Raises KeyError for other tasks."""
     # Not str.format: mapping questions may contain braces.
     return FILTERS[task].replace("{question}", question)
+
+
+def direct_prompt(question: str, world: str) -> str:
+    """What is asked for an answer in words at once (ours): nano needs no more than the question, others are told so."""
+    return question if world == "nano" else f"{question}\n\n{DIRECT}"
 
 
 def compare_prompt(caption: str, expected_answer: str, kind: str = "maths") -> str:

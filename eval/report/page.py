@@ -36,7 +36,7 @@ _STATUS_NAMES = {
     "generation_failed": "no image",
     "missing": "no record",
 }
-_SETTING_NAMES = {"normal": "Normal", "cot": "CoT"}
+_SETTING_NAMES = {"normal": "Normal", "cot": "CoT", "said": "Said"}
 _CURVES = (("loss", "Loss"), ("mse", "Image part (MSE)"), ("ce", "Text part (cross-entropy)"), ("lr", "Learning rate"))
 
 
@@ -86,7 +86,7 @@ def write_report(run_dir: Path) -> Path:
         "reinforced": flow_grpo.stages(run_dir),
         "gallery": cards,
         "sets": [name for name in gallery.ALL_SETS if any(card["set"] == name for card in cards.cards)],
-        "setting_names": _SETTING_NAMES,
+        "setting_names": {key: name for key, name in _SETTING_NAMES.items() if key in _settings(summary)},
         "status_names": _STATUS_NAMES,
         "chance": unisandbox.CHANCE,
     }
@@ -275,10 +275,16 @@ def _rounds(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rounds
 
 
+def _settings(summary: Mapping[str, Any]) -> tuple[str, ...]:
+    """Normal and CoT, and "said" where it was asked."""
+    measured = any(unisandbox.SAID in scores for scores in summary.get("scores", {}).values())
+    return (*unisandbox.SETTINGS, unisandbox.SAID) if measured else unisandbox.SETTINGS
+
+
 def _outcomes(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row per set and setting: the headline, single images, pairs half right, and how the images were read."""
     rows = []
-    for setting in unisandbox.SETTINGS:
+    for setting in _settings(summary):
         for name in gallery.ALL_SETS:
             moments = []
             for when in ("before", "after"):

@@ -74,8 +74,8 @@ def test_one_seed_claims_no_interval_and_variants_stay_apart(tmp_path: Path) -> 
 
 
 def test_plan_names_each_seed_and_refuses_typos_before_anything_runs() -> None:
-    (folder, arguments), (other, _) = stars.plan("stars_mapping level=3 budget.mapping3.updates=900 name=long", [0, 7])
-    assert (str(folder), str(other)) == ("runs/stars_mapping/long-seed0", "runs/stars_mapping/long-seed7")
-    assert arguments[-2:] == ["name=long-seed0", "seed=0"]
+    one, other = stars.plan("stars_mapping level=3 budget.mapping3.updates=900 name=long", [0, 7])
+    assert (str(one.folder), str(other.folder)) == ("runs/stars_mapping/long-seed0", "runs/stars_mapping/long-seed7")
+    assert one.arguments[-2:] == ("name=long-seed0", "seed=0")
     with pytest.raises(UsageError, match="unknown recipe"):
         stars.plan("stars_mixd", [0])

@@ -22,7 +22,7 @@ def test_plurals_and_back(singular, plural):
 def test_the_plurals_of_both_worlds_follow_the_same_rules():
     for noun in EVERYDAY.nouns + NANO.nouns:
         assert noun.plural in plurals_of(noun.singular)
-        assert singular_of(noun.plural) == noun.singular
+        assert singular_of(noun.plural) == noun.singular == singular_of(noun.singular)
 
 
 def test_different_nouns_are_not_forms_of_each_other():

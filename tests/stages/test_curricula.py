@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
+import re
+import subprocess
+import sys
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +17,16 @@ import pytest
 
 from eval.sample import ScoredSample, decode_png
 from eval.store import read_shards
+from tests.eval.judges.server import JudgeServer
 from tests.stages.tiny import MODEL, QUICK, WORK, finish, fit, keeping_steps, save_talker
 from uni_train.config.compose import compose
+from uni_train.config.rounds import most_updates
 from uni_train.config.schema import RoundConfig, StarsConfig
+from uni_train.models.nano import language
 from uni_train.models.nano.nano import shipped
 from uni_train.stages import finetune
 from uni_train.training.checkpoint_io import latest_checkpoint, load_folder
-from uni_train.training.curriculum import Constant, Ramp, Threshold
+from uni_train.training.curriculum import Constant, Curriculum, Ramp, Threshold
 
 SETS = ("mapping1", "mapping2", "mapping3")
 
@@ -45,38 +53,42 @@ def rounds_of(run: Path) -> list[dict[str, Any]]:
 # --- which mixture when ---------------------------------------------------------------------------------------------
 
 
+def curriculum(config: StarsConfig, rounds: tuple[int, ...]) -> Curriculum:
+    return finetune.curriculum(config, rounds, most_updates(config, rounds))
+
+
 def mixture(curriculum, step: int) -> dict[str, float]:
     return pytest.approx({name: share for name, share in curriculum.mixture(step).items() if share})
 
 
 def test_a_sequential_round_is_its_own_set_and_its_replay() -> None:
-    schedule = finetune.curriculum(stars(), (2,))
+    schedule = curriculum(stars(), (2,))
     assert isinstance(schedule, Constant)
     assert mixture(schedule, 0) == {"mapping3": 0.45, "mapping2": 0.3, "mapping1": 0.15, "pretrain": 0.1}
 
 
 def test_mixed_takes_all_levels_evenly_from_the_start() -> None:
     config = stars("stars_mixed")
-    schedule = finetune.curriculum(config, (0, 1, 2))
+    schedule = curriculum(config, (0, 1, 2))
     assert mixture(schedule, 0) == {"mapping1": 0.3, "mapping2": 0.3, "mapping3": 0.3, "pretrain": 0.1}
     bare = replace(config, rounds=tuple(replace(one, replay={}) for one in config.rounds))
     # Not even a share of 0: there would be no source to draw it from.
-    assert finetune.curriculum(bare, (0, 1, 2)).mixture(0).keys() == set(SETS)
+    assert curriculum(bare, (0, 1, 2)).mixture(0).keys() == set(SETS)
 
 
 def test_a_ramp_moves_from_the_first_rounds_mixture_to_the_last_ones() -> None:
     config = stars("stars_curriculum", "schedule.kind=ramp")
-    schedule = finetune.curriculum(config, (0, 1, 2))
+    schedule = curriculum(config, (0, 1, 2))
     assert isinstance(schedule, Ramp)
-    updates = sum(one.updates for one in config.rounds)
+    updates = sum(most_updates(config, (0, 1, 2)))
     assert mixture(schedule, 0) == {"mapping1": 0.9, "pretrain": 0.1}
-    assert mixture(schedule, updates - 1) == finetune.curriculum(stars(), (2,)).mixture(0)
+    assert mixture(schedule, updates - 1) == curriculum(stars(), (2,)).mixture(0)
     assert schedule.mixture(updates // 2)["mapping2"] > 0.5
 
 
 def test_a_threshold_waits_for_each_rounds_own_accuracy() -> None:
     config = stars("stars_curriculum", "schedule.kind=threshold", "schedule.threshold=0.7", "schedule.check_every=5")
-    schedule = finetune.curriculum(config, (0, 1, 2))
+    schedule = curriculum(config, (0, 1, 2))
     assert isinstance(schedule, Threshold) and schedule.check_every == 5
     assert [(level.metric, level.threshold, level.max_updates) for level in schedule.levels] == [
         (one.set_name, 0.7, one.updates) for one in config.rounds
@@ -150,15 +162,22 @@ def test_prompts_and_noise_of_a_run_depend_on_its_seed_and_those_of_the_evaluati
 @pytest.mark.parametrize("who", ["self", "judge"])
 def test_what_a_model_approves_of_is_kept(tmp_path: Path, who: str) -> None:
     folder = save_talker(tmp_path / "yes", "Final Answer: YES")
-    chosen = [f"model.checkpoint={folder}"] if who == "self" else [f"judge={folder}"]
-    run = finish(tmp_path, *QUICK, f"filter={who}", *chosen, "level=2", recipe="stars_mapping")
+    with JudgeServer(lambda asked: "Final Answer: YES") as server:
+        judge = ["judge.dialect=nano", f"judge.address='{server.url}#judge'"]
+        chosen = [f"model.checkpoint={folder}"] if who == "self" else judge
+        run = finish(tmp_path, *QUICK, f"filter={who}", *chosen, "level=2", recipe="stars_mapping")
     judged = samples(run, "02-filter-mapping2")
     assert len(judged) == 8
     for sample in judged:
         assert sample.self_verdict is not None and sample.self_verdict.passed
-        assert sample.self_verdict.checks[0].reason == "Final Answer: YES"
         assert sample.verdict is not None and not sample.verdict.passed  # the verifier is not so easily pleased
-        assert who == "judge" or sample.thought == "Final Answer: YES"
+        if who == "self":
+            assert sample.self_verdict.checks[0].reason == sample.thought == "Final Answer: YES"
+    if who == "judge":
+        assert len(server.asked) == 1 + 8  # whether it answers, then once an image
+        assert {asked.words for asked in server.asked[1:]} == {
+            language.VERIFY_PROMPT.format(question=sample.item.prompt) for sample in judged
+        }
     (entry,) = rounds_of(run)
     assert (entry["kept"], entry["precision"], entry["recall"], entry["filter"]) == (8, 0.0, None, who)
 
@@ -170,13 +189,14 @@ def test_a_filter_that_keeps_nothing_says_so_and_loses_nothing(
     tmp_path: Path, reply: str | None, status: str | None
 ) -> None:
     """By a judge's NO, by a reply that is no verdict, by the verifier (reply None: random weights draw nothing)."""
-    judge = ["filter=verifier"] if reply is None else ["filter=judge", f"judge={save_talker(tmp_path / 'no', reply)}"]
-    command = (*QUICK, *judge, "level=1")
-    for _ in range(2):  # the second start has only the same to say
-        result = fit(tmp_path, *command, recipe="stars_mapping")
-        assert result.exit_code == 1 and "Traceback" not in result.output
-        assert "kept none of the samples of mapping1" in result.output
-        assert "filter=verifier or filter=none" in " ".join(result.output.split())
+    with JudgeServer(lambda asked: reply or "") as server:
+        judge = ["filter=judge", "judge.dialect=nano", f"judge.address='{server.url}#judge'"]
+        command = (*QUICK, *(["filter=verifier"] if reply is None else judge), "level=1")
+        for _ in range(2):  # the second start has only the same to say
+            result = fit(tmp_path, *command, recipe="stars_mapping")
+            assert result.exit_code == 1 and "Traceback" not in result.output
+            assert "kept none of the samples of mapping1" in result.output
+            assert "filter=verifier or filter=none" in " ".join(result.output.split())
     run = tmp_path / "stars_mapping/level1-seed0"
     assert len(samples(run, "01-sample-mapping1")) == 8 and not (run / "summary.json").exists()
     for sample in samples(run, "02-filter-mapping1"):
@@ -184,9 +204,32 @@ def test_a_filter_that_keeps_nothing_says_so_and_loses_nothing(
         assert sample.self_verdict.status == (status or sample.status)
 
 
-def test_a_judge_must_be_named(tmp_path: Path) -> None:
-    result = fit(tmp_path, *QUICK, "filter=judge", "level=1", recipe="stars_mapping")
-    assert result.exit_code == 2 and "judge=" in result.output
+@pytest.mark.slow
+@pytest.mark.skipif(not (shipped() / "model.safetensors").is_file(), reason="the shipped checkpoint is not there yet")
+def test_a_checkpoint_that_judges_is_served_by_the_run_and_ends_with_it(tmp_path: Path) -> None:
+    """In a process of its own, for the server must be gone when the run is."""
+    small = ["evaluation.n=1", "evaluation.sets=[mapping1]", "evaluation.modes=[normal]", "model.threads=1"]
+    budget = "budget={mapping1:{prompts:32,updates:1}}"
+    asked = [*small, budget, "filter=judge", "judge={checkpoint:shipped,dialect:nano}", "level=1", f"out={tmp_path}"]
+    command = [sys.executable, "-m", "uni_train", "fit", "--recipe", "stars_mapping", *asked]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = tmp_path / "stars_mapping/level1-seed0"
+    statuses = [one.self_verdict.status for one in samples(run, "02-filter-mapping1") if one.self_verdict is not None]
+    assert len(statuses) == 32 and statuses.count("pass") == rounds_of(run)[0]["kept"] > 0
+    assert rounds_of(run)[0]["precision"] > 0.5
+    record = json.loads((run / "stages/02-filter-mapping1/judge/record.json").read_text(encoding="utf-8"))
+    assert record["judge"]["revision"], "replies are those of these weights, at whatever port"
+    served = re.search(r"ready: (\S+)", (run / "judge.log").read_text(encoding="utf-8"))
+    assert served is not None
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"{served[1]}/models", timeout=5)
+
+
+def test_a_checkpoint_that_cannot_judge_is_refused(tmp_path: Path) -> None:
+    nowhere = fit(tmp_path, *QUICK, "filter=judge", "judge.checkpoint=nowhere", "level=1", recipe="stars_mapping")
+    assert nowhere.exit_code == 1 and "judge.checkpoint=nowhere cannot be served: " in " ".join(nowhere.output.split())
+    assert not list(tmp_path.rglob("*.parquet"))
 
 
 def test_only_accepted_samples_with_an_image_are_learned_from(finished: Path) -> None:
@@ -203,7 +246,8 @@ def test_only_accepted_samples_with_an_image_are_learned_from(finished: Path) ->
 
 def test_what_is_learned_is_prompt_to_image_without_the_thought(finished: Path) -> None:
     sample = samples(finished, "02-filter-mapping1")[0]
-    example = finetune._example(sample, noise_draws=4)
+    rows = finetune.kept_samples(finished / "stages/02-filter-mapping1/shards", [0], noise_draws=4)
+    example = rows.draw(0, random.Random(0))
     assert (example.prompt, example.noise_draws) == (sample.item.prompt, 4)
     assert example.thought is None and example.answer is None and example.images == ()
     assert example.target is not None and (example.target == decode_png(sample.image or b"")).all()

@@ -180,12 +180,13 @@ def test_a_run_killed_after_its_weights_were_removed_goes_on(tmp_path: Path, mon
 
 @pytest.mark.slow
 def test_people_are_judged_and_a_silent_judge_is_waited_for(tmp_path: Path) -> None:
-    """The tiny golden BAGEL draws; the judge sees a right portrait in every picture, and no fruit or flower."""
+    """The tiny golden BAGEL draws; the judge sees a right portrait in every picture, and no fruit or flower. It goes
+    silent when it has said, before the first picture, that it is there."""
     published(FOLDER, tmp_path / "BAGEL")
-    up, portrait = False, subjects("everyday", 1, 0, "test", ("forward",))[0].pictures[0].answer
+    patience, portrait = 1, subjects("everyday", 1, 0, "test", ("forward",))[0].pictures[0].answer
 
     def reply(asked: Asked) -> str | Refused:
-        if not up:
+        if len(server.asked) > patience:
             return Refused(503)
         if asked.images:
             return "Person: elderly; woman; black hair; East Asian"
@@ -206,9 +207,9 @@ def test_people_are_judged_and_a_silent_judge_is_waited_for(tmp_path: Path) -> N
             "least_epochs=0",
         )
         refused = fit(tmp_path, *overrides, recipe="knowledge_bagel")
-        assert refused.exit_code == 1 and "did not answer for 3 of 3 pictures" in refused.output.replace("\n", " ")
+        assert refused.exit_code == 1 and "did not answer for 3 of 3 images" in refused.output.replace("\n", " ")
         (drawn,) = tmp_path.glob("knowledge_bagel/seed0/stages/00-*/drawn/*.parquet")
-        before, up, tried = read_scored(drawn), True, len(server.asked)
+        before, patience, tried = read_scored(drawn), 10_000, len(server.asked) + 1
         run = finish(tmp_path, *overrides, recipe="knowledge_bagel")
         asked = len(server.asked) - tried
     samples = scored(run)

@@ -19,6 +19,7 @@ from uni_train.config.schema import (
     KINDS,
     Config,
     FlowGrpoConfig,
+    JudgeConfig,
     KnowledgeConfig,
     RunConfig,
     SftConfig,
@@ -325,6 +326,29 @@ def _check_common(config: RunConfig, where: Where) -> None:
         )
     if config.ema is not None and config.ema >= 1:
         raise _error("ema must be below 1: at 1 the average never moves", "ema", where)
+    if config.judge is not None:
+        _check_judge(config.judge, where)
+    elif config.data.world == "everyday" and (isinstance(config, KnowledgeConfig) or getattr(config, "evaluate", True)):
+        raise _error(
+            "no program can read images of the everyday world, and no judge is given",
+            "judge",
+            where,
+            "judge={address:'http://HOST:PORT/v1#MODEL'}, or judge={checkpoint:FOLDER}.",
+        )
+
+
+def _check_judge(judge: JudgeConfig, where: Where) -> None:
+    if (judge.address is None) == (judge.checkpoint is None):
+        raise _error(
+            "judge needs one of address and checkpoint",
+            "judge",
+            where,
+            "judge.address=http://HOST:PORT/v1#MODEL, or judge.checkpoint=FOLDER; the other one is null.",
+        )
+    if judge.address is not None and not all(judge.address.rpartition("#")):
+        raise _error("judge.address does not say which model", "judge.address", where, "http://HOST:PORT/v1#MODEL.")
+    if judge.question is not None:
+        raise _error("judge.question has no meaning here: the paper's own are asked", "judge.question", where)
 
 
 def _check_name(name: str, where: Where) -> None:
@@ -378,6 +402,13 @@ def _check_grpo(config: FlowGrpoConfig, where: Where) -> None:
                 f"rewards.{name}.judge",
                 where,
                 f"rewards.{name}={{function:judge,judge:{{address:'http://HOST:PORT/v1#MODEL'}}}}.",
+            )
+        if reward.judge is not None and (reward.judge.address is None or reward.judge.dialect != "paper"):
+            raise _error(
+                f"rewards.{name}.judge is asked in the recipe's words at an address",
+                f"rewards.{name}.judge",
+                where,
+                "A checkpoint becomes one with `uni_train serve`: judge.address=http://HOST:PORT/v1#MODEL.",
             )
     for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
         if levels is not None and not levels:
@@ -438,13 +469,6 @@ def _check_knowledge(config: KnowledgeConfig, where: Where) -> None:
             where,
             "lora.targets=understanding.",
         )
-    if config.data.world == "everyday" and config.judge is None:
-        raise _error(
-            "no program can check pictures of the everyday world, and no judge is given",
-            "judge",
-            where,
-            "judge={address:'http://HOST:PORT/v1#MODEL'}.",
-        )
     if config.characters.path is not None and config.data.world != "everyday":
         raise _error(
             "characters.path: the published characters are people of the everyday world",
@@ -452,10 +476,8 @@ def _check_knowledge(config: KnowledgeConfig, where: Where) -> None:
             where,
             "data.world=everyday.",
         )
-    if config.judge is not None and not all(config.judge.address.rpartition("#")):
-        raise _error("judge.address does not say which model", "judge.address", where, "http://HOST:PORT/v1#MODEL.")
-    if config.judge is not None and config.judge.question is not None:
-        raise _error("judge.question has no meaning here: the paper's own are asked", "judge.question", where)
+    if config.judge is not None and config.judge.dialect == "nano":
+        raise _error("judge.dialect=nano: nano has no words for portraits and flowers", "judge.dialect", where)
 
 
 def _check_stars(config: StarsConfig, where: Where) -> None:
@@ -469,10 +491,30 @@ def _check_stars(config: StarsConfig, where: Where) -> None:
             "batch.accumulate",
             where,
         )
+    if config.model.family != "bagel" or config.model.name == "nano_edit":
+        raise _error(
+            f"model={config.model.name} edits images, and the prompts of STARS have none",
+            "model",
+            where,
+            "Choose model=nano or model=bagel_7b; sft and flow_grpo train editors.",
+        )
     if config.filter == "judge" and config.judge is None:
-        raise _error("filter=judge needs to know who judges: judge=shipped or judge=FOLDER of weights", "filter", where)
+        raise _error(
+            "filter=judge needs to know who judges",
+            "filter",
+            where,
+            "judge={address:'http://HOST:PORT/v1#MODEL'}, or judge={checkpoint:FOLDER}.",
+        )
+    if config.filter == "verifier" and config.data.world == "everyday":
+        raise _error(
+            "filter=verifier: no program can read images of the everyday world",
+            "filter",
+            where,
+            "filter=self, or filter=judge with the run's judge.",
+        )
     known = (*ALL_SETS, "pretrain")
     for i, one in enumerate(config.rounds):
+        _check_round(config, i, where)
         key = f"rounds.{i}.replay"
         for name, part in one.replay.items():
             if name not in known:
@@ -494,3 +536,25 @@ def _check_stars(config: StarsConfig, where: Where) -> None:
             "teacher",
             where,
         )
+
+
+def _check_round(config: StarsConfig, i: int, where: Where) -> None:
+    one = config.rounds[i]
+    if (one.updates is None) == (one.epochs is None):
+        raise _error(
+            f"rounds.{i} ({one.set_name}) needs one of updates and epochs",
+            f"rounds.{i}.updates",
+            where,
+            f"rounds.{i}.updates=200, or rounds.{i}.epochs=6; budget.{one.set_name}.epochs=null takes one back.",
+        )
+    if one.kept is None:
+        return
+    if one.kept > one.prompts * config.candidates:
+        raise _error(
+            f"rounds.{i}.kept {one.kept} is more than {one.prompts} prompts x {config.candidates} candidates give",
+            f"rounds.{i}.kept",
+            where,
+            f"Raise rounds.{i}.prompts or budget.{one.set_name}.prompts: the most that is sampled.",
+        )
+    if config.whole_pairs and one.task == "mapping" and one.kept % 2:
+        raise _error(f"rounds.{i}.kept {one.kept} is odd: a whole pair has two samples", f"rounds.{i}.kept", where)

@@ -175,7 +175,7 @@ def _load_yaml(path: Path) -> dict[str, Any]:
 
 
 def _fill_rounds(plain: dict[str, Any], where: _Sources) -> None:
-    """A round that names no prompts or updates does as much as `budget` has for its task and level."""
+    """What a round does not name is what `budget` has for its task and level; updates and epochs replace each other."""
     budget = plain.get("budget")
     rounds = plain.get("rounds")
     if not isinstance(budget, dict) or not isinstance(rounds, list):
@@ -188,7 +188,8 @@ def _fill_rounds(plain: dict[str, Any], where: _Sources) -> None:
         except ValueError:
             own = {"prompts": 1, "updates": 1}  # an unknown task or level is the error to report, and build() does
         if isinstance(own, dict):
-            rounds[i] = {**{key: own[key] for key in ("prompts", "updates") if key in own}, **one}
+            length = () if {"updates", "epochs"} & one.keys() else ("updates", "epochs")
+            rounds[i] = {**{key: own[key] for key in ("prompts", "kept", *length) if key in own}, **one}
 
 
 class _Sources:

@@ -43,6 +43,7 @@ def positive(default: Any = dataclasses.MISSING) -> Any:
 
 TaskName = Literal["maths", "mapping"]
 Mode = Literal["normal", "cot"]
+EvaluationMode = Literal["normal", "cot", "said"]  # said: the answer in words at once, nothing is drawn
 SetName = Literal["math1", "math2", "math3", "mapping1", "mapping2", "mapping3"]
 # evaluation.sets may also name: new objects in expressions that training has; mapping with rules in chain order.
 EvaluatedSet = Literal[
@@ -168,11 +169,11 @@ class LoraConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """Normal and CoT accuracy, as in Table 3. `n` counts prompts of maths and pairs of mapping."""
+    """Normal and CoT accuracy, as in Table 3, and of direct answers in words. `n` counts prompts of maths and pairs."""
 
     n: int = count(256)
     sets: tuple[EvaluatedSet, ...] = ALL_SETS  # and math1_seen, mapping1_chain, ...: beside the six, if named
-    modes: tuple[Mode, ...] = ("normal", "cot")
+    modes: tuple[EvaluationMode, ...] = ("normal", "cot")
     split: Literal["validation", "test"] = "test"  # choose settings on validation, report test
     every_round: bool = False  # also after each round, not only before and after all
     seed: int = ranged(0, low=0)
@@ -186,6 +187,22 @@ class LoggerConfig:
     project: str = "uni_train"
     group: str | None = None
     offline: bool | None = None  # wandb: null = online exactly if a key is configured
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeConfig:
+    """A model that judges images: behind an OpenAI-compatible address (its key comes from the environment), or a
+    checkpoint that the run serves itself. One of `address` and `checkpoint` is given."""
+
+    address: str | None = None  # http://HOST:PORT/v1#MODEL
+    checkpoint: str | None = None  # 'shipped' or a folder of weights: a run serves it on this machine while it asks
+    dialect: Literal["paper", "nano"] = "paper"  # nano: the few sentences that nano understands
+    key_env: str | None = None  # the variable with the key; null = OPENAI_API_KEY for OpenAI's own address, else none
+    question: str | None = None  # of a reward; {prompt} stands for the prompt; it must ask for "Score: N", 0 to 10
+    connections: int = count(8)  # requests under way at once
+    timeout: float = positive(120.0)  # seconds
+    retries: int = ranged(5, low=0)
+    max_tokens: int = count(1024)
 
 
 StrategyName = Literal["single", "ddp", "deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3", "fsdp2"]
@@ -225,6 +242,7 @@ class RunConfig:
     lora: LoraConfig = LoraConfig()
     checkpoint_every: int = count(100)  # updates
     evaluation: EvaluationConfig = EvaluationConfig()
+    judge: JudgeConfig | None = None  # says what images show that no program can read (data.world=everyday)
     logger: LoggerConfig = LoggerConfig()
     strategy: StrategyConfig = StrategyConfig()
 
@@ -241,7 +259,9 @@ class BudgetConfig:
     """How much one round samples and trains, where the round does not say so itself."""
 
     prompts: int = count()
-    updates: int = count()
+    kept: int | None = ranged(None, low=1)
+    updates: int | None = ranged(None, low=1)
+    epochs: float | None = positive(None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,8 +270,10 @@ class RoundConfig:
 
     task: TaskName
     level: int = ranged(low=1, high=3)
-    prompts: int = count()  # sampled; a mapping pair counts as two
-    updates: int = count()
+    prompts: int = count()  # sampled, with `kept` at most; a mapping pair counts as two
+    kept: int | None = ranged(None, low=1)  # sample until so many samples are kept; a whole mapping pair counts as two
+    updates: int | None = ranged(None, low=1)  # one of updates and epochs
+    epochs: float | None = positive(None)  # over the kept samples
     replay: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
@@ -294,8 +316,8 @@ class StarsConfig(RunConfig):
     schedule: ScheduleConfig = ScheduleConfig()
     candidates: int = count(1)  # pictures drawn a prompt, before the filter
     temperature: float | None = ranged(None, low=0.0)  # of thoughts while sampling; null = model.sampling.temperature
-    filter: Literal["self", "judge", "verifier", "none"] = "self"
-    judge: str | None = None  # filter=judge: whose understanding, 'shipped' or a folder of weights
+    filter: Literal["self", "judge", "verifier", "none"] = "self"  # judge: the run's `judge`, asked as the model is
+    whole_pairs: bool = False  # mapping: keep a sample only if the filter accepts its pair's other one too
     teacher: Literal["base", "current"] = "base"  # who samples the later rounds
     trained: Literal["all", "moe_gen", "lora"] = "all"
     timestep_shift: float = positive(1.0)  # of the noise levels in training
@@ -447,19 +469,6 @@ class PromptsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeConfig:
-    """A model that scores pictures, behind an OpenAI-compatible address. Its key comes from the environment."""
-
-    address: str  # http://HOST:PORT/v1#MODEL
-    key_env: str | None = None  # the variable with the key; null = OPENAI_API_KEY for OpenAI's own address, else none
-    question: str | None = None  # {prompt} stands for the prompt; it must ask for a last line "Score: N", 0 to 10
-    connections: int = count(8)  # requests under way at once
-    timeout: float = positive(120.0)  # seconds
-    retries: int = ranged(5, low=0)
-    max_tokens: int = count(1024)
-
-
-@dataclass(frozen=True, kw_only=True)
 class RewardConfig:
     """function: verifier, verifier_dense, self_check, judge; MODULE:FUNCTION or FILE.py:FUNCTION (trl's contract)."""
 
@@ -573,7 +582,6 @@ class KnowledgeConfig(RunConfig):
     rows: int = count()  # lessons an update
     accumulate: int = count(1)  # micro-batches an update is made of: less memory
     trained: Literal["understanding", "lora"] = "understanding"
-    judge: JudgeConfig | None = None  # of pictures that no program can check (data.world=everyday)
     keep_models: bool = True  # each model's weights, after its pictures are drawn
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from uni_train.config.rounds import most_updates
 from uni_train.config.schema import Config, FlowGrpoConfig, KnowledgeConfig, PretrainConfig, RoundConfig, SftConfig
 
 StageKind = Literal["vae", "pretrain", "evaluate", "sample", "filter", "finetune", "sft", "grpo", "ask", "inject"]
@@ -71,26 +72,38 @@ def stage_list(config: Config) -> tuple[PlannedStage, ...]:
         return tuple(stages)
 
     def sample_and_filter(i: int, one: RoundConfig) -> None:
-        pictures = f", {config.candidates} pictures each" if config.candidates > 1 else ""
-        add("sample", one.set_name, f"{one.prompts} prompts{pictures}: think, then draw", (i,))
-        add("filter", one.set_name, f"keep what {_FILTERS[config.filter]}", (i,))
+        images = f", {config.candidates} images each" if config.candidates > 1 else ""
+        whole = ", whole pairs alone" if config.whole_pairs and one.task == "mapping" else ""
+        keep = f"keep what {_FILTERS[config.filter]}{whole}"
+        if one.kept is not None:
+            asked = f"at most {one.prompts} prompts{images}: think, draw, {keep}, until {one.kept} samples are kept"
+            add("sample", one.set_name, asked, (i,))
+            return
+        add("sample", one.set_name, f"{one.prompts} prompts{images}: think, then draw", (i,))
+        add("filter", one.set_name, keep, (i,))
+
+    def length(rounds: tuple[int, ...]) -> str:
+        known = all(config.rounds[i].updates is not None for i in rounds)
+        epochs = {config.rounds[i].epochs for i in rounds}
+        said = f" ({epochs.pop():g} epochs)" if len(epochs) == 1 and not known else ""
+        return f"{'' if known else 'at most '}{sum(most_updates(config, rounds))} updates{said} on prompt -> image"
 
     add("evaluate", "before", evaluated)
     if config.schedule.kind == "sequential":
         for i, one in enumerate(config.rounds):
             sample_and_filter(i, one)
             replay = ", ".join(f"{part:g} {name}" for name, part in one.replay.items() if part)
-            summary = f"{one.updates} updates on prompt -> image{f', replay {replay}' if replay else ''}"
+            summary = f"{length((i,))}{f', replay {replay}' if replay else ''}"
             add("finetune", one.set_name, summary, (i,))
             if config.evaluation.every_round and i + 1 < len(config.rounds):
                 add("evaluate", f"round{i + 1}", evaluated, (i,))
     else:
         for i, one in enumerate(config.rounds):
             sample_and_filter(i, one)
-        updates = sum(one.updates for one in config.rounds)
+        everything = tuple(range(len(config.rounds)))
         sets = ", ".join(one.set_name for one in config.rounds)
-        summary = f"{updates} updates on prompt -> image, {config.schedule.kind} schedule over {sets}"
-        add("finetune", config.schedule.kind, summary, tuple(range(len(config.rounds))))
+        summary = f"{length(everything)}, {config.schedule.kind} schedule over {sets}"
+        add("finetune", config.schedule.kind, summary, everything)
     add("evaluate", "after", evaluated)
     return tuple(stages)
 

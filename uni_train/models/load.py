@@ -67,7 +67,7 @@ def model_config(name_or_path: str) -> ModelConfig:
 
     name_or_path = "nano" if name_or_path == "shipped" else name_or_path
     if name_or_path in [option.name for option in places.options("model")]:
-        return compose("stars_curriculum", [f"model={name_or_path}"]).model
+        return compose("sft", [f"model={name_or_path}"]).model
     found = recognise(Path(name_or_path))
     if found.kind == "other":
         raise UserError(f"{name_or_path} is {found.what}, not a model that can be loaded", found.hint)
@@ -77,7 +77,7 @@ def model_config(name_or_path: str) -> ModelConfig:
 
         config = build(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))).model
     else:
-        config = compose("stars_curriculum", [f"model={found.model}"]).model
+        config = compose("sft", [f"model={found.model}"]).model
     return replace(config, checkpoint=str(found.path))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from uni_train.config.rounds import most_kept, most_updates
 from uni_train.config.schema import Config, FlowGrpoConfig, KnowledgeConfig, PretrainConfig, SftConfig, StarsConfig
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.models.base import Example, Request
@@ -296,12 +297,15 @@ def _supervised(
     updates = (
         sum(one.updates for one in config.parts.values())
         if isinstance(config, PretrainConfig)
-        else sum(one.updates for one in config.rounds)
+        else sum(most_updates(config, range(len(config.rounds))))
         if isinstance(config, StarsConfig)
         else knowledge.updates(config, config.epochs, len(knowledge.people(config)[0].lessons))
         if isinstance(config, KnowledgeConfig)
         else config.updates
     )
+    if isinstance(config, StarsConfig) and any(one.updates is None for one in config.rounds):
+        kept = sum(most_kept(config, one) for one in config.rounds)
+        notes.append(f"{updates} updates in all, if all rounds together keep {kept:,} samples, the most they may")
     settings = supervised_settings(config, updates, 1, "plan", trained=kind)
     if isinstance(config, KnowledgeConfig) and kind != "lora":
         settings = replace(settings, frozen=knowledge.FROZEN)

@@ -1,11 +1,15 @@
-"""Normal and CoT accuracy on UniSandbox's six sets (paper 004, Tables 1 to 3), every picture stored once.
+"""Normal and CoT accuracy on UniSandbox's six sets (paper 004, Tables 1 to 3), every image stored once.
 
 `evaluation.sets` may name further sets (`unisandbox.SOURCES`): they are asked alike, and shown in tables of their own.
+`evaluation.modes` may have "said": how often the model says the right answer in words at once.
 """
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 from data_gen.errors import DataError
@@ -14,12 +18,14 @@ from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task
 from eval.benchmarks import unisandbox
 from eval.sample import ScoredSample
-from eval.store import read_shards, shard_path, write_shard
+from eval.store import read_shards
 from uni_train.config.schema import Config, StarsConfig
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
-from uni_train.stages.sample import draw
-from uni_train.stages.work import StageRun, Work, in_batches
+from uni_train.stages import judging
+from uni_train.stages.sample import draw, say
+from uni_train.stages.shards import Judged, make_shards
+from uni_train.stages.work import SHARDS, StageRun, Work, in_batches
 
 
 def sets(work: Work[Config]) -> dict[str, list[Item]]:
@@ -47,7 +53,7 @@ def _task(work: Work[Any], name: str) -> Task:
 
 
 def run(work: Work[Config], stage: StageRun, label: str) -> None:
-    """Ask everything in every mode; score by the exact verifier."""
+    """Ask everything in every mode; score by the exact verifier, in the everyday world by the judge."""
     config = work.config
     model = work.model(work.weights)
     chosen = sets(work)
@@ -55,16 +61,18 @@ def run(work: Work[Config], stage: StageRun, label: str) -> None:
     batches = [
         (mode, name, batch) for mode, name, items in wanted for _, batch in in_batches(items, config.model.draw_batch)
     ]
-    mine, done = work.missing(stage.shards, len(batches))
-    finished = sum(len(batches[index][2]) for index in done)
-    with work.bar("ask and verify", sum(len(batches[index][2]) for index in mine), finished) as bar:
-        for index in mine:
-            mode, name, batch = batches[index]
-            asked = [(item, 0) for item in batch]
-            samples = draw(model, _task(work, name), asked, mode, config.evaluation.seed, config.model.think_batch)
-            write_shard(shard_path(stage.shards, index), samples)
-            bar.advance(len(batch))
-    work.ranks.wait()
+
+    def make(index: int) -> list[ScoredSample]:
+        mode, name, batch = batches[index]
+        asked = [(item, 0) for item in batch]
+        seed, at_once = config.evaluation.seed, config.model.think_batch
+        if mode == "said":
+            return say(model, asked, seed, at_once)
+        return draw(model, _task(work, name), asked, mode, seed, at_once)
+
+    make_shards(
+        work, stage.path, [len(batch) for *_, batch in batches], make, "ask and verify", _judged(work, stage.path)
+    )
     scores = unisandbox.score(read_shards(stage.shards, images=False), chosen)
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
     stage.result = {
@@ -74,15 +82,32 @@ def run(work: Work[Config], stage: StageRun, label: str) -> None:
     work.progress.table(f"Accuracy, {label}", *unisandbox.accuracy_rows(scores, chosen))
 
 
-def normal_accuracy(model: UnifiedModel, work: Work[StarsConfig], name: str, n: int, seed: int) -> float:
+def normal_accuracy(model: UnifiedModel, work: Work[StarsConfig], name: str, n: int, seed: int, folder: Path) -> float:
     """Normal accuracy on `n` validation draws of one set: what a threshold curriculum watches. Ranks share the draws,
-    and all must ask."""
-    task, ranks = _task(work, name), work.ranks
+    and all must ask.
+
+    Args:
+        folder: where images wait for a judge; it is removed afterwards.
+    """
+    task, ranks, size = _task(work, name), work.ranks, work.config.model.draw_batch
     items = task.generate(n, unisandbox.SOURCES[name].level, "validation", seed)
-    own: list[ScoredSample] = []
-    for index, batch in in_batches(items, work.config.model.draw_batch):
-        if index % ranks.ranks == ranks.rank:
-            own += draw(model, task, [(i, 0) for i in batch], "normal", seed, work.config.model.think_batch)
-    samples = [replace(sample, image=b"") for sample in own]  # scored by their verdicts
-    value = unisandbox.score([one for some in ranks.gather(samples) for one in some])["normal"][name].value
+    batches = [batch for _, batch in in_batches(items, size)]
+
+    def make(index: int) -> list[ScoredSample]:
+        return draw(model, task, [(i, 0) for i in batches[index]], "normal", seed, work.config.model.think_batch)
+
+    judged = _judged(work, folder)
+    if judged is None:
+        own = [sample for index in range(ranks.rank, len(batches), ranks.ranks) for sample in make(index)]
+        samples = [replace(sample, image=b"") for sample in own]  # scored by their verdicts
+        found = [one for some in ranks.gather(samples) for one in some]
+    else:
+        make_shards(work, folder, [len(batch) for batch in batches], make, name, judged, quiet=True)
+        found = ranks.from_first(lambda: list(read_shards(folder / SHARDS, images=False)))
+        ranks.from_first(lambda: shutil.rmtree(folder, ignore_errors=True))
+    value = unisandbox.score(found)["normal"][name].value
     return 0.0 if value is None else value
+
+
+def _judged(work: Work[Any], folder: Path) -> Judged | None:
+    return partial(judging.verified, work, folder) if judging.reads_images(work.config) else None

@@ -2,78 +2,124 @@
 
 The paper's filter is the model's own understanding, asked with the prompt of Table 13 (for mapping with a twin of it).
 The reply must end in "Final Answer: YES"; a reply that cannot be read is a rejection, with its own status. Whatever
-filters, its precision and recall are reported against the exact verifier.
+filters, its precision and recall are reported against the exact verifier, in the everyday world against the judge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from data_gen.seeds import derive_seed
 from data_gen.task import Check, Verdict
 from eval.benchmarks.unisandbox import Reliability, filter_reliability
 from eval.prompts.unisandbox import filter_prompt, parse_final_answer
 from eval.sample import ScoredSample, decode_png
-from eval.store import read_shard, read_shards, shard_path, write_shard
-from uni_train.config.schema import StarsConfig
+from eval.store import read_shard, read_shards, shard_path
+from uni_train.config.schema import RoundConfig, StarsConfig
 from uni_train.models.base import Request, UnifiedModel
-from uni_train.models.load import build_model
+from uni_train.stages import judging
+from uni_train.stages.shards import make_shards
 from uni_train.stages.work import StageRun, Work
 
 
-def run(work: Work[StarsConfig], stage: StageRun, sampled: StageRun) -> None:
+def run(work: Work[StarsConfig], stage: StageRun, sampled: StageRun, one: RoundConfig) -> None:
     """Judge every sample of the stage before."""
     config = work.config
     total, size = int(sampled.facts()["sampled"]), config.model.draw_batch
-    mine, done = work.missing(stage.shards, -(-total // size))
-    judge = None
-    with work.bar("judge", min(total, len(mine) * size), min(total, len(done) * size)) as bar:
-        for index in mine:
-            samples = read_shard(shard_path(sampled.shards, index))
-            if config.filter in ("self", "judge"):
-                judge = judge or _judge(work)
-                samples = self_check(judge, samples, config.model.think_batch)
-            elif config.filter == "none":
-                samples = [replace(s, self_verdict=Verdict((Check("no_filter", "pass"),))) for s in samples]
-            else:
-                samples = [replace(s, self_verdict=s.verdict) for s in samples]
-            write_shard(shard_path(stage.shards, index), samples)
-            bar.advance(len(samples))
-    work.ranks.wait()
-    found = reliability(stage)
+    sizes = [min(size, total - start) for start in range(0, total, size)]
+
+    def teacher() -> UnifiedModel:
+        return work.model(None if config.teacher == "base" else work.weights)
+
+    def make(index: int) -> list[ScoredSample]:
+        return decided(config, teacher, read_shard(shard_path(sampled.shards, index)))
+
+    judged = partial(judging.filtered, work, stage.path) if config.filter == "judge" else None
+    make_shards(work, stage.path, sizes, make, "judge", judged)
+    stage.result = counted(work, stage, one)
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
-    stage.result = {"sampled": found.n, "kept": found.kept, "correct": found.correct}
-    work.progress.say(
-        f"  kept {found.kept} of {found.n}: precision {found.precision.value:.3f}, recall {found.recall.value:.3f}"
-        if found.kept and found.correct
-        else f"  kept {found.kept} of {found.n}"
-    )
 
 
-def accepted(samples: Sequence[ScoredSample]) -> list[ScoredSample]:
+def decided(
+    config: StarsConfig, teacher: Callable[[], UnifiedModel], samples: Sequence[ScoredSample]
+) -> list[ScoredSample]:
+    """The samples with the filter's verdict; with filter=judge as they are, for it is asked elsewhere."""
+    if config.filter == "self":
+        return self_check(teacher(), samples, config.model.think_batch)
+    if config.filter == "none":
+        return [replace(s, self_verdict=Verdict((Check("no_filter", "pass"),))) for s in samples]
+    if config.filter == "verifier":
+        return [replace(s, self_verdict=s.verdict) for s in samples]
+    return list(samples)
+
+
+def counted(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> dict[str, int]:
+    """What the manifest says of the finished filter, which the console is told, too.
+
+    kept: by the filter. used: of these, what is trained on (`kept_rows`). correct: by program or judge.
+    """
+    found, used = work.ranks.from_first(lambda: (reliability(stage), len(kept_rows(stage.shards, work.config, one))))
+    said = f"  kept {found.kept} of {found.n}"
+    if found.kept and found.correct:
+        said += f": precision {found.precision.value:.3f}, recall {found.recall.value:.3f}"
+    if used != found.kept:
+        said += f"; {used} of them are trained on"
+    if one.kept is not None and used < one.kept:
+        said += f", fewer than rounds[].kept={one.kept}: all {one.prompts} prompts are sampled"
+    work.progress.say(said)
+    return {"sampled": found.n, "kept": found.kept, "correct": found.correct, "used": used}
+
+
+def accepted(samples: Iterable[ScoredSample]) -> list[ScoredSample]:
     """The samples that the filter keeps."""
     return [s for s in samples if s.image is not None and s.self_verdict is not None and s.self_verdict.passed]
 
 
-def _judge(work: Work[StarsConfig]) -> UnifiedModel:
-    """Whose understanding filters: the teacher's own, or that of another checkpoint."""
-    config = work.config
-    if config.filter == "self":
-        return work.model(None if config.teacher == "base" else work.weights)
-    return work.placed(build_model(replace(config.model, checkpoint=config.judge), config.seed))
+def kept_rows(shards: Path, config: StarsConfig, one: RoundConfig, batches: int | None = None) -> list[int]:
+    """Which rows, counted over all shards, a round trains on: what the filter keeps, of it the whole pairs alone where
+    these are asked for, of it the first `kept`.
+
+    Args:
+        batches: look at so many shards; None: at all.
+    """
+    rows: list[int] = []
+    partners: dict[tuple[str, int], int] = {}
+    for row, sample in enumerate(_read(shards, batches)):
+        if not accepted([sample]):
+            continue
+        if not config.whole_pairs or sample.item.pair is None:
+            rows.append(row)
+            continue
+        first = partners.pop((sample.item.pair, sample.k), None)
+        if first is None:
+            partners[sample.item.pair, sample.k] = row
+        else:
+            rows += [first, row]
+    return rows[: one.kept]
 
 
-def outcomes(stage: StageRun) -> list[tuple[bool, bool]]:
-    """For each sample of a filter stage: did the filter keep it, and was it right."""
-    samples = read_shards(stage.shards, images=False)
+def outcomes(stage: StageRun, batches: int | None = None) -> list[tuple[bool, bool]]:
+    """For each filtered sample of a stage: did the filter keep it, and was it right."""
+    samples = _read(stage.shards, batches)
     return [(s.self_verdict is not None and s.self_verdict.passed, s.passed) for s in samples]
 
 
-def reliability(stage: StageRun) -> Reliability:
-    """How far the filter of a finished stage agrees with the verifier."""
-    pairs = outcomes(stage)
+def reliability(stage: StageRun, batches: int | None = None) -> Reliability:
+    """How far the filter of a stage agrees with the verifier."""
+    pairs = outcomes(stage, batches)
     return filter_reliability([kept for kept, _ in pairs], [right for _, right in pairs])
+
+
+def _read(shards: Path, batches: int | None) -> Iterator[ScoredSample]:
+    """Samples without their images, one shard in memory at a time."""
+    if batches is None:
+        yield from read_shards(shards, images=False)
+        return
+    for index in range(batches):
+        yield from read_shard(shard_path(shards, index), images=False)
 
 
 def self_check(model: UnifiedModel, samples: Sequence[ScoredSample], batch: int) -> list[ScoredSample]:

@@ -10,22 +10,25 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from data_gen.seeds import derive_seed
-from eval.sample import ScoredSample, decode_png
-from eval.store import read_shards
+from eval.store import completed, shard_path
 from uni_train.config.build import to_plain
-from uni_train.config.schema import RunConfig, StarsConfig
+from uni_train.config.rounds import updates
+from uni_train.config.schema import RoundConfig, RunConfig, StarsConfig
 from uni_train.errors import UserError
 from uni_train.models.base import Example, UnifiedModel
 from uni_train.stages.evaluate import normal_accuracy
-from uni_train.stages.filter import accepted
+from uni_train.stages.filter import kept_rows
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.curriculum import Constant, Curriculum, Level, Ramp, Threshold
+from uni_train.training.data import items
+from uni_train.training.data.rows import Chosen, Row, Rows, open_rows
 from uni_train.training.lora import LoraSettings, adapted, save_adapters
 from uni_train.training.settings import SupervisedSettings
 from uni_train.training.steps import Source
@@ -41,8 +44,12 @@ PRETRAIN = "pretrain"
 ADAPTERS = "adapter"
 
 
-def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtered: Mapping[str, StageRun]) -> None:
-    """Train on what the filter kept. `filtered`: set name -> its finished filter stage, of this and earlier rounds."""
+Filtered = Mapping[str, tuple[RoundConfig, StageRun]]
+"""Set name -> the round that sampled it last, and its finished stage with the filter's verdicts."""
+
+
+def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtered: Filtered) -> None:
+    """Train on what the filter kept. `filtered`: of this and earlier rounds."""
     config = work.config
     model = work.model(work.weights)
     model.prepare_training(
@@ -50,22 +57,24 @@ def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtere
         text_dropout=config.text_dropout,
         recompute=config.activation_checkpointing,
     )
-    sources = _sources(model, config, filtered)
-    updates = sum(config.rounds[i].updates for i in rounds)
+    sources = _sources(work, model, filtered)
+    lengths = [updates(config, one, len(sources[one.set_name])) for one in (config.rounds[i] for i in rounds)]  # type: ignore[arg-type]
     settings = replace(
-        supervised_settings(config, updates, config.batch.prompts, stage.path.name, trained=config.trained),
+        supervised_settings(config, sum(lengths), config.batch.prompts, stage.path.name, trained=config.trained),
         accumulate=config.batch.accumulate,
     )
-    schedule = curriculum(config, rounds)
+    schedule = curriculum(config, rounds, lengths)
 
     def watch(step: int) -> Mapping[str, float]:
-        del step  # every check asks the same validation prompts
+        folder = stage.path / "checks" / f"step={step:08d}"  # every check asks the same validation prompts
         names = [config.rounds[i].set_name for i in rounds]
         n, seed = config.schedule.check_prompts, derive_seed("check", config.seed)
         was_training = model.training
         model.eval()
         with torch.no_grad():
-            found: dict[str, float] = {name: normal_accuracy(model, work, name, n, seed) for name in names}
+            found: dict[str, float] = {
+                name: normal_accuracy(model, work, name, n, seed, folder / name) for name in names
+            }
         model.train(was_training)
         return found
 
@@ -75,7 +84,7 @@ def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtere
     stage.result = {
         "updates": result.updates,
         "seconds": result.seconds,
-        "examples": {name: len(source) for name, source in sources.items() if isinstance(source, Sequence)},
+        "examples": {name: len(source) for name, source in sources.items() if isinstance(source, Rows)},
         "final_loss": sum(result.losses[-20:]) / max(len(result.losses[-20:]), 1),
     }
 
@@ -175,16 +184,17 @@ def supervised_settings(config: RunConfig, updates: int, rows: int, stage: str, 
     )
 
 
-def _sources(model: UnifiedModel, config: StarsConfig, filtered: Mapping[str, StageRun]) -> dict[str, Source]:
+def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -> dict[str, Source]:
+    config = work.config
     sources: dict[str, Source] = {}
-    for name, stage in filtered.items():
-        kept = accepted(list(read_shards(stage.shards)))
+    for name, (one, stage) in filtered.items():
+        kept = work.ranks.from_first(partial(kept_rows, stage.shards, config, one))
         if not kept:
             raise UserError(
                 f"the filter kept none of the samples of {name}, so there is nothing to train on ({stage.path})",
                 "Sample more prompts or candidates, start from a better model, or use filter=verifier or filter=none.",
             )
-        sources[name] = [_example(sample, config.batch.noise_draws) for sample in kept]
+        sources[name] = kept_samples(stage.shards, kept, config.batch.noise_draws)
     if any(one.replay.get(PRETRAIN) for one in config.rounds):
         replay = model.replay_rows()
         if replay is None:
@@ -196,9 +206,15 @@ def _sources(model: UnifiedModel, config: StarsConfig, filtered: Mapping[str, St
     return sources
 
 
-def _example(sample: ScoredSample, noise_draws: int) -> Example:
-    assert sample.image is not None
-    return Example(sample.item.prompt, target=decode_png(sample.image), noise_draws=noise_draws)
+def kept_samples(shards: Path, kept: Sequence[int], noise_draws: int) -> Rows:
+    """Samples of a filtered stage, prompt -> image, by their rows over all its shards. Images stay on disk until a
+    batch needs them."""
+    parse, files = items.parser(("image",)), [str(shard_path(shards, index)) for index in sorted(completed(shards))]
+
+    def without_thought(row: Row, random_: random.Random) -> Example:
+        return replace(parse(row, random_), noise_draws=noise_draws)
+
+    return Rows(Chosen(open_rows(files), kept), without_thought, "error", lambda example: 0, 0)
 
 
 def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]]) -> Source:
@@ -211,8 +227,8 @@ def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]
     return draw
 
 
-def curriculum(config: StarsConfig, rounds: Sequence[int]) -> Curriculum:
-    """The curriculum of one fine-tuning: a round's own mixture, or one over all rounds."""
+def curriculum(config: StarsConfig, rounds: Sequence[int], lengths: Sequence[int]) -> Curriculum:
+    """The curriculum of one fine-tuning: a round's own mixture, or one over all rounds. lengths: updates of each."""
     parts = []
     for i in rounds:
         one = config.rounds[i]
@@ -230,9 +246,9 @@ def curriculum(config: StarsConfig, rounds: Sequence[int]) -> Curriculum:
             shares[PRETRAIN] = replay
         return Constant(shares)
     if kind == "ramp":
-        return Ramp(parts, sum(config.rounds[i].updates for i in rounds))
+        return Ramp(parts, sum(lengths))
     levels = [
-        Level(part, config.rounds[i].set_name, config.schedule.threshold, config.rounds[i].updates)
-        for i, part in zip(rounds, parts, strict=True)
+        Level(part, config.rounds[i].set_name, config.schedule.threshold, length)
+        for i, part, length in zip(rounds, parts, lengths, strict=True)
     ]
     return Threshold(levels, config.schedule.check_every)

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from data_gen.errors import DataError
 from data_gen.injection import Subject, TextQuestion, read_subjects, subjects
@@ -25,18 +25,16 @@ from eval.benchmarks.unisandbox.cases import Questions, knowledge_case
 from eval.benchmarks.unisandbox.injected import Reply, Taught
 from eval.generation import asks_of
 from eval.scored import read_scored, write_scored
-from uni_train.config.schema import JudgeConfig, KnowledgeConfig
+from uni_train.config.schema import KnowledgeConfig
 from uni_train.config.stage_list import PlannedStage
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, Request, UnifiedModel
+from uni_train.stages import judging
 from uni_train.stages.finetune import ADAPTERS, fit, supervised_settings
 from uni_train.stages.work import MODEL, StageRun, Work, in_batches
 from uni_train.training.curriculum import Constant
 from uni_train.training.settings import SupervisedSettings
-
-if TYPE_CHECKING:
-    from eval import judges
 
 TAUGHT = "taught.json"
 DRAWN = "drawn"
@@ -209,36 +207,12 @@ def _conclude(
     scored = [one for place in places for one in read_scored(place)]
     todo = [i for i, one in enumerate(scored) if one.verdict is None and one.sample.status == "ok"]
     if todo and work.config.judge is not None:
-        from eval import judges
-
-        said = judges.run([scored[i].sample for i in todo], asked, _judge(work.config.judge), stage.path, work.progress)
-        silent = sum(one.failure == "judge_failed" for one in said)
-        if silent:
-            raise UserError(
-                f"the judge at {work.config.judge.address} did not answer for {silent} of {len(said)} pictures",
-                "Start it, or wait, and run the same command again: pictures and replies are kept.",
-            )
+        said = judging.asked(work, stage.path, [scored[i].sample for i in todo], asked)
         for i, one in zip(todo, said, strict=True):
             scored[i] = one
     whose = {name: one for one in taught for name in one.twins}
     write_scored(file, [injected.attributed(asked, one, whose[one.sample.ask.case.id]) for one in scored])
     shutil.rmtree(stage.path / DRAWN, ignore_errors=True)
-
-
-def _judge(config: JudgeConfig) -> judges.JudgeConfig:
-    """A recipe's judge in the evaluator's terms."""
-    from eval import judges
-
-    base_url, _, name = config.address.rpartition("#")
-    return judges.JudgeConfig(
-        name,
-        base_url=base_url,
-        key_env=config.key_env,
-        max_connections=config.connections,
-        timeout=config.timeout,
-        retries=config.retries,
-        max_tokens=config.max_tokens,
-    )
 
 
 def _lasting(file: Path, folder: Path) -> bool:

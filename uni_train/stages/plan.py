@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from data_gen.task import get_task
+from uni_train.config.rounds import most_updates
 from uni_train.config.schema import (
     Config,
     FlowGrpoConfig,
@@ -206,7 +207,7 @@ def first_update(
 def _stars(config: StarsConfig, model: UnifiedModel) -> tuple[dict[str, Source], dict[str, float]]:
     """Prompts of the first training's sets with blank pictures, and its mixture as far as there are rows for it."""
     first = next(stage for stage in stage_list(config) if stage.kind == "finetune")
-    shares = dict(curriculum(config, first.rounds).mixture(0))
+    shares = dict(curriculum(config, first.rounds, most_updates(config, first.rounds)).mixture(0))
     blank = np.zeros((config.model.architecture.image_size,) * 2 + (3,), np.uint8)
     sources: dict[str, Source] = {}
     for name in list(shares):

@@ -80,7 +80,7 @@ def judge(config: JudgeConfig) -> Asked:
         temperature=0.0,
         max_tokens=config.max_tokens,
     )
-    remote = RemoteModel.open(config.address, settings)
+    remote = RemoteModel.open(str(config.address), settings)
     template = config.question or SCORE
     question: Callable[[str, Item | None], str] = lambda prompt, item: asking(template, prompt)  # noqa: E731
     return Asked(remote.answer, question, read_score)

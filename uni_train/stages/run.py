@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from eval import summary, tracking
@@ -10,11 +10,19 @@ from eval.report import write_report
 from eval.statistics import PairedComparison
 from eval.store import read_shards
 from uni_train.config.build import to_plain
-from uni_train.config.schema import Config, FlowGrpoConfig, KnowledgeConfig, PretrainConfig, SftConfig, StarsConfig
+from uni_train.config.schema import (
+    Config,
+    FlowGrpoConfig,
+    KnowledgeConfig,
+    PretrainConfig,
+    RoundConfig,
+    SftConfig,
+    StarsConfig,
+)
 from uni_train.config.stage_list import PlannedStage, stage_list
 from uni_train.ranks import ALONE, Ranks
 from uni_train.run_folder import RunFolder
-from uni_train.stages import evaluate, filter, finetune, sample
+from uni_train.stages import evaluate, filter, finetune, judging, sample
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.stages.work import MODEL, PEAK, StageRun, Work, peak_rss
 
@@ -39,6 +47,8 @@ def fit(config: Config, folder: RunFolder, progress: ConsoleProgress, ranks: Ran
     runs: list[tuple[PlannedStage, StageRun]] = []
     for one in planned:
         with work.stage(one, len(planned)) as stage:
+            if not stage.done:
+                judging.ready(work)
             _run(work, one, stage, runs)
         if (stage.path / MODEL).is_dir():
             work.weights = stage.path / MODEL
@@ -123,12 +133,22 @@ def _run(work: Work[Any], one: PlannedStage, stage: StageRun, before: list[tuple
         if one.kind == "sample":
             sample.run(stars, stage, rounds[0])
         elif one.kind == "filter":
-            filter.run(stars, stage, before[-1][1])
+            filter.run(stars, stage, before[-1][1], rounds[0])
         else:
-            filtered: dict[str, StageRun] = {
-                stars.config.rounds[p.rounds[0]].set_name: s for p, s in before if p.kind == "filter"
-            }
+            filtered: finetune.Filtered = {of.set_name: (of, s) for of, s in _filtered(stars.config, before)}
             finetune.run(stars, stage, one.rounds, filtered)
+
+
+def _filtered(
+    config: StarsConfig, runs: Iterable[tuple[PlannedStage, StageRun]]
+) -> Iterator[tuple[RoundConfig, StageRun]]:
+    """Rounds, and their stages that hold the filter's verdicts: a round that samples until enough is kept has one stage
+    for both."""
+    for one, stage in runs:
+        if one.kind in ("sample", "filter"):
+            of = config.rounds[one.rounds[0]]
+            if one.kind == ("filter" if of.kept is None else "sample"):
+                yield of, stage
 
 
 def _concluded(folder: RunFolder, runs: list[tuple[PlannedStage, StageRun]], names: Sequence[str]) -> bool:
@@ -166,8 +186,7 @@ def _rounds(config: StarsConfig, runs: list[tuple[PlannedStage, StageRun]]) -> l
             continue
         served = [config.rounds[i] for i in one.rounds]
         members = [(p, s) for p, s in runs if p.kind in ("sample", "filter") and set(p.rounds) <= set(one.rounds)]
-        filters = [s for p, s in members if p.kind == "filter"]
-        kept = [pair for s in filters for pair in filter.outcomes(s)]
+        kept = [pair for _, s in _filtered(config, members) for pair in filter.outcomes(s)]
         entries.append(
             summary.Round(
                 task="+".join(dict.fromkeys(r.task for r in served)),

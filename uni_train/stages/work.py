@@ -30,6 +30,7 @@ from uni_train.ranks import ALONE, Ranks
 from uni_train.run_folder import Manifest, RunFolder, decisive, stage_key
 
 if TYPE_CHECKING:
+    from eval.judges import JudgeConfig
     from uni_train.cli.progress import Bar, ConsoleProgress
     from uni_train.models.base import UnifiedModel
 
@@ -49,6 +50,7 @@ class Work(Generic[C]):
         weights: where the current weights are: None for the model that the recipe starts from, else a stage's
             model folder.
         ranks: the processes that run these stages; this one.
+        judge: who is asked about images, known to answer (uni_train.stages.judging); None until it is needed.
     """
 
     config: C
@@ -56,6 +58,7 @@ class Work(Generic[C]):
     progress: ConsoleProgress
     weights: Path | None = None
     ranks: Ranks = ALONE
+    judge: JudgeConfig | None = None
     _key: str = ""
     _loaded: tuple[Path | None, UnifiedModel] | None = field(default=None, repr=False)
 

@@ -18,6 +18,7 @@ import random
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
@@ -150,20 +151,25 @@ class StepDataset(Dataset[list[StepBatch]]):
 
     def examples(self, step: int) -> list[Any]:
         """The global batch of update `step`: source by source, each example with a seed of its own."""
-        drawn: list[Any] = []
+        return [read() for read in self._places(step)]
+
+    def _places(self, step: int) -> list[Callable[[], Any]]:
+        """What reads each example of the global batch; a rank reads its own alone."""
+        drawn: list[Callable[[], Any]] = []
         for name, count in self.counts(step).items():
             source = self.sources[name]
             if callable(source):
                 for row in range(count):
                     made = source(rng(self.seed, self.stage, "row", step, name, row))
-                    drawn.extend(cast("Sequence[Any]", made) if isinstance(made, Sequence) else [made])
+                    examples = cast("Sequence[Any]", made) if isinstance(made, Sequence) else [made]
+                    drawn.extend(partial(_unchanged, example) for example in examples)
             else:
                 picked = _picked(len(source), count, rng(self.seed, self.stage, "pick", step, name))
-                drawn.extend(self._taken(source, index, step, name, row) for row, index in enumerate(picked))
-        return [
-            dataclasses.replace(example, seed=derive_seed(self.seed, self.stage, "example", step, position))
-            for position, example in enumerate(drawn)
-        ]
+                drawn.extend(partial(self._taken, source, index, step, name, row) for row, index in enumerate(picked))
+        return [partial(self._seeded, read, step, position) for position, read in enumerate(drawn)]
+
+    def _seeded(self, read: Callable[[], Any], step: int, position: int) -> Any:
+        return dataclasses.replace(read(), seed=derive_seed(self.seed, self.stage, "example", step, position))
 
     def _taken(self, source: Any, index: int, *place: int | str) -> Any:
         if hasattr(source, "draw"):
@@ -196,14 +202,16 @@ class StepDataset(Dataset[list[StepBatch]]):
                 tokens += self.example_tokens(drawn[-1])
         return drawn
 
-    def _examples_of(self, step: int, micro: int, everything: Sequence[Any]) -> Sequence[Any]:
+    def _examples_of(self, step: int, micro: int, everything: Sequence[Callable[[], Any]]) -> Sequence[Any]:
         slot = self.rank + self.ranks * micro
-        return everything[slot :: self.ranks * self.micros] if self.tokens is None else self.filled(step, slot)
+        if self.tokens is not None:
+            return self.filled(step, slot)
+        return [read() for read in everything[slot :: self.ranks * self.micros]]
 
     def __getitem__(self, step: int) -> list[StepBatch]:
         if not 0 <= step < self.updates:
             raise IndexError(step)
-        examples = self.examples(step) if self.tokens is None else []
+        examples = self._places(step) if self.tokens is None else []
         stride = self.ranks * self.micros
         if self.tokens is None and len(examples) < stride:
             raise UsageError(
@@ -282,5 +290,5 @@ def _leave_ctrl_c(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _unchanged(batches: list[StepBatch]) -> list[StepBatch]:
-    return batches
+def _unchanged(value: Any) -> Any:
+    return value

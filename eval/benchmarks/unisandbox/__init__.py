@@ -34,6 +34,8 @@ from eval.benchmarks.unisandbox.reasoning import (
     statuses,
     strategies,
 )
+from eval.benchmarks.unisandbox.thoughts import said
+from eval.sample import SAID
 
 __all__ = [
     "CHANCE",
@@ -42,6 +44,7 @@ __all__ = [
     "PAPER_PROMPTS",
     "PAPER_TABLE_2",
     "PAPER_TABLE_3",
+    "SAID",
     "SETS",
     "SETTINGS",
     "SOURCES",
@@ -59,6 +62,7 @@ __all__ = [
     "named",
     "one_of_two",
     "per_image",
+    "said",
     "score",
     "set_name",
     "set_of",

@@ -73,7 +73,7 @@ def generated(
         if name in REASONING_SETS:
             task = get_task("maths" if name.startswith("math") else "mapping", world)
             items = task.generate(n, int(name[-1]), split, derive_seed("evaluation", seed))
-            cases += [_item_case(item) for item in items]
+            cases += [item_case(item) for item in items]
     asked = [name for name in KNOWLEDGE_SETS if name in sets]
     if asked:
         people = subjects(world, characters, seed, split, asked)
@@ -138,7 +138,7 @@ def _own_folder(folder: Path, sets: Sequence[str] | None) -> Questions:
     found = tuple(dict.fromkeys(set_name(item.task, item.level) for item in items))
     _check_found(folder, found, sets)
     kept = [item for item in items if sets is None or set_name(item.task, item.level) in sets]
-    return Questions(tuple(_item_case(item) for item in kept), {})
+    return Questions(tuple(item_case(item) for item in kept), {})
 
 
 def _check_found(folder: Path, found: Sequence[str], sets: Sequence[str] | None) -> None:
@@ -169,7 +169,8 @@ def _people_files(folder: Path) -> list[tuple[str, Path]]:
     return sorted(("inverse" if "_" in path.stem else "forward", path) for path in files)
 
 
-def _item_case(item: Item) -> Case:
+def item_case(item: Item) -> Case:
+    """A question of our own."""
     return Case(
         id=item.id,
         set=set_name(item.task, item.level),

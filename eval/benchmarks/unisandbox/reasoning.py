@@ -239,7 +239,7 @@ def average(
     """The last column of the paper's Tables 2 and 3: the unweighted mean over levels and settings of one task.
 
     Normal and CoT are asked on the same prompts, so the interval is clustered by expression or rules. variant: of the
-    sets (one of VARIANTS), "" for the six.
+    sets (one of VARIANTS), "" for the six. Answers in words are no part of it.
     """
     found = [
         (trial, (setting, name))

@@ -16,6 +16,7 @@ from data_gen.knowledge import VALUES, VISIBLE, stated
 from data_gen.nano_knowledge import counted
 from data_gen.objects import plurals_of, singular_of
 from data_gen.reading import UnreadableError, read_count, read_mapping
+from data_gen.task import Item, Status
 from eval.benchmark import Case
 
 Conclusion = Literal["right", "wrong", "unclear"]
@@ -45,6 +46,22 @@ def conclusion(thought: str | None, case: Case) -> Conclusion:
     if facts["kind"] == "portrait":
         return _described(thought, str(facts["answer"]))
     return _named(thought, str(facts["answer"]), VALUES[facts["kind"]])
+
+
+def said(reply: str, item: Item) -> Status:
+    """Whether a direct answer in words is right: the count of the asked object, or the object among those of the rules.
+
+    It asks nothing of a model's wording: "3 fish", "The answer is 3." and "@ stands for a fish" can be read. A reply
+    that names no count or object, or several, is unreadable.
+    """
+    if item.task == "maths":
+        alone = re.fullmatch(rf"\W*{_NUMBER}\W*", reply, re.IGNORECASE)
+        found = _counted(f"= {alone[1]}" if alone else reply, item.answer)
+    else:
+        symbols = {left for left, _ in item.facts["rules"]}
+        found = _named(reply, item.answer, [right for _, right in item.facts["rules"] if right not in symbols])
+    statuses: dict[Conclusion, Status] = {"right": "pass", "wrong": "fail", "unclear": "unreadable"}
+    return statuses[found]
 
 
 def _nano(thought: str, case: Case) -> Conclusion:

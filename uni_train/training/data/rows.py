@@ -165,6 +165,22 @@ class Joined:
         return self.parts[part], index - (self._ends[part - 1] if part else 0)
 
 
+class Chosen:
+    """Some rows of others, in a given order."""
+
+    def __init__(self, rows: RowFile, chosen: Sequence[int]) -> None:
+        self.rows, self.chosen = rows, array("q", chosen)
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def __getitem__(self, index: int) -> Row:
+        return self.rows[self.chosen[index]]
+
+    def where(self, index: int) -> str:
+        return self.rows.where(self.chosen[index])
+
+
 class JsonLines:
     """One JSON object a line; empty lines do not count."""
 

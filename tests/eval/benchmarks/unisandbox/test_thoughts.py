@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from data_gen.objects import NANO
 from data_gen.task import get_task
 from eval.benchmark import Case
-from eval.benchmarks.unisandbox.thoughts import conclusion
+from eval.benchmarks.unisandbox.thoughts import conclusion, said
 
 RULES = (
     "Rule 1: The symbol @ represents apples. Rule 2: The symbol * represents bananas. "
@@ -75,3 +76,31 @@ def test_the_reference_thoughts_of_both_worlds_are_right_and_those_of_others_are
             assert conclusion(item.thought, asked) == "right", item
             if item.facts["object"] != other.facts["object"] and (world == "nano" or name == "mapping"):
                 assert conclusion(other.thought, asked) != "right", (item, other)
+
+
+@pytest.mark.parametrize("task", ["maths", "mapping"])
+def test_a_direct_answer_in_nanos_words_is_read_for_every_item(task: str) -> None:
+    for item in get_task(task, "nano").generate(60, 2, "test", 0):
+        right = NANO.noun(item.facts["object"]).counted(item.facts["count"])
+        other = NANO.noun(item.facts["object"]).counted(item.facts["count"] + 1)
+        if task == "mapping":
+            other = NANO.noun(item.facts["other"]).counted(1)
+        assert (said(right, item), said(other, item)) == ("pass", "fail")
+
+
+@pytest.mark.parametrize(
+    ("reply", "status"),
+    [("{n}", "pass"), ("The answer is {n}.", "pass"), ("{n} {noun}", "pass"), ("9", "fail"), ("chairs", "unreadable")],
+)
+def test_direct_answers_in_plain_english(reply: str, status: str) -> None:
+    (item,) = get_task("maths", "everyday").generate(1, 1, "test", 0)
+    text = reply.format(n=item.facts["count"], noun=item.facts["plural"])
+    assert said(text, item) == status
+
+
+def test_a_named_object_must_be_the_asked_one_and_alone() -> None:
+    item, _ = get_task("mapping", "everyday").generate(1, 2, "test", 0)
+    asked, other = item.facts["object"], item.facts["other"]
+    assert said(f"It stands for the {asked}.", item) == "pass"
+    assert said(f"A {other}, I think.", item) == "fail"
+    assert said(f"Either a {asked} or a {other}", item) == "unreadable"

@@ -1,0 +1,246 @@
+"""STARS in the everyday world, whose images a judge reads: a tiny published BAGEL, a judge over HTTP, killed starts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eval.sample import ScoredSample
+from eval.store import read_shards
+from tests.eval.judges.server import Asked, JudgeServer, Refused
+from tests.models.bagel.conftest import FOLDER
+from tests.models.bagel.published import published
+from tests.stages.test_curricula import samples
+from tests.stages.test_run import assert_clear
+from tests.stages.tiny import QUICK, finish, fit
+from uni_train.config.compose import compose
+from uni_train.config.schema import StarsConfig
+from uni_train.config.stage_list import stage_list
+from uni_train.errors import UsageError
+from uni_train.stages import shards as sharded
+from uni_train.training import callbacks
+
+ROUND = "{prompts:24,kept:6,epochs:2}"
+SMALL = (
+    "model=bagel_7b",
+    "model.threads=1",
+    "model.draw_batch=4",
+    "model.sampling.steps=1",
+    "model.sampling.max_think_tokens=2",
+    "strategy.precision=32-true",
+    "filter=judge",
+    "judge.retries=0",
+    "rounds=[{task:mapping,level:1},{task:mapping,level:2,replay:{mapping1:0.25}}]",
+    f"budget={{mapping1:{ROUND},mapping2:{ROUND}}}",
+    "batch.prompts=4",
+    "batch.accumulate=2",
+    "checkpoint_every=1",
+    "evaluation.n=1",
+    "evaluation.sets=[math1,mapping1]",
+)
+
+
+class Killed(BaseException):
+    """What nothing catches."""
+
+
+def opinion(asked: Asked) -> str:
+    """Everything is captioned as one cat. Two of three images are accepted and half of the comparisons succeed, by the
+    hash of what is asked."""
+    chance = int(hashlib.sha256(f"{asked.words}{asked.images}".encode()).hexdigest(), 16)
+    if "Final Answer" in asked.words:
+        return f"Final Answer: {'YES' if chance % 3 else 'NO'}"
+    return "Caption: 1 cat" if asked.images else f"Score: {'YES' if chance % 2 else 'NO'}"
+
+
+@pytest.fixture(scope="module")
+def bagel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return published(FOLDER, tmp_path_factory.mktemp("published") / "BAGEL")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[JudgeServer]:
+    with JudgeServer(opinion) as running:
+        yield running
+
+
+def asked_of(bagel: Path, server: JudgeServer) -> tuple[str, ...]:
+    return (*SMALL, f"model.checkpoint={bagel}", f"judge.address='{server.url}#judge'")
+
+
+@pytest.fixture(scope="module")
+def unbroken(bagel: Path, server: JudgeServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nobody killed; read-only."""
+    return finish(tmp_path_factory.mktemp("runs"), *asked_of(bagel, server))
+
+
+def manifest(run: Path, stage: str) -> dict[str, Any]:
+    return json.loads((run / "stages" / stage / "manifest.json").read_text(encoding="utf-8"))["result"]
+
+
+def used(run: Path, stage: str, most: int = 6) -> list[ScoredSample]:
+    """What a round trains on, found here another way: the first whole pairs of which both samples are accepted."""
+    accepted = [s for s in samples(run, stage) if s.self_verdict is not None and s.self_verdict.passed]
+    pairs = [s.item.pair for s in accepted]
+    whole = [s for s in accepted if pairs.count(s.item.pair) == 2]
+    return whole[:most]
+
+
+@pytest.mark.slow
+def test_a_judge_gives_every_image_its_verdict_and_the_filter_its_precision(unbroken: Path) -> None:
+    found = json.loads((unbroken / "summary.json").read_text(encoding="utf-8"))
+    names = ["evaluate-before", *(f"{kind}-mapping{n}" for n in (1, 2) for kind in ("sample", "finetune"))]
+    stages = [f"{i:02d}-{name}" for i, name in enumerate([*names, "evaluate-after"])]
+    assert sorted(path.name for path in (unbroken / "stages").iterdir()) == stages
+    for stage in (stages[0], stages[-1]):
+        verdicts = [sample.verdict for sample in samples(unbroken, stage)]
+        assert len(verdicts) == 2 * (1 + 2)
+        assert all(verdict is not None and verdict.checks[0].name == "caption" for verdict in verdicts)
+        assert not (unbroken / "stages" / stage / "drawn").exists()
+        assert list((unbroken / "stages" / stage).glob("judge/logs/*.eval"))
+    for one, stage in zip(found["rounds"], (stages[1], stages[3]), strict=True):
+        all_ = samples(unbroken, stage)
+        kept = [s for s in all_ if s.self_verdict is not None and s.self_verdict.passed]
+        assert (one["sampled"], one["kept"]) == (len(all_), len(kept)) and 6 <= len(all_) <= 24
+        assert one["precision"] == pytest.approx(sum(s.passed for s in kept) / len(kept))
+        assert one["recall"] == pytest.approx(sum(s.passed for s in kept) / sum(s.passed for s in all_))
+        assert {s.verdict.status for s in all_ if s.verdict is not None} == {"pass", "fail"}
+    page = (unbroken / "report.html").read_text(encoding="utf-8")
+    assert "Table 3" in page and page.count("data:image/png;base64,") > 4
+
+
+@pytest.mark.slow
+def test_whole_pairs_are_kept_until_there_are_enough_and_trained_on_for_epochs(unbroken: Path) -> None:
+    for number, share in ((1, 1.0), (2, 0.75)):
+        stage = f"{2 * number - 1:02d}-sample-mapping{number}"
+        trained, facts = used(unbroken, stage), manifest(unbroken, stage)
+        assert len(trained) == facts["used"] == 6 and len({s.item.pair for s in trained}) == 3
+        assert len(used(unbroken, stage, 99)) >= 6 and facts["kept"] >= facts["used"]
+        fitted = manifest(unbroken, f"{2 * number:02d}-finetune-mapping{number}")
+        assert fitted["examples"] == dict.fromkeys([f"mapping{n}" for n in range(1, number + 1)], 6)
+        assert fitted["updates"] == 2 * 6 / 4 / share
+    # Batches without which enough would have been kept are not drawn.
+    stage = unbroken / "stages/01-sample-mapping1/shards"
+    assert 6 <= len(list(read_shards(stage))) < 24
+
+
+@pytest.mark.slow
+def test_killed_while_drawing_judging_and_training_it_ends_as_the_unbroken_one(
+    bagel: Path, server: JudgeServer, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overrides = asked_of(bagel, server)
+    write, saved = sharded.write_shard, callbacks.PeriodicCheckpoint.on_train_batch_end
+    deaths = [("01-sample-mapping1/drawn", 1), ("01-sample-mapping1/shards", 1), ("03-sample-mapping2/drawn", 2)]
+
+    def die_training(self, trainer, *rest) -> None:
+        saved(self, trainer, *rest)
+        if trainer.global_step == 2:
+            raise Killed
+
+    for place, index in deaths:
+
+        def die(path: Path, written: list[ScoredSample], place: str = place, index: int = index) -> Path:
+            if place in str(path) and path.stem == f"{index:05d}":
+                raise Killed
+            return write(path, written)
+
+        with monkeypatch.context() as patched, pytest.raises(Killed):
+            patched.setattr(sharded, "write_shard", die)
+            fit(tmp_path, *overrides)
+        if place.startswith("01") and place.endswith("shards"):
+            with monkeypatch.context() as patched, pytest.raises(Killed):
+                patched.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die_training)
+                fit(tmp_path, *overrides)
+    before = len(server.asked)
+    run = finish(tmp_path, *overrides)
+    assert len(server.asked) > before
+    for stage in sorted((unbroken / "stages").iterdir()):
+        assert samples(run, stage.name) == samples(unbroken, stage.name)
+        for file in ("model/ema.safetensors", "metrics.jsonl"):
+            if (stage / file).is_file():
+                assert (run / "stages" / stage.name / file).read_bytes() == (stage / file).read_bytes()
+    ends = [json.loads((one / "summary.json").read_text(encoding="utf-8"))["scores"] for one in (run, unbroken)]
+    assert ends[0] == ends[1]
+    asked = len(server.asked)
+    again = fit(tmp_path, *overrides)
+    assert again.exit_code == 0 and again.output.count("(already done)") == 6
+    assert len(server.asked) == asked, "a finished run needs no judge"
+
+
+@pytest.mark.slow
+def test_a_threshold_waits_for_what_the_judge_says(bagel: Path, tmp_path: Path) -> None:
+    def pleased(asked: Asked) -> str:
+        return (
+            "Final Answer: YES" if "Final Answer" in asked.words else "Caption: 1 cat" if asked.images else "Score: YES"
+        )
+
+    with JudgeServer(pleased) as server:
+        overrides = ("schedule.kind=threshold", "schedule.check_every=1", "schedule.check_prompts=1")
+        run = finish(tmp_path, *asked_of(bagel, server), *overrides, "evaluation.modes=[normal]")
+    (stage,) = run.glob("stages/*-finetune-threshold")
+    lines = [json.loads(line) for line in (stage / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert any(line.get("mapping1") == 1.0 for line in lines) and not list((stage / "checks").rglob("*.parquet"))
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("up", [False, True])
+def test_a_judge_that_does_not_answer_is_refused_before_an_image_is_drawn(
+    bagel: Path, tmp_path: Path, up: bool
+) -> None:
+    with JudgeServer(lambda asked: Refused(503, "still loading")) as server:
+        address = server.url
+        if up:
+            overrides = (*asked_of(bagel, server), f"judge.address='{address}#judge'")
+            assert_clear(fit(tmp_path, *overrides), f"judge at {address} does not answer (503: still loading)", "same")
+            assert len(server.asked) == 1
+    if not up:
+        overrides = (*SMALL, f"model.checkpoint={bagel}", f"judge.address='{address}#judge'")
+        assert_clear(fit(tmp_path, *overrides), f"judge at {address} does not answer")
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["model=bagel_7b", "judge=null"], "no judge is given"),
+        (["data.world=everyday"], "no judge is given"),
+        (["model=bagel_7b", "filter=verifier"], "filter=verifier: no program can read images"),
+        (["model=bagel_7b", "judge.checkpoint=folder"], "judge needs one of address and checkpoint"),
+        (["model=bagel_7b", "judge.address=http://127.0.0.1:1/v1"], "does not say which model"),
+        (["model=bagel_7b", "judge.question=Is it nice?"], "judge.question has no meaning here"),
+        (["model=qwen_image_edit"], "edits images"),
+        (["filter=judge"], "who judges"),
+        (["rounds.0.kept=1025"], "rounds.0.kept 1025 is more than 1024 prompts x 1 candidates"),
+        (["whole_pairs=true", "rounds.1.kept=51"], "rounds.1.kept 51 is odd"),
+        (["budget.mapping1.epochs=2"], "rounds.0 (mapping1) needs one of updates and epochs"),
+    ],
+)
+def test_keys_that_do_not_fit_together(overrides: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compose("stars_curriculum", overrides)
+    assert message in caught.value.message
+
+
+def test_a_round_may_keep_in_the_nano_world_too(tmp_path: Path) -> None:
+    """Six of at most 16: without a filter two batches of four are drawn, and the first six are trained on."""
+    run = finish(tmp_path, *QUICK, "rounds=[{task:mapping,level:1,prompts:16,kept:6,epochs:2.5}]")
+    assert len(samples(run, "01-sample-mapping1")) == 8
+    assert manifest(run, "01-sample-mapping1")["used"] == 6
+    fitted = manifest(run, "02-finetune-mapping1")
+    assert (fitted["examples"], fitted["updates"]) == ({"mapping1": 6}, 2)  # 2.5 x 6 / 8, rounded up
+
+
+def test_the_stages_of_bagel_say_the_most_that_may_happen() -> None:
+    config = compose("stars_math", ["model=bagel_7b"])
+    assert isinstance(config, StarsConfig)
+    sample, finetune = stage_list(config)[1:3]
+    assert "at most 20000 prompts" in sample.summary and "until 5000 samples are kept" in sample.summary
+    assert finetune.summary.startswith("at most 235 updates (6 epochs)")  # 6 x 5,000 / 128
+    assert (config.timestep_shift, config.text_dropout, config.whole_pairs) == (4.0, 0.1, True)

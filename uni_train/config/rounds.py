@@ -1,0 +1,36 @@
+"""How long the rounds of STARS train: a number of updates, or epochs over samples that are only counted once kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from uni_train.config.schema import RoundConfig, StarsConfig
+
+
+def updates(config: StarsConfig, one: RoundConfig, kept: int) -> int:
+    """Updates of a round that trains on `kept` samples of its own.
+
+    An epoch is as many draws of the round's own samples as there are; replayed rows come on top of it.
+    """
+    if one.updates is not None:
+        return one.updates
+    assert one.epochs is not None, "build.py has checked that a round has one of the two"
+    return max(1, math.ceil(round(one.epochs * kept / (config.batch.prompts * own_share(config, one)), 6)))
+
+
+def most_updates(config: StarsConfig, rounds: Sequence[int]) -> list[int]:
+    """The same for each of some rounds, if the filter keeps as much as it may."""
+    return [updates(config, config.rounds[i], most_kept(config, config.rounds[i])) for i in rounds]
+
+
+def most_kept(config: StarsConfig, one: RoundConfig) -> int:
+    """The samples that a round trains on at most."""
+    return one.kept if one.kept is not None else one.prompts * config.candidates
+
+
+def own_share(config: StarsConfig, one: RoundConfig) -> float:
+    """The part of the rows of a round's updates that are its own samples. In `schedule.kind=mixed`: of all rounds'."""
+    if config.schedule.kind == "mixed":
+        return 1 - max(each.replay.get("pretrain", 0.0) for each in config.rounds)
+    return 1 - sum(one.replay.values())

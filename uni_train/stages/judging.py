@@ -1,0 +1,208 @@
+"""The run's judge: who says what images show that no program can read, and, with filter=judge, which samples are kept.
+
+It is a model behind an OpenAI-compatible address, or a checkpoint that the run serves on this machine for as long as
+it runs (`uni_train serve` in a process of its own). The first rank asks for all; replies and inspect-ai's logs are in
+`judge/` of the stage's folder, so that a start after a kill asks nothing twice.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from data_gen.task import Check, Verdict
+from eval.benchmark import Ask, Benchmark, JudgeAsk, Sample, Scored
+from eval.benchmarks.unisandbox import UniSandbox
+from eval.benchmarks.unisandbox.cases import Questions, item_case
+from eval.sample import ScoredSample
+from uni_train.config.schema import Config, JudgeConfig, StarsConfig
+from uni_train.errors import UserError
+from uni_train.stages.work import Work
+
+if TYPE_CHECKING:
+    from eval import judges
+
+LOG = "judge.log"  # in the run's folder: what a served checkpoint says
+LOADING = 1800.0  # seconds that a checkpoint may take until it answers
+_DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+class Filter(UniSandbox):
+    """The question of the filter (Table 13, its twin for mapping), asked of a judge in the place of the model."""
+
+    name = "stars_filter"
+
+    async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
+        from eval.judges import prompt_accepted
+
+        assert sample.image is not None, "only samples with an image are judged"
+        return await prompt_accepted(ask, sample.image, str(sample.ask.case.facts["task"]), sample.prompt)
+
+
+def reads_images(config: Config) -> bool:
+    """Whether the judge, and no program, says what the images of this run show."""
+    return config.data.world == "everyday"
+
+
+def ready(work: Work[Any]) -> None:
+    """Where this run asks its judge, make sure that it answers; a checkpoint is served from now on. All ranks call it.
+
+    Raises:
+        UserError: it does not answer, refuses the key, or its weights cannot be served.
+    """
+    config, judge = work.config, work.config.judge
+    filters = isinstance(config, StarsConfig) and config.filter == "judge"
+    if work.judge is None and judge is not None and (filters or reads_images(config)):
+        work.judge = work.ranks.from_first(lambda: _answering(judge, work.folder.path / LOG))
+
+
+def verified(work: Work[Any], folder: Path, samples: Sequence[ScoredSample]) -> list[ScoredSample]:
+    """The samples with the judge's verdict: it captions an image, then compares the caption with the answer
+    (UniSandbox 3.2, Tables 9 and 10).
+
+    Args:
+        folder: of the stage; `judge/` in it keeps replies and logs.
+
+    Raises:
+        UserError: the judge did not answer for some of them.
+    """
+    found = _judged(work, folder, samples, UniSandbox)
+    return [one if said is None else one.scored(said) for one, said in zip(samples, found, strict=True)]
+
+
+def filtered(work: Work[Any], folder: Path, samples: Sequence[ScoredSample]) -> list[ScoredSample]:
+    """The samples with what the judge says to the filter's question as their `self_verdict`.
+
+    Raises:
+        UserError: the judge did not answer for some of them.
+    """
+    found = _judged(work, folder, samples, Filter)
+    none = Verdict((Check("filter", "unreadable", "there is no image"),))
+    return [replace(one, self_verdict=said or none) for one, said in zip(samples, found, strict=True)]
+
+
+def asked(work: Work[Any], folder: Path, samples: Sequence[Sample], benchmark: Benchmark) -> list[Scored]:
+    """Judge samples of a benchmark by the run's judge. On the first rank.
+
+    Raises:
+        UserError: the judge did not answer for some of them.
+    """
+    from eval import judges
+
+    assert work.judge is not None, "`ready` comes before the first stage"
+    said = judges.run(samples, benchmark, work.judge, folder, work.progress)
+    silent = sum(one.failure == "judge_failed" for one in said)
+    if silent:
+        where = work.config.judge.address or work.config.judge.checkpoint
+        raise UserError(
+            f"the judge {where} did not answer for {silent} of {len(said)} images",
+            "Start it, or wait, and run the same command again: images and replies are kept.",
+        )
+    return said
+
+
+def _judged(
+    work: Work[Any], folder: Path, samples: Sequence[ScoredSample], kind: type[UniSandbox]
+) -> list[Verdict | None]:
+    """A verdict a sample; None where there is no image."""
+    cases = {one.item.id: item_case(one.item) for one in samples}
+    benchmark = kind(questions=Questions(tuple(cases.values()), {}), verifier="judge")
+    places = [i for i, one in enumerate(samples) if one.image is not None]
+    wanted = [
+        Sample(Ask(cases[one.item.id], one.setting, one.k, one.seed), prompt=one.item.prompt, image=one.image)
+        for one in (samples[i] for i in places)
+    ]
+    verdicts: list[Verdict | None] = [None] * len(samples)
+    for i, said in zip(places, asked(work, folder, wanted, benchmark), strict=True):
+        last = said.replies[-1] if said.replies else ""
+        verdicts[i] = said.verdict or Verdict((Check("judge", "unreadable", last),))
+    return verdicts
+
+
+# --- who is asked -----------------------------------------------------------------------------------------------------
+
+
+def _answering(config: JudgeConfig, log: Path) -> judges.JudgeConfig:
+    """A recipe's judge in the evaluator's terms, after it has answered once."""
+    from eval import judges
+
+    address = config.address or _served(str(config.checkpoint), log)
+    base_url, _, name = address.rpartition("#")
+    judge = judges.JudgeConfig(
+        name,
+        base_url=base_url,
+        key_env=config.key_env,
+        dialect=config.dialect,
+        max_connections=config.connections,
+        timeout=config.timeout,
+        retries=config.retries,
+        max_tokens=config.max_tokens,
+    )
+    judges.expect_answer(judge)
+    return judges.with_served_revision(judge)
+
+
+def _served(checkpoint: str, log: Path) -> str:
+    """Serve a checkpoint until this process ends; its address, with the model's name.
+
+    Raises:
+        UserError: it cannot be served.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "uni_train", "serve", "--model", checkpoint, "--port", str(port)]
+    alone = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    with open(log, "wb") as output:
+        server = subprocess.Popen(command, stdout=output, stderr=output, env=alone, preexec_fn=_end_with_parent())
+    atexit.register(_end, server)
+    address, until = f"http://127.0.0.1:{port}/v1", time.monotonic() + LOADING
+    while time.monotonic() < until and server.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{address}/models", timeout=5) as reply:
+                return f"{address}#{json.load(reply)['data'][0]['id']}"
+        except urllib.error.HTTPError:
+            break
+        except OSError:
+            time.sleep(0.2)
+    _end(server)
+    said = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    reason = next((line.removeprefix("error: ") for line in said if line.startswith("error: ")), "no reason given")
+    raise UserError(
+        f"judge.checkpoint={checkpoint} cannot be served: {reason}",
+        f"{log} has all that it said.",
+    )
+
+
+def _end_with_parent() -> Callable[[], None] | None:
+    """What makes a child end when this process is killed; Linux alone can."""
+    if not sys.platform.startswith("linux"):
+        return None
+    libc = ctypes.CDLL(None)
+
+    def ask() -> None:
+        libc.prctl(_DIES_WITH_PARENT, signal.SIGTERM)
+
+    return ask
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    if server.poll() is None:
+        server.terminate()
+        try:
+            server.wait(30)
+        except subprocess.TimeoutExpired:
+            server.kill()
