@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,6 +33,15 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [one.status for one in store.read_shard(path)] == ["pass", "unscored", "generation_failed"]
     assert [one.status for one in store.read_shard(path, images=False)] == ["pass", "unscored", "generation_failed"]
     assert decode_png(store.read_shard(path)[0].image or b"").shape == (24, 24, 3)
+
+
+def test_large_images_are_row_groups_of_their_own(tmp_path: Path) -> None:
+    """So that training reads little to get one; small ones stay together."""
+    large = [replace(samples()[0], k=k, image=bytes([k]) * 3_000_000) for k in range(4)]
+    path = store.write_shard(store.shard_path(tmp_path, 0), large)
+    assert pq.read_metadata(path).num_row_groups == 4 and store.read_shard(path) == large
+    small = store.write_shard(store.shard_path(tmp_path, 1), samples())
+    assert pq.read_metadata(small).num_row_groups == 1
 
 
 def test_shards_are_read_in_order_and_strangers_ignored(tmp_path: Path) -> None:

@@ -244,3 +244,6 @@ def test_the_stages_of_bagel_say_the_most_that_may_happen() -> None:
     assert "at most 20000 prompts" in sample.summary and "until 5000 samples are kept" in sample.summary
     assert finetune.summary.startswith("at most 235 updates (6 epochs)")  # 6 x 5,000 / 128
     assert (config.timestep_shift, config.text_dropout, config.whole_pairs) == (4.0, 0.1, True)
+    mixed = compose("stars_mixed", ["model=bagel_7b", "schedule.kind=mixed", "rounds.0.kept=5000"])
+    trained = next(stage for stage in stage_list(mixed) if stage.kind == "finetune")
+    assert trained.summary.startswith("at most 1173 updates (6 epochs)")  # 235 + 2 x 469

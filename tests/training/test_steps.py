@@ -178,3 +178,30 @@ def test_rows_are_asked_for_their_examples_with_a_generator_of_their_own():
 def test_a_model_that_cannot_count_tokens_is_refused():
     with pytest.raises(UsageError, match="tokens=30: this model cannot count"):
         filling(length=None)
+
+
+def test_a_rank_reads_its_own_rows_and_no_others():
+    """Of images of a megapixel, those of the others would cost each rank seconds an update."""
+    read: list[int] = []
+
+    class Noted:
+        def __len__(self) -> int:
+            return 40
+
+        def draw(self, index: int, random_) -> ToyExample:
+            read.append(index)
+            return toy_examples(40, 0)[index]
+
+    whole = dataset()
+    whole.sources, whole.mixture = {"noted": Noted()}, lambda step: {"noted": 1.0}
+    everything = whole.examples(4)
+    order, read[:] = list(read), []
+    for rank in range(3):
+        part = dataset(rank=rank, ranks=3, micros=2)
+        part.sources, part.mixture = whole.sources, whole.mixture
+        part.collate = lambda examples, seed: list(examples)
+        part.token_counts = lambda content: (0, 0)
+        micros = [batch.content for batch in part[4]]
+        assert micros == [everything[rank::6], everything[rank + 3 :: 6]]
+        assert read == order[rank::6] + order[rank + 3 :: 6]
+        read.clear()

@@ -135,7 +135,7 @@ def _summary(made: Plan, price: float | None) -> list[list[str]]:
             _size(row.share.peak),
             "yes" if row.fits else "no",
             str(row.largest),
-            _size(row.share.host * made.gpus_a_node),
+            _size((row.share.host + made.held_rows) * made.gpus_a_node),
             _size(sum(row.share.wire.values())),
             _time(row.step_seconds),
             f"{made.gpu_hours(row):,.1f}",

@@ -343,7 +343,7 @@ def _check_judge(judge: JudgeConfig, where: Where) -> None:
             "judge needs one of address and checkpoint",
             "judge",
             where,
-            "judge.address=http://HOST:PORT/v1#MODEL, or judge.checkpoint=FOLDER; the other one is null.",
+            "\"judge.address='http://HOST:PORT/v1#MODEL'\", or judge.checkpoint=FOLDER; the other one is null.",
         )
     if judge.address is not None and not all(judge.address.rpartition("#")):
         raise _error("judge.address does not say which model", "judge.address", where, "http://HOST:PORT/v1#MODEL.")
@@ -408,7 +408,7 @@ def _check_grpo(config: FlowGrpoConfig, where: Where) -> None:
                 f"rewards.{name}.judge is asked in the recipe's words at an address",
                 f"rewards.{name}.judge",
                 where,
-                "A checkpoint becomes one with `uni_train serve`: judge.address=http://HOST:PORT/v1#MODEL.",
+                "Serve a checkpoint with `uni_train serve`, and give its address.",
             )
     for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
         if levels is not None and not levels:

@@ -22,6 +22,7 @@ from uni_train.planning.updates import AVERAGE, STEP, Cast, Traced, half_weights
 from uni_train.stages import grpo, knowledge
 from uni_train.stages.finetune import supervised_settings
 from uni_train.stages.plan import first_update
+from uni_train.training.data.rows import KEPT_BYTES
 from uni_train.training.lora import LoraSettings, add_adapters
 from uni_train.training.settings import SHARED_OUT, SupervisedSettings
 
@@ -54,6 +55,7 @@ class Plan:
     Attributes:
         unit: what a micro-batch consists of. units: how many it has on one GPU. micros: micro-batches of an update.
         flops: of an update on one GPU. compute_seconds: of that at the utilisation.
+        held_rows: bytes of training rows that each process keeps in memory; images beyond them stay on disk.
         updates: of the training. draw_seconds: of the drawing of an epoch (flow_grpo), shared out over its updates.
         rows: a row a strategy. chosen: the one that is meant, or the quickest that fits (None: none fits).
         assumptions: what was not known. advice: what to change.
@@ -73,6 +75,7 @@ class Plan:
     flops: float
     compute_seconds: float
     draw_seconds: float
+    held_rows: int
     updates: int
     updates_per_epoch: int | None
     recompute: bool
@@ -197,6 +200,7 @@ def plan(
         flops=traced.flops * work.micros / work.traced_micros,
         compute_seconds=compute,
         draw_seconds=draw,
+        held_rows=KEPT_BYTES if isinstance(config, SftConfig | StarsConfig) else 0,
         updates=work.updates,
         updates_per_epoch=work.updates_per_epoch,
         recompute=recompute,

@@ -20,7 +20,6 @@ import torch
 
 from data_gen.mapping import Mapping as Mapping_
 from data_gen.task import Task, get_task
-from eval.store import completed
 from uni_train.config.build import to_plain
 from uni_train.config.schema import Config
 from uni_train.config.stage_list import PlannedStage
@@ -98,15 +97,6 @@ class Work(Generic[C]):
         self.ranks.from_first(lambda: save_model(model, folder))
         self.weights = folder
         self._loaded = (folder, self.placed(model))
-
-    def missing(self, shards: Path, batches: int) -> tuple[list[int], set[int]]:
-        """Which of `batches` batches this rank has to make, an equal part of those without a shard; those with one.
-
-        Raises:
-            UserError: a shard is damaged.
-        """
-        done = self.ranks.from_first(lambda: completed(shards))
-        return self.share(batches, done), done
 
     def share(self, batches: int, done: Set[int]) -> list[int]:
         """Which of `batches` batches that are not done this rank has to make."""

@@ -25,7 +25,7 @@ from uni_train.errors import UserError
 from uni_train.models.bagel.images import check_image, read_image, rgb
 from uni_train.models.base import Example, SkillMissing
 
-_KEPT_BYTES = 2**30  # of Parquet row groups, uncompressed
+KEPT_BYTES = 2**30  # of Parquet row groups, uncompressed, in each process
 
 
 class BadRow(Exception):
@@ -265,7 +265,7 @@ class _Groups:
             raise UserError(f"{path}: row group {group + 1} is damaged ({error})", "Copy the file again.") from error
         self._kept[key] = table
         self._bytes += table.nbytes
-        while self._bytes > _KEPT_BYTES and len(self._kept) > 1:
+        while self._bytes > KEPT_BYTES and len(self._kept) > 1:
             _, old = self._kept.popitem(last=False)
             self._bytes -= old.nbytes
         return table
