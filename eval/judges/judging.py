@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +31,7 @@ from eval.judges.workers import Workers, processes_for
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 
+HEARTBEAT = 1.0  # seconds between two signs that a judge is waited for
 SINGLY, GROUP = 300, 50  # up to so many samples are logged one by one; of more, so many together
 
 
@@ -102,7 +104,10 @@ def run(
                     return found
 
                 try:
-                    logs = _ask([samples[i] for i in left], benchmark, judge, folder / "logs", judged, workers, clean)
+                    with _waiting(bar):
+                        logs = _ask(
+                            [samples[i] for i in left], benchmark, judge, folder / "logs", judged, workers, clean
+                        )
                 except UserError as error:
                     raise session.fatal or error from None
         in_order = [scored[i] for i in range(len(samples)) if i in scored]
@@ -114,6 +119,24 @@ def run(
             f"  {session.stopped}: {without} of {len(samples)} samples have no verdict; the same command continues"
         )
     return in_order
+
+
+@contextmanager
+def _waiting(bar: Bar | None) -> Iterator[None]:
+    """Shows by the bar, from a thread, that somebody waits: a judge may take minutes for its first reply."""
+    stop = threading.Event()
+
+    def beat() -> None:
+        while bar is not None and not stop.wait(HEARTBEAT):
+            bar.advance(0)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def _ask(

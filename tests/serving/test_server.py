@@ -227,7 +227,9 @@ def test_bodies_that_are_no_json_and_paths_that_are_none(url: str) -> None:
 
 def test_a_skill_that_is_missing_reaches_the_client_as_one(remote: RemoteModel) -> None:
     with pytest.raises(SkillMissing, match="nano cannot think before it answers"):
-        remote._all(requests(1), lambda one: remote._chat(remote._messages(one), 0, {"thinking": True}), None)
+        remote._all(
+            requests(1), lambda client, one: remote._chat(client, remote._messages(one), 0, {"thinking": True}), None
+        )
 
 
 def test_a_port_in_use_is_named(url: str, tmp_path: Path) -> None:

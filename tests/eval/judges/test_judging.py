@@ -147,7 +147,9 @@ def test_a_judge_that_is_down_fails_what_it_was_not_asked_and_is_asked_later(tmp
 def test_a_slow_judge_runs_out_of_time(tmp_path: Path) -> None:
     with JudgeServer(odd, delay=3.0) as server:
         (scored,) = judged(1, server, tmp_path, timeout=1, retries=0)
-    assert scored.outcome == "judge_failed" and scored.replies == ("[no reply: no reply in time]",)
+    assert scored.outcome == "judge_failed" and scored.replies == (
+        f"[no reply: nothing came from {server.url} within 1 s]",
+    )
 
 
 @pytest.mark.parametrize("provider", ["", "openai-api/judge/"])
