@@ -163,7 +163,9 @@ BEHAVIOURS: dict[str, Callable[[Hostile, BaseHTTPRequestHandler], None]] = {
     "a list": _says(b"[null]"),
     "null within": _says(b'{"object": "list", "data": [null], "choices": [null]}'),
     "deep": _says(b"[" * 200_000 + b"]" * 200_000),
-    "surrogate": _says(chat("\ud800 broken <answer>Yes</answer>", prompt_tokens=1, completion_tokens=1, total_tokens=2)),
+    "surrogate": _says(
+        chat("\ud800 broken <answer>Yes</answer>", prompt_tokens=1, completion_tokens=1, total_tokens=2)
+    ),
     "odd usage": _says(b'{"choices": [{"message": {"content": "<answer>Yes</answer>"}}], "usage": '
                        b'{"prompt_tokens": 1e999, "completion_tokens": -5}}'),
 }  # fmt: skip

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from eval.benchmark import Benchmark, Sample, Scored, Unparseable
 from eval.judges.asking import Asker, NoReply, NotStored, Questioner, Session, Spent
 from eval.judges.config import JudgeConfig
+from eval.judges.failures import no_reply
 from eval.judges.logged import Entry, Form, evaluate
 from eval.judges.model import ask, model_of, without_keys
 from eval.judges.replies import ReplyStore
@@ -199,7 +200,7 @@ async def _judge(sample: Sample, benchmark: Benchmark, session: Session, asker: 
         return Scored(sample, None, name, "unparseable", tuple(ask.replies))
     if not isinstance(problem, NoReply):  # a mistake of ours or of the configuration: every sample would meet it
         session.stop(str(problem), problem)
-    return Scored(sample, None, name, "judge_failed", (*ask.replies, f"[no reply: {problem}]"))
+    return Scored(sample, None, name, "judge_failed", (*ask.replies, no_reply(str(problem))))
 
 
 def _grouped(samples: Sequence[Sample], size: int) -> dict[str, list[int]]:

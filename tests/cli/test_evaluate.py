@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from safetensors.torch import load_file
 
 from eval.watch import Checkpoint
+from tests.eval.judges.server import JudgeServer, Refused
 from tests.stages.tiny import MODEL
 from uni_train.cli import watch
 from uni_train.cli.evaluation import evaluate
@@ -93,6 +94,24 @@ def test_a_checkpoint_is_scored_and_the_same_command_continues(model: Path, tmp_
     report.unlink()
     assert str(report) in done("report", tmp_path / "first") and report.is_file()
     one_screen(run(*command, "--k", "2"), 1, "holds another evaluation: k was 1, now 2")
+
+
+def test_a_judge_that_is_broken_ends_eval_and_watch_with_1_and_without_a_score(model: Path, tmp_path: Path) -> None:
+    broken = "not scored: judge failed 2 of 2 (HTTP 400): math1 (normal)"
+    with JudgeServer(lambda asked: Refused(400, "no")) as server:
+        judge = ["--judge", "judge", "--judge-base-url", server.url, "--judge-dialect", "nano", "--verifier", "judge"]
+        asked = [*judge, "--n", "2", "--sets", "math1", "--settings", "normal"]
+        result = run("eval", "-c", model, *asked, "--out", tmp_path, "--name", "a")
+        assert result.exit_code == 1 and f"error: unisandbox: {broken}" in result.output, result.output
+        assert "Math1" not in result.output and "judge failed 2 (100.0%)" in result.output
+        assert broken in done("report", tmp_path / "a") + (tmp_path / "a" / "report.html").read_text(encoding="utf-8")
+        parameters = evaluate.make_context("eval", [*asked, "--out", str(tmp_path)]).params
+        found = Asked(**{field.name: parameters[field.name] for field in fields(Asked)})
+        outcome = watch.evaluate(Checkpoint(model, model.parents[2], "00-made", 1, 1, "key"), found)
+        assert (outcome.code, outcome.message) == (1, f"unisandbox: {broken}")
+        refused = run("eval", "calibrate", *judge, "--n", "2", "--sets", "math1", "--out", tmp_path)
+        assert refused.exit_code == 1 and "is not calibrated for unisandbox: judge failed" in refused.output
+        assert not list(tmp_path.rglob("calibrations/*.json"))
 
 
 def test_two_evaluations_are_compared(model: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from uni_train.cli.evaluation.options import PROJECT, Asked
+from uni_train.errors import UserError
 
 if TYPE_CHECKING:
     from eval.benchmark import Table
@@ -19,9 +20,9 @@ _TABLES = 2  # of a benchmark on the console; the report has all
 def run_evaluation(
     plan: EvaluationPlan, asked: Asked, place: Checkpoint | None, progress: ConsoleProgress
 ) -> Evaluation:
-    """Run it, print its tables, write its report, log it."""
+    """Run it, print its tables, write its report, log it. Raises UserError last, where a set could not be scored."""
     from eval import evaluation as engine
-    from eval.report.evaluation import report_of
+    from eval.report.evaluation import not_scored, report_of
     from uni_train.stages.cpu import prepare_cpu
 
     prepare_cpu("auto")
@@ -32,6 +33,11 @@ def run_evaluation(
         _track(done, asked, place)
     progress.say(f"evaluation: {done.folder}")
     progress.say(f"report: {page}")
+    broken = [f"{name}: {one}" for name, result in done.results.items() for one in not_scored(result)]
+    if broken:
+        raise UserError(
+            "; ".join(broken), "Put it right and run the same command again (calls of the model: --retry-failed)."
+        )
     return done
 
 
