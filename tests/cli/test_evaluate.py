@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -25,9 +27,11 @@ from uni_train.cli.evaluation import evaluate
 from uni_train.cli.evaluation.options import Asked, child_arguments
 from uni_train.cli.evaluation.plans import plan_of
 from uni_train.cli.main import uni_train
+from uni_train.cli.terminal import plain
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
 from uni_train.models.load import build_model, save_model
+from uni_train.models.nano.nano import shipped
 from uni_train.training.checkpoint_io import checkpoint_name, save_folder
 
 SMALL = ("--n", "2", "--sets", "math1,mapping1")
@@ -71,6 +75,8 @@ def one_screen(result: Result, code: int, *parts: str) -> None:
         (["-c", "shipped", "--verifier", "judge"], ["--verifier judge needs a judge"]),
         (["-c", "shipped", "--judge", "gpt-4o"], ["has no provider"]),
         (["-c", "shiped"], ["no model shiped"]),
+        (["-c", "shipped", "--sampling", "temperature=nan"], ["--sampling temperature=nan: no finite number"]),
+        (["-c", "shipped", "--judge-timeout", "nan"], ["nan is no finite number"]),
         (["-c", "shipped", "--judge-price", "2"], ["is not two numbers"]),
     ],
 )
@@ -243,3 +249,19 @@ def test_the_table_of_options_is_that_of_the_command() -> None:
             assert float(shown[name]) == one.default, name
         elif isinstance(one.default, str) and one.default:
             assert shown[name] == one.default, name
+
+
+def test_what_data_and_servers_say_steers_no_terminal(tmp_path: Path) -> None:
+    """Results on a terminal without dashes, with an escape sequence in the name of a model."""
+    named = Path(shutil.copytree(shipped(), tmp_path / "a\x1b[2Jb"))
+    command = [sys.executable, "-m", "uni_train", "eval", "-c", str(named), "--n", "1", "--sets", "math1"]
+    ended = subprocess.run(
+        [*command, "--settings", "normal", "--out", str(tmp_path / "evals")],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        timeout=200,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert re.search(rb"\.\d\d\?", ended.stdout) and b"report: " in ended.stdout  # an interval without its dash
+    assert b"\x1b" not in ended.stdout + ended.stderr and b"a[2Jb" in ended.stdout
+    assert plain("a\x1b]0;x\x07\tb\nc\u202e") == "a]0;x\tb\nc"

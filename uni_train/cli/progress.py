@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from uni_train.cli.terminal import plain
 from uni_train.launching.watchdog import note
 
 EVERY = 15.0
@@ -94,7 +95,7 @@ class ConsoleProgress:
 
     def say(self, text: str) -> None:
         """One line."""
-        self.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.print(plain(text), highlight=False, markup=False, soft_wrap=True)
 
     def stage(self, number: int, total: int, title: str, *, finished: bool = False) -> None:
         """The heading of stage `number` (from 1) of `total`; `finished` if an earlier start has done it."""
@@ -115,5 +116,5 @@ class ConsoleProgress:
         for i, column in enumerate(columns):
             table.add_column(column, justify="left" if i == 0 else "right")
         for row in rows:
-            table.add_row(*(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row))
+            table.add_row(*(f"{cell:.3g}" if isinstance(cell, float) else plain(str(cell)) for cell in row))
         self.print(table)
