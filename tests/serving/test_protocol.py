@@ -138,6 +138,8 @@ def test_what_passes_a_limit_is_said(words: str, images: int, size: str | None, 
         else:
             assert parse(*body, limits=LIMITS).large
     assert not chat_asked(chat("a word"), LIMITS).large
+    with pytest.raises(BadRequest, match="the prompt has 82 words in 2 replies"):
+        chat_asked(chat("word " * 41, n=2), LIMITS)
 
 
 def test_pixels_are_counted_before_they_are_unpacked() -> None:

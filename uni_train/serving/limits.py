@@ -11,8 +11,8 @@ class Limits:
 
     Attributes:
         body: MiB of a request's body. images: pictures of a request. megapixels: million pixels of them together.
-        words: of a prompt and its thought; a word of more than eight letters counts as several, so that text without
-            spaces is limited too.
+        words: of a prompt and its thought, times the replies that are asked for (`n`); a word of more than eight
+            letters counts as several, so that text without spaces is limited too.
         seconds: from a request's first byte to its reply. queue: requests that may wait, beside those at work.
     """
 

@@ -125,7 +125,8 @@ def chat_asked(body: Any, limits: Limits = _DEFAULT) -> Asked:
     if not prompt.strip():
         raise BadRequest("the messages hold no text")
     task = Task(skill, Request("chat", prompt), _flag(body, "thinking"), temperature, max_tokens)
-    return Asked(task, tuple(images), _seeds(body), _large(prompt, images, limits))
+    seeds = _seeds(body)
+    return Asked(task, tuple(images), seeds, _large(prompt, len(seeds), images, limits))
 
 
 def drawing_asked(body: Any, images: Sequence[bytes] = (), limits: Limits = _DEFAULT) -> Asked:
@@ -147,7 +148,8 @@ def drawing_asked(body: Any, images: Sequence[bytes] = (), limits: Limits = _DEF
     if size is not None and size[0] * size[1] > limits.pixels:
         raise BadRequest(f"size is more than {limits.megapixels:g} million pixels, which is this server's limit")
     task = Task("draw", Request("picture", prompt, (), thought, size=size), thinking)
-    return Asked(task, tuple(images), _seeds(body), _large(f"{prompt} {thought or ''}", images, limits))
+    seeds = _seeds(body)
+    return Asked(task, tuple(images), seeds, _large(f"{prompt} {thought or ''}", len(seeds), images, limits))
 
 
 def chat_reply(name: str, replies: Sequence[Reply]) -> dict[str, Any]:
@@ -192,11 +194,12 @@ def refusal_of(error: UserError) -> Refusal:
     return Refusal(400, str(error), "skill_missing" if isinstance(error, SkillMissing) else None)
 
 
-def _large(text: str, images: Sequence[bytes], limits: Limits) -> bool:
+def _large(text: str, n: int, images: Sequence[bytes], limits: Limits) -> bool:
     """Whether a request is a large one; BadRequest if it passes a limit. Pictures are known by their heads."""
-    words = words_of(text)
+    words = n * words_of(text)
     if words > limits.words:
-        raise BadRequest(f"the prompt has {words:,} words; this server takes {limits.words:,}")
+        times = f" in {n} replies" if n > 1 else ""
+        raise BadRequest(f"the prompt has {words:,} words{times}; this server takes {limits.words:,}")
     if len(images) > limits.images:
         raise BadRequest(f"the request has {len(images):,} images; this server takes {limits.images:,}")
     pixels = sum(_pixels(data) for data in images)
