@@ -105,14 +105,15 @@ class Maths:
         """
         check_request(self, level, split)
         kind = "prompts" if split == "train" else "expressions"
-        by_count = [
-            collect(
-                lambda index, count=count: self._sample(derive_seed(seed, count, index), level, split, (count,)),
-                len(range(place, n, len(COUNTS))),
+
+        def with_result(count: int, wanted: int) -> list[tuple[Item, ...]]:
+            return collect(
+                lambda index: self._sample(derive_seed(seed, count, index), level, split, (count,)),
+                wanted,
                 key=lambda item: item.id if split == "train" else item.facts["canonical"],
             )
-            for place, count in enumerate(COUNTS)
-        ]
+
+        by_count = [with_result(count, len(range(place, n, len(COUNTS)))) for place, count in enumerate(COUNTS)]
         found = [item for draws in zip_longest(*by_count) for draw in draws if draw is not None for item in draw]
         if len(found) < n:
             raise DataError(

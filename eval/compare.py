@@ -165,8 +165,8 @@ def compare(first: Path, second: Path) -> Comparison:
                 f"{one.folder} and {two.folder} asked {name} in different settings",
                 f"They have {', '.join(one.results[name].settings)} and {', '.join(two.results[name].settings)}.",
             )
-        skipped = set(one.results[name].unjudged) | set(two.results[name].unjudged)
-        notes += [f"{name}: {s}, {set_} was not judged in both, and is left out" for s, set_ in sorted(skipped)]
+        skipped = one.results[name].without_score | two.results[name].without_score
+        notes += [f"{name}: {s}, {set_} has no score in both, and is left out" for s, set_ in sorted(skipped)]
         kept = [
             [s for s in e.scored(name) if s.sample.ask.setting in settings and _cell(s) not in skipped]
             for e in (one, two)

@@ -42,6 +42,7 @@ SCORED = "scored"
 FORMAT = "uni_train.evaluation/1"
 _SLICE_BYTES = 1 << 30  # of pictures in memory while scoring
 _SHARD_ROWS = 256
+_NOTE = 200  # letters of why a model failed
 # What may differ between two starts of one evaluation: it changes no number.
 _FREE = ("command", "versions", "code", "started", "judge_settings")
 
@@ -123,6 +124,8 @@ class Result:
         outcomes, causes: setting -> set -> name -> number of samples; all samples are counted in `outcomes`.
         scores: as `Benchmark.scores` gives them. tables: its paper's.
         unjudged: (setting, set) pairs that have no score, because nobody could judge some of their samples.
+        not_scored: (setting, set, why) of those that have none, because the judge failed for most of their samples, or
+            the model for all samples of the setting.
         shards: names of the files in scored/.
         judge: where a judge was asked: its name, the number of samples it judged, and what its last calibration for
             this benchmark found (None: it was never calibrated, and its scores are worth as much).
@@ -140,6 +143,12 @@ class Result:
     unjudged: tuple[tuple[str, str], ...]
     shards: tuple[str, ...]
     judge: Mapping[str, Any] | None = None
+    not_scored: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def without_score(self) -> set[tuple[str, str]]:
+        """(setting, set) pairs, for either reason."""
+        return {*self.unjudged, *((setting, name) for setting, name, _ in self.not_scored)}
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "tables": [table.to_dict() for table in self.tables]}
@@ -159,6 +168,7 @@ class Result:
             unjudged=tuple((str(setting), str(name)) for setting, name in raw["unjudged"]),
             shards=tuple(raw["shards"]),
             judge=raw.get("judge"),
+            not_scored=tuple((str(setting), str(name), str(why)) for setting, name, why in raw.get("not_scored", ())),
         )
 
 
@@ -394,8 +404,9 @@ def _score(job: _Job, model: StoredModel, plan: EvaluationPlan, folder: Path, pr
         light.extend(without_images(scored))
     outcomes = _count(light, lambda one: one.outcome)
     causes = _count((one for one in light if one.cause), lambda one: one.cause)
-    unjudged = {(one.sample.ask.setting, one.sample.ask.case.set) for one in light if one.outcome == "unjudged"}
-    counted = [one for one in light if (one.sample.ask.setting, one.sample.ask.case.set) not in unjudged]
+    unjudged = {_cell(one) for one in light if one.outcome == "unjudged"}
+    broken = _not_scored(light)
+    counted = [one for one in light if _cell(one) not in unjudged and _cell(one) not in broken]
     return Result(
         name=job.name,
         revision=job.benchmark.revision,
@@ -405,11 +416,34 @@ def _score(job: _Job, model: StoredModel, plan: EvaluationPlan, folder: Path, pr
         outcomes=outcomes,
         causes=causes,
         scores=job.benchmark.scores(counted),
-        tables=tuple(job.benchmark.tables(counted)),
+        tables=tuple(table for table in job.benchmark.tables(counted) if table.rows),
         unjudged=tuple(sorted(unjudged)),
         shards=tuple(shards),
         judge=_about_judge(job.benchmark, plan, sum(one.by not in ("", "program") for one in light)),
+        not_scored=tuple((*cell, why) for cell, why in sorted(broken.items())),
     )
+
+
+def _cell(one: Scored) -> tuple[str, str]:
+    return one.sample.ask.setting, one.sample.ask.case.set
+
+
+def _not_scored(scored: Sequence[Scored]) -> dict[tuple[str, str], str]:
+    """(setting, set) -> why it has no score: a number there would be about the judge's or the model's server."""
+    from eval.judges.failures import mostly_failed
+
+    cells: dict[tuple[str, str], list[Scored]] = defaultdict(list)
+    settings: dict[str, list[Scored]] = defaultdict(list)
+    for one in scored:
+        cells[_cell(one)].append(one)
+        settings[one.sample.ask.setting].append(one)
+    found = {cell: why for cell, some in cells.items() if (why := mostly_failed(some))}
+    for setting, some in settings.items():
+        if all(one.outcome == "generation_failed" for one in some):
+            ((note, _),) = Counter(" ".join(one.sample.note.split())[:_NOTE] for one in some).most_common(1)
+            why = f"the model failed {len(some)} of {len(some)} ({note or 'no picture'})"
+            found |= {cell: why for cell in cells if cell[0] == setting}
+    return found
 
 
 def _about_judge(benchmark: Benchmark, plan: EvaluationPlan, samples: int) -> dict[str, Any] | None:

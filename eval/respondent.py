@@ -118,7 +118,7 @@ def _remote(
 
 def _server(address: str, settings: RemoteSettings) -> dict[str, Any]:
     """An endpoint and how it is asked, without what changes no answer."""
-    passing = ("key_env", "connections", "timeout", "retries")
+    passing = ("key_env", "connections", "timeout", "retries", "patience")
     return {"model": address, **{name: value for name, value in asdict(settings).items() if name not in passing}}
 
 

@@ -27,6 +27,7 @@ from data_gen.seeds import derive_seed
 from data_gen.task import Item, task_of
 from eval.benchmark import Ask, Benchmark, Case, Sample, Scored
 from eval.judges.config import JudgeConfig
+from eval.judges.failures import mostly_failed
 from eval.judges.judging import Progress, run
 from eval.statistics import Estimate, proportion
 from uni_train.errors import UserError
@@ -206,7 +207,8 @@ def calibrate(
         folder: for the log of judging. store: as for `eval.judges.run`.
 
     Raises:
-        UserError: no anchors, or none of one side; whatever `run` raises.
+        UserError: no anchors, or none of one side; most have no verdict, which is no measurement and is not recorded;
+            whatever `run` raises.
     """
     for right, noun in ((True, "right"), (False, "wrong")):
         if not any(anchor.right is right for anchor in anchors):
@@ -215,6 +217,12 @@ def calibrate(
                 "Give reference pictures, or an evaluation in which programs found both.",
             )
     scored = run([anchor.sample for anchor in anchors], benchmark, judge, folder, progress, store=store)
+    broken = mostly_failed(scored)
+    if broken:
+        raise UserError(
+            f"the judge {judge.model} is not calibrated for {benchmark.name}: {broken}",
+            "See that it answers, and run the same command again; what it said is kept.",
+        )
     found = measure(anchors, scored, benchmark, judge)
     path = _path(store, judge, benchmark.name)
     path.parent.mkdir(parents=True, exist_ok=True)

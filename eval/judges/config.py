@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from uni_train.errors import UsageError, did_you_mean
+from uni_train.http_limits import ANSWER_SECONDS, PATIENCE
 
 DIALECTS = ("paper", "nano")
 _OF_SERVERS = ("openai-api/", "vllm/", "sglang/")  # inspect-ai's own providers of servers with an address
@@ -66,9 +67,9 @@ class JudgeConfig:
     attempts: int = 3
     max_connections: int = 16
     processes: int | None = None
-    timeout: float = 120.0
+    timeout: float = ANSWER_SECONDS
     retries: int = 5
-    patience: float = 600.0
+    patience: float = PATIENCE
     price: Price | None = None
     cost_limit: float | None = None
     token_limit: int | None = None

@@ -2,8 +2,8 @@
 
 inspect-ai has a provider for such servers ("openai-api/...", and it can be named). This one does less and costs less:
 the openai client takes several times the processor time a request (`python bench/judging.py` prints both), which at
-hundreds of replies a second is what bounds judging. It waits as long as a server that is rate limiting asks for, and
-what it raises never holds the key, even where the server sends it back.
+hundreds of replies a second is what bounds judging. It waits as long as a server that is rate limiting asks for, within
+the limits of `uni_train.http_limits`, and what it raises never holds the key, even where the server sends it back.
 """
 
 from __future__ import annotations
@@ -27,9 +27,21 @@ from inspect_ai.model import (
 )
 from inspect_ai.tool import ToolChoice, ToolInfo
 
+from uni_train.http_limits import (
+    LONGEST_WAIT,
+    PASSING,
+    REDIRECTS,
+    Body,
+    asked_wait,
+    parsed,
+    reason,
+    redirected,
+    too_long,
+)
+
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds between retries: twice as long each time
 _STOPS: dict[str, StopReason] = {"length": "max_tokens", "content_filter": "content_filter"}
-_PASSING = (408, 409, 425, 429)
+_MOST_TOKENS = 10_000_000  # of a reply that a server is believed
 
 
 class Refusal(Exception):
@@ -63,10 +75,12 @@ class Endpoint(ModelAPI):
     async def generate(
         self, input: list[ChatMessage], tools: list[ToolInfo], tool_choice: ToolChoice, config: GenerateConfig
     ) -> ModelOutput:
-        """The reply to a conversation. Raises Refusal, and what aiohttp raises where there is no connection."""
+        """The reply to a conversation. Raises Refusal, BadReply, and aiohttp's errors of connections."""
         if self._client is None:
             connector = aiohttp.TCPConnector(limit=0)  # inspect-ai limits connections
-            self._client = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
+            self._client = aiohttp.ClientSession(
+                connector=connector, timeout=aiohttp.ClientTimeout(total=None), auto_decompress=False
+            )
         pictures: dict[str, str] = {}
         body = {
             "model": self.model_name,
@@ -74,17 +88,28 @@ class Endpoint(ModelAPI):
             **_settings(config),
             **self._extra,
         }
-        headers = {"Authorization": f"Bearer {self.api_key}", "Content-Type": "application/json"}
-        async with self._client.post(self._url, data=_encoded(body, pictures), headers=headers) as response:
-            data = await response.read()
+        headers = {
+            "Authorization": f"Bearer {self.api_key}",
+            "Content-Type": "application/json",
+            "Accept-Encoding": "identity",
+        }
+        data = _encoded(body, pictures)
+        async with self._client.post(self._url, data=data, headers=headers, allow_redirects=False) as response:
+            if response.status in REDIRECTS:
+                raise Refusal(response.status, redirected(self._url, response.headers.get("Location")))
+            found = Body(self._url)
+            async for part in response.content.iter_any():
+                found.add(part)
+            data = found.decoded(response.headers.get("Content-Encoding"))
             if response.status != 200:
-                wait = _seconds(response.headers.get("Retry-After"))
-                raise Refusal(response.status, self._without_key(_reason(data)), wait)
+                wait = asked_wait(response.headers.get("Retry-After"))
+                why = f" ({too_long(wait)})" if wait is not None and wait > LONGEST_WAIT else ""
+                raise Refusal(response.status, self._without_key(reason(data)) + why, wait)
         try:
-            return self._output(json.loads(data))
+            return self._output(parsed(data))
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             said = self._without_key(data[:200].decode("utf-8", errors="replace"))
-            raise Refusal(502, f"no chat completion but {said!r}") from error
+            raise Refusal(502, f"no chat completion from {self._url} but {said!r}") from error
 
     def _output(self, answer: dict[str, Any]) -> ModelOutput:
         choice, usage = answer["choices"][0], answer.get("usage") or {}
@@ -92,7 +117,7 @@ class Endpoint(ModelAPI):
         refusal = message.get("refusal")
         stop = "content_filter" if refusal else _STOPS.get(choice.get("finish_reason") or "", "stop")
         said = ChatMessageAssistant(content=refusal or message.get("content") or "", source="generate")
-        read, written = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
+        read, written = _tokens(usage, "prompt_tokens"), _tokens(usage, "completion_tokens")
         return ModelOutput(
             model=self.model_name,
             choices=[ChatCompletionChoice(message=said, stop_reason=stop)],
@@ -102,7 +127,8 @@ class Endpoint(ModelAPI):
     def should_retry(self, ex: BaseException) -> bool:
         """Whether the reason may pass: no connection, too many requests, an error of the server's own."""
         if isinstance(ex, Refusal):
-            return ex.status_code in _PASSING or ex.status_code >= 500
+            waits = ex.retry_after is None or ex.retry_after <= LONGEST_WAIT
+            return waits and (ex.status_code in PASSING or ex.status_code >= 500)
         return isinstance(ex, aiohttp.ClientConnectionError | aiohttp.ClientPayloadError | TimeoutError)
 
     def retry_wait(self) -> Any:
@@ -125,6 +151,12 @@ class Endpoint(ModelAPI):
 
     def _without_key(self, text: str) -> str:
         return text.replace(self.api_key, "[key]") if self.api_key else text
+
+
+def _tokens(usage: dict[str, Any], name: str) -> int:
+    """As the server counts them, where that can be."""
+    found = usage.get(name)
+    return int(found) if isinstance(found, int | float) and 0 <= found <= _MOST_TOKENS else 0
 
 
 def _message(message: ChatMessage, pictures: dict[str, str]) -> dict[str, Any]:
@@ -159,24 +191,3 @@ def _settings(config: GenerateConfig) -> dict[str, Any]:
         wanted = {"name": config.response_schema.name, "schema": schema}
         settings["response_format"] = {"type": "json_schema", "json_schema": wanted}
     return settings
-
-
-def _reason(data: bytes) -> str:
-    """The message of an error, in whichever of the usual places the server has put it."""
-    text = data.decode("utf-8", errors="replace")
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return text.strip() or "no reason given"
-    for name in ("error", "detail", "message"):
-        if isinstance(found, dict) and name in found:
-            found = found[name]
-    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
-
-
-def _seconds(header: str | None) -> float | None:
-    """Retry-After in seconds; a date is not waited for."""
-    try:
-        return None if header is None else max(0.0, float(header))
-    except ValueError:
-        return None

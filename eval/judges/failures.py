@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from eval.benchmark import Scored
 from eval.judges.config import JudgeConfig
 from uni_train.errors import UserError
+from uni_train.http_limits import PASSING, REDIRECTS
 
 _LONGEST = 300
-_PASSING = (408, 409, 425, 429)
+_TIMEOUTS = ("AttemptTimeoutError", "APITimeoutError", "TimeoutError")
+
+
+def mostly_failed(scored: Sequence[Scored]) -> str:
+    """Why more than half of the samples that a judge was asked about have no verdict: "judge failed 4 of 4 (HTTP 500)".
+
+    "" where at least half have one: then those without stay in the denominator, and their rate is shown.
+    """
+    judged = [one for one in scored if one.by not in ("", "program")]
+    failed = [one for one in judged if one.failure in ("judge_failed", "unparseable")]
+    if 2 * len(failed) <= len(judged):
+        return ""
+    ((why, _),) = Counter(_why(one) for one in failed).most_common(1)
+    return f"judge failed {len(failed)} of {len(judged)} ({why})"
+
+
+def no_reply(why: str) -> str:
+    """What is kept in the place of a reply that did not come."""
+    return f"[no reply: {why}]"
+
+
+def _why(scored: Scored) -> str:
+    if scored.failure == "unparseable":
+        return "no reply answers"
+    found = re.fullmatch(r"\[no reply: ((\d{3}): .*|.*)\]", scored.replies[-1] if scored.replies else "", re.DOTALL)
+    if found is None:
+        return "no reply"
+    return f"HTTP {found[2]}" if found[2] else found[1]
 
 
 def of_the_judge(error: BaseException, config: JudgeConfig, clean: Callable[[str], str]) -> UserError | None:
@@ -27,15 +58,22 @@ def of_the_judge(error: BaseException, config: JudgeConfig, clean: Callable[[str
             f"there is no judge {config.model}{where} (404: {_words(error, clean)})",
             "Check the model's name and the address (most servers want it to end in /v1).",
         )
+    if status in REDIRECTS:
+        return UserError(
+            f"the judge {config.model}{where} is elsewhere ({status}: {_words(error, clean)})",
+            "Give the address that it redirects to, if you trust it with the key.",
+        )
     return None
 
 
-def of_one_question(error: BaseException, clean: Callable[[str], str]) -> tuple[str, bool]:
+def of_one_question(error: BaseException, config: JudgeConfig, clean: Callable[[str], str]) -> tuple[str, bool]:
     """Why a question has no reply, and whether the judge seems gone rather than unwilling to answer this one."""
     status = _status(error)
     if status is None:
+        if type(_root(error)).__name__ in _TIMEOUTS:
+            return f"nothing came from {config.base_url or config.model} within {config.timeout:g} s", True
         return _words(error, clean), True
-    return f"{status}: {_words(error, clean)}", status in _PASSING or status >= 500
+    return f"{status}: {_words(error, clean)}", status in PASSING or status >= 500
 
 
 def of_form(error: BaseException) -> bool:
@@ -80,7 +118,5 @@ def _status(error: BaseException) -> int | None:
 
 def _words(error: BaseException, clean: Callable[[str], str]) -> str:
     root = _root(error)
-    if type(root).__name__ in ("AttemptTimeoutError", "APITimeoutError", "TimeoutError"):
-        return "no reply in time"
     said = clean(" ".join(str(root).split()) or type(root).__name__)
     return said if len(said) <= _LONGEST else said[: _LONGEST - 3] + "..."

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +24,7 @@ from typing import Any, Protocol
 from eval.benchmark import Benchmark, Sample, Scored, Unparseable
 from eval.judges.asking import Asker, NoReply, NotStored, Questioner, Session, Spent
 from eval.judges.config import JudgeConfig
+from eval.judges.failures import no_reply
 from eval.judges.logged import Entry, Form, evaluate
 from eval.judges.model import ask, model_of, without_keys
 from eval.judges.replies import ReplyStore, Turn
@@ -32,6 +34,7 @@ from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.nano import language
 
+HEARTBEAT = 1.0  # seconds between two signs that a judge is waited for
 SINGLY, GROUP = 300, 50  # up to so many samples are logged one by one; of more, so many together
 
 
@@ -104,7 +107,10 @@ def run(
                     return found
 
                 try:
-                    logs = _ask([samples[i] for i in left], benchmark, judge, folder / "logs", judged, workers, clean)
+                    with _waiting(bar):
+                        logs = _ask(
+                            [samples[i] for i in left], benchmark, judge, folder / "logs", judged, workers, clean
+                        )
                 except UserError as error:
                     raise session.fatal or error from None
         in_order = [scored[i] for i in range(len(samples)) if i in scored]
@@ -147,6 +153,24 @@ def expect_answer(judge: JudgeConfig) -> None:
             f"the judge {judge.model}{where} does not answer ({error})",
             "Start it, or wait until it is up, and run the same command again.",
         ) from None
+
+
+@contextmanager
+def _waiting(bar: Bar | None) -> Iterator[None]:
+    """Shows by the bar, from a thread, that somebody waits: a judge may take minutes for its first reply."""
+    stop = threading.Event()
+
+    def beat() -> None:
+        while bar is not None and not stop.wait(HEARTBEAT):
+            bar.advance(0)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def _ask(
@@ -209,7 +233,7 @@ async def _judge(sample: Sample, benchmark: Benchmark, session: Session, asker: 
         return Scored(sample, None, name, "unparseable", tuple(ask.replies))
     if not isinstance(problem, NoReply):  # a mistake of ours or of the configuration: every sample would meet it
         session.stop(str(problem), problem)
-    return Scored(sample, None, name, "judge_failed", (*ask.replies, f"[no reply: {problem}]"))
+    return Scored(sample, None, name, "judge_failed", (*ask.replies, no_reply(str(problem))))
 
 
 def _grouped(samples: Sequence[Sample], size: int) -> dict[str, list[int]]:

@@ -12,6 +12,8 @@ from eval.judges.config import JudgeConfig
 from eval.judges.failures import cleaned, hide_secrets, of_form, of_one_question, of_the_judge
 from eval.judges.replies import Reply, Turn
 from uni_train.errors import UserError
+from uni_train.http_limits import clean as half_pairs_replaced
+from uni_train.http_limits import limited
 
 if TYPE_CHECKING:
     from inspect_ai.model import ChatMessage, Model
@@ -41,7 +43,8 @@ def key_of(judge: JudgeConfig) -> str | None:
 
 
 def without_keys(judge: JudgeConfig) -> Callable[[str], str]:
-    """Takes keys out of a text: every key in the environment, for a server may send back the one it got."""
+    """Makes a server's text fit to be kept: without any key in the environment, for a server may send back the one it
+    got, and without half surrogate pairs, which no file can hold."""
     named = [value for name, value in os.environ.items() if name.endswith(("_API_KEY", "_TOKEN", "_SECRET"))]
     own = os.environ.get(judge.key_env or "", "").strip()
     secrets = [value for value in {*named, own} if len(value) >= 8 or (value and value == own)]
@@ -49,7 +52,7 @@ def without_keys(judge: JudgeConfig) -> Callable[[str], str]:
     def clean(text: str) -> str:
         for secret in secrets:
             text = text.replace(secret, "[key]")
-        return text
+        return half_pairs_replaced(text)
 
     return clean
 
@@ -83,6 +86,8 @@ def model_of(judge: JudgeConfig, clean: Callable[[str], str]) -> Model:
             memoize=False,
             **judge.provider_args,
         )
+        if hasattr(model.api, "http_client"):  # of the openai library; `endpoint` has the limits itself
+            limited(model.api.http_client, judge.timeout)
         _hide_secrets(model, clean)
         return model
     except PrerequisiteError as error:
@@ -114,7 +119,7 @@ async def ask(
             raise fatal from None
         if schema is not None and of_form(error):  # the server takes no schema; the prompt asks in words too
             return await ask(model, judge, clean, turns, None)
-        raise NoReply(*of_one_question(error, clean)) from None
+        raise NoReply(*of_one_question(error, judge, clean)) from None
     usage = output.usage
     return Reply(
         clean(output.completion),

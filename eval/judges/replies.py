@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from uni_train.errors import UserError
+from uni_train.http_limits import clean
 
 FLUSH_SECONDS = 2.0
 
@@ -133,7 +134,8 @@ class ReplyStore:
                 if record.pop("check") != _check(record):
                     raise ValueError("altered")
                 # The first reply to a question stays the reply to it.
-                self._replies.setdefault(record.pop("key"), Reply(**record))
+                key, text = record.pop("key"), clean(record.pop("text"))
+                self._replies.setdefault(key, Reply(text, **record))
             except (ValueError, KeyError, TypeError, AttributeError):
                 self.damaged.append(f"{file.name}:{number}")
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from dataclasses import replace
 
 from eval.judges.config import JudgeConfig
 from eval.judges.model import key_of
 from eval.last_seen import LastSeen
+from uni_train.http_limits import BadReply, NoReply, get_json
 
 PATIENCE = 5.0  # seconds
 
@@ -24,17 +22,14 @@ def with_served_revision(judge: JudgeConfig, seen: LastSeen | None = None) -> Ju
     if judge.revision or judge.base_url is None or judge.inspect_name != f"served/{judge.model}":
         return judge
     server = {"judge": judge.model, "at": judge.base_url}
-    request = urllib.request.Request(
-        judge.base_url.rstrip("/") + "/models", headers={"Authorization": f"Bearer {key_of(judge)}"}
-    )
+    found = ""  # a server, and not ours
     try:
-        with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
-            models = json.load(reply)["data"]
-        said = next(model["uni_train"]["content"] for model in models if model["id"] == judge.model)
+        _, about = get_json(judge.base_url.rstrip("/") + "/models", key_of(judge) or "", PATIENCE)
+        said = next(model["uni_train"]["content"] for model in about["data"] if model["id"] == judge.model)
         found = said if isinstance(said, str) else ""
-    except (ValueError, LookupError, TypeError, StopIteration, urllib.error.HTTPError):
-        found = ""  # a server, and not ours
-    except OSError:
+    except (BadReply, LookupError, TypeError, StopIteration):
+        pass
+    except NoReply:
         return replace(judge, served=((seen and seen.of(server)) or {}).get("content", ""))
     if seen is not None:
         seen.keep(server, {"content": found})

@@ -14,7 +14,7 @@ import json
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from eval.report import evaluation_charts, page
 from eval.statistics import Estimate, PairedComparison, clustered_mean, proportion
 
 if TYPE_CHECKING:
-    from eval.evaluation import Evaluation
+    from eval.evaluation import Evaluation, Result
 
 REPORT = "report.html"
 IMAGE_BUDGET = 12_000_000  # bytes of pictures in the page, as base64: some 2,500 of a large model
@@ -55,7 +55,7 @@ class Part:
 
     scores: setting -> set -> Estimate.to_dict(), as `Benchmark.scores` gives it; where a cell is missing the share of
     samples that passed is shown. scored: every sample; its pictures may be b"". pictures: the same samples in the same
-    order, with their pictures.
+    order, with their pictures. without_score: (setting, set) pairs of which no share is shown.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Part:
     scores: Mapping[str, Any]
     scored: Sequence[Scored]
     pictures: Callable[[], Iterable[Scored]]
+    without_score: Collection[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ def report_of(evaluation: Evaluation) -> Path:
             result.scores,
             list(evaluation.scored(name)),
             partial(evaluation.scored, name, images=True),
+            result.without_score,
         )
         for name, result in evaluation.results.items()
     ]
@@ -119,6 +121,7 @@ def header_of(evaluation: Evaluation) -> Header:
                 f"{name}: no score for {sets}: no program can tell, and no judge was asked. Give --judge; nothing is "
                 "generated again."
             )
+        notes += [f"{name}: {one}" for one in not_scored(result)]
     notes += judge_notes(evaluation.folder) if judge else []
     return Header(
         f"{', '.join(evaluation.results)} · {model['name']}",
@@ -127,6 +130,14 @@ def header_of(evaluation: Evaluation) -> Header:
         shlex.join(asked.get("command") or []),
         asked,
     )
+
+
+def not_scored(result: Result) -> list[str]:
+    """A sentence for each reason for which sets of a benchmark have no score though they were asked."""
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for setting, name, why in result.not_scored:
+        reasons[why].append(f"{name} ({setting})")
+    return [f"not scored: {why}: {', '.join(cells)}" for why, cells in reasons.items()]
 
 
 def judge_notes(folder: Path) -> list[str]:
@@ -260,8 +271,11 @@ def charts(part: Part) -> list[evaluation_charts.Dots]:
     asked = {one.sample.ask.setting for one in part.scored}
     colours = {name: i % 6 + 1 for i, name in enumerate(name for name in part.settings if name in asked)}
     by_set: dict[str, dict[str, Estimate]] = {}
+    counted = [
+        one for one in part.scored if (one.sample.ask.setting, one.sample.ask.case.set) not in part.without_score
+    ]
     for name in part.sets:
-        inside = [one for one in part.scored if one.sample.ask.case.set == name]
+        inside = [one for one in counted if one.sample.ask.case.set == name]
         if inside:
             by_set[name] = {
                 setting: _headline(part.scores, setting, name) or found for setting, found in _shares(inside).items()
@@ -269,7 +283,7 @@ def charts(part: Part) -> list[evaluation_charts.Dots]:
     drawn = [evaluation_charts.dots("By set", by_set, colours)] if by_set else []
     for name in by_set:
         categories: dict[str, list[Scored]] = defaultdict(list)
-        for one in part.scored:
+        for one in counted:
             if one.sample.ask.case.set == name and one.sample.ask.case.category:
                 categories[one.sample.ask.case.category].append(one)
         if len(categories) > 1:

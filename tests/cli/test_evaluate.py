@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -18,15 +20,18 @@ from click.testing import CliRunner, Result
 from safetensors.torch import load_file
 
 from eval.watch import Checkpoint
+from tests.eval.judges.server import JudgeServer, Refused
 from tests.stages.tiny import MODEL
 from uni_train.cli import watch
 from uni_train.cli.evaluation import evaluate
 from uni_train.cli.evaluation.options import Asked, child_arguments
 from uni_train.cli.evaluation.plans import plan_of
 from uni_train.cli.main import uni_train
+from uni_train.cli.terminal import plain
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
 from uni_train.models.load import build_model, save_model
+from uni_train.models.nano.nano import shipped
 from uni_train.training.checkpoint_io import checkpoint_name, save_folder
 
 SMALL = ("--n", "2", "--sets", "math1,mapping1")
@@ -70,6 +75,8 @@ def one_screen(result: Result, code: int, *parts: str) -> None:
         (["-c", "shipped", "--verifier", "judge"], ["--verifier judge needs a judge"]),
         (["-c", "shipped", "--judge", "gpt-4o"], ["has no provider"]),
         (["-c", "shiped"], ["no model shiped"]),
+        (["-c", "shipped", "--sampling", "temperature=nan"], ["--sampling temperature=nan: no finite number"]),
+        (["-c", "shipped", "--judge-timeout", "nan"], ["nan is no finite number"]),
         (["-c", "shipped", "--judge-price", "2"], ["is not two numbers"]),
     ],
 )
@@ -93,6 +100,24 @@ def test_a_checkpoint_is_scored_and_the_same_command_continues(model: Path, tmp_
     report.unlink()
     assert str(report) in done("report", tmp_path / "first") and report.is_file()
     one_screen(run(*command, "--k", "2"), 1, "holds another evaluation: k was 1, now 2")
+
+
+def test_a_judge_that_is_broken_ends_eval_and_watch_with_1_and_without_a_score(model: Path, tmp_path: Path) -> None:
+    broken = "not scored: judge failed 2 of 2 (HTTP 400): math1 (normal)"
+    with JudgeServer(lambda asked: Refused(400, "no")) as server:
+        judge = ["--judge", "judge", "--judge-base-url", server.url, "--judge-dialect", "nano", "--verifier", "judge"]
+        asked = [*judge, "--n", "2", "--sets", "math1", "--settings", "normal"]
+        result = run("eval", "-c", model, *asked, "--out", tmp_path, "--name", "a")
+        assert result.exit_code == 1 and f"error: unisandbox: {broken}" in result.output, result.output
+        assert "Math1" not in result.output and "judge failed 2 (100.0%)" in result.output
+        assert broken in done("report", tmp_path / "a") + (tmp_path / "a" / "report.html").read_text(encoding="utf-8")
+        parameters = evaluate.make_context("eval", [*asked, "--out", str(tmp_path)]).params
+        found = Asked(**{field.name: parameters[field.name] for field in fields(Asked)})
+        outcome = watch.evaluate(Checkpoint(model, model.parents[2], "00-made", 1, 1, "key"), found)
+        assert (outcome.code, outcome.message) == (1, f"unisandbox: {broken}")
+        refused = run("eval", "calibrate", *judge, "--n", "2", "--sets", "math1", "--out", tmp_path)
+        assert refused.exit_code == 1 and "is not calibrated for unisandbox: judge failed" in refused.output
+        assert not list(tmp_path.rglob("calibrations/*.json"))
 
 
 def test_two_evaluations_are_compared(model: Path, tmp_path: Path) -> None:
@@ -224,3 +249,19 @@ def test_the_table_of_options_is_that_of_the_command() -> None:
             assert float(shown[name]) == one.default, name
         elif isinstance(one.default, str) and one.default:
             assert shown[name] == one.default, name
+
+
+def test_what_data_and_servers_say_steers_no_terminal(tmp_path: Path) -> None:
+    """Results on a terminal without dashes, with an escape sequence in the name of a model."""
+    named = Path(shutil.copytree(shipped(), tmp_path / "a\x1b[2Jb"))
+    command = [sys.executable, "-m", "uni_train", "eval", "-c", str(named), "--n", "1", "--sets", "math1"]
+    ended = subprocess.run(
+        [*command, "--settings", "normal", "--out", str(tmp_path / "evals")],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        timeout=200,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert re.search(rb"\.\d\d\?", ended.stdout) and b"report: " in ended.stdout  # an interval without its dash
+    assert b"\x1b" not in ended.stdout + ended.stderr and b"a[2Jb" in ended.stdout
+    assert plain("a\x1b]0;x\x07\tb\nc\u202e") == "a]0;x\tb\nc"

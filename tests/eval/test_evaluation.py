@@ -17,9 +17,10 @@ from eval.evaluation import ASKED, SCORES, Evaluation, EvaluationPlan, load, run
 from eval.judges import JudgeConfig
 from eval.judges.revision import with_served_revision
 from eval.last_seen import LastSeen
+from eval.report.evaluation import report_of
 from eval.sample import decode_png
 from eval.statistics import Estimate, PairedComparison
-from tests.eval.judges.server import Asked, JudgeServer
+from tests.eval.judges.server import Asked, JudgeServer, Refused
 from uni_train.errors import UsageError, UserError
 from uni_train.models.nano.nano import shipped
 
@@ -125,11 +126,36 @@ def test_what_nobody_can_judge_has_no_score_and_says_so(tmp_path: Path) -> None:
     assert "math1" not in cells or cells["math1"]["value"] is None
 
 
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        (Refused(500, "out of order"), "judge failed 4 of 4 (HTTP 500)"),
+        ("I would rather not say.", "judge failed 4 of 4 (no reply answers)"),
+    ],
+)
+def test_a_judge_that_fails_for_most_gives_no_score(tmp_path: Path, broken: Any, why: str) -> None:
+    benchmark = Unreadable(n=4, sets=SETS, world="nano")
+    with JudgeServer(lambda asked: broken) as server:
+        judge = JudgeConfig("judge", server.url, dialect="paper", retries=0, revision="r", attempts=1)
+        evaluation = run(plan(tmp_path, benchmarks=[benchmark], settings=["cot"], judge=judge))
+    result = evaluation.results["unisandbox"]
+    assert result.not_scored == (("cot", "math1", why),) and result.n == 12
+    assert sum(result.outcomes["cot"]["math1"].values()) == 4  # counted under what became of them
+    assert "math1" not in result.scores["cot"] and result.scores["cot"]["mapping1"]["n"] == 4
+    assert load(evaluation.folder).results == evaluation.results
+    page = report_of(evaluation).read_text(encoding="utf-8")
+    assert why in page and "math1, cot" not in page and "mapping1, cot" in page  # no dot in the chart either
+
+
 def test_requests_that_nano_cannot_read_are_counted_and_not_fatal(tmp_path: Path) -> None:
     """Everyday words: each request fails alone, with the tokenizer's own message."""
     benchmark = UniSandbox(world="everyday", n=3, sets=("math1",))
     evaluation = run(plan(tmp_path, benchmarks=[benchmark], settings=["normal"]))
-    assert evaluation.results["unisandbox"].outcomes == {"normal": {"math1": {"generation_failed": 3}}}
+    result = evaluation.results["unisandbox"]
+    assert result.outcomes == {"normal": {"math1": {"generation_failed": 3}}}
+    ((setting, name, why),) = result.not_scored  # a model that never draws has no score
+    assert (setting, name) == ("normal", "math1") and result.tables == () and result.scores["normal"] == {}
+    assert why.startswith("the model failed 3 of 3 (no picture: nano does not know the word")
     (one, *_) = evaluation.scored("unisandbox")
     assert "does not know the word" in one.sample.note
     again = run(plan(tmp_path, benchmarks=[benchmark], settings=["normal"]))

@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.hostile import Hostile
 from uni_train.errors import UsageError, UserError
 from uni_train.models.base import Request, SkillMissing
 from uni_train.models.batches import ModelDown
@@ -255,3 +258,67 @@ def test_what_decides_answers_is_in_the_identity() -> None:
         assert open_model(one, connections=2, timeout=3, retries=1).identity.key == plain
         others: list[dict[str, Any]] = [{"temperature": 0.0}, {"max_tokens": 5}, {"drawing": "chat"}, {"revision": "1"}]
         assert len({plain, *(open_model(one, **changes).identity.key for changes in others)}) == 5
+
+
+@pytest.mark.parametrize(
+    ("behave", "message"),
+    [
+        ("redirect", "redirects to http://127.0.0.1:.*, which is not followed"),
+        ("endless", "sent more than 64 MiB"),
+        ("bomb", "sent more than 64 MiB"),
+        ("trickle", "nothing came from http://127.0.0.1:.*/v1 within 1.9 s"),
+        ("trickling headers", "within 1.9 s"),
+        ("silence", "within 1.9 s"),
+        ("wait long", "asks to wait 999,999 s"),
+        ("html", "sent no JSON"),
+        ("deep", "nested too deeply"),
+    ],
+)
+def test_an_endpoint_that_misbehaves_is_one_that_is_down(
+    behave: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAINTER_KEY", KEY)
+    seen: list[int] = []
+    with Hostile("500") as other, Hostile(behave, to=other.url.removesuffix("/v1")) as server:
+        settings = RemoteSettings(key_env="PAINTER_KEY", retries=2, timeout=1, patience=1.9, connections=2)
+        if behave in ("endless", "bomb"):
+            settings = replace(settings, timeout=20, patience=20)
+        model = RemoteModel.open(f"{server.url}#judge", settings)
+        with pytest.raises(ModelDown, match=message):
+            model.draw([Request("a", "x"), Request("b", "y")], on_step=lambda done, total: seen.append(done))
+        assert other.asked == [] and server.sent < 1 << 29
+    if "within" in message:
+        assert seen[0] == 0  # somebody saw that it is waited for
+
+
+@pytest.mark.parametrize("behave", ["null", "a list", "null within"])
+def test_replies_of_another_form_fail_alone(behave: str) -> None:
+    with Hostile(behave) as server:
+        model = RemoteModel.open(f"{server.url}#judge", RemoteSettings(retries=0))
+        for found in (*model.answer([Request("a", "x")]), *model.draw([Request("b", "y")])):
+            assert isinstance(found, UserError) and "a reply without" in str(found)
+    with Hostile(behave, models=True) as server, pytest.raises(UsageError, match="which model is meant"):
+        RemoteModel.open(server.url, RemoteSettings(retries=0))
+
+
+def test_one_stuck_call_does_not_hold_the_others() -> None:
+    def reply(path: str, body: bytes) -> Reply:
+        if path.endswith("/models"):
+            return models(path, body)
+        if b"stuck" in body:
+            time.sleep(3)
+        return says("fine")
+
+    done_at: list[float] = []
+    with endpoint(reply) as one:
+        model, began = open_model(one, connections=2, timeout=1), time.monotonic()
+        asked = [Request("s", "stuck"), *(Request(f"r{i}", "go") for i in range(8))]
+        answers = model.answer(asked, on_step=lambda done, total: done_at.append(time.monotonic() - began))
+    assert answers[1:] == ["fine"] * 8 and "within 1 s" in str(answers[0])
+    assert sorted(done_at)[7] < 0.9
+
+
+def test_texts_that_no_file_can_hold_are_made_such() -> None:
+    with Hostile("surrogate") as server:
+        model = RemoteModel.open(f"{server.url}#judge", RemoteSettings(retries=0))
+        assert model.answer([Request("a", "x")]) == ["\ufffd broken <answer>Yes</answer>"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from pathlib import Path
@@ -49,6 +50,8 @@ def raises(**_: Any) -> list[float]:
         (lambda **_: [1.0, 2.0, float("inf")], "of the picture of c is inf"),
         (lambda **_: ["good", 1, 2], "of the picture of a is 'good'"),
         (lambda **_: None, "returned NoneType, not a list"),
+        (lambda **_: {1.0: "a", 2.0: "b", 3.0: "c"}, "returned dict, not a list"),
+        (lambda **_: sys.exit(3), "the reward tried raised SystemExit: 3"),
     ],
 )
 def test_a_reward_that_fails_is_named(function: Any, message: str) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,22 +13,34 @@ from hypothesis import strategies as st
 from uni_train.errors import UserError
 from uni_train.models.base import SkillMissing
 from uni_train.models.pictures import data_url, encode_png
+from uni_train.serving.limits import Limits
 from uni_train.serving.protocol import (
     MOST_AT_ONCE,
     BadRequest,
     Refusal,
     Reply,
+    Task,
+    chat_asked,
     chat_chunks,
     chat_reply,
-    chat_tasks,
+    drawing_asked,
     drawing_reply,
-    drawing_tasks,
     error_body,
     refusal_of,
 )
 
 PICTURE = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
 PNG = encode_png(PICTURE)
+TEXT = {"type": "text", "text": "what"}
+LIMITS = Limits(images=2, megapixels=40e-6, words=80)
+
+
+def chat_tasks(body: Any) -> list[Task]:
+    return chat_asked(body).tasks()
+
+
+def drawing_tasks(body: Any, images: Sequence[bytes] = ()) -> list[Task]:
+    return drawing_asked(body, images).tasks()
 
 
 def chat(content: Any = "what is it", **more: Any) -> dict[str, Any]:
@@ -67,7 +81,7 @@ def test_what_stands_beside_the_protocol() -> None:
         (chat([{"type": "image_url"}]), "image 1 has no url"),
         (chat([{"type": "image_url", "image_url": {"url": "https://example.org/x.png"}}]), "no data URL"),
         (chat([{"type": "image_url", "image_url": {"url": "data:image/png;base64,%%%"}}]), "no valid base64"),
-        (chat([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]), "no picture"),
+        (chat([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, TEXT]), "no picture"),
         (chat(n=MOST_AT_ONCE + 1), "n must lie between"),
         (chat(n=True), "whole number"),
         (chat(seed=-1), "seed must be"),
@@ -100,6 +114,42 @@ def test_a_drawing_that_cannot_be_meant_is_said(body: Any, message: str) -> None
     with pytest.raises(BadRequest) as caught:
         drawing_tasks(body)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "images", "size", "message"),
+    [
+        ("word " * 80, 2, None, ""),
+        ("word " * 81, 0, None, "the prompt has 81 words; this server takes 80"),
+        ("x" * 641, 0, None, "the prompt has 81 words"),  # eight letters count as a word
+        ("日" * 641, 0, None, "the prompt has 81 words"),
+        ("x", 3, None, "the request has 3 images; this server takes 2"),
+        ("x", 0, "7x6", "size is more than 4e-05 million pixels"),
+    ],
+)
+def test_what_passes_a_limit_is_said(words: str, images: int, size: str | None, message: str) -> None:
+    shown = [{"type": "image_url", "image_url": {"url": data_url(PNG)}}] * images
+    ways: list[tuple[Any, ...]] = [(drawing_asked, {"prompt": words, "size": size}, [PNG] * images)]
+    ways += [(chat_asked, chat([*shown, {"type": "text", "text": words}]))] if size is None else []
+    for parse, *body in ways:
+        if message:
+            with pytest.raises(BadRequest, match=message):
+                parse(*body, limits=LIMITS)
+        else:
+            assert parse(*body, limits=LIMITS).large
+    assert not chat_asked(chat("a word"), LIMITS).large
+    with pytest.raises(BadRequest, match="the prompt has 82 words in 2 replies"):
+        chat_asked(chat("word " * 41, n=2), LIMITS)
+
+
+def test_pixels_are_counted_before_they_are_unpacked() -> None:
+    """A picture of a gigapixel that is a few bytes: its head tells."""
+    head = bytes.fromhex("89504e470d0a1a0a0000000d49484452") + (32_000).to_bytes(4, "big") * 2 + b"\x08\x02\x00\x00\x00"
+    bomb = head + zlib.crc32(head[12:]).to_bytes(4, "big") + b"\0\0\0\1IDATx\0\0\0\0"
+    with pytest.raises(BadRequest, match="far too many pixels"):
+        drawing_asked({"prompt": "x"}, [bomb])
+    with pytest.raises(BadRequest, match=r"the images have 0\.0 million pixels together; this server takes 4e-05"):
+        drawing_asked({"prompt": "x"}, [encode_png(np.zeros((7, 6, 3), np.uint8))], LIMITS)
 
 
 json_values = st.recursive(

@@ -11,11 +11,14 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
+import httpx
 import numpy as np
 import openai
 import pytest
@@ -26,7 +29,7 @@ from uni_train.models.batches import ModelDown
 from uni_train.models.identity import identify
 from uni_train.models.load import build_model, model_config
 from uni_train.models.nano import language
-from uni_train.models.pictures import data_url, decode_picture
+from uni_train.models.pictures import data_url, decode_picture, encode_png
 from uni_train.models.remote import RemoteModel, RemoteSettings
 from uni_train.serving.protocol import Reply, Task
 from uni_train.serving.server import TaskLoop
@@ -35,17 +38,20 @@ pytestmark = pytest.mark.slow
 KEY = "a-key-of-our-own"
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """nano, served with a key; stopped by SIGTERM, after which nothing may be left."""
+@contextmanager
+def served(log: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """nano, served with a key, in a session of its own: its address and its first process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    log = tmp_path_factory.mktemp("serve") / "log"
     command = [sys.executable, "-m", "uni_train", "serve", "-m", "nano", "--port", str(port), "--key-env", "SERVE_KEY"]
     with open(log, "wb") as output:
         server = subprocess.Popen(
-            command, stdout=output, stderr=output, env={**os.environ, "SERVE_KEY": KEY}, start_new_session=True
+            [*command, *options],
+            stdout=output,
+            stderr=output,
+            env={**os.environ, "SERVE_KEY": KEY},
+            start_new_session=True,
         )
     try:
         for _ in range(1800):
@@ -54,14 +60,23 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             assert server.poll() is None, log.read_text()
             time.sleep(0.1)
         assert b"ready" in log.read_bytes(), log.read_text()
-        yield f"http://127.0.0.1:{port}/v1"
+        yield f"http://127.0.0.1:{port}/v1", server
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Stopped by SIGTERM, after which nothing may be left."""
+    log = tmp_path_factory.mktemp("serve") / "log"
+    with served(log) as (address, server):
+        yield address
         server.send_signal(signal.SIGTERM)
         assert server.wait(30) == 0, log.read_text()
         assert "Traceback" not in log.read_text() and KEY not in log.read_text()
         assert _gone(server.pid), "a process of the server lives on"
-    finally:
-        if server.poll() is None:
-            os.killpg(server.pid, signal.SIGKILL)
 
 
 def _gone(group: int) -> bool:
@@ -225,9 +240,106 @@ def test_bodies_that_are_no_json_and_paths_that_are_none(url: str) -> None:
     assert caught.value.code == 400 and "no JSON" in json.loads(caught.value.read())["error"]["message"]
 
 
+def post(url: str, body: bytes | Iterable[bytes], client: str = "", timeout: float = 60) -> httpx.Response:
+    """A chat request. client: as whom a proxy on this machine would name it."""
+    headers = {"Authorization": f"Bearer {KEY}", **({"X-Forwarded-For": client} if client else {})}
+    return httpx.post(f"{url}/chat/completions", content=body, headers=headers, timeout=timeout)
+
+
+def asks(words: str, images: int = 0, **more: Any) -> bytes:
+    parts = [{"type": "image_url", "image_url": {"url": data_url(encode_png(np.zeros((2, 2, 3), np.uint8)))}}] * images
+    content = [*parts, {"type": "text", "text": words}]
+    return json.dumps({"messages": [{"role": "user", "content": content}], "skill": "think", **more}).encode()
+
+
+def _never_ends() -> Iterator[bytes]:
+    for _ in range(140):
+        yield b" "
+        time.sleep(0.1)
+
+
+def _leaves(url: str, body: bytes, told: int) -> None:
+    """A client that hangs up: in the middle of what it said it would send, or before the reply."""
+    host, port = url.removeprefix("http://").partition("/")[0].split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
+        connection.sendall(f"{head}Content-Length: {told}\r\n\r\n".encode() + body)
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (asks("apples " * 4001), 400, "the prompt has 4,001 words; this server takes 4,000"),
+        (asks("a" * 40_000), 400, "the prompt has 5,000 words"),
+        (asks("Caption :", 17), 400, "the request has 17 images; this server takes 16"),
+        (b" " * (33 << 20), 413, "larger than 32 MiB"),
+        ((b" " * (1 << 20) for _ in range(64)), 413, "larger than 32 MiB"),
+        (b"[" * 100_000, 400, "no JSON"),
+    ],
+    ids=["words", "letters", "images", "body", "chunks", "nested"],
+)
+def test_what_passes_a_limit_is_refused(url: str, body: bytes, status: int, message: str) -> None:
+    reply = post(url, body)
+    assert reply.status_code == status and message in reply.json()["error"]["message"]
+
+
+def test_every_honest_request_is_answered_among_hostile_ones(url: str) -> None:
+    """The log, which may hold no traceback, is looked at when the server has ended."""
+    whole = asks("Draw 3 apples .")
+    evil: list[Callable[[], object]] = [
+        lambda: _leaves(url, b"{", 1000),
+        lambda: _leaves(url, whole, len(whole)),
+        lambda: post(url, asks("apples " * 2000, n=2), "10.0.0.9"),
+        lambda: post(url, b"\xff" * (1 << 20), "10.0.0.9"),
+        lambda: post(url, asks("Caption :", 5000), "10.0.0.9"),
+    ]
+    with ThreadPoolExecutor(40) as pool:
+        hostile = [pool.submit(one) for one in evil * 3]
+        honest = [pool.submit(post, url, whole, f"10.0.1.{i % 8}") for i in range(120)]
+        assert {one.result().status_code for one in honest} == {200}
+        for one in hostile:
+            one.result()
+
+
+def test_who_waits_in_vain_is_told_and_nothing_outlives_a_killed_server(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with served(log, "--queue", "4", "--timeout", "12") as (url, server):
+        slow = asks("apples " * 1500)  # each alone
+        with ThreadPoolExecutor(16) as pool:
+            began, stuck = time.monotonic(), pool.submit(post, url, _never_ends())
+            busy = [pool.submit(post, url, slow, "10.0.0.1") for _ in range(12)]
+            time.sleep(0.5)
+            other = pool.submit(post, url, asks("Draw 3 apples ."), "10.0.0.2")  # one place is found for it
+            replies = [one.result() for one in busy]
+            assert other.result().status_code == 200
+            assert stuck.result().status_code == 504 and time.monotonic() - began >= 12
+            assert "not answered within 12 s" in stuck.result().text
+        told = {reply.status_code for reply in replies}
+        assert told == {200, 429}
+        (full, *_) = (reply for reply in replies if reply.status_code == 429)
+        assert int(full.headers["Retry-After"]) > 0 and "4 requests are waiting" in full.text
+        server.kill()
+        server.wait()
+        assert _gone(server.pid), "a process of the server lives on"
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", int(url.split(":")[2].partition("/")[0])))
+    assert "Traceback" not in log.read_text()
+
+
+def test_what_nobody_waits_for_any_more_is_not_done() -> None:
+    queue: Queue[Any] = Queue()
+    for age in (99.0, 0.0):
+        queue.put((0, str(age), time.monotonic() - age, [Task("answer", Request("a", "x"))]))
+    assert [uid for _, uid, *_ in TaskLoop(4, seconds=10.0)._messages(queue)] == ["0.0"]
+
+
 def test_a_skill_that_is_missing_reaches_the_client_as_one(remote: RemoteModel) -> None:
     with pytest.raises(SkillMissing, match="nano cannot think before it answers"):
-        remote._all(requests(1), lambda one: remote._chat(remote._messages(one), 0, {"thinking": True}), None)
+        remote._all(
+            requests(1), lambda client, one: remote._chat(client, remote._messages(one), 0, {"thinking": True}), None
+        )
 
 
 def test_a_port_in_use_is_named(url: str, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import os
 import sys
 from typing import IO
 
+from uni_train.cli.terminal import plain
 from uni_train.errors import UserError
 
 _MAKE_ROOM = "Make room there; what was finished is kept, so run the command again."
@@ -51,6 +52,6 @@ def show(error: UserError, stream: IO[str] | None = None) -> None:
     from rich.text import Text
 
     console = Console(stderr=True) if stream is None else Console(file=stream)
-    console.print(Text(f"error: {error.message}", style="bold red"), soft_wrap=True)
+    console.print(Text(f"error: {plain(error.message)}", style="bold red"), soft_wrap=True)
     if error.hint:
-        console.print(Text(f"  {error.hint}", style="red"), soft_wrap=True)
+        console.print(Text(f"  {plain(error.hint)}", style="red"), soft_wrap=True)

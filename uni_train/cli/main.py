@@ -24,6 +24,7 @@ from uni_train.cli.models import models
 from uni_train.cli.plan import plan
 from uni_train.cli.recipe import TakesRecipe, complete, recipe_options
 from uni_train.cli.serve import serve
+from uni_train.cli.terminal import print_anything
 from uni_train.cli.watch import watch
 from uni_train.errors import nearest
 
@@ -154,4 +155,5 @@ def main() -> None:
     # OpenMP reads this once, when torch is loaded. Threads that spin while they wait for each other make small models
     # tens of times slower as soon as another process wants a core (docs/nano.md); sleeping ones cost nothing then.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    print_anything()
     uni_train(prog_name="uni_train")

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from uni_train.cli.terminal import plain
 from uni_train.launching.watchdog import note
 
 EVERY = 15.0
@@ -103,7 +104,7 @@ class ConsoleProgress:
 
     def say(self, text: str) -> None:
         """One line."""
-        self.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.print(plain(text), highlight=False, markup=False, soft_wrap=True)
 
     def stage(self, number: int, total: int, title: str, *, finished: bool = False) -> None:
         """The heading of stage `number` (from 1) of `total`; `finished` if an earlier start has done it."""
@@ -121,7 +122,7 @@ class ConsoleProgress:
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """A short table: the first column left-aligned, numbers right-aligned; several below each other, each with the
         first column, where it is wider than the console."""
-        texts = [[f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
+        texts = [[f"{cell:.3g}" if isinstance(cell, float) else plain(str(cell)) for cell in row] for row in rows]
         for console in (self.console, *([self.log] if self.log is not None else [])):
             for table in _tables(title, columns, texts, console.width):
                 console.print(table)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from uni_train.errors import UserError
+from uni_train.cli.numbers import Finite
+from uni_train.errors import UsageError, UserError
 
 
 @click.command()
@@ -18,9 +19,45 @@ from uni_train.errors import UserError
     help="Who is heard: this machine, or everybody (IPv4, IPv6).",
 )
 @click.option("--steps", type=click.IntRange(1), metavar="N", help="Denoising steps.  [default: the model's]")
-@click.option("--temperature", type=click.FloatRange(0, 2), metavar="X", help="Where a client asks for none.")
-@click.option("--key-env", metavar="NAME", help="Ask clients for the key in this environment variable.")
-def serve(model: str, port: int, host: str, steps: int | None, temperature: float | None, key_env: str | None) -> None:
+@click.option("--temperature", type=Finite(0, 2), metavar="X", help="Where a client asks for none.")
+@click.option(
+    "--key-env", metavar="NAME", help="Ask clients for the key in this environment variable; a must for another --host."
+)
+@click.option(
+    "--max-body", type=Finite(0.001, 1024), default=32.0, show_default=True, metavar="MIB", help="Of a request."
+)
+@click.option(
+    "--max-images", type=click.IntRange(0, 1000), default=16, show_default=True, metavar="N", help="The same."
+)
+@click.option(
+    "--max-megapixels",
+    type=Finite(0.001, 4096),
+    default=32.0,
+    show_default=True,
+    metavar="X",
+    help="Of all its images.",
+)
+@click.option("--max-words", type=click.IntRange(1, 1_000_000), default=4000, show_default=True, help="Of its prompt.")
+@click.option(
+    "--timeout", type=Finite(0.1, 86400), default=300.0, show_default=True, metavar="SECONDS", help="To its reply."
+)
+@click.option(
+    "--queue", type=click.IntRange(1, 100_000), default=256, show_default=True, help="Requests that may wait; then 429."
+)
+def serve(
+    model: str,
+    port: int,
+    host: str,
+    steps: int | None,
+    temperature: float | None,
+    key_env: str | None,
+    max_body: float,
+    max_images: int,
+    max_megapixels: float,
+    max_words: int,
+    timeout: float,
+    queue: int,
+) -> None:
     """Serve a model by OpenAI's protocol.
 
     /v1/chat/completions answers, with pictures as data URLs; /v1/images/generations draws; /v1/images/edits draws from
@@ -33,6 +70,11 @@ def serve(model: str, port: int, host: str, steps: int | None, temperature: floa
     """
     import os
 
+    if host != "127.0.0.1" and key_env is None:
+        raise UsageError(
+            f"--host {host} lets everybody in who can reach this machine",
+            "Have clients show a key: export SERVE_KEY=..., and add --key-env SERVE_KEY.",
+        )
     _check_address(host, port)
     key = os.environ.get(key_env, "") if key_env else None
     if key == "":
@@ -47,10 +89,14 @@ def serve(model: str, port: int, host: str, steps: int | None, temperature: floa
     if config.checkpoint != "shipped":
         _check_loads(model)
     try:
+        from uni_train.serving.limits import Limits
         from uni_train.serving.server import Served, serve_forever
     except ImportError as error:
         raise UserError(f"{error.name} is not installed", "pip install 'uni-train[serve]'") from error
-    served = Served.of(replace(config, sampling=sampling), key)
+    limits = Limits(
+        body=max_body, images=max_images, megapixels=max_megapixels, words=max_words, seconds=timeout, queue=queue
+    )
+    served = Served.of(replace(config, sampling=sampling), key, limits)
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"loading {served.identity.name} for http://{shown}:{port}/v1", err=True)
     serve_forever(

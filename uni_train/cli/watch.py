@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from uni_train.cli.evaluation.options import Asked, child_arguments, evaluation_options
+from uni_train.cli.numbers import Finite
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _LAST_LINES = 4
 @click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
 @evaluation_options
 @click.option("--once", is_flag=True, help="Evaluate what is there now, and stop.")
-@click.option("--poll", type=click.FloatRange(0.1), default=30.0, show_default=True, metavar="SECONDS")
+@click.option("--poll", type=Finite(0.1), default=30.0, show_default=True, metavar="SECONDS")
 def watch(run: Path, once: bool, poll: float, **options: Any) -> None:
     """Evaluate each complete new checkpoint of a training run.
 

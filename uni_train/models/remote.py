@@ -10,23 +10,28 @@ The key comes from the environment, goes into the header of requests and nowhere
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.http_limits import PATIENCE, PICTURE_SECONDS, BadReply, NoReply, clean, get_json, limited
 from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 from uni_train.models.base import OnStep, Request, SkillMissing
 from uni_train.models.batches import ModelDown
 from uni_train.models.identity import ModelIdentity
 from uni_train.models.pictures import data_url, decode_base64, decode_data_url, decode_picture, encode_png
 
+if TYPE_CHECKING:
+    import anyio
+    import anyio.abc
+
 Drawing = Literal["images", "chat"]
 _LONGEST_MESSAGE = 500
+_HEARTBEAT = 1.0  # seconds between two signs that a reply is waited for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +42,9 @@ class RemoteSettings:
         key_env: the environment variable with the key; None: OPENAI_API_KEY for OpenAI's own address, else no key (a
             key is never shown to a server that it was not meant for).
         revision: what is behind the model's name, where the endpoint does not say: part of the identity.
-        connections: requests under way at once. timeout: seconds for one. retries: of a request that failed for a
-            passing reason (no connection, 429, 5xx), with growing pauses.
+        connections: requests under way at once. timeout: seconds for one attempt, to its last byte. retries: of a
+            request that failed for a passing reason (no connection, 429, 5xx), with growing pauses. patience: seconds
+            for a request with all its retries. What a server may send is limited in `uni_train.http_limits`.
         temperature, max_tokens: of texts; None: the server's.
         drawing: by /v1/images ("images"), or by chat completions that return pictures ("chat").
         think_system: the system prompt that asks for a thought, where the endpoint has no other way.
@@ -47,16 +53,17 @@ class RemoteSettings:
     key_env: str | None = None
     revision: str = ""
     connections: int = 8
-    timeout: float = 300.0
+    timeout: float = PICTURE_SECONDS
     retries: int = 5
+    patience: float = PATIENCE
     temperature: float | None = None
     max_tokens: int | None = None
     drawing: Drawing = "images"
     think_system: str = THINK_THEN_DRAW
 
     def __post_init__(self) -> None:
-        for name, least in (("connections", 1), ("retries", 0), ("timeout", 0.1)):
-            if getattr(self, name) < least:
+        for name, least in (("connections", 1), ("retries", 0), ("timeout", 0.1), ("patience", 0.1)):
+            if not getattr(self, name) >= least:  # NaN is none either
                 raise UsageError(f"{name} of a remote model must be at least {least}, not {getattr(self, name)}")
 
 
@@ -72,7 +79,7 @@ class RemoteModel:
         self.base_url = base_url
         self.settings = settings
         self.ours = about is not None
-        self._client, self._key = _client(base_url, settings)
+        self._key = _key(base_url, settings)
         content = f"{base_url}#{model}"
         if about is not None:
             content = str(about["content"])
@@ -105,7 +112,7 @@ class RemoteModel:
 
     def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
         """A text reply to the images and the prompt."""
-        return self._all(requests, lambda one: self._chat(self._messages(one), one.seed), on_step)
+        return self._all(requests, self._answer, on_step)
 
     def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[np.ndarray | Exception]:
         """Pictures uint8 [H, W, 3], by `request.thought` where it has one."""
@@ -114,34 +121,43 @@ class RemoteModel:
 
     # --- one request -------------------------------------------------------------------------------------------------
 
-    def _think(self, request: Request) -> str:
+    async def _think(self, client: Any, request: Request) -> str:
         if self.ours:
-            return self._chat(self._messages(request), request.seed, {"skill": "think"})
+            return await self._chat(client, self._messages(request), request.seed, {"skill": "think"})
         system = {"role": "system", "content": self.settings.think_system}
-        return self._chat([system, *self._messages(request)], request.seed)
+        return await self._chat(client, [system, *self._messages(request)], request.seed)
 
-    def _chat(self, messages: list[dict[str, Any]], seed: int, more: Mapping[str, Any] | None = None) -> str:
-        message = self._complete(messages, seed, more)
-        if getattr(message, "refusal", None):
-            raise UserError(f"refused: {message.refusal}")
-        if not message.content:
+    async def _answer(self, client: Any, request: Request) -> str:
+        return await self._chat(client, self._messages(request), request.seed)
+
+    async def _chat(
+        self, client: Any, messages: list[dict[str, Any]], seed: int, more: Mapping[str, Any] | None = None
+    ) -> str:
+        message = await self._complete(client, messages, seed, more)
+        refusal, content = getattr(message, "refusal", None), getattr(message, "content", None)
+        if refusal:
+            raise UserError(f"refused: {_short(str(refusal))}")
+        if not content or not isinstance(content, str):
             raise UserError("an empty reply")
-        return str(message.content)
+        return content
 
-    def _complete(self, messages: list[dict[str, Any]], seed: int, more: Mapping[str, Any] | None) -> Any:
+    async def _complete(
+        self, client: Any, messages: list[dict[str, Any]], seed: int, more: Mapping[str, Any] | None
+    ) -> Any:
         asked = {"temperature": self.settings.temperature, "max_tokens": self.settings.max_tokens}
-        reply = self._client.chat.completions.create(
+        reply = await client.chat.completions.create(
             model=self.name,
             messages=messages,
             seed=seed,
             extra_body=dict(more or {}),
             **{name: value for name, value in asked.items() if value is not None},
         )
-        if not reply.choices:
+        message = getattr(_first(reply, "choices"), "message", None)
+        if message is None:
             raise UserError("a reply without any choice")
-        return reply.choices[0].message
+        return message
 
-    def _draw(self, request: Request) -> np.ndarray:
+    async def _draw(self, client: Any, request: Request) -> np.ndarray:
         more: dict[str, Any] = {} if _is_openai(self.base_url) else {"seed": request.seed}
         prompt = request.prompt
         if request.thought is not None and self.ours:
@@ -155,28 +171,29 @@ class RemoteModel:
             asked["response_format"] = "b64_json"
         if request.images:
             files = [(f"{i}.png", encode_png(image), "image/png") for i, image in enumerate(request.images)]
-            reply = self._client.images.edit(image=files, **asked)
+            reply = await client.images.edit(image=files, **asked)
         else:
-            reply = self._client.images.generate(**asked)
-        if not reply.data or not reply.data[0].b64_json:
+            reply = await client.images.generate(**asked)
+        given = getattr(_first(reply, "data"), "b64_json", None)
+        if not given or not isinstance(given, str):
             raise UserError("a reply without a picture in it (b64_json)")
-        return decode_picture(decode_base64(reply.data[0].b64_json, "the picture"), "the picture")
+        return decode_picture(decode_base64(given, "the picture"), "the picture")
 
-    def _draw_in_chat(self, request: Request) -> np.ndarray:
+    async def _draw_in_chat(self, client: Any, request: Request) -> np.ndarray:
         messages = self._messages(request)
         if request.thought is not None:
             messages += [
                 {"role": "assistant", "content": request.thought},
                 {"role": "user", "content": "Now draw the picture."},
             ]
-        message = self._complete(messages, request.seed, {"modalities": ["image", "text"]})
-        images = getattr(message, "images", None) or []
-        for one in images:
+        message = await self._complete(client, messages, request.seed, {"modalities": ["image", "text"]})
+        images = getattr(message, "images", None)
+        for one in images if isinstance(images, list) else []:
             given = one.get("image_url") if isinstance(one, Mapping) else None
             url = given.get("url") if isinstance(given, Mapping) else given
             if isinstance(url, str):
                 return decode_picture(decode_data_url(url, "the picture"), "the picture")
-        raise UserError(f"a reply without a picture: {_short(message.content or '')!r}")
+        raise UserError(f"a reply without a picture: {_short(str(getattr(message, 'content', '')))!r}")
 
     def _messages(self, request: Request) -> list[dict[str, Any]]:
         """One turn of the user: pictures, then the prompt."""
@@ -189,21 +206,49 @@ class RemoteModel:
 
     # --- many requests -----------------------------------------------------------------------------------------------
 
-    def _all(self, requests: Sequence[Request], ask: Callable[[Request], Any], on_step: OnStep | None) -> list[Any]:
-        """As many at once as there are connections; the first error that concerns all of them stops the rest."""
+    def _all(
+        self, requests: Sequence[Request], ask: Callable[[Any, Request], Awaitable[Any]], on_step: OnStep | None
+    ) -> list[Any]:
+        """As many at once as there are connections; the first error that concerns all of them stops the rest.
+
+        on_step is called once a second too, so that a server that does not answer is seen to be waited for.
+        """
+        import anyio
+
         answers: list[Any] = [None] * len(requests)
-        passing = 0
-        with ThreadPoolExecutor(self.settings.connections) as pool:
-            places = {pool.submit(ask, request): i for i, request in enumerate(requests)}
-            try:
-                for done, future in enumerate(as_completed(places), start=1):
-                    answers[places[future]], may_pass = self._outcome(future.exception(), future)
-                    passing += may_pass
-                    if on_step is not None:
-                        on_step(done, len(requests))
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        passing = done = 0
+        fatal: Exception | None = None
+
+        async def one(place: int, client: Any, tasks: anyio.abc.TaskGroup, slots: anyio.Semaphore) -> None:
+            nonlocal passing, done, fatal
+            async with slots:
+                try:
+                    answers[place], may_pass = await self._outcome(client, ask, requests[place])
+                except Exception as error:
+                    fatal = fatal or error
+                    tasks.cancel_scope.cancel()
+                    return
+            passing, done = passing + may_pass, done + 1
+            if on_step is not None:
+                on_step(done, len(requests))
+
+        async def heartbeat() -> None:
+            while on_step is not None:
+                await anyio.sleep(_HEARTBEAT)
+                on_step(done, len(requests))
+
+        async def everything() -> None:
+            slots = anyio.Semaphore(self.settings.connections)
+            async with _client(self.base_url, self._key, self.settings) as client, anyio.create_task_group() as waiting:
+                waiting.start_soon(heartbeat)
+                async with anyio.create_task_group() as tasks:
+                    for place in range(len(requests)):
+                        tasks.start_soon(one, place, client, tasks, slots)
+                waiting.cancel_scope.cancel()
+
+        anyio.run(everything)
+        if fatal is not None:
+            raise fatal
         if requests and passing == len(requests):
             raise ModelDown(
                 f"{self.base_url} answers none of {len(requests)} requests: {answers[0]}",
@@ -211,19 +256,31 @@ class RemoteModel:
             )
         return answers
 
-    def _outcome(self, error: BaseException | None, future: Any) -> tuple[Any, bool]:
-        """A request's answer or failure, and whether the failure may pass by itself."""
-        if error is None:
-            return future.result(), False
-        if isinstance(error, UserError):
-            return error, False
+    async def _outcome(
+        self, client: Any, ask: Callable[[Any, Request], Awaitable[Any]], request: Request
+    ) -> tuple[Any, bool]:
+        """A request's answer or failure, and whether the failure may pass by itself. Raises what concerns all."""
+        import anyio
         import openai
 
-        if not isinstance(error, openai.OpenAIError):
-            raise error
+        try:
+            with anyio.fail_after(self.settings.patience):
+                return await ask(client, request), False
+        except UserError as error:
+            return error, False
+        except TimeoutError:
+            return UserError(f"nothing came from {self.base_url} within {self.settings.patience:g} s"), True
+        except openai.OpenAIError as error:
+            return self._failure(error)
+
+    def _failure(self, error: Any) -> tuple[UserError, bool]:
+        import openai
+
         down = _down(error, self.base_url, self.name, self.settings, self._key)
         if down is not None:
             raise down
+        if isinstance(error, openai.APITimeoutError):
+            return UserError(f"nothing came from {self.base_url} within {self.settings.timeout:g} s"), True
         said = _said(error, self._key)
         if getattr(error, "code", None) == "skill_missing":
             raise SkillMissing(self.name, said.partition(" cannot ")[2] or said)
@@ -242,45 +299,64 @@ class RemoteModel:
         return {**asked, "server": dict(about["settings"])}
 
 
-def _client(base_url: str, settings: RemoteSettings) -> tuple[Any, str]:
-    """OpenAI's client and the key that it was given ("" for none)."""
+def _key(base_url: str, settings: RemoteSettings) -> str:
+    """The key that is sent there, "" for none. Raises UserError: the variable is empty, or openai is not installed."""
     try:
-        import openai
+        import openai  # noqa: F401
     except ImportError as error:
         raise UserError("openai is not installed, which remote models need", "pip install 'uni-train[eval]'") from error
-
     variable = settings.key_env or ("OPENAI_API_KEY" if _is_openai(base_url) else None)
     key = os.environ.get(variable, "") if variable else ""
     if variable and not key:
         raise UserError(f"the environment variable {variable} is empty", f"Put the key of {base_url} there.")
-    client = openai.OpenAI(
-        api_key=key or "none", base_url=base_url, timeout=settings.timeout, max_retries=settings.retries
+    return key
+
+
+def _client(base_url: str, key: str, settings: RemoteSettings) -> Any:
+    """OpenAI's client, with the limits of `uni_train.http_limits`."""
+    import openai
+
+    http = limited(openai.DefaultAsyncHttpxClient(), settings.timeout)
+    return openai.AsyncOpenAI(
+        api_key=key or "none",
+        base_url=base_url,
+        http_client=http,
+        timeout=settings.timeout,
+        max_retries=settings.retries,
     )
-    return client, key
 
 
 def _offered(base_url: str, settings: RemoteSettings) -> dict[str, Mapping[str, Any] | None] | None:
     """The endpoint's models, each with what `uni_train serve` says about it; None where it lists none."""
-    import openai
-
-    client, key = _client(base_url, settings)
+    key = _key(base_url, settings)
     try:
-        models = client.models.list().data
-    except openai.NotFoundError:
+        status, said = get_json(f"{base_url}/models", key or "none", retries=settings.retries)
+    except (NoReply, BadReply) as error:
+        text = str(error).replace(key, "***") if key else str(error)
+        raise ModelDown(f"{base_url} does not answer: {text}", "Check the address, and whether it is up.") from None
+    if status in (404, 405, 501):
         return None
-    except openai.OpenAIError as error:
-        down = _down(error, base_url, "", settings, key)
-        if down is None and isinstance(error, openai.APIStatusError) and error.status_code in (405, 501):
-            return None
-        raise down or ModelDown(
-            f"{base_url} does not answer: {_said(error, key)}", "Check the address, and whether it is up."
-        ) from None
+    if status != 200:
+        raise (
+            _refused(base_url, settings, key)
+            if status in (401, 403)
+            else ModelDown(f"{base_url} does not list its models: it answers {status}", "Check the address.")
+        )
+    models = said.get("data") if isinstance(said, Mapping) else None
     found: dict[str, Mapping[str, Any] | None] = {}
-    for one in models or []:
-        about = (one.model_extra or {}).get("uni_train")
-        ours = isinstance(about, Mapping) and "content" in about and isinstance(about.get("settings"), Mapping)
-        found[one.id] = about if ours else None
+    for one in models if isinstance(models, list) else []:
+        if isinstance(one, Mapping) and isinstance(one.get("id"), str):
+            about = one.get("uni_train")
+            ours = isinstance(about, Mapping) and "content" in about and isinstance(about.get("settings"), Mapping)
+            found[one["id"]] = about if ours else None
     return found
+
+
+def _refused(base_url: str, settings: RemoteSettings, key: str) -> ModelDown:
+    named = settings.key_env or ("OPENAI_API_KEY" if key else None)
+    if named is None:
+        return ModelDown(f"{base_url} wants a key", "Put it into an environment variable and name that.")
+    return ModelDown(f"{base_url} refuses the key in {named}", "Check the key; it is shown nowhere.")
 
 
 def _down(error: Any, base_url: str, model: str, settings: RemoteSettings, key: str) -> ModelDown | None:
@@ -289,10 +365,7 @@ def _down(error: Any, base_url: str, model: str, settings: RemoteSettings, key: 
     import openai
 
     if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
-        named = settings.key_env or ("OPENAI_API_KEY" if key else None)
-        if named is None:
-            return ModelDown(f"{base_url} wants a key", "Put it into an environment variable and name that.")
-        return ModelDown(f"{base_url} refuses the key in {named}", "Check the key; it is shown nowhere.")
+        return _refused(base_url, settings, key)
     if isinstance(error, openai.NotFoundError):
         return ModelDown(f"{base_url} has no model {model}, or cannot do this: {_said(error, key)}", "Check both.")
     if isinstance(error, openai.RateLimitError) and error.code == "insufficient_quota":
@@ -308,8 +381,14 @@ def _said(error: Any, key: str) -> str:
     return _short(text.replace(key, "***") if key else text)
 
 
+def _first(reply: Any, name: str) -> Any:
+    """The first of a list in a reply, whatever the server has put there; None where there is none."""
+    found = getattr(reply, name, None)
+    return found[0] if isinstance(found, list) and found else None
+
+
 def _short(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join(clean(text).split())
     return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}..."
 
 

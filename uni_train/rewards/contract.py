@@ -192,12 +192,14 @@ def _asked(
         )
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # sys.exit too: a run does not end without a word
         raise UserError(
             f"the reward {reward.name} raised {type(error).__name__}: {error}{place_of(error)}",
             "It is called with prompts, completions (uint8 [H, W, 3] each) and columns, and returns a list of numbers.",
         ) from error
     try:
+        if isinstance(given, Mapping | str | bytes | set | frozenset):  # what is in them is no list of rewards
+            raise TypeError
         values = list(given)
     except TypeError:
         raise UserError(
@@ -214,7 +216,7 @@ def _asked(
             continue
         try:
             column[i] = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             column[i] = np.nan
         if not math.isfinite(column[i]):
             raise UserError(

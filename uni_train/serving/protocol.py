@@ -13,21 +13,24 @@ Nothing is fetched: pictures come inside the body, as data URLs or files.
 from __future__ import annotations
 
 import base64
+import io
 import re
 import time
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
-
-import numpy as np
 
 from uni_train.errors import UserError
 from uni_train.models.base import Request, SkillMissing
 from uni_train.models.pictures import decode_data_url, decode_picture
+from uni_train.serving.limits import Limits, words_of
 
 Skill = Literal["think", "draw", "answer"]
 MOST_AT_ONCE = 16
 """Most replies to one request (`n`)."""
+_DEFAULT = Limits()
+_LARGE = 8  # a request beyond this part of a limit is done alone: a batch is as wide as its widest
 
 
 class BadRequest(UserError):
@@ -69,27 +72,48 @@ class Refusal:
     code: str | None = None
 
 
-def chat_tasks(body: Any) -> list[Task]:
-    """The tasks of /v1/chat/completions: `n` of one conversation, with seeds that follow each other.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that keeps to the limits, its pictures still encoded: what waits in the line.
+
+    Attributes:
+        task: the first of its tasks, without pictures. images: encoded files. seeds: one a task. large: whether it is
+            better done alone, for its words or pixels.
+    """
+
+    task: Task
+    images: tuple[bytes, ...]
+    seeds: range
+    large: bool
+
+    def tasks(self) -> list[Task]:
+        """Its tasks, with pictures. Raises UserError for a picture that is none."""
+        shown = tuple(decode_picture(data, f"image {i}") for i, data in enumerate(self.images, start=1))
+        return [replace(self.task, request=replace(self.task.request, images=shown, seed=seed)) for seed in self.seeds]
+
+
+def chat_asked(body: Any, limits: Limits = _DEFAULT) -> Asked:
+    """What /v1/chat/completions is asked: `n` of one conversation, with seeds that follow each other.
 
     A conversation is read as one prompt: its texts in order, a blank line between messages, its pictures before them.
     """
     body = _object(body)
-    texts, images = [], []
+    texts: list[str] = []
+    images: list[bytes] = []
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise BadRequest("messages must be a list with at least one message")
     for message in messages:
         if not isinstance(message, Mapping):
             raise BadRequest("a message must be an object with role and content")
-        words, shown = _content(message.get("content"))
+        words, shown = _content(message.get("content"), len(images))
         texts += [words] if words else []
         images += shown
     skill = body.get("skill", "answer")
     if skill not in ("answer", "think"):
         raise BadRequest(f"skill must be answer or think, not {skill!r}")
-    limits = [body.get(name) for name in ("max_completion_tokens", "max_tokens")]
-    max_tokens = next((value for value in limits if value is not None), None)
+    lengths = [body.get(name) for name in ("max_completion_tokens", "max_tokens")]
+    max_tokens = next((value for value in lengths if value is not None), None)
     if max_tokens is not None and (not _whole(max_tokens) or max_tokens < 1):
         raise BadRequest("max_tokens must be a whole number from 1 on")
     temperature = body.get("temperature")
@@ -100,15 +124,13 @@ def chat_tasks(body: Any) -> list[Task]:
     prompt = "\n\n".join(texts)
     if not prompt.strip():
         raise BadRequest("the messages hold no text")
-    thinking = _flag(body, "thinking")
-    return [
-        Task(skill, Request("chat", prompt, tuple(images), seed=seed), thinking, temperature, max_tokens)
-        for seed in _seeds(body)
-    ]
+    task = Task(skill, Request("chat", prompt), _flag(body, "thinking"), temperature, max_tokens)
+    seeds = _seeds(body)
+    return Asked(task, tuple(images), seeds, _large(prompt, len(seeds), images, limits))
 
 
-def drawing_tasks(body: Any, images: Sequence[bytes] = ()) -> list[Task]:
-    """The tasks of /v1/images/generations, and with `images` (encoded files) of /v1/images/edits."""
+def drawing_asked(body: Any, images: Sequence[bytes] = (), limits: Limits = _DEFAULT) -> Asked:
+    """What /v1/images/generations is asked, and with `images` (encoded files) /v1/images/edits."""
     body = _object(body)
     prompt = body.get("prompt")
     if not isinstance(prompt, str) or not prompt.strip():
@@ -122,9 +144,12 @@ def drawing_tasks(body: Any, images: Sequence[bytes] = ()) -> list[Task]:
         raise BadRequest("thought must be a text")
     if thought is not None and thinking:
         raise BadRequest("give a thought, or ask for one with thinking, but not both")
-    shown = tuple(decode_picture(data, f"image {i}") for i, data in enumerate(images, start=1))
     size = _size(body.get("size"))
-    return [Task("draw", Request("picture", prompt, shown, thought, seed, size), thinking) for seed in _seeds(body)]
+    if size is not None and size[0] * size[1] > limits.pixels:
+        raise BadRequest(f"size is more than {limits.megapixels:g} million pixels, which is this server's limit")
+    task = Task("draw", Request("picture", prompt, (), thought, size=size), thinking)
+    seeds = _seeds(body)
+    return Asked(task, tuple(images), seeds, _large(f"{prompt} {thought or ''}", len(seeds), images, limits))
 
 
 def chat_reply(name: str, replies: Sequence[Reply]) -> dict[str, Any]:
@@ -169,13 +194,44 @@ def refusal_of(error: UserError) -> Refusal:
     return Refusal(400, str(error), "skill_missing" if isinstance(error, SkillMissing) else None)
 
 
-def _content(content: Any) -> tuple[str, list[np.ndarray]]:
+def _large(text: str, n: int, images: Sequence[bytes], limits: Limits) -> bool:
+    """Whether a request is a large one; BadRequest if it passes a limit. Pictures are known by their heads."""
+    words = n * words_of(text)
+    if words > limits.words:
+        times = f" in {n} replies" if n > 1 else ""
+        raise BadRequest(f"the prompt has {words:,} words{times}; this server takes {limits.words:,}")
+    if len(images) > limits.images:
+        raise BadRequest(f"the request has {len(images):,} images; this server takes {limits.images:,}")
+    pixels = sum(_pixels(data) for data in images)
+    if pixels > limits.pixels:
+        raise BadRequest(
+            f"the images have {pixels / 1e6:,.1f} million pixels together; this server takes {limits.megapixels:g}"
+        )
+    return words > limits.words // _LARGE or pixels > limits.pixels // _LARGE
+
+
+def _pixels(data: bytes) -> int:
+    """0 for what is no picture: that is said when it is decoded."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings(), Image.open(io.BytesIO(data)) as image:
+            warnings.simplefilter("ignore")
+            return image.width * image.height
+    except Image.DecompressionBombError:
+        raise BadRequest("an image has far too many pixels") from None
+    except (OSError, ValueError, SyntaxError):
+        return 0
+
+
+def _content(content: Any, before: int) -> tuple[str, list[bytes]]:
+    """The text and the encoded pictures of a message; `before`: pictures of earlier ones."""
     if content is None or isinstance(content, str):
         return content or "", []
     if not isinstance(content, list):
         raise BadRequest("content must be a text or a list of parts")
     words: list[str] = []
-    images: list[np.ndarray] = []
+    images: list[bytes] = []
     for part in content:
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind == "text" and isinstance(part.get("text"), str):
@@ -183,10 +239,10 @@ def _content(content: Any) -> tuple[str, list[np.ndarray]]:
         elif kind == "image_url":
             given = part.get("image_url")
             url = given.get("url") if isinstance(given, Mapping) else given
-            where = f"image {len(images) + 1}"
+            where = f"image {before + len(images) + 1}"
             if not isinstance(url, str):
                 raise BadRequest(f"{where} has no url")
-            images.append(decode_picture(decode_data_url(url, where), where))
+            images.append(decode_data_url(url, where))
         else:
             raise BadRequest(f"a part of a message must be text or image_url, not {kind!r}")
     return "\n".join(words), images

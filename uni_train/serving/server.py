@@ -1,7 +1,8 @@
 """The server: LitServe's processes and queues, with OpenAI's paths and a loop that batches whatever has queued up.
 
 One process answers HTTP and decodes pictures, one holds the model. The batch is what has arrived while the model was
-busy, so that it grows with the load by itself.
+busy, so that it grows with the load by itself; no more is sent to the model than makes a batch, and what waits for that
+waits in a line in which clients take turns (`uni_train.serving.line`). Children end when their parent does.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import hmac
 import json
 import logging
+import multiprocessing
 import os
 import signal
 import threading
@@ -28,21 +30,27 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from litserve.loops.base import LitLoop
 from litserve.specs.base import LitSpec
 from litserve.utils import LitAPIStatus, LoopResponseType, ResponseBufferItem
+from starlette.formparsers import MultiPartException
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
 from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
+from uni_train.http_limits import clean, parsed
 from uni_train.models.identity import ModelIdentity, identify
+from uni_train.serving.limits import Limits
+from uni_train.serving.line import Full, Line, Place
 from uni_train.serving.protocol import (
+    Asked,
     BadRequest,
     Refusal,
     Reply,
     Task,
+    chat_asked,
     chat_chunks,
     chat_reply,
-    chat_tasks,
+    drawing_asked,
     drawing_reply,
-    drawing_tasks,
     error_body,
     refusal_of,
 )
@@ -50,6 +58,10 @@ from uni_train.serving.protocol import (
 logger = logging.getLogger(__name__)
 _IDLE = 1.0  # seconds between two looks whether the server is to stop
 _GATHER = 0.005  # seconds that a batch waits for requests that were sent at the same time
+_RETRY_AFTER = 2  # seconds that a client is told to wait for a place
+_PARTS = 1000  # of a form; pictures among them are limited by `Limits`
+_WATCH = 0.5  # seconds between two looks whether the parent lives
+_GONE = 499  # nginx's status for a client that did not wait; nobody reads it
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +72,15 @@ class Served:
     identity: ModelIdentity
     bfloat16: bool
     key: str | None = field(default=None, repr=False)
+    limits: Limits = field(default_factory=Limits)
 
     @classmethod
-    def of(cls, config: ModelConfig, key: str | None = None) -> Served:
+    def of(cls, config: ModelConfig, key: str | None = None, limits: Limits | None = None) -> Served:
         """A configuration as this machine serves it: on a GPU in bfloat16, but for nano. Raises UserError."""
         import torch
 
         bfloat16 = torch.cuda.is_available() and not config.name.startswith("nano")
-        return cls(config, identify(config, "bfloat16" if bfloat16 else "stored"), bfloat16, key)
+        return cls(config, identify(config, "bfloat16" if bfloat16 else "stored"), bfloat16, key, limits or Limits())
 
     @property
     def most(self) -> int:
@@ -79,7 +92,9 @@ class ModelAPI(litserve.LitAPI):
     """The process that holds the model."""
 
     def __init__(self, served: Served) -> None:
-        super().__init__(max_batch_size=served.most, loop=TaskLoop(served.most), spec=OpenAIPaths(served))
+        super().__init__(
+            max_batch_size=served.most, loop=TaskLoop(served.most, served.limits.seconds), spec=OpenAIPaths(served)
+        )
         self.served = served
 
     def setup(self, device: str) -> None:
@@ -90,6 +105,9 @@ class ModelAPI(litserve.LitAPI):
         from uni_train.stages.cpu import prepare_cpu
 
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+        parent = multiprocessing.parent_process()
+        if parent is not None and parent.pid is not None:
+            _end_with(parent.pid)
         prepare_cpu(self.served.config.threads)
         model = build_model(self.served.config, dtype=torch.bfloat16 if self.served.bfloat16 else None)
         self.model = model if device == "cpu" else model.to(device)
@@ -108,11 +126,14 @@ class ModelAPI(litserve.LitAPI):
 
 
 class TaskLoop(LitLoop):
-    """Waits for a message of tasks, takes all others that have queued up, and does them together."""
+    """Waits for a message of tasks, takes all others that have queued up, and does them together.
 
-    def __init__(self, most: int) -> None:
+    seconds: after which nobody waits for a message any more.
+    """
+
+    def __init__(self, most: int, seconds: float = float("inf")) -> None:
         super().__init__()
-        self.most = most
+        self.most, self.seconds = most, seconds
 
     def run(
         self,
@@ -147,9 +168,12 @@ class TaskLoop(LitLoop):
                 message = queue.get(timeout=wait)
             except Empty:
                 return
-            count += len(message[3])
+            except (EOFError, ConnectionError):  # the process with the queues has ended, and so has the server
+                raise SystemExit(1) from None
             wait = _GATHER
-            yield message
+            if time.monotonic() - message[2] <= self.seconds:
+                count += len(message[3])
+                yield message
 
 
 class OpenAIPaths(LitSpec):
@@ -158,6 +182,7 @@ class OpenAIPaths(LitSpec):
     def __init__(self, served: Served) -> None:
         super().__init__()
         self.served = served
+        self.line = Line(served.limits.queue, served.most)
         self.api_path = "/predict"  # LitServe's name of the queue
 
     def pre_setup(self, lit_api: litserve.LitAPI) -> None:
@@ -180,33 +205,54 @@ class OpenAIPaths(LitSpec):
         return JSONResponse({"object": "list", "data": [one]})
 
     async def chat(self, request: HttpRequest) -> Response:
-        return await self._answer(request, _json_body, chat_tasks, self._chat_response)
+        return await self._answer(request, _json_body, chat_asked, self._chat_response)
 
     async def draw(self, request: HttpRequest) -> Response:
-        return await self._answer(request, _json_body, drawing_tasks, self._drawing_response)
+        return await self._answer(
+            request, _json_body, lambda body, limits: drawing_asked(body, limits=limits), self._drawing_response
+        )
 
     async def edit(self, request: HttpRequest) -> Response:
-        return await self._answer(request, _form_body, lambda form: drawing_tasks(*form), self._drawing_response)
+        parse: Callable[[Any, Limits], Asked] = lambda form, limits: drawing_asked(form[0], form[1], limits)  # noqa: E731
+        return await self._answer(request, _form_body, parse, self._drawing_response)
 
     async def _answer(
         self,
         request: HttpRequest,
-        read: Callable[[HttpRequest], Awaitable[Any]],
-        parse: Callable[[Any], list[Task]],
+        read: Callable[[HttpRequest, bytes], Awaitable[Any]],
+        parse: Callable[[Any, Limits], Asked],
         respond: Callable[[Any, Sequence[Reply]], Response],
     ) -> Response:
-        """Read, ask the model, and answer; whatever the client can put right is a 400 with a sentence."""
+        """Read, wait for a turn, ask the model, and answer; what the client can put right is a 4xx with a sentence."""
+        limits = self.served.limits
+        client = request.client.host if request.client is not None else ""
         try:
-            body = await read(request)
-            self._check_model(body[0] if isinstance(body, tuple) else body)
-            tasks = await asyncio.to_thread(parse, body)
+            async with asyncio.timeout(limits.seconds), self.line.place(client) as place:
+                body = await read(request, await _whole(request, limits))
+                self._check_model(body[0] if isinstance(body, tuple) else body)
+                asked = await asyncio.to_thread(parse, body, limits)
+                done = await self._in_turn(request, place, asked)
+        except TooLarge as error:
+            return _refuse(Refusal(413, error.message))
         except UserError as error:
             return _refuse(refusal_of(error))
-        done = await self._do(tasks)
+        except ClientDisconnect:
+            return Response(status_code=_GONE)
+        except Full:
+            return _refuse(Refusal(429, f"{limits.queue} requests are waiting: try again later"))
+        except TimeoutError:
+            return _refuse(Refusal(504, f"not answered within {limits.seconds:g} s, which is this server's limit"))
         refused = next((one for one in done if isinstance(one, Refusal)), None)
         if refused is not None:
             return _refuse(refused)
         return respond(body, [one for one in done if isinstance(one, Reply)])
+
+    async def _in_turn(self, request: HttpRequest, place: Place, asked: Asked) -> list[Reply | Refusal]:
+        """What the model says, when it is this request's turn. Raises ClientDisconnect where nobody waits for it."""
+        await place.turn(self.served.most if asked.large else len(asked.seeds))
+        if await request.is_disconnected():
+            raise ClientDisconnect
+        return await self._do(await asyncio.to_thread(asked.tasks))
 
     async def _do(self, tasks: list[Task]) -> list[Reply | Refusal]:
         uid, arrived = str(uuid.uuid4()), asyncio.Event()
@@ -236,28 +282,68 @@ class OpenAIPaths(LitSpec):
         return JSONResponse(drawing_reply(replies))
 
 
-async def _json_body(request: HttpRequest) -> Any:
+class TooLarge(UserError):
+    """The body is larger than this server takes."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(f"the body is larger than {limits.body:g} MiB, which is this server's limit")
+
+
+async def _whole(request: HttpRequest, limits: Limits) -> bytes:
+    """The body. Raises TooLarge as soon as it is known to be."""
+    told = request.headers.get("content-length", "")
+    body = bytearray()
+    if told.isdecimal() and int(told[:20]) > limits.body_bytes:
+        raise TooLarge(limits)
+    async for part in request.stream():
+        body += part
+        if len(body) > limits.body_bytes:
+            raise TooLarge(limits)
+    return bytes(body)
+
+
+async def _json_body(request: HttpRequest, body: bytes) -> Any:
     try:
-        return await request.json()
+        return await asyncio.to_thread(parsed, body)
     except ValueError:
         raise BadRequest("the body is no JSON") from None
 
 
-async def _form_body(request: HttpRequest) -> tuple[dict[str, Any], list[bytes]]:
+async def _form_body(request: HttpRequest, body: bytes) -> tuple[dict[str, Any], list[bytes]]:
     """A form's fields, and its files `image` or `image[]`."""
-    async with request.form() as form:
-        fields = {name: value for name, value in form.items() if isinstance(value, str)}
-        files = [*form.getlist("image"), *form.getlist("image[]")]
-        images = [await file.read() for file in files if not isinstance(file, str)]
-        if form.get("mask") is not None:
-            fields["mask"] = "given"
+    given = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive() -> Any:
+        return next(given)
+
+    try:
+        async with HttpRequest(request.scope, receive).form(max_files=_PARTS, max_fields=_PARTS) as form:
+            fields = {name: clean(value) for name, value in form.items() if isinstance(value, str)}
+            files = [*form.getlist("image"), *form.getlist("image[]")]
+            images = [await file.read() for file in files if not isinstance(file, str)]
+            if form.get("mask") is not None:
+                fields["mask"] = "given"
+    except (HTTPException, MultiPartException) as error:
+        raise BadRequest(f"the body is no form ({getattr(error, 'detail', '') or error})") from None
     if not images:
         raise BadRequest("give at least one file as image")
     return fields, images
 
 
 def _refuse(refusal: Refusal) -> Response:
-    return JSONResponse(error_body(refusal), status_code=refusal.status)
+    headers = {"Retry-After": str(_RETRY_AFTER)} if refusal.status == 429 else None
+    return JSONResponse(error_body(refusal), status_code=refusal.status, headers=headers)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent, given by its number, has ended: nobody is left to hold the port."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def serve_forever(served: Served, host: str, port: int, when_ready: Callable[[], None]) -> None:
@@ -276,6 +362,9 @@ def serve_forever(served: Served, host: str, port: int, when_ready: Callable[[],
             os._exit(0)
         raise KeyboardInterrupt
 
+    os.register_at_fork(
+        after_in_child=lambda: _end_with(os.getppid())
+    )  # the HTTP process, and the one that holds queues
     server = litserve.LitServer(
         ModelAPI(served), accelerator="auto", devices=1, timeout=False, disable_openapi_url=True
     )

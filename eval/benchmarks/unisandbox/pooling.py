@@ -53,8 +53,8 @@ def pool(folders: Sequence[Path]) -> Pooled:
                 "Pool evaluations that were made by one command but for --checkpoint and --characters.",
             )
         result = one.results[NAME]
-        skipped = {(setting, name) for setting, name in result.unjudged if name in KNOWLEDGE_SETS}
-        notes += [f"{one.folder.name}: {setting}, {name} was not judged, and is left out" for setting, name in skipped]
+        skipped = {(setting, name) for setting, name in result.without_score if name in KNOWLEDGE_SETS}
+        notes += [f"{one.folder.name}: {setting}, {name} has no score, and is left out" for setting, name in skipped]
         for scored in one.scored(NAME):
             ask = scored.sample.ask
             asked_for = (ask.case.id, ask.setting, ask.k)

@@ -17,6 +17,7 @@ import pytest
 from eval.benchmark import Scored
 from eval.judges import JudgeConfig, Price, run
 from eval.judges.asking import DEAD_AFTER
+from eval.judges.failures import mostly_failed
 from tests.eval.judges.criteria import PNG, Criteria
 from tests.eval.judges.server import Asked, JudgeServer, Refused, Said
 from uni_train.errors import UserError
@@ -128,6 +129,16 @@ def test_a_question_that_the_judge_refuses_fails_alone(tmp_path: Path) -> None:
         assert scored[1].replies == ("[no reply: 400: no such word]",)
 
 
+def test_a_judge_that_fails_for_half_has_not_failed(tmp_path: Path) -> None:
+    for refused, why in ((("1.", "2."), ""), (("0.", "1.", "2."), "judge failed 3 of 4 (HTTP 400)")):
+        with JudgeServer(
+            lambda asked, refused=refused: (  # type: ignore[misc]
+                Refused(400, "no") if any(f"shows {one}" in asked.words for one in refused) else odd(asked)
+            )
+        ) as server:
+            assert mostly_failed(judged(4, server, tmp_path / str(len(refused)))) == why
+
+
 def test_a_judge_that_is_down_fails_what_it_was_not_asked_and_is_asked_later(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -147,7 +158,9 @@ def test_a_judge_that_is_down_fails_what_it_was_not_asked_and_is_asked_later(tmp
 def test_a_slow_judge_runs_out_of_time(tmp_path: Path) -> None:
     with JudgeServer(odd, delay=3.0) as server:
         (scored,) = judged(1, server, tmp_path, timeout=1, retries=0)
-    assert scored.outcome == "judge_failed" and scored.replies == ("[no reply: no reply in time]",)
+    assert scored.outcome == "judge_failed" and scored.replies == (
+        f"[no reply: nothing came from {server.url} within 1 s]",
+    )
 
 
 @pytest.mark.parametrize("provider", ["", "openai-api/judge/"])

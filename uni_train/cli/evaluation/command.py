@@ -11,6 +11,7 @@ from uni_train.cli.evaluation.budget import print_plan
 from uni_train.cli.evaluation.options import Asked, Pairs, evaluation_options
 from uni_train.cli.evaluation.plans import loadable, plan_of
 from uni_train.cli.evaluation.running import run_evaluation
+from uni_train.cli.numbers import Finite
 from uni_train.errors import UsageError
 
 
@@ -22,7 +23,7 @@ from uni_train.errors import UsageError
 @click.option("--name", metavar="NAME", help="Of the evaluation's folder.  [default: model, benchmarks, a hash]")
 @click.option("--plan", "plan_only", is_flag=True, help="Print calls, tokens, cost and GPU hours, and stop.")
 @click.option("--seconds", type=Pairs(), metavar="draw=9,think=4", help="--plan: of one call, on one GPU.")
-@click.option("--gpu-price", type=click.FloatRange(0), metavar="DOLLARS", help="--plan: of an hour of one GPU.")
+@click.option("--gpu-price", type=Finite(0), metavar="DOLLARS", help="--plan: of an hour of one GPU.")
 @click.option("--image-tokens", type=click.IntRange(1), default=1000, show_default=True, help="--plan: of a picture.")
 @click.option(
     "--reply-tokens", type=click.IntRange(1), default=200, show_default=True, help="--plan: of a judge's reply."

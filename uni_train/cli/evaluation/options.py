@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from uni_train.cli.numbers import Finite
+
 BENCHMARKS = ("unisandbox", "ureason")
 PROJECT = "uni_train"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -163,11 +165,9 @@ def evaluation_options(command: F) -> F:
             help="That ask a served judge.  [default: as many as are worth it]",
         ),
         click.option("--judge-max-tokens", type=click.IntRange(1), default=1024, show_default=True, metavar="N"),
-        click.option(
-            "--judge-timeout", type=click.FloatRange(0.1), default=120.0, show_default=True, metavar="SECONDS"
-        ),
+        click.option("--judge-timeout", type=Finite(0.1), default=120.0, show_default=True, metavar="SECONDS"),
         click.option("--judge-price", type=Price(), help="Dollars a million tokens, read and written."),
-        click.option("--judge-cost-limit", type=click.FloatRange(0), metavar="DOLLARS", help="Stop judging there."),
+        click.option("--judge-cost-limit", type=Finite(0), metavar="DOLLARS", help="Stop judging there."),
         click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="[default: evals]"),
         click.option(
             "--store", type=click.Path(path_type=Path), metavar="DIR", help="Finished calls.  [default: OUT/store]"

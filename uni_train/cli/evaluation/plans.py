@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -215,4 +216,6 @@ def _sampling(pairs: Sequence[str]) -> dict[str, Any]:
             found[key] = int(value) if re.fullmatch(r"-?\d+", value) else float(value)
         except ValueError:
             found[key] = value
+        if isinstance(found[key], float) and not math.isfinite(found[key]):
+            raise UsageError(f"--sampling {pair}: no finite number", f"Write {key}=NUMBER.")
     return found

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from uni_train.cli.evaluation.options import PROJECT, Asked
+from uni_train.cli.terminal import plain
+from uni_train.errors import UserError
 
 if TYPE_CHECKING:
     from eval.benchmark import Table
@@ -19,9 +21,9 @@ _TABLES = 2  # of a benchmark on the console; the report has all
 def run_evaluation(
     plan: EvaluationPlan, asked: Asked, place: Checkpoint | None, progress: ConsoleProgress
 ) -> Evaluation:
-    """Run it, print its tables, write its report, log it."""
+    """Run it, print its tables, write its report, log it. Raises UserError last, where a set could not be scored."""
     from eval import evaluation as engine
-    from eval.report.evaluation import report_of
+    from eval.report.evaluation import not_scored, report_of
     from uni_train.stages.cpu import prepare_cpu
 
     prepare_cpu("auto")
@@ -32,6 +34,11 @@ def run_evaluation(
         _track(done, asked, place)
     progress.say(f"evaluation: {done.folder}")
     progress.say(f"report: {page}")
+    broken = [f"{name}: {one}" for name, result in done.results.items() for one in not_scored(result)]
+    if broken:
+        raise UserError(
+            "; ".join(broken), "Put it right and run the same command again (calls of the model: --retry-failed)."
+        )
     return done
 
 
@@ -59,15 +66,22 @@ def print_table(table: Table, progress: ConsoleProgress) -> None:
     """A table of a benchmark on the console, scores with their intervals below; turned on its side where too wide."""
     from rich import box
     from rich.table import Table as Grid
+    from rich.text import Text
 
     lines = [list(table.columns), *([_console_cell(value) for value in row] for row in table.rows)]
     if _width(lines) > progress.console.width and len(lines) < len(table.columns):
         lines = [list(line) for line in zip(*lines, strict=True)]
-    grid = Grid(title=table.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    grid = Grid(
+        title=Text(plain(table.title)),
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
     for place, column in enumerate(lines[0]):
-        grid.add_column(column, justify="right" if place else "left", overflow="fold")
+        grid.add_column(Text(plain(column)), justify="right" if place else "left", overflow="fold")
     for line in lines[1:]:
-        grid.add_row(*line)
+        grid.add_row(*(Text(plain(cell)) for cell in line))
     progress.console.print(grid, highlight=False)
     if table.note:
         progress.say(f"  {table.note}")

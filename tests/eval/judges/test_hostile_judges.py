@@ -1,0 +1,111 @@
+"""Judges that misbehave (`tests.hostile`): each ends in an outcome with its reason, in bounded time and memory."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eval.benchmark import Scored
+from eval.judges import JudgeConfig, run
+from eval.judges.replies import Reply, ReplyStore
+from eval.judges.revision import with_served_revision
+from tests.eval.judges.criteria import Criteria
+from tests.hostile import Hostile
+from uni_train.errors import UserError
+
+OPENAI = "openai-api/judge/"
+"""inspect-ai's provider over the openai library; without it, our own client asks."""
+
+
+def judged(server: Hostile, folder: Path, provider: str = "", progress: Any = None, **settings: Any) -> list[Scored]:
+    benchmark = Criteria(2)
+    more: dict[str, Any] = {"retries": 0, "timeout": 2, "provider_args": {"max_retries": 0} if provider else {}}
+    config = JudgeConfig(f"{provider}judge", server.url, **{**more, **settings})
+    return run(benchmark.samples(), benchmark, config, folder, progress)
+
+
+def test_a_key_follows_no_redirect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-a-secret-of-ours")
+    with Hostile("500", models=True) as other:
+        with Hostile("redirect", models=True, to=other.url.removesuffix("/v1")) as server:
+            judge = JudgeConfig("judge", server.url, key_env="MY_KEY")
+            assert with_served_revision(judge) == judge
+            for provider in ("", OPENAI):
+                asked = {"provider": provider, "key_env": "MY_KEY"}
+                if provider:
+                    assert {one.outcome for one in judged(server, tmp_path, **asked)} == {"judge_failed"}
+                    continue
+                with pytest.raises(UserError, match=rf"{server.url} is elsewhere \(307: .* redirects to {other.url}"):
+                    judged(server, tmp_path, **asked)
+        assert {key for _, key in server.asked} == {"Bearer sk-a-secret-of-ours"}
+    assert other.asked == []
+
+
+@pytest.mark.parametrize("provider", ["", OPENAI], ids=["ours", "openai"])
+@pytest.mark.parametrize(
+    ("behave", "why"),
+    [
+        ("endless", "sent more than 64 MiB"),
+        ("bomb", "sent more than 64 MiB"),
+        ("trickle", "nothing came from .* within 2 s"),
+        ("wait for ever", "asks to wait inf s"),
+        ("html", "but '<html>"),
+        ("deep", "\\[\\[\\["),
+    ],
+)
+def test_no_judge_takes_memory_or_time_beyond_its_limits(tmp_path: Path, provider: str, behave: str, why: str) -> None:
+    began = time.monotonic()
+    with Hostile(behave) as server:
+        scored = judged(server, tmp_path, provider)
+        assert server.sent < 1 << 29  # it hung up
+    assert {one.outcome for one in scored} == {"judge_failed"} and time.monotonic() - began < 30
+    for one in scored:
+        assert re.search(why, one.replies[-1]), one.replies[-1]
+        assert server.url in one.replies[-1] or behave == "wait for ever"
+
+
+def test_a_reply_that_no_file_can_hold_is_stored_as_one_that_can(tmp_path: Path) -> None:
+    with Hostile("surrogate") as server:
+        first = judged(server, tmp_path, revision="r")
+        assert judged(server, tmp_path / "openai", OPENAI)[0].replies == first[0].replies
+    assert first[0].outcome == "pass" and first[0].replies == ("\ufffd broken <answer>Yes</answer>",)
+    asked = len(server.asked)
+    assert judged(server, tmp_path, revision="r") == first and len(server.asked) == asked  # it is gone by now
+
+
+def test_a_store_that_an_earlier_version_has_poisoned_is_read(tmp_path: Path) -> None:
+    with ReplyStore(tmp_path) as store:
+        store.put("k", Reply("\ud800 yes"))
+    with ReplyStore(tmp_path) as store:
+        assert store.damaged == [] and store.get("k") == Reply("\ufffd yes")
+
+
+def test_a_count_of_tokens_that_cannot_be_is_not_believed(tmp_path: Path) -> None:
+    with Hostile("odd usage") as server:
+        assert {one.outcome for one in judged(server, tmp_path)} == {"pass"}
+
+
+def test_somebody_who_waits_is_seen_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eval.judges.judging.HEARTBEAT", 0.05)
+    beats: list[int] = []
+
+    class Watched:
+        def say(self, text: str) -> None:
+            return
+
+        @contextmanager
+        def bar(self, title: str, total: int, done: int = 0) -> Iterator[Any]:
+            yield self
+
+        def advance(self, by: int = 1, **figures: float) -> None:
+            beats.append(by)
+
+    with Hostile("silence") as server:
+        judged(server, tmp_path, progress=Watched(), timeout=1)
+    assert beats.count(0) >= 10 and beats.count(1) == 2

@@ -1,0 +1,171 @@
+"""A server on 127.0.0.1 that misbehaves on purpose: `tests` ask it as a judge, or as a remote model.
+
+    with Hostile("endless") as server:
+        JudgeConfig("judge", server.url)
+
+`behave` names one of BEHAVIOURS, for POST and, where `models` is True, for GET too. Every loop is bounded.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+import time
+from collections.abc import Callable
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+
+MOST_SENT = 1 << 30  # bytes of an endless body, should nobody hang up
+LONGEST = 60.0  # seconds that a connection is held open
+MODELS = {"object": "list", "data": [{"id": "judge", "object": "model", "created": 0, "owned_by": "x"}]}
+
+
+def chat(text: object, **usage: object) -> bytes:
+    """A chat completion, as it should be."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    head = {"id": "1", "object": "chat.completion", "created": 0, "model": "judge"}
+    return json.dumps({**head, "choices": [choice], **({"usage": usage} if usage else {})}).encode()
+
+
+class Hostile:
+    """Listens until the `with` ends. asked: (path, Authorization) of every request; sent: bytes of bodies."""
+
+    def __init__(self, behave: str, *, models: bool = False, to: str = "") -> None:
+        """models: /v1/models misbehaves too. to: where "redirect" points."""
+        self.to = to
+        self.asked: list[tuple[str, str]] = []
+        self.sent = 0
+        if behave == "bomb":
+            _small()  # takes a second, which no request is to wait for
+        self._stop = threading.Event()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self._answer(models)
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                self._answer(True)
+
+            def _answer(self, misbehave: bool) -> None:
+                server.asked.append((self.path, self.headers.get("Authorization", "")))
+                try:
+                    if misbehave:
+                        BEHAVIOURS[behave](server, self)
+                    else:
+                        plain(self, json.dumps(MODELS).encode())
+                except OSError:
+                    pass  # the client has hung up
+                self.close_connection = True
+
+            def log_message(self, *args: object) -> None:
+                return
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 64
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def __enter__(self) -> Hostile:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stop.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def hold(self, seconds: float) -> bool:
+        """Wait; whether the test is still on."""
+        return not self._stop.wait(seconds)
+
+
+def plain(handler: BaseHTTPRequestHandler, body: bytes, status: int = 200, **headers: str) -> None:
+    handler.send_response(status)
+    found = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    for name, value in {**found, **{name.replace("_", "-"): value for name, value in headers.items()}}.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+def _endless(server: Hostile, handler: BaseHTTPRequestHandler) -> None:
+    """White space before a value that never comes."""
+    handler.send_response(200)
+    handler.send_header("Content-Type", "application/json")
+    handler.end_headers()
+    block = b" " * (1 << 20)
+    while server.sent < MOST_SENT and server.hold(0):
+        handler.wfile.write(block)
+        server.sent += len(block)
+
+
+def _bomb(server: Hostile, handler: BaseHTTPRequestHandler) -> None:
+    plain(handler, _small(), Content_Encoding="gzip")
+
+
+@cache
+def _small() -> bytes:
+    """A quarter of a gigabyte in a megabyte."""
+    return gzip.compress(bytes(1 << 28), 1)
+
+
+def _trickle(server: Hostile, handler: BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    handler.send_header("Content-Type", "application/json")
+    handler.send_header("Content-Length", "100000")
+    handler.end_headers()
+    until = time.monotonic() + LONGEST
+    while time.monotonic() < until and server.hold(0.1):
+        handler.wfile.write(b" ")
+        handler.wfile.flush()
+
+
+def _trickling_headers(server: Hostile, handler: BaseHTTPRequestHandler) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+    until = time.monotonic() + LONGEST
+    while time.monotonic() < until and server.hold(0.1):
+        handler.wfile.write(b"X: y\r\n")
+        handler.wfile.flush()
+
+
+def _refused(status: int, **headers: str) -> Callable[[Hostile, BaseHTTPRequestHandler], None]:
+    return lambda server, handler: plain(handler, b'{"error": {"message": "no"}}', status, **headers)
+
+
+def _says(body: bytes, **headers: str) -> Callable[[Hostile, BaseHTTPRequestHandler], None]:
+    return lambda server, handler: plain(handler, body, **headers)
+
+
+BEHAVIOURS: dict[str, Callable[[Hostile, BaseHTTPRequestHandler], None]] = {
+    "redirect": lambda server, handler: plain(handler, b"", 307, Location=f"{server.to}{handler.path}"),
+    "endless": _endless,
+    "bomb": _bomb,
+    "trickle": _trickle,
+    "trickling headers": _trickling_headers,
+    "silence": lambda server, handler: (server.hold(LONGEST), None)[1],
+    "wait long": _refused(429, Retry_After="999999"),
+    "wait for ever": _refused(429, Retry_After="inf"),
+    "429": _refused(429),
+    "500": _refused(500),
+    "hang up": lambda server, handler: None,
+    "html": _says(b"<html><body>It works!</body></html>", Content_Type="text/html"),
+    "no json": _says(b"\xff\xfe\x00not json"),
+    "nothing": _says(b""),
+    "null": _says(b"null"),
+    "a list": _says(b"[null]"),
+    "null within": _says(b'{"object": "list", "data": [null], "choices": [null]}'),
+    "deep": _says(b"[" * 200_000 + b"]" * 200_000),
+    "surrogate": _says(
+        chat("\ud800 broken <answer>Yes</answer>", prompt_tokens=1, completion_tokens=1, total_tokens=2)
+    ),
+    "odd usage": _says(b'{"choices": [{"message": {"content": "<answer>Yes</answer>"}}], "usage": '
+                       b'{"prompt_tokens": 1e999, "completion_tokens": -5}}'),
+}  # fmt: skip

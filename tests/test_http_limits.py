@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+
+import pytest
+
+from tests.hostile import Hostile
+from uni_train import http_limits
+from uni_train.http_limits import BadReply, Body, NoReply, asked_wait, clean, get_json, parsed, reason
+
+
+def body(data: bytes, encoding: str | None) -> bytes:
+    found = Body("http://host/v1")
+    for start in range(0, len(data), 1000):
+        found.add(data[start : start + 1000])
+    return found.decoded(encoding)
+
+
+def test_bodies_are_limited_compressed_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_limits, "MOST_BYTES", 1 << 20)
+    whole = bytes(1 << 20)
+    assert body(whole, None) == body(gzip.compress(whole), "gzip") == body(zlib.compress(whole), "deflate") == whole
+    for data, encoding in ((whole + b"x", None), (gzip.compress(whole + b"x"), "gzip")):
+        with pytest.raises(BadReply, match=r"http://host/v1 sent more than 1 MiB"):
+            body(data, encoding)
+    for encoding, message in (("gzip", "damaged gzip"), ("br", "compresses its reply")):
+        with pytest.raises(BadReply, match=message):
+            body(b"none of this", encoding)
+
+
+def test_texts_can_be_stored() -> None:
+    """Half pairs are replaced, whole ones are one character, bytes that are no UTF-8 do not end anything."""
+    assert clean("a\ud800b") == "a\ufffdb" and clean("\ud83d\ude00") == "\U0001f600" and clean("à 日") == "à 日"
+    assert parsed(rb'{"\udc00": ["\ud83d\ude00", {"a": "\ud800"}]}') == {"\ufffd": ["\U0001f600", {"a": "\ufffd"}]}
+    json.dumps(parsed(b'["\xed\xa0\x80\xff"]'), ensure_ascii=False).encode()
+    for data in (b"", b"\xff\xfe", b"[" * 100_000, b"1" * 10_000):
+        with pytest.raises(ValueError):
+            parsed(data)
+    assert reason(b'{"error": {"message": "no\\nword"}}') == "no word" and len(reason(b"x" * 10_000)) == 500
+
+
+def test_a_wait_that_is_asked_for() -> None:
+    found = [asked_wait(one) for one in (None, "2.5", "-3", "inf", "nan", "Sun, 22 Nov 2026 16:15:21 GMT")]
+    assert found == [None, 2.5, 0.0, float("inf"), None, None]
+
+
+@pytest.mark.parametrize(
+    ("behave", "kind", "message"),
+    [
+        ("redirect", BadReply, "redirects to http://127.0.0.1:.*not followed"),
+        ("endless", BadReply, "more than 64 MiB"),
+        ("bomb", BadReply, "more than 64 MiB"),
+        ("trickle", NoReply, "no reply from http://127.0.0.1:.* within 1 s"),
+        ("trickling headers", NoReply, "within 1 s"),
+        ("silence", NoReply, "within 1 s"),
+        ("hang up", NoReply, "no connection to http://127.0.0.1"),
+        ("html", BadReply, "sent no JSON .*It works!"),
+        ("deep", BadReply, "nested too deeply"),
+        ("500", BadReply, "answers 500: no"),
+        ("wait for ever", BadReply, "asks to wait inf s"),
+    ],
+)
+def test_what_is_no_reply_is_an_error_that_names_the_address(behave: str, kind: type[Exception], message: str) -> None:
+    with Hostile("500", models=True) as other:
+        to = other.url.removesuffix("/v1")
+        with Hostile(behave, models=True, to=to) as server, pytest.raises(kind, match=message) as caught:
+            get_json(f"{server.url}/models", "a-key", seconds=1 if kind is NoReply else 10)
+        assert server.url in str(caught.value)
+        assert other.asked == [] and {key for _, key in server.asked} == {"Bearer a-key"}

@@ -1,0 +1,24 @@
+"""Text on terminals: what data and servers say is shown, and steers nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters but for tab and newline, and those that turn the direction of writing."""
+
+
+def plain(text: str) -> str:
+    """The text without control characters: an escape sequence of a terminal becomes the letters behind its ESC."""
+    return _CONTROLS.sub("", text)
+
+
+def print_anything() -> None:
+    """Have what the terminal's encoding lacks printed as "?": no run ends in an error because its result has a dash."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            with contextlib.suppress(ValueError, OSError):
+                stream.reconfigure(errors="replace")
