@@ -20,6 +20,7 @@ NANO_COUNTS = (
     "How many is {expression} ? Draw that many {objects} .",
     "Show {objects} equal in number to {expression} .",
 )
+NANO_NUMBERS = 81  # 0 to 80: the world may grow without another vocabulary
 NANO_SIGNS = {"+": "plus", "-": "minus", "*": "times", "/": "over", "%": "modulo"}
 NANO_LINKS = ("means", "is", "denotes")
 NANO_MEANINGS = ("Draw what {symbol} {link} .", "Show what {symbol} {link} .", "Draw the object denoted by {symbol} .")
@@ -93,7 +94,7 @@ def nano_vocabulary() -> tuple[str, ...]:
     """Every token that a nano prompt, thought or answer can contain, in a fixed order (numbers, signs, words)."""
     templates = (*NANO_COUNTS, *NANO_MEANINGS, *NANO_LINKS, *NANO_SIGNS.values(), "So = draw")
     words = {w for text in templates for w in text.split() if "{" not in w}
-    numbers = [str(i) for i in range(max(NANO.max_value, NANO.max_operand, NANO.max_single) + 1)]
+    numbers = [str(i) for i in range(NANO_NUMBERS)]
     signs = ["+", "-", "*", "/", "^", "%", "√", "(", ")"]
     nouns = [form for noun in NANO.nouns for form in (noun.singular, noun.plural)]
     return tuple(dict.fromkeys([*numbers, *signs, *NANO.symbols, *nouns, *sorted(words)]))
