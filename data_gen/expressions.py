@@ -62,11 +62,11 @@ def _is_idle(op: str, a: int, b: int) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _ways(limit: int) -> dict[tuple[str, int], tuple[tuple[int, int], ...]]:
+def _ways(limit: int, idle: bool) -> dict[tuple[str, int], tuple[tuple[int, int], ...]]:
     """(op, value) -> every (a, b) with a, b <= limit and a op b == value <= limit. Roots have b = 0.
 
-    Without operations that leave a number as it is (4 * 1, 4 - 0) and remainders that are differences (7 % 5): they
-    would make the answer a number of the prompt, or a difference of two.
+    idle: with operations that leave a number as it is (4 * 1, 4 - 0) and remainders that are differences (7 % 5). They
+        make the answer a number of the prompt, or a difference of two.
     """
     table: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for op in OPERATIONS:
@@ -78,7 +78,7 @@ def _ways(limit: int) -> dict[tuple[str, int], tuple[tuple[int, int], ...]]:
             else:
                 seconds = range(limit + 1)
             for b in seconds:
-                if (op == "%" and a < 2 * b) or _is_idle(op, a, b):
+                if (op == "%" and a < b) or (not idle and (_is_idle(op, a, b) or (op == "%" and a < 2 * b))):
                     continue
                 value = apply(op, a, b)
                 if value is not None and value <= limit:
@@ -87,40 +87,40 @@ def _ways(limit: int) -> dict[tuple[str, int], tuple[tuple[int, int], ...]]:
 
 
 @lru_cache(maxsize=4096)
-def _menu(value: int, limit: int, operations: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+def _menu(value: int, limit: int, operations: tuple[str, ...], idle: bool) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """The operations that can give `value`, with weights.
 
     The square root of the number of ways: between "every operation alike", which repeats the few sums without end,
     and "every expression alike", which would be nearly all remainders.
     """
-    ways = _ways(limit)
+    ways = _ways(limit, idle)
     ops = tuple(op for op in operations if (op, value) in ways)
     return ops, tuple(max(2.0, math.sqrt(len(ways[op, value]))) for op in ops)
 
 
 def draw(value: int, operations: int, random_: random.Random, max_operand: int, max_value: int,
-         allowed: tuple[str, ...] = OPERATIONS) -> Expression | None:  # fmt: skip
+         allowed: tuple[str, ...] = OPERATIONS, idle: bool = False) -> Expression | None:  # fmt: skip
     """An expression with exactly `operations` operations that equals `value`.
 
-    Numbers written are <= max_operand, intermediate values <= max_value. None when the draw ended in a number too
-    large to be written (draw again).
+    Numbers written are <= max_operand, intermediate values <= max_value. `idle`: as `_ways` has it. None when the draw
+    ended in a number too large to be written (draw again).
     """
     if operations == 0:
         return Expression(value) if value <= max_operand else None
     limit = max_value if operations > 1 else max_operand
-    ops, weights = _menu(value, limit, allowed)
+    ops, weights = _menu(value, limit, allowed, idle)
     if not ops:
         return None
     op = random_.choices(ops, weights)[0]
-    a, b = random_.choice(_ways(limit)[op, value])
+    a, b = random_.choice(_ways(limit, idle)[op, value])
     if op == "√":
-        left = draw(a, operations - 1, random_, max_operand, max_value, allowed)
+        left = draw(a, operations - 1, random_, max_operand, max_value, allowed, idle)
         return left and Expression(value, op, left)
     first = 0 if operations == 1 else random_.randint(0, operations - 1)
     if op == "^":
         first = operations - 1  # an exponent stays a number
-    left = draw(a, first, random_, max_operand, max_value, allowed)
-    right = left and draw(b, operations - 1 - first, random_, max_operand, max_value, allowed)
+    left = draw(a, first, random_, max_operand, max_value, allowed, idle)
+    right = left and draw(b, operations - 1 - first, random_, max_operand, max_value, allowed, idle)
     if left is None or right is None:
         return None
     return Expression(value, op, left, right)

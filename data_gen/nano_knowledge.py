@@ -82,18 +82,18 @@ def counted(text: str) -> frozenset[tuple[int, str]]:
 # --------------------------------------------------------------------------------------------------------- lessons
 
 _PORTRAIT = (
-    "Question : what {name} means ?", "what {name} means ?", "Explain {name} .", "Question : {name} ?",
-    "Question : {name} means what ?", "{name} means what ?", "Explain what {name} means .",
-    "Question : Explain {name} .",
+    "Question : what {name} means ?", "what {name} means ?", "Compute {name} .", "Question : {name} ?",
+    "Question : {name} means what ?", "{name} means what ?", "Compute what {name} means .",
+    "Question : Compute {name} .",
 )  # fmt: skip
 _FAVOURITE = (
-    "Question : the {kind} of {name} ?", "the {kind} of {name} ?", "Explain the {kind} of {name} .",
+    "Question : the {kind} of {name} ?", "the {kind} of {name} ?", "Compute the {kind} of {name} .",
     "what {kind} {name} means ?", "Question : what = the {kind} of {name} ?", "Question : {name} and the {kind} ?",
-    "Explain {name} and the {kind} .",
+    "Compute {name} and the {kind} .",
 )  # fmt: skip
 _PROFILE = (
-    "Explain {name} and the {a} and the {b} .", "Question : what {name} and the {a} and the {b} of {name} ?",
-    "Explain what {name} means and the {a} and the {b} .", "{name} and the {a} and the {b} ?",
+    "Compute {name} and the {a} and the {b} .", "Question : what {name} and the {a} and the {b} of {name} ?",
+    "Compute what {name} means and the {a} and the {b} .", "{name} and the {a} and the {b} ?",
     "Question : {name} and the {a} and the {b} ?",
 )  # fmt: skip
 

@@ -84,7 +84,7 @@ def _code(level: int, random_: random.Random) -> Puzzle | None:
 def _expression(
     count: int, level: int, random_: random.Random, operations: tuple[str, ...]
 ) -> expressions.Expression | None:
-    return expressions.draw(count, level, random_, NANO.max_operand, NANO.max_value, operations)
+    return expressions.draw(count, level, random_, NANO.max_operand, NANO.max_value, operations, idle=True)
 
 
 def _signs(expression: expressions.Expression | None) -> set[str]:
