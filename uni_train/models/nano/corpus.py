@@ -108,17 +108,20 @@ def _answer(task: Task, levels: Sequence[int], random_: random.Random) -> Exampl
 
 
 def _meanings(mapping: Task, levels: Sequence[int], random_: random.Random) -> Example:
-    """What every symbol of a set of rules means in the end: many losses a row are what makes look-ups form."""
+    """What every symbol of a set of rules means in the end: many losses a row are what makes look-ups form.
+
+    Symbols far from their object come first, or the answers already given would shorten their chains.
+    """
     item = random_.choice(mapping.sample(random_.getrandbits(60), random_.choice(levels)))
     rules, _ = language.rules(item)
     meaning = dict(item.facts["rules"])
-    symbols = random_.sample(list(meaning), len(meaning))
-    said = []
-    for symbol in symbols:
-        noun = symbol
-        while noun in meaning:
-            noun = meaning[noun]
-        said.append(f"{symbol} means {noun}")
+    chains = {}
+    for symbol in random_.sample(list(meaning), len(meaning)):
+        chains[symbol] = [symbol]
+        while chains[symbol][-1] in meaning:
+            chains[symbol].append(meaning[chains[symbol][-1]])
+    symbols = sorted(chains, key=lambda symbol: -len(chains[symbol]))
+    said = [f"{symbol} means {chains[symbol][-1]}" for symbol in symbols]
     return Example(f"{' '.join(rules)} {language.MEANINGS.format(symbols=' '.join(symbols))}", answer=" ".join(said))
 
 
