@@ -22,7 +22,7 @@ from uni_train.models.base import Example, Turn
 from uni_train.models.nano import language
 
 MAX_COUNT = 6
-MATHS_SHARE = 0.4  # of the reasoning prompts; the others are symbol mapping
+MATHS_SHARE = 0.6  # of the reasoning prompts; the others are symbol mapping, whose thoughts are learned sooner
 SUMS = 8  # in a row
 LEVELS = (1, 2, 3)
 UNCLEAR_SHARE = 0.2  # of the pictures that are captioned
@@ -73,23 +73,30 @@ def _text_to_image(noise_draws: int, random_: random.Random) -> Example:
 
 
 def _control(tasks: tuple[Task, Task], noise_draws: int, random_: random.Random) -> Example:
-    """An image behind rules or sums that do not matter: a plain request, or one that leaves object or number open."""
+    """An image behind rules or sums that do not matter: a plain request, or one that leaves object or number open.
+
+    Half of the open ones have the very form of a reasoning prompt, about a symbol that nothing is said of.
+    """
     item = _item(tasks, random_)
     noun, count = random_.choice(NANO.nouns), random_.randint(1, MAX_COUNT)
-    kind = random_.random()
+    plain, same_form = random_.random() < 0.4, random_.random() < 0.5
     if item.task == "maths":
         before = language.reasoning(item.thought)
-        request = language.plain_prompt(noun, count) if kind < 0.5 else language.SOME.format(objects=noun.plural)
+        request = language.plain_prompt(noun, count)
+        if not plain:
+            request = language.SOME.format(objects=noun.plural)
+            if same_form:
+                before, request = "", language.unknown_number(item, noun, random_)
     else:
         rules, stated = language.rules(item)
         before = " ".join(rules)
-        if kind < 0.4:
+        if plain:
             request = language.plain_prompt(noun, count)
         else:
-            noun = random_.choice(stated) if kind < 0.8 else noun
-            request, count = (language.ONE_OF_THEM if kind < 0.8 else language.ANY), 1
+            noun, count = random_.choice(stated), 1
+            request = language.unknown_symbol(item, random_) if same_form else language.ONE_OF_THEM
     picture = _picture(noun.singular, count, random_)
-    return Example(f"{before} {request}", target=picture, noise_draws=noise_draws)
+    return Example(f"{before} {request}".strip(), target=picture, noise_draws=noise_draws)
 
 
 def _cot_image(reason: Callable[[random.Random], Item], noise_draws: int, random_: random.Random) -> Example:

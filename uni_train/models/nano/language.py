@@ -7,6 +7,8 @@ number and object, judge.
 
 from __future__ import annotations
 
+import random
+
 from data_gen.objects import NANO, Noun, singular_of
 from data_gen.phrasing import nano_vocabulary
 from data_gen.task import Item
@@ -16,7 +18,7 @@ CAPTION_PROMPT = "Caption :"
 VERIFY_PROMPT = "Question : {question} Is the image right ?"
 MEANINGS = "what {symbols} ?"
 COUNT = "Count by {step} from {start} ."
-SOME, ANY, ONE_OF_THEM = "Draw some {objects} .", "Draw any object .", "Draw one of them ."
+SOME, ONE_OF_THEM = "Draw some {objects} .", "Draw one of them ."
 COMPARE = "Asked {asked} . Seen {seen} ."
 YES, NO = "\nFinal Answer: YES", "\nFinal Answer: NO"
 UNCLEAR = "unclear"
@@ -71,6 +73,22 @@ def rules(item: Item) -> tuple[list[str], list[Noun]]:
     """The rules of a mapping prompt as stated, and the objects that they name."""
     *stated, _ = sentences(item.prompt)
     return stated, [NANO.noun(right) for _, right in item.facts["rules"] if right not in NANO.symbols]
+
+
+def unknown_symbol(item: Item, random_: random.Random) -> str:
+    """The question of a mapping prompt, about a symbol that its rules do not name."""
+    *_, question = sentences(item.prompt)
+    named = {symbol for rule in item.facts["rules"] for symbol in rule}
+    other = random_.choice([symbol for symbol in NANO.symbols if symbol not in named])
+    return question.replace(f" {item.facts['symbol']} ", f" {other} ")
+
+
+def unknown_number(item: Item, noun: Noun, random_: random.Random) -> str:
+    """A maths prompt about `noun`, with a letter in place of one number of its expression."""
+    words = item.facts["expression"].split()
+    number = random_.choice([place for place, word in enumerate(words) if word.isdigit()])
+    words[number] = random_.choice([symbol for symbol in NANO.symbols if symbol.isalpha()])
+    return item.prompt.replace(item.facts["expression"], " ".join(words)).replace(item.facts["plural"], noun.plural)
 
 
 def reasoning(thought: str) -> str:
