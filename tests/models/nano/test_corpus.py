@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 
 from data_gen import sprites
-from data_gen.objects import NANO
+from data_gen.objects import NANO, singular_of
 from data_gen.task import verify_sprites
 from eval.prompts.unisandbox import parse_caption, parse_final_answer
 from uni_train.config.compose import compose
@@ -23,7 +23,8 @@ from uni_train.models.nano.tokenizer import WordTokenizer
 
 KINDS = tuple(corpus.sources(noise_draws=1))
 PLAIN = re.compile(r"Draw ([1-6]) (\S+) \.")
-OPEN = re.compile(r"Draw (?:some \S+|any object|one of them) \.")
+OPEN = re.compile(r"Draw (?:some \S+|one of them) \.")
+ASKED = re.compile(r"(?:Draw|Show) what (\S+) (?:means|is|denotes) \.|Draw the object denoted by (\S+) \.")
 VERIFY = re.compile(re.escape(language.VERIFY_PROMPT).replace(re.escape("{question}"), "(.*)"))
 JUDGEMENT = re.compile(r"Number : (right|wrong) \. Object : (right|wrong) \.\nFinal Answer: (YES|NO)")
 REPLY = re.compile(rf"(.*?) ?Asked (.*) \. Seen (.*) \. {JUDGEMENT.pattern}")
@@ -41,7 +42,7 @@ def rows(kind: str) -> tuple[Example, ...]:
 def asked_for(question: str) -> tuple[str, int]:
     """What a nano prompt asks for, worked out without data_gen: the singular, and how many."""
     singular = {form: noun.singular for noun in NANO.nouns for form in (noun.singular, noun.plural)}
-    if asked := re.search(rf"(?:Draw|Show) what (\S+) {LINK} \.|Draw the object denoted by (\S+) \.", question):
+    if asked := ASKED.search(question):
         meaning = dict(re.findall(rf"(\S+) {LINK} (\S+) \.", question[: asked.start()]))
         thing = asked[1] or asked[2]
         while thing in meaning:
@@ -54,6 +55,13 @@ def asked_for(question: str) -> tuple[str, int]:
         value = ROOT.sub(lambda root: str(math.isqrt(eval(root[1]))), value)
     named = [singular[word] for word in words if word in singular]
     return named[0], int(eval(value))
+
+
+def nothing_is_said(prompt: str) -> bool:
+    """Whether a reasoning prompt has no answer: about a symbol without a rule, or with a letter for a number."""
+    if asked := ASKED.search(prompt):
+        return (asked[1] or asked[2]) not in prompt[: asked.start()].split()
+    return any(word in "ABCDEFGHJK" for word in prompt.split())
 
 
 def shown_in(image) -> str:
@@ -96,7 +104,7 @@ def test_no_row_draws_the_answer_of_a_reasoning_prompt_without_a_thought(kind: s
             continue
         if row.thought is None:
             *_, request = language.sentences(row.prompt)
-            assert PLAIN.fullmatch(request) or OPEN.fullmatch(request), row.prompt
+            assert PLAIN.fullmatch(request) or OPEN.fullmatch(request) or nothing_is_said(row.prompt), row.prompt
         else:
             name, count = asked_for(row.prompt)
             assert row.thought.endswith(f"So draw {language.counted(name, count)} .")
@@ -113,14 +121,18 @@ def test_a_control_image_is_what_the_last_sentence_asks_for_whatever_stands_befo
     requests = Counter()
     for row in rows("control"):
         *before, request = language.sentences(row.prompt)
-        assert before and row.target is not None
+        assert row.target is not None
         count, name = shown_in(row.target).split()
         if found := PLAIN.fullmatch(request):
             assert (count, name) == (found[1], found[2])
-        elif request == language.ONE_OF_THEM:
+        elif request == language.ONE_OF_THEM or ASKED.fullmatch(request):
             assert count == "1" and any(rule.endswith(f" {name} .") for rule in before)
-        requests["plain" if found else request.split()[1]] += 1
-    assert set(requests) == {"plain", "some", "any", "one"} and min(requests.values()) > 0.05 * DRAWS
+        else:
+            assert {name, NANO.noun(singular_of(name)).plural} & set(row.prompt.split())
+        kind = "plain" if found else request.split()[1] if OPEN.fullmatch(request) else "nothing said"
+        requests[kind] += 1
+        assert kind != "nothing said" or nothing_is_said(row.prompt)
+    assert set(requests) == {"plain", "some", "one", "nothing said"} and min(requests.values()) > 0.05 * DRAWS
 
 
 def test_plain_prompts_cover_the_world_and_are_drawn_right() -> None:
@@ -146,18 +158,26 @@ def test_thoughts_and_maths_answers_are_right(kind: str) -> None:
     assert abs(tasks["maths"] / DRAWS - (1 if kind == "maths_answer" else corpus.MATHS_SHARE)) < 0.1
 
 
-def test_every_answer_of_a_mapping_row_is_right_and_of_the_levels_asked_for() -> None:
+def test_meanings_are_right_of_the_levels_asked_for_and_shorten_no_chain() -> None:
     links = Counter()
     for seed in range(100):
-        row = corpus.sources(noise_draws=1, levels=(1, 3, 3))["mapping_answers"](random.Random(seed))
-        first, *_ = (turn.text or "" for turn in row.turns)
-        *rules, _ = language.sentences(first)
-        for question, answer in zip(row.turns[::2], row.turns[1::2], strict=True):
-            assert answer.learn and not question.learn
-            asked = question.text if question.text == first else " ".join([*rules, question.text or ""])
-            assert answer.text == language.counted(*asked_for(asked or ""))
+        row = corpus.sources(noise_draws=1, levels=(1, 3, 3))["meanings"](random.Random(seed))
+        *rules, question = language.sentences(row.prompt.replace(" ?", " ."))
+        said = re.findall(r"(\S+) means (\S+)", row.answer or "")
+        assert [symbol for symbol, _ in said] == question.split()[1:-1]
+        for place, (symbol, noun) in enumerate(said):
+            assert asked_for(" ".join([*rules, f"Draw what {symbol} means ."]))[0] == noun
+            (rule,) = (rule for rule in rules if rule.startswith(f"{symbol} "))
+            assert rule.split()[2] not in dict(said[:place])
         links[len(rules) <= 4] += 1
     assert links[True] > 20 and links[False] > 50
+
+
+def test_sums_are_right() -> None:
+    for row in rows("sums")[:50]:
+        for expression, value in zip(row.turns[::2], row.turns[1::2], strict=True):
+            assert value.learn and not expression.learn
+            assert asked_for(f"Draw as many apples as {expression.text} .") == ("apple", int(value.text or ""))
 
 
 def test_number_lines_go_up_in_their_steps() -> None:
