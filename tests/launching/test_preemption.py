@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,15 @@ def test_told_ranks_save_at_the_next_update_and_continue_as_if_nothing_had_been(
         assert said.endswith("interrupted: update 10 is saved; run the same command again to continue\n")
 
 
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """Ctrl-C as in a terminal, also where this test runs in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
 def test_the_first_ctrl_c_waits_for_the_update_and_the_second_does_not(capfd: pytest.CaptureFixture[str]) -> None:
     def press() -> None:
         os.kill(os.getpid(), signal.SIGINT)

@@ -332,9 +332,10 @@ def _reasoning_table(
             rows.append((_row_name(setting, label, list(under)), *row, means.get(setting)))
     leading = {name: best(plain.get(name, ())) for name in sets}
     chances = [CHANCE["maths" if name.startswith("math") else "mapping"] for name in sets]
-    rows.append(("Best trivial strategy", *(one.estimate if one else None for one in leading.values()), None))
-    rows.append(("Chance", *(f"{chance:.2f}" for chance in chances), f"{sum(chances) / len(chances):.2f}"))
-    rows.append(("n / distinct", *(counted(one.estimate) if one else None for one in leading.values()), None))
+    if any(cell is not None for row in rows for cell in row[1:]):  # beside a score, not without one
+        rows.append(("Best trivial strategy", *(one.estimate if one else None for one in leading.values()), None))
+        rows.append(("Chance", *(f"{chance:.2f}" for chance in chances), f"{sum(chances) / len(chances):.2f}"))
+        rows.append(("n / distinct", *(counted(one.estimate) if one else None for one in leading.values()), None))
     for model in PAPER_TABLE_1 if published else ():
         by_set = dict(zip(REASONING_SETS, model.accuracies, strict=True))
         average = f"{model.average:.2f}" if len(sets) == len(REASONING_SETS) else None
