@@ -228,7 +228,8 @@ def test_a_checkpoint_that_judges_is_served_by_the_run_and_ends_with_it(tmp_path
 
 def test_a_checkpoint_that_cannot_judge_is_refused(tmp_path: Path) -> None:
     nowhere = fit(tmp_path, *QUICK, "filter=judge", "judge.checkpoint=nowhere", "level=1", recipe="stars_mapping")
-    assert nowhere.exit_code == 1 and "judge.checkpoint: there is nothing at nowhere" in " ".join(nowhere.output.split())
+    assert nowhere.exit_code == 1
+    assert "judge.checkpoint: there is nothing at nowhere" in " ".join(nowhere.output.split())
     assert not list(tmp_path.rglob("*.parquet"))
 
 
