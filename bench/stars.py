@@ -28,6 +28,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from eval import summary as run_summary
+from eval.benchmarks.unisandbox import SAID
 from eval.statistics import Estimate, mean_over_seeds
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
@@ -115,6 +116,27 @@ def _scores(title: str, sets: Sequence[str], groups: Sequence[Group]) -> Iterato
     for group in groups:
         cells = [group.over_seeds(lambda run, s=s, n=n: score(run, "after", s, n), (0, 1)) for s, n in _cells(sets)]  # type: ignore[misc]
         yield row(group.label, len(group.runs), listed(group.updates), *map(_cell, cells))
+    summary = next(iter(groups[0].runs.values()))
+    chance = (summary.get("chance") or {}).get("maths" if sets[0].startswith("math") else "mapping")
+    plain = [run_summary.trivial(summary, name) for name in sets]
+    if any(plain):
+        best = ["-" if one is None else f"{_cell(one.estimate)}, {one.name}" for one in plain]
+        yield row("best trivial strategy", "", "", *best * len(SETTINGS))
+        yield row("chance", "", "", *[f"{chance:.2f}"] * len(_cells(sets)))
+    yield ""
+    yield from _said(sets, groups)
+
+
+def _said(sets: Sequence[str], groups: Sequence[Group]) -> Iterator[str]:
+    """What the models answer in words at once."""
+    runs = [run for group in groups for run in group.runs.values()]
+    if not all(score(run, "after", SAID, name) is not None for run in runs for name in sets):
+        return
+    yield from head(["recipe", *(column((SAID, name)) for name in sets)])
+    for when in ("before", "after"):
+        for group in groups if when == "after" else groups[:1]:
+            said = [group.over_seeds(lambda run, w=when, n=n: score(run, w, SAID, n), (0, 1)) for n in sets]  # type: ignore[misc]
+            yield row("before" if when == "before" else group.label, *map(_cell, said))
     yield ""
 
 
