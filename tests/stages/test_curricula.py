@@ -226,6 +226,13 @@ def test_a_checkpoint_that_judges_is_served_by_the_run_and_ends_with_it(tmp_path
         urllib.request.urlopen(f"{served[1]}/models", timeout=5)
 
 
+def test_a_threshold_that_asks_more_than_there_is_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+    asked = ["schedule.kind=threshold", "schedule.check_prompts=1000", "level=1"]
+    refused = fit(tmp_path, *QUICK, *asked, recipe="stars_math")
+    assert refused.exit_code == 1 and "schedule.check_prompts 1000 is too many for math1" in refused.output
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
 def test_a_checkpoint_that_cannot_judge_is_refused(tmp_path: Path) -> None:
     nowhere = fit(tmp_path, *QUICK, "filter=judge", "judge.checkpoint=nowhere", "level=1", recipe="stars_mapping")
     assert nowhere.exit_code == 1

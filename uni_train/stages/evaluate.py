@@ -37,13 +37,23 @@ def sets(work: Work[Config]) -> dict[str, list[Item]]:
     asked = work.config.evaluation
     found: dict[str, list[Item]] = {}
     for name in asked.sets:
-        source, seed = unisandbox.SOURCES[name], derive_seed("evaluation", asked.seed)
-        try:
-            items = _task(work, name).generate(asked.n, source.level, source.split or asked.split, seed)
-        except DataError as error:
-            raise UserError(f"evaluation.n {asked.n} is too many for {name}: {error}", "Lower evaluation.n.") from error
+        split = unisandbox.SOURCES[name].split or asked.split
+        items = _drawn(work, name, "evaluation.n", asked.n, split, derive_seed("evaluation", asked.seed))
         found[name] = unisandbox.named(items, name)
     return found
+
+
+def watched(work: Work[StarsConfig], name: str) -> list[Item]:
+    """What a threshold curriculum asks of one set. Raises UserError where its validation split has too few."""
+    n, seed = work.config.schedule.check_prompts, derive_seed("check", work.config.seed)
+    return _drawn(work, name, "schedule.check_prompts", n, "validation", seed)
+
+
+def _drawn(work: Work[Any], name: str, key: str, n: int, split: str, seed: int) -> list[Item]:
+    try:
+        return _task(work, name).generate(n, unisandbox.SOURCES[name].level, split, seed)
+    except DataError as error:
+        raise UserError(f"{key} {n} is too many for {name}: {error}", f"Lower {key}.") from error
 
 
 def _task(work: Work[Any], name: str) -> Task:
@@ -82,16 +92,15 @@ def run(work: Work[Config], stage: StageRun, label: str) -> None:
     work.progress.table(f"Accuracy, {label}", *unisandbox.accuracy_rows(scores, chosen))
 
 
-def normal_accuracy(model: UnifiedModel, work: Work[StarsConfig], name: str, n: int, seed: int, folder: Path) -> float:
-    """Normal accuracy on `n` validation draws of one set: what a threshold curriculum watches. Ranks share the draws,
-    and all must ask.
+def normal_accuracy(model: UnifiedModel, work: Work[StarsConfig], name: str, folder: Path) -> float:
+    """Normal accuracy on what is `watched` of one set. Ranks share the draws, and all must ask.
 
     Args:
         folder: where images wait for a judge; it is removed afterwards.
     """
     task, ranks, size = _task(work, name), work.ranks, work.config.model.draw_batch
-    items = task.generate(n, unisandbox.SOURCES[name].level, "validation", seed)
-    batches = [batch for _, batch in in_batches(items, size)]
+    seed = derive_seed("check", work.config.seed)
+    batches = [batch for _, batch in in_batches(watched(work, name), size)]
 
     def make(index: int) -> list[ScoredSample]:
         return draw(model, task, [(i, 0) for i in batches[index]], "normal", seed, work.config.model.think_batch)

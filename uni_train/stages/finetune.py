@@ -68,13 +68,10 @@ def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtere
     def watch(step: int) -> Mapping[str, float]:
         folder = stage.path / "checks" / f"step={step:08d}"  # every check asks the same validation prompts
         names = [config.rounds[i].set_name for i in rounds]
-        n, seed = config.schedule.check_prompts, derive_seed("check", config.seed)
         was_training = model.training
         model.eval()
         with torch.no_grad():
-            found: dict[str, float] = {
-                name: normal_accuracy(model, work, name, n, seed, folder / name) for name in names
-            }
+            found: dict[str, float] = {name: normal_accuracy(model, work, name, folder / name) for name in names}
         model.train(was_training)
         return found
 

@@ -44,6 +44,9 @@ def fit(config: Config, folder: RunFolder, progress: ConsoleProgress, ranks: Ran
     planned = stage_list(config)
     if any(one.kind == "evaluate" for one in planned):
         evaluate.sets(work)  # a set too small for evaluation.n is said before anything is trained or drawn
+    if isinstance(config, StarsConfig) and config.schedule.kind == "threshold":
+        for each in config.rounds:
+            evaluate.watched(work, each.set_name)
     runs: list[tuple[PlannedStage, StageRun]] = []
     for one in planned:
         with work.stage(one, len(planned)) as stage:
