@@ -60,7 +60,7 @@ def test_a_mapping_thought_concludes_what_an_independent_reader_finds(world, lev
 @levels
 def test_splits_share_no_canonical_form_and_items_are_distinct(task, world, level):
     drawer = get_task(task, world)
-    n = 90 if (task, world, level) != ("maths", "nano", 1) else 30
+    n = 90 if (task, world, level) != ("maths", "nano", 1) else 24
     found = {split: drawer.generate(n, level, split, seed=7) for split in ("train", "validation", "test")}
     canonical = {split: {item.facts["canonical"] for item in items} for split, items in found.items()}
     assert not canonical["train"] & canonical["test"]

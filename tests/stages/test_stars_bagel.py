@@ -70,7 +70,7 @@ def server() -> Iterator[JudgeServer]:
 
 
 def asked_of(bagel: Path, server: JudgeServer) -> tuple[str, ...]:
-    return (*SMALL, f"model.checkpoint={bagel}", f"judge.address='{server.url}#judge'")
+    return (*SMALL, "data.distractors=0", f"model.checkpoint={bagel}", f"judge.address='{server.url}#judge'")
 
 
 @pytest.fixture(scope="module")

@@ -34,6 +34,7 @@ MODEL = (
 )
 WORK = (
     "evaluation.n=2",
+    "evaluation.modes=[normal,cot]",
     "batch.prompts=8",
     "batch.noise_draws=1",
     "checkpoint_every=2",
