@@ -53,8 +53,8 @@ def runs(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     out, moments = tmp_path_factory.mktemp("troubled"), random.Random(5)
     steps: list[dict[str, Any]] = []
     for _ in range(7):
-        steps.append({"name": "killed", "write": moments.randint(4, 70)})
-        steps.append({"name": "killed", "seconds": moments.uniform(0.2, 1.2)})
+        steps.append({"name": "killed", "write": moments.randint(4, 30)})
+        steps.append({"name": "killed", "seconds": moments.uniform(0.2, 0.8)})
     for pattern in ("stages/00-*/shards/*", "stages/03-*/checkpoints/*/state.safetensors"):
         largest = max(file.stat().st_size for file in finished.glob(pattern))
         steps.append({"name": "limited", "file_bytes": largest - 200})

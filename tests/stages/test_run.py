@@ -64,7 +64,7 @@ def test_the_summary_keeps_its_contract(finished: Path) -> None:
     assert found["wall_seconds"] > 0 and 50e6 < found["peak_rss_bytes"] < 20e9
     assert set(found["scores"]) == {"before", "after"}
     for by_mode in found["scores"].values():
-        assert list(by_mode) == ["normal", "cot"]
+        assert list(by_mode) == ["normal", "cot", "said"]
         for by_set in by_mode.values():
             assert list(by_set) == list(ALL_SETS)
             for one in by_set.values():
@@ -91,7 +91,7 @@ def test_every_stage_has_a_manifest_and_every_sample_is_there_once(finished: Pat
         }
         samples = list(read_shards(stage / "shards"))
         assert len({sample.key for sample in samples}) == len(samples)
-        assert len(samples) == (0 if "finetune" in name else 8 if "mapping" in name else 2 * 6 + 2 * 6 + 2 * 6)
+        assert len(samples) == (0 if "finetune" in name else 8 if "mapping" in name else 3 * (3 * 2 + 3 * 2 * 2))
 
 
 def test_samples_carry_what_was_asked_thought_drawn_and_judged(finished: Path) -> None:
@@ -106,7 +106,8 @@ def test_samples_carry_what_was_asked_thought_drawn_and_judged(finished: Path) -
         assert (same.item, same.image, same.verdict) == (sample.item, sample.image, sample.verdict)
     asked = list(read_shards(finished / "stages/00-evaluate-before/shards", images=False))
     assert {sample.item.split for sample in asked} == {"test"}
-    assert {(sample.setting, sample.thought is None) for sample in asked} == {("normal", True), ("cot", False)}
+    settings = {("normal", True), ("cot", False), ("said", False)}
+    assert {(sample.setting, sample.thought is None) for sample in asked} == settings
     again = list(read_shards(finished / "stages/10-evaluate-after/shards", images=False))
     assert [(s.key, s.seed) for s in again] == [(s.key, s.seed) for s in asked]
 

@@ -34,7 +34,6 @@ MODEL = (
 )
 WORK = (
     "evaluation.n=2",
-    "evaluation.modes=[normal,cot]",
     "batch.prompts=8",
     "batch.noise_draws=1",
     "checkpoint_every=2",
