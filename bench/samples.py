@@ -28,7 +28,7 @@ from data_gen.task import Check, Verdict, get_task
 from eval.sample import ScoredSample, decode_png, encode_png
 from eval.store import read_shards, shard_path, write_shard
 from uni_train.models.base import Example
-from uni_train.stages.finetune import kept_samples
+from uni_train.recipes.stars.finetune import kept_samples
 from uni_train.training.data.rows import KEPT_BYTES
 from uni_train.training.steps import Source, StepDataset
 

@@ -11,10 +11,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.config import Config
+from uni_train.config import RunConfig
 from uni_train.config.compose import compose
+from uni_train.config.kinds import stage_list
 from uni_train.config.paths import expect_paths
-from uni_train.config.stage_list import stage_list
 from uni_train.errors import UserError
 from uni_train.ranks import Ranks
 from uni_train.run_folder import RunFolder
@@ -63,7 +63,7 @@ def _said_once(ranks: Ranks) -> Iterator[None]:
         raise
 
 
-def _run_with_others(config: Config, ranks: Ranks, fresh: bool) -> None:
+def _run_with_others(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
     import torch
 
     from uni_train.cli.ending import one_end
@@ -83,7 +83,7 @@ def _run_with_others(config: Config, ranks: Ranks, fresh: bool) -> None:
 
 
 def _run(
-    config: Config,
+    config: RunConfig,
     ranks: Ranks,
     fresh: bool,
     voice: Voice | None = None,
@@ -129,7 +129,7 @@ def _run(
             progress.say(f"report: {report.resolve()}")
 
 
-def _print_plan(config: Config) -> None:
+def _print_plan(config: RunConfig) -> None:
     import yaml
 
     from uni_train.config.build import to_plain

@@ -1,7 +1,7 @@
 """From plain YAML values to the dataclasses of schema.py, with errors that name the key, its place and a remedy.
 
-All checking of configuration is here: types and unknown keys while building, ranges and rules between keys in
-`validate`. The rest of the code trusts what it gets.
+Types, unknown keys, ranges, and the rules that all recipes share are checked here, those of a kind in its own `check`.
+The rest of the code trusts what it gets.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Union
+from typing import Any, Literal, TypeVar, Union
 
-from uni_train.config.schema import (
-    ALL_SETS,
-    KINDS,
-    Config,
-    FlowGrpoConfig,
-    JudgeConfig,
-    KnowledgeConfig,
-    RunConfig,
-    SftConfig,
-    StarsConfig,
-)
-from uni_train.errors import UsageError, did_you_mean, nearest
+from uni_train.config.kinds import kind_named, kind_of, kinds
+from uni_train.config.schema import JudgeConfig, RunConfig
+from uni_train.errors import UsageError, nearest
 
+S = TypeVar("S")
 Where = Callable[[str], str]
 """Tells where a dotted key was given: "override lr=2", "recipes/x.yaml"."""
 
 
-def build(values: Mapping[str, Any], where: Where = lambda key: "") -> Config:
+def build(values: Mapping[str, Any], where: Where = lambda key: "") -> RunConfig:
     """The checked configuration. `values` is plain data (as YAML gives it), complete and without interpolations.
 
     Raises UsageError naming the first offending key.
     """
     kind = values.get("kind")
-    if kind not in KINDS:
-        raise _error(f"kind must be one of {', '.join(KINDS)}, not {kind!r}", "kind", where)
-    config = _build_dataclass(KINDS[kind], values, "", where, KINDS[kind])
-    validate(config, where)
+    if kind not in kinds():
+        raise wrong(f"kind must be one of {', '.join(kinds())}, not {kind!r}", "kind", where)
+    config: RunConfig = build_section(kind_named(str(kind)).config, values, where)
+    _check_common(config, where)
+    kind_of(config).check(config, where)
     return config
+
+
+def build_section(cls: type[S], values: Any, where: Where = lambda key: "") -> S:
+    """A part of a configuration, with types and ranges checked, but no rules between keys. Raises UsageError."""
+    section: S = _build_dataclass(cls, values, "", where, cls)
+    _check_ranges(section, "", where)
+    return section
 
 
 def to_plain(config: Any) -> Any:
@@ -76,7 +76,8 @@ def _members(kind: Any) -> tuple[Any, ...]:
     return typing.get_args(kind) if typing.get_origin(kind) in (Union, types.UnionType) else (kind,)
 
 
-def _error(message: str, key: str, where: Where, hint: str | None = None) -> UsageError:
+def wrong(message: str, key: str, where: Where, hint: str | None = None) -> UsageError:
+    """The error about a key, with the place that gave its value."""
     place = where(key)
     return UsageError(f"{message} ({place})" if place else message, hint)
 
@@ -86,7 +87,7 @@ def _error(message: str, key: str, where: Where, hint: str | None = None) -> Usa
 
 def _build_dataclass(cls: type, values: Any, key: str, where: Where, root: type) -> Any:
     if not isinstance(values, Mapping):
-        raise _error(f"{key} must be a section with keys ({_names(cls)}), not {_shown(values)}", key, where)
+        raise wrong(f"{key} must be a section with keys ({_names(cls)}), not {_shown(values)}", key, where)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     for name in values:
         if name not in fields:
@@ -98,7 +99,7 @@ def _build_dataclass(cls: type, values: Any, key: str, where: Where, root: type)
         if name in values:
             arguments[name] = _build_value(annotations[name], values[name], path, where, root)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise _error(f"missing key {path}: it has no default", key, where)
+            raise wrong(f"missing key {path}: it has no default", key, where)
     return cls(**arguments)
 
 
@@ -129,9 +130,7 @@ def _build_value(kind: Any, value: Any, key: str, where: Where, root: type) -> A
             if isinstance(value, str) and all(isinstance(option, str) for option in arguments):
                 close = nearest(value, arguments)
                 hint = f"Did you mean {close}?" if close else None
-            raise _error(
-                f"{key} must be one of {', '.join(map(str, arguments))}, not {_shown(value)}", key, where, hint
-            )
+            raise wrong(f"{key} must be one of {', '.join(map(str, arguments))}, not {_shown(value)}", key, where, hint)
         return value
     if origin is tuple:
         if not isinstance(value, list | tuple):
@@ -139,7 +138,7 @@ def _build_value(kind: Any, value: Any, key: str, where: Where, root: type) -> A
         if arguments[-1] is Ellipsis:
             return tuple(_build_value(arguments[0], v, _join(key, str(i)), where, root) for i, v in enumerate(value))
         if len(value) != len(arguments):
-            raise _error(f"{key} must be a list of {len(arguments)} values, not of {len(value)}", key, where)
+            raise wrong(f"{key} must be a list of {len(arguments)} values, not of {len(value)}", key, where)
         return tuple(
             _build_value(argument, v, _join(key, str(i)), where, root)
             for i, (argument, v) in enumerate(zip(arguments, value, strict=True))
@@ -165,7 +164,7 @@ def _unknown_key(key: str, cls: type, where: Where, root: type) -> UsageError:
     if meant is None or (same_leaf and not parent):
         meant = same_leaf[0] if same_leaf else nearest(key, known)
     hint = f"Known keys{f' of {parent}' if parent else ''}: {', '.join(siblings)}."
-    return _error(f"unknown key {key}", key, where, f"Did you mean {meant}? {hint}" if meant else hint)
+    return wrong(f"unknown key {key}", key, where, f"Did you mean {meant}? {hint}" if meant else hint)
 
 
 def _all_keys(cls: type, key: str = "") -> list[str]:
@@ -179,7 +178,7 @@ def _all_keys(cls: type, key: str = "") -> list[str]:
 
 
 def _wrong_type(kind: Any, value: Any, key: str, where: Where) -> UsageError:
-    return _error(f"{key} must be {_described(kind)}, not {_shown(value)}", key, where)
+    return wrong(f"{key} must be {_described(kind)}, not {_shown(value)}", key, where)
 
 
 def _described(kind: Any) -> str:
@@ -218,20 +217,6 @@ def _join(parent: str, name: str) -> str:
 # --- ranges and rules -----------------------------------------------------------------------------------------------
 
 
-def validate(config: Config, where: Where = lambda key: "") -> None:
-    """Ranges of every field (as schema.py states them), then the rules between keys. Raises UsageError."""
-    _check_ranges(config, "", where)
-    _check_common(config, where)
-    if isinstance(config, StarsConfig):
-        _check_stars(config, where)
-    elif isinstance(config, SftConfig):
-        _check_sft(config, where)
-    elif isinstance(config, FlowGrpoConfig):
-        _check_grpo(config, where)
-    elif isinstance(config, KnowledgeConfig):
-        _check_knowledge(config, where)
-
-
 def _check_ranges(config: Any, key: str, where: Where) -> None:
     for field in dataclasses.fields(config):
         value, path = getattr(config, field.name), _join(key, field.name)
@@ -255,7 +240,7 @@ def _check_value(value: Any, key: str, limits: Mapping[str, Any], where: Where) 
             or (high is not None and value > high)
             or (above is not None and value <= above)
         ):
-            raise _error(f"{key} must be {_limits(low, high, above)}, not {value}", key, where)
+            raise wrong(f"{key} must be {_limits(low, high, above)}, not {value}", key, where)
 
 
 def _limits(low: float | None, high: float | None, above: float | None) -> str:
@@ -273,63 +258,63 @@ def _check_common(config: RunConfig, where: Where) -> None:
         _check_name(config.name, where)
     low, high = config.model.sampling.cfg_interval
     if low > high:
-        raise _error(f"model.sampling.cfg_interval starts at {low} after its end {high}", "model.sampling", where)
+        raise wrong(f"model.sampling.cfg_interval starts at {low} after its end {high}", "model.sampling", where)
     architecture = config.model.architecture
     if architecture.hidden_size % (2 * architecture.heads):
-        raise _error(
+        raise wrong(
             f"model.architecture.hidden_size {architecture.hidden_size} is no even multiple of heads "
             f"{architecture.heads} (rope turns pairs of channels)",
             "model.architecture.hidden_size",
             where,
         )
     if architecture.heads % architecture.kv_heads:
-        raise _error(
+        raise wrong(
             f"model.architecture.heads {architecture.heads} is no multiple of kv_heads {architecture.kv_heads}",
             "model.architecture.kv_heads",
             where,
         )
     token = architecture.latent_downsample * architecture.latent_patch
     if architecture.image_size % token:
-        raise _error(
+        raise wrong(
             f"model.architecture.image_size {architecture.image_size} is no multiple of a token's {token} pixels",
             "model.architecture.image_size",
             where,
         )
     if config.model.editing is not None and config.model.family != "qwen_image_edit":
-        raise _error(f"model.editing has no meaning for a {config.model.family}", "model.editing", where)
+        raise wrong(f"model.editing has no meaning for a {config.model.family}", "model.editing", where)
     for key in ("sets", "modes"):
         if not getattr(config.evaluation, key):
-            raise _error(f"evaluation.{key} is empty: nothing would be measured", f"evaluation.{key}", where)
+            raise wrong(f"evaluation.{key} is empty: nothing would be measured", f"evaluation.{key}", where)
     targets = config.lora.targets
     if targets.startswith("re:"):
         try:
             re.compile(targets.removeprefix("re:"))
         except re.error as error:
-            raise _error(f"lora.targets is no regular expression: {error}", "lora.targets", where) from None
+            raise wrong(f"lora.targets is no regular expression: {error}", "lora.targets", where) from None
     elif targets not in ("understanding", "generation", "both"):
         message = f"lora.targets must be understanding, generation, both or re:PATTERN, not {targets!r}"
-        raise _error(message, "lora.targets", where)
+        raise wrong(message, "lora.targets", where)
     strategy = config.strategy
     if strategy.offload_optimizer and not strategy.kind.startswith("deepspeed_"):
-        raise _error(
+        raise wrong(
             f"strategy.offload_optimizer has no meaning for {strategy.kind}",
             "strategy.offload_optimizer",
             where,
             "deepspeed_zero1, deepspeed_zero2 and deepspeed_zero3 have it; fsdp2 has offload_weights.",
         )
     if strategy.offload_weights and strategy.kind not in ("deepspeed_zero3", "fsdp2"):
-        raise _error(
+        raise wrong(
             f"strategy.offload_weights has no meaning for {strategy.kind}",
             "strategy.offload_weights",
             where,
             "deepspeed_zero3 and fsdp2 have it.",
         )
     if config.ema is not None and config.ema >= 1:
-        raise _error("ema must be below 1: at 1 the average never moves", "ema", where)
+        raise wrong("ema must be below 1: at 1 the average never moves", "ema", where)
     if config.judge is not None:
         _check_judge(config.judge, where)
-    elif config.data.world == "everyday" and (isinstance(config, KnowledgeConfig) or getattr(config, "evaluate", True)):
-        raise _error(
+    elif config.data.world == "everyday" and kind_of(config).evaluates(config):
+        raise wrong(
             "no program can read images of the everyday world, and no judge is given",
             "judge",
             where,
@@ -339,222 +324,18 @@ def _check_common(config: RunConfig, where: Where) -> None:
 
 def _check_judge(judge: JudgeConfig, where: Where) -> None:
     if (judge.address is None) == (judge.checkpoint is None):
-        raise _error(
+        raise wrong(
             "judge needs one of address and checkpoint",
             "judge",
             where,
             "\"judge.address='http://HOST:PORT/v1#MODEL'\", or judge.checkpoint=FOLDER; the other one is null.",
         )
     if judge.address is not None and not all(judge.address.rpartition("#")):
-        raise _error("judge.address does not say which model", "judge.address", where, "http://HOST:PORT/v1#MODEL.")
+        raise wrong("judge.address does not say which model", "judge.address", where, "http://HOST:PORT/v1#MODEL.")
     if judge.question is not None:
-        raise _error("judge.question has no meaning here: the paper's own are asked", "judge.question", where)
+        raise wrong("judge.question has no meaning here: the paper's own are asked", "judge.question", where)
 
 
 def _check_name(name: str, where: Where) -> None:
     if not name or name.startswith(".") or "/" in name or "\\" in name or "\0" in name:
-        raise _error(f"name must be usable as a folder name, not {name!r}", "name", where)
-
-
-def _check_sft(config: SftConfig, where: Where) -> None:
-    if not config.used_sources:
-        raise _error(
-            "sources is empty: there is nothing to train on",
-            "sources",
-            where,
-            "Name at least one: sources.mine={form:items,path:FILE}; docs/training.md shows the forms.",
-        )
-    if (config.batch.rows is None) == (config.batch.tokens is None):
-        raise _error("batch needs one of rows and tokens", "batch", where, "batch.tokens=32768 or batch.rows=64.")
-    if config.batch.rows is not None and config.batch.accumulate > config.batch.rows:
-        raise _error(
-            f"batch.accumulate {config.batch.accumulate} is more than batch.rows {config.batch.rows}",
-            "batch.accumulate",
-            where,
-        )
-    for name, source in config.used_sources.items():
-        if not source.path:
-            raise _error(f"sources.{name}.path names no file", f"sources.{name}.path", where)
-        if not source.learn:
-            raise _error(f"sources.{name}.learn is empty: nothing would be learned", f"sources.{name}.learn", where)
-        if source.form != "items" and source.learn != ("image",):
-            raise _error(f"sources.{name}.learn belongs to form=items alone", f"sources.{name}.learn", where)
-        for key in ("image_size", "vit_size"):
-            sides = getattr(source, key)
-            if sides is not None and sides[0] > sides[1]:
-                place = f"sources.{name}.{key}"
-                raise _error(f"{place} {list(sides)} is not [shortest, longest]", place, where)
-
-
-def _check_grpo(config: FlowGrpoConfig, where: Where) -> None:
-    if (config.prompts.task is None) == (config.prompts.path is None):
-        raise _error(
-            "prompts needs one of task and path", "prompts", where, "prompts.task=maze, or prompts.path=items.jsonl."
-        )
-    if not config.used_rewards:
-        raise _error("rewards is empty: there is nothing to learn", "rewards", where, "rewards.v={function:verifier}.")
-    for name, reward in config.used_rewards.items():
-        if reward.weight == 0:
-            raise _error(f"rewards.{name}.weight is 0", f"rewards.{name}.weight", where, f"rewards.{name}=null.")
-        if (reward.function == "judge") != (reward.judge is not None):
-            raise _error(
-                f"rewards.{name}: function=judge and a judge's address belong together",
-                f"rewards.{name}.judge",
-                where,
-                f"rewards.{name}={{function:judge,judge:{{address:'http://HOST:PORT/v1#MODEL'}}}}.",
-            )
-        if reward.judge is not None and (reward.judge.address is None or reward.judge.dialect != "paper"):
-            raise _error(
-                f"rewards.{name}.judge is asked in the recipe's words at an address",
-                f"rewards.{name}.judge",
-                where,
-                "Serve a checkpoint with `uni_train serve`, and give its address.",
-            )
-    for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
-        if levels is not None and not levels:
-            raise _error(f"{key} is empty", key, where)
-    rollout, pictures = config.rollout, config.rollout.groups * config.rollout.group_size
-    if pictures % config.updates_per_epoch:
-        updates = (n for n in range(1, pictures + 1) if pictures % n == 0)
-        near = min(updates, key=lambda n: abs(n - config.updates_per_epoch))
-        raise _error(
-            f"rollout.groups {rollout.groups} x rollout.group_size {rollout.group_size}: {pictures} pictures cannot be "
-            f"divided into {config.updates_per_epoch} equal updates",
-            "updates_per_epoch",
-            where,
-            f"The nearest number is updates_per_epoch={near}.",
-        )
-    if config.variant == "diffusion_nft":
-        return
-    first, last = rollout.first_step, rollout.steps - 1 if rollout.last_step is None else rollout.last_step
-    most = rollout.steps - 1 if config.variant == "cps" else rollout.steps
-    if not first < last <= most or (rollout.window or 1) > last - first:
-        raise _error(
-            f"rollout.window {rollout.window} does not fit between step {first} and step {last} of {rollout.steps}",
-            "rollout",
-            where,
-            "Raise rollout.steps, or lower rollout.window. The last step of cps has no noise.",
-        )
-    if rollout.noise_level == 0:
-        raise _error("rollout.noise_level 0 leaves no step random", "rollout.noise_level", where)
-    if config.variant == "cps" and rollout.noise_level is not None and rollout.noise_level > 1:
-        raise _error("rollout.noise_level of cps must be between 0 and 1", "rollout.noise_level", where)
-    if config.objective.clip_low >= 1:
-        raise _error("objective.clip_low must be below 1", "objective.clip_low", where)
-
-
-def _check_knowledge(config: KnowledgeConfig, where: Where) -> None:
-    if config.model.family != "bagel" or config.model.name == "nano_edit":
-        raise _error(
-            f"model={config.model.name} answers no questions, and whoever is taught in text must",
-            "model",
-            where,
-            "Choose model=nano or model=bagel_7b.",
-        )
-    for key in ("directions", "modes"):
-        if not getattr(config, key):
-            raise _error(f"{key} is empty: nothing would be asked", key, where)
-    if config.directions == ("inverse",) and config.characters.n < 2:
-        raise _error("characters.n must be at least 2: the inverse search is within a pair", "characters.n", where)
-    if config.least_epochs > config.epochs:
-        raise _error(f"least_epochs {config.least_epochs} is more than epochs {config.epochs}", "least_epochs", where)
-    if config.accumulate > config.rows:
-        raise _error(f"accumulate {config.accumulate} is more than rows {config.rows}", "accumulate", where)
-    if config.ema is not None:
-        raise _error("ema has no meaning here: the exam is of the weights as they are", "ema", where, "ema=null.")
-    if config.trained == "lora" and config.lora.targets != "understanding":
-        raise _error(
-            f"lora.targets={config.lora.targets}: knowledge goes into the understanding weights alone",
-            "lora.targets",
-            where,
-            "lora.targets=understanding.",
-        )
-    if config.characters.path is not None and config.data.world != "everyday":
-        raise _error(
-            "characters.path: the published characters are people of the everyday world",
-            "characters.path",
-            where,
-            "data.world=everyday.",
-        )
-    if config.judge is not None and config.judge.dialect == "nano":
-        raise _error("judge.dialect=nano: nano has no words for portraits and flowers", "judge.dialect", where)
-
-
-def _check_stars(config: StarsConfig, where: Where) -> None:
-    if not config.rounds:
-        raise _error("rounds is empty: there is nothing to train", "rounds", where)
-    if config.schedule.kind == "ramp" and len(config.rounds) < 2:
-        raise _error("schedule.kind=ramp needs at least two rounds, a first and a last", "schedule.kind", where)
-    if config.batch.accumulate > config.batch.prompts:
-        raise _error(
-            f"batch.accumulate {config.batch.accumulate} is more than batch.prompts {config.batch.prompts}",
-            "batch.accumulate",
-            where,
-        )
-    if config.model.family != "bagel" or config.model.name == "nano_edit":
-        raise _error(
-            f"model={config.model.name} edits images, and the prompts of STARS have none",
-            "model",
-            where,
-            "Choose model=nano or model=bagel_7b; sft and flow_grpo train editors.",
-        )
-    if config.filter == "judge" and config.judge is None:
-        raise _error(
-            "filter=judge needs to know who judges",
-            "filter",
-            where,
-            "judge={address:'http://HOST:PORT/v1#MODEL'}, or judge={checkpoint:FOLDER}.",
-        )
-    if config.filter == "verifier" and config.data.world == "everyday":
-        raise _error(
-            "filter=verifier: no program can read images of the everyday world",
-            "filter",
-            where,
-            "filter=self, or filter=judge with the run's judge.",
-        )
-    known = (*ALL_SETS, "pretrain")
-    for i, one in enumerate(config.rounds):
-        _check_round(config, i, where)
-        key = f"rounds.{i}.replay"
-        for name, part in one.replay.items():
-            if name not in known:
-                raise _error(f"unknown set {name} in {key}", key, where, did_you_mean(name, known, "sets"))
-            if not 0 <= part <= 1:
-                raise _error(f"{key}.{name} must be between 0 and 1, not {part:g}", f"{key}.{name}", where)
-            if name == one.set_name:
-                raise _error(f"{key} names {name}, the round's own set: it gets what replay leaves", key, where)
-            if name != "pretrain" and name not in {earlier.set_name for earlier in config.rounds[:i]}:
-                raise _error(f"{key} names {name}, but no earlier round samples it", key, where)
-        if sum(one.replay.values()) >= 1:
-            raise _error(f"the shares in {key} add up to 1 or more: nothing is left for {one.set_name}", key, where)
-    for name in config.budget:
-        if name not in ALL_SETS:
-            raise _error(f"unknown set {name} in budget", "budget", where, did_you_mean(name, ALL_SETS, "sets"))
-    if config.teacher == "current" and config.schedule.kind != "sequential":
-        raise _error(
-            "teacher=current needs schedule.kind=sequential: the other kinds sample all rounds before training",
-            "teacher",
-            where,
-        )
-
-
-def _check_round(config: StarsConfig, i: int, where: Where) -> None:
-    one = config.rounds[i]
-    if (one.updates is None) == (one.epochs is None):
-        raise _error(
-            f"rounds.{i} ({one.set_name}) needs one of updates and epochs",
-            f"rounds.{i}.updates",
-            where,
-            f"rounds.{i}.updates=200, or rounds.{i}.epochs=6; budget.{one.set_name}.epochs=null takes one back.",
-        )
-    if one.kept is None:
-        return
-    if one.kept > one.prompts * config.candidates:
-        raise _error(
-            f"rounds.{i}.kept {one.kept} is more than {one.prompts} prompts x {config.candidates} candidates give",
-            f"rounds.{i}.kept",
-            where,
-            f"Raise rounds.{i}.prompts or budget.{one.set_name}.prompts: the most that is sampled.",
-        )
-    if config.whole_pairs and one.task == "mapping" and one.kept % 2:
-        raise _error(f"rounds.{i}.kept {one.kept} is odd: a whole pair has two samples", f"rounds.{i}.kept", where)
+        raise wrong(f"name must be usable as a folder name, not {name!r}", "name", where)

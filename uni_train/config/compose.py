@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.config.build import build, takes_text
+from uni_train.config.kinds import kind_named, kinds
 from uni_train.config.places import configs_dir, find_recipe, groups, options, recipes_dir
-from uni_train.config.schema import KINDS, Config, set_name
+from uni_train.config.schema import RunConfig
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
 
-def compose(recipe: str, overrides: Sequence[str] = ()) -> Config:
+def compose(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Compose a recipe (a name, or the path of a YAML file) with overrides such as "seed=1" or "model=bagel_7b".
 
     Raises UsageError for an unknown recipe, group option or key, a wrong type, or a value out of range.
@@ -33,7 +34,8 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> Config:
     plain, chosen = _compose_with_hydra(path, files, choices, values)
     plain["recipe"] = path.stem
     sources = _Sources(files, chosen, {v.key: v.typed for v in (*choices, *values)})
-    _fill_rounds(plain, sources)
+    if plain.get("kind") in kinds():  # else that is the error to report, and build() does
+        kind_named(plain["kind"]).complete(plain)
     return build(plain, sources)
 
 
@@ -53,7 +55,8 @@ def _parse(
     choices: list[_Override] = []
     values: list[_Override] = []
     known_groups = groups()
-    root = KINDS.get(next((str(values["kind"]) for values in files.values() if "kind" in values), ""))
+    kind = next((str(values["kind"]) for values in files.values() if "kind" in values), "")
+    root = kind_named(kind).config if kind in kinds() else None
     for typed in overrides:
         key, _, text = typed.partition("=")
         if root is not None and takes_text(root, key.lstrip("+")):
@@ -172,24 +175,6 @@ def _load_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise UsageError(f"{path} is no recipe: it must be a list of key: value", "See recipes/stars_curriculum.yaml.")
     return loaded
-
-
-def _fill_rounds(plain: dict[str, Any], where: _Sources) -> None:
-    """What a round does not name is what `budget` has for its task and level; updates and epochs replace each other."""
-    budget = plain.get("budget")
-    rounds = plain.get("rounds")
-    if not isinstance(budget, dict) or not isinstance(rounds, list):
-        return
-    for i, one in enumerate(rounds):
-        if not isinstance(one, dict):
-            continue
-        try:
-            own = budget.get(set_name(str(one.get("task")), one.get("level", 0)), {})
-        except ValueError:
-            own = {"prompts": 1, "updates": 1}  # an unknown task or level is the error to report, and build() does
-        if isinstance(own, dict):
-            length = () if {"updates", "epochs"} & one.keys() else ("updates", "epochs")
-            rounds[i] = {**{key: own[key] for key in ("prompts", "kept", *length) if key in own}, **one}
 
 
 class _Sources:

@@ -19,16 +19,17 @@ from data_gen.task import Item, Task
 from eval.benchmarks import unisandbox
 from eval.sample import ScoredSample
 from eval.store import read_shards
-from uni_train.config.schema import Config, StarsConfig
+from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
+from uni_train.recipes.stars.config import StarsConfig
 from uni_train.stages import judging
 from uni_train.stages.sample import draw, say
 from uni_train.stages.shards import Judged, make_shards
 from uni_train.stages.work import SHARDS, StageRun, Work, in_batches
 
 
-def sets(work: Work[Config]) -> dict[str, list[Item]]:
+def sets(work: Work[RunConfig]) -> dict[str, list[Item]]:
     """The sets of this run; the same items whatever the run's seed, so that runs compare.
 
     Raises:
@@ -62,7 +63,7 @@ def _task(work: Work[Any], name: str) -> Task:
     return replace(cast("Mapping", task), **source.options) if source.options else task
 
 
-def run(work: Work[Config], stage: StageRun, label: str) -> None:
+def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:
     """Ask everything in every mode; score by the exact verifier, in the everyday world by the judge."""
     config = work.config
     model = work.model(work.weights)

@@ -18,8 +18,8 @@ from eval.benchmarks.unisandbox import Reliability, filter_reliability
 from eval.prompts.unisandbox import filter_prompt, parse_final_answer
 from eval.sample import ScoredSample, decode_png
 from eval.store import read_shard, read_shards, shard_path
-from uni_train.config.schema import RoundConfig, StarsConfig
 from uni_train.models.base import Request, UnifiedModel
+from uni_train.recipes.stars.config import RoundConfig, StarsConfig
 from uni_train.stages import judging
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import StageRun, Work

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task
 from eval.groups import write_groups
-from uni_train.config.schema import FlowGrpoConfig
 from uni_train.errors import UserError
+from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
 from uni_train.stages.finetune import ADAPTERS, adapters, run_logger, supervised_settings
 from uni_train.stages.held_out import HeldOutPrompts, check_levels, generate, held_out_prompts, intervals, table
 from uni_train.stages.pictures import SHOWN_GROUPS, groups_of, log_groups, write_sheet

@@ -10,38 +10,22 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from data_gen.task import get_task
-from uni_train.config.rounds import most_updates
-from uni_train.config.schema import (
-    Config,
-    FlowGrpoConfig,
-    KnowledgeConfig,
-    PretrainConfig,
-    SftConfig,
-    StarsConfig,
-    TaskName,
-)
-from uni_train.config.stage_list import stage_list
+from uni_train.config.kinds import kind_of
+from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
 from uni_train.models.bagel.checkpoint import PARTS, part_of
 from uni_train.models.bagel.examples import BatchShape
 from uni_train.models.bagel.unified import BagelUnified
-from uni_train.models.base import Example, UnifiedModel
+from uni_train.models.base import UnifiedModel
 from uni_train.models.skeleton import CHARACTERS, bagel_skeleton, editor_skeleton
-from uni_train.stages import grpo, knowledge, sft
-from uni_train.stages.finetune import PRETRAIN, any_of, curriculum
-from uni_train.training.curriculum import Constant
 from uni_train.training.lora import LoraSettings, count_adapters
-from uni_train.training.steps import Source, StepDataset
 from uni_train.training.trained import select_parameters
 
 if TYPE_CHECKING:
-    from uni_train.models.qwen_image_edit.unified import QwenImageEdit
+    from uni_train.training.flow_grpo.settings import FlowGrpoSettings
 
 
-def describe(config: Config) -> list[str]:
+def describe(config: RunConfig) -> list[str]:
     """Lines for people.
 
     Raises:
@@ -49,22 +33,21 @@ def describe(config: Config) -> list[str]:
     """
     if config.model.family == "qwen_image_edit":
         return _describe_editor(config)
+    kind = kind_of(config)
     model, guessed = bagel_skeleton(config.model, config.seed)
     lines = _parameters(config, model, (*PARTS, "VAE"), _part_of)
-    if isinstance(config, FlowGrpoConfig):
-        return [*lines, *_epoch(config)]
+    rollouts = kind.rollouts(config)
+    if rollouts is not None:
+        return [*lines, *_epoch(rollouts.settings)]
     try:
-        batches = first_update(config, model)
+        batches = kind.first_update(config, model)
     except UserError as error:
         return [*lines, f"one update: unknown, because {error.message}"]
     shapes = [model.examples.shapes(examples) for examples in batches]
     lines += _update(model, [shape for micro in shapes for shape in micro], len(batches), sum(map(len, batches)))
     if guessed:
         lines.append(f"there is no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token")
-    replayed = isinstance(config, StarsConfig) and any(one.replay.get(PRETRAIN) for one in config.rounds)
-    if replayed and model.replay_rows() is None:
-        lines.append(f"model={config.model.name} has no pretraining rows: set pretrain_replay=0")
-    return lines
+    return [*lines, *kind.remarks(config, model)]
 
 
 def _part_of(name: str) -> str:
@@ -72,14 +55,13 @@ def _part_of(name: str) -> str:
     return "VAE" if name.startswith("vae.") else part_of(name.removeprefix("bagel."))
 
 
-def _parameters(config: Config, model: UnifiedModel, parts: Sequence[str], part_of: Callable[[str], str]) -> list[str]:
+def _parameters(
+    config: RunConfig, model: UnifiedModel, parts: Sequence[str], part_of: Callable[[str], str]
+) -> list[str]:
     """A table of parts: parameters, and how many of them are trained."""
     counts = dict.fromkeys(parts, 0)
     trained = dict.fromkeys(counts, 0)
-    kind = "all" if isinstance(config, PretrainConfig) else config.trained
-    frozen: Sequence[str] = config.frozen if isinstance(config, SftConfig) else ()
-    if kind == "understanding":
-        kind, frozen = "all", knowledge.FROZEN
+    kind, frozen = kind_of(config).trained(config)
     chosen = set() if kind == "lora" else set(select_parameters(model, kind, frozen))
     for name, parameter in model.named_parameters():
         part = part_of(name)
@@ -98,34 +80,36 @@ def _parameters(config: Config, model: UnifiedModel, parts: Sequence[str], part_
     return [*lines, f"  trained={kind}: {sum_trained:,} parameters, {100 * sum_trained / total:.1f} %"]
 
 
-def _describe_editor(config: Config) -> list[str]:
+def _describe_editor(config: RunConfig) -> list[str]:
     """The same for a Qwen-Image-Edit, on the meta device."""
     from uni_train.models.qwen_image_edit import checkpoint as editor
     from uni_train.models.qwen_image_edit.examples import edits_of
 
     model, guessed = editor_skeleton(config.model)
     lines = _parameters(config, model, editor.PARTS, editor.part_of)
-    if isinstance(config, FlowGrpoConfig):
-        return [*lines, *_epoch(config)]
-    if not isinstance(config, SftConfig):
+    kind = kind_of(config)
+    rollouts = kind.rollouts(config)
+    if rollouts is not None:
+        return [*lines, *_epoch(rollouts.settings)]
+    if not kind.trains_editors:
         return [*lines, "one update: unknown, because this model edits, and the recipe's prompts have no image"]
     try:
-        batches = first_update(config, model)
+        batches = kind.first_update(config, model)
     except UserError as error:
         return [*lines, f"one update: unknown, because {error.message}"]
-    edits = [edit for examples in batches for example in examples for edit in edits_of(example)]
-    tokens = sum(model.example_tokens(example) for examples in batches for example in examples)
-    learned = sum(model.shape(edit)[0] for edit in edits) * config.batch.noise_draws
-    lines.append(
-        f"one update: {len(edits)} edits, {tokens:,} tokens; learned: 0 text tokens, {learned:,} latent tokens"
-    )
+    everything = [example for examples in batches for example in examples]
+    edits = sum(len(edits_of(example)) for example in everything)
+    tokens = sum(model.example_tokens(example) for example in everything)
+    learned = sum(model.shape(edit)[0] * one.noise_draws for one in everything for edit in edits_of(one))
+    lines.append(f"one update: {edits} edits, {tokens:,} tokens; learned: 0 text tokens, {learned:,} latent tokens")
     if len(batches) > 1:
         lines.append(f"  {len(batches)} micro-batches, the first of them:")
-    first = [model.shape(edit) for example in batches[0] for edit in edits_of(example)]
-    for (target, shown), number in sorted(Counter(first).items()):
-        rows = number * config.batch.noise_draws
-        width = model.latents.channels
-        lines.append(f"  latents [{rows}, {target:,} + {shown:,} shown, {width}]")
+    first: Counter[tuple[int, int]] = Counter()
+    for example in batches[0]:
+        for edit in edits_of(example):
+            first[model.shape(edit)] += example.noise_draws
+    for (target, shown), rows in sorted(first.items()):
+        lines.append(f"  latents [{rows}, {target:,} + {shown:,} shown, {model.latents.channels}]")
     if guessed:
         lines.append(f"there is no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token")
     return lines
@@ -144,81 +128,14 @@ def _update(model: BagelUnified, shapes: Sequence[BatchShape], micros: int, exam
     return lines
 
 
-def _epoch(config: FlowGrpoConfig) -> list[str]:
+def _epoch(asked: FlowGrpoSettings) -> list[str]:
     """What an epoch of reinforcement draws and trains on."""
-    asked = grpo.settings(config, "grpo")
     asked.check()
-    rollout, pictures = config.rollout, asked.groups * asked.group_size
-    kind = "noise levels" if config.variant == "diffusion_nft" else "random steps"
+    pictures = asked.groups * asked.group_size
+    kind = "noise levels" if asked.variant == "diffusion_nft" else "random steps"
     return [
-        f"one epoch: {asked.groups} prompts x {asked.group_size} = {pictures} pictures of {rollout.steps} steps, "
+        f"one epoch: {asked.groups} prompts x {asked.group_size} = {pictures} pictures of {asked.steps} steps, "
         f"{asked.window_size} {kind} each",
         f"  {asked.updates_per_epoch} updates of {pictures * asked.window_size // asked.updates_per_epoch} rows in "
         f"{asked.micros()} micro-batches; {asked.updates} updates in all",
     ]
-
-
-# --- where the first batch comes from ---------------------------------------------------------------------------------
-
-
-def first_update(
-    config: StarsConfig | PretrainConfig | SftConfig | KnowledgeConfig, model: BagelUnified | QwenImageEdit
-) -> list[Sequence[Example]]:
-    """The examples of the first update of the first training, by micro-batch.
-
-    Raises:
-        UserError: rows of a source are missing or bad.
-    """
-    tokens, micros = None, 1
-    if isinstance(config, SftConfig):
-        sources: dict[str, Source] = dict(sft.sources(config, model.example_tokens))
-        shares = dict(sft.schedule(config).mixture(0))
-        rows, tokens, micros = config.batch.rows or 1, config.batch.tokens, config.batch.accumulate
-    elif isinstance(config, PretrainConfig):
-        from uni_train.models.nano import corpus
-
-        mixture = max((part.mixture for part in config.parts.values()), key=lambda one: one.images)
-        counts = mixture.rows
-        rows = sum(counts.values())
-        sources = dict(corpus.sources(mixture.noise_draws))
-        shares = dict(Constant({kind: count / rows for kind, count in counts.items()}).mixture(0))
-    elif isinstance(config, KnowledgeConfig):
-        sources = {"lessons": knowledge.lessons(knowledge.people(config)[0])}
-        shares = {"lessons": 1.0}
-        rows, micros = config.rows, config.accumulate
-    else:
-        sources, shares = _stars(config, model)
-        rows, micros = config.batch.prompts, config.batch.accumulate
-    dataset = StepDataset(
-        lambda examples, seed: list(examples),
-        {name: sources[name] for name in shares},
-        lambda step: shares,
-        rows=rows,
-        updates=1,
-        seed=config.seed,
-        micros=micros,
-        token_counts=lambda examples: (0, 0),
-        tokens=tokens,
-        example_tokens=model.example_tokens,
-    )
-    return [micro.content for micro in dataset[0]]
-
-
-def _stars(config: StarsConfig, model: UnifiedModel) -> tuple[dict[str, Source], dict[str, float]]:
-    """Prompts of the first training's sets with blank pictures, and its mixture as far as there are rows for it."""
-    first = next(stage for stage in stage_list(config) if stage.kind == "finetune")
-    shares = dict(curriculum(config, first.rounds, most_updates(config, first.rounds)).mixture(0))
-    blank = np.zeros((config.model.architecture.image_size,) * 2 + (3,), np.uint8)
-    sources: dict[str, Source] = {}
-    for name in list(shares):
-        if name == PRETRAIN:
-            replay = model.replay_rows()
-            if replay is None:
-                del shares[name]
-            else:
-                sources[name] = any_of(replay)
-            continue
-        task: TaskName = "maths" if name.startswith("math") else "mapping"
-        items = get_task(task, config.data.world).generate(64, int(name[-1]), "train", config.seed)
-        sources[name] = [Example(item.prompt, target=blank, noise_draws=config.batch.noise_draws) for item in items]
-    return sources, shares

@@ -8,9 +8,10 @@ from contextlib import nullcontext
 from data_gen.task import Item
 from eval.prompts.rewards import SCORE, SELF_CHECK, asking
 from eval.prompts.unisandbox import FILTERS, filter_prompt, parse_final_answer
-from uni_train.config.schema import FlowGrpoConfig, JudgeConfig
+from uni_train.config.schema import JudgeConfig
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.models.batches import each_answered
+from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
 from uni_train.rewards.asking import Asked, read_score
 from uni_train.rewards.contract import Reward, RewardFunction
 from uni_train.rewards.naming import reward_function

@@ -21,8 +21,8 @@ from data_gen.task import Check, Item, Task, Verdict
 from eval.benchmarks.unisandbox import SAID, said
 from eval.prompts.unisandbox import direct_prompt
 from eval.sample import ScoredSample, encode_png
-from uni_train.config.schema import RoundConfig, StarsConfig
 from uni_train.models.base import Request, UnifiedModel
+from uni_train.recipes.stars.config import RoundConfig, StarsConfig
 from uni_train.stages import filter, judging
 from uni_train.stages.shards import Judged, make_shards
 from uni_train.stages.work import StageRun, Work, in_batches

@@ -1,0 +1,172 @@
+"""The keys of STARS, self-training with rejection sampling (UniSandbox 3.4), and their rules."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+from uni_train.config.build import Where, wrong
+from uni_train.config.schema import (
+    ALL_SETS,
+    RunConfig,
+    SetName,
+    TaskName,
+    count,
+    positive,
+    ranged,
+    set_name,
+    share,
+)
+from uni_train.errors import did_you_mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetConfig:
+    """How much one round samples and trains, where the round does not say so itself."""
+
+    prompts: int = count()
+    kept: int | None = ranged(None, low=1)
+    updates: int | None = ranged(None, low=1)
+    epochs: float | None = positive(None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundConfig:
+    """Sample, filter, finetune once. `replay`: set names or 'pretrain' -> share of each batch."""
+
+    task: TaskName
+    level: int = ranged(low=1, high=3)
+    prompts: int = count()  # sampled, with `kept` at most; a mapping pair counts as two
+    kept: int | None = ranged(None, low=1)  # sample until so many samples are kept; a whole mapping pair counts as two
+    updates: int | None = ranged(None, low=1)  # one of updates and epochs
+    epochs: float | None = positive(None)  # over the kept samples
+    replay: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    @property
+    def set_name(self) -> SetName:
+        return set_name(self.task, self.level)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleConfig:
+    """How rounds follow one another.
+
+    sequential: one after the other (the paper's curriculum). The others sample all rounds first, train once:
+    mixed: all levels from the first update; ramp: the mixture moves linearly from the first level to the last;
+    threshold: the next level joins when Normal accuracy on the current one reaches `threshold`.
+    """
+
+    kind: Literal["sequential", "mixed", "ramp", "threshold"] = "sequential"
+    threshold: float = share(0.6)
+    check_every: int = count(50)  # updates between two looks at the accuracy
+    check_prompts: int = count(64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchConfig:
+    prompts: int = count()  # an update
+    noise_draws: int = count(1)  # noise levels drawn for each prompt's image
+    accumulate: int = count(1)  # micro-batches an update is made of: less memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class StarsConfig(RunConfig):
+    """Self-training with rejection sampling (UniSandbox 3.4)."""
+
+    kind: Literal["stars"] = "stars"
+    level: int | None = ranged(None, low=1, high=3)  # for recipes of one level: level=2
+    rounds: tuple[RoundConfig, ...]
+    # set name -> what a round of it does by default
+    budget: dict[str, BudgetConfig] = dataclasses.field(default_factory=dict)
+    pretrain_replay: float = share(0.0)  # for rounds[].replay.pretrain in recipes; 0 where a model has no such rows
+    schedule: ScheduleConfig = ScheduleConfig()
+    candidates: int = count(1)  # pictures drawn a prompt, before the filter
+    temperature: float | None = ranged(None, low=0.0)  # of thoughts while sampling; null = model.sampling.temperature
+    filter: Literal["self", "judge", "verifier", "none"] = "self"  # judge: the run's `judge`, asked as the model is
+    whole_pairs: bool = False  # mapping: keep a sample only if the filter accepts its pair's other one too
+    teacher: Literal["base", "current"] = "base"  # who samples the later rounds
+    trained: Literal["all", "moe_gen", "lora"] = "all"
+    timestep_shift: float = positive(1.0)  # of the noise levels in training
+    batch: BatchConfig
+
+
+def check(config: StarsConfig, where: Where) -> None:
+    """Rules between the keys. Raises UsageError."""
+    if not config.rounds:
+        raise wrong("rounds is empty: there is nothing to train", "rounds", where)
+    if config.schedule.kind == "ramp" and len(config.rounds) < 2:
+        raise wrong("schedule.kind=ramp needs at least two rounds, a first and a last", "schedule.kind", where)
+    if config.batch.accumulate > config.batch.prompts:
+        raise wrong(
+            f"batch.accumulate {config.batch.accumulate} is more than batch.prompts {config.batch.prompts}",
+            "batch.accumulate",
+            where,
+        )
+    if config.model.family != "bagel" or config.model.name == "nano_edit":
+        raise wrong(
+            f"model={config.model.name} edits images, and the prompts of STARS have none",
+            "model",
+            where,
+            "Choose model=nano or model=bagel_7b; sft and flow_grpo train editors.",
+        )
+    if config.filter == "judge" and config.judge is None:
+        raise wrong(
+            "filter=judge needs to know who judges",
+            "filter",
+            where,
+            "judge={address:'http://HOST:PORT/v1#MODEL'}, or judge={checkpoint:FOLDER}.",
+        )
+    if config.filter == "verifier" and config.data.world == "everyday":
+        raise wrong(
+            "filter=verifier: no program can read images of the everyday world",
+            "filter",
+            where,
+            "filter=self, or filter=judge with the run's judge.",
+        )
+    known = (*ALL_SETS, "pretrain")
+    for i, one in enumerate(config.rounds):
+        _check_round(config, i, where)
+        key = f"rounds.{i}.replay"
+        for name, part in one.replay.items():
+            if name not in known:
+                raise wrong(f"unknown set {name} in {key}", key, where, did_you_mean(name, known, "sets"))
+            if not 0 <= part <= 1:
+                raise wrong(f"{key}.{name} must be between 0 and 1, not {part:g}", f"{key}.{name}", where)
+            if name == one.set_name:
+                raise wrong(f"{key} names {name}, the round's own set: it gets what replay leaves", key, where)
+            if name != "pretrain" and name not in {earlier.set_name for earlier in config.rounds[:i]}:
+                raise wrong(f"{key} names {name}, but no earlier round samples it", key, where)
+        if sum(one.replay.values()) >= 1:
+            raise wrong(f"the shares in {key} add up to 1 or more: nothing is left for {one.set_name}", key, where)
+    for name in config.budget:
+        if name not in ALL_SETS:
+            raise wrong(f"unknown set {name} in budget", "budget", where, did_you_mean(name, ALL_SETS, "sets"))
+    if config.teacher == "current" and config.schedule.kind != "sequential":
+        raise wrong(
+            "teacher=current needs schedule.kind=sequential: the other kinds sample all rounds before training",
+            "teacher",
+            where,
+        )
+
+
+def _check_round(config: StarsConfig, i: int, where: Where) -> None:
+    one = config.rounds[i]
+    if (one.updates is None) == (one.epochs is None):
+        raise wrong(
+            f"rounds.{i} ({one.set_name}) needs one of updates and epochs",
+            f"rounds.{i}.updates",
+            where,
+            f"rounds.{i}.updates=200, or rounds.{i}.epochs=6; budget.{one.set_name}.epochs=null takes one back.",
+        )
+    if one.kept is None:
+        return
+    if one.kept > one.prompts * config.candidates:
+        raise wrong(
+            f"rounds.{i}.kept {one.kept} is more than {one.prompts} prompts x {config.candidates} candidates give",
+            f"rounds.{i}.kept",
+            where,
+            f"Raise rounds.{i}.prompts or budget.{one.set_name}.prompts: the most that is sampled.",
+        )
+    if config.whole_pairs and one.task == "mapping" and one.kept % 2:
+        raise wrong(f"rounds.{i}.kept {one.kept} is odd: a whole pair has two samples", f"rounds.{i}.kept", where)
