@@ -6,7 +6,7 @@ Each configuration is trained by `fit_supervised` in a process of its own, which
 so that libraries are loaded. Measured is the most memory that is resident until its last update ends, beyond
 what it held before the model was built. The C library is told to give memory back at once (M_MMAP_THRESHOLD); otherwise
 its fragments would be measured, too. Predicted is the peak of the trace that `uni_train plan` makes
-(uni_train/planning), here of the paths that a CPU takes: nothing is computed.
+(uni_train/plan), here of the paths that a CPU takes: nothing is computed.
 
 100M is the random BAGEL of bench/bagel.py, drawing 128 x 128 pictures.
 """
@@ -42,7 +42,7 @@ from uni_train.models.bagel.vae import AutoEncoder
 from uni_train.models.base import Example
 from uni_train.models.load import build_model
 from uni_train.models.meta import without_weights
-from uni_train.planning.updates import supervised
+from uni_train.plan.updates import supervised
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
 from uni_train.training.lora import LoraSettings, adapted, add_adapters

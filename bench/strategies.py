@@ -41,7 +41,7 @@ def main() -> None:
 
         torchrun(["--standalone", "--nproc-per-node", str(arguments.ranks), __file__, *sys.argv[1:]])
         return
-    from uni_train.ranks import Ranks, joined
+    from uni_train.distributed.ranks import Ranks, joined
 
     ranks = Ranks.from_environment()
     with joined(ranks), tempfile.TemporaryDirectory() as own:

@@ -15,12 +15,12 @@ from uni_train.config import Config
 from uni_train.config.compose import compose
 from uni_train.config.paths import expect_paths
 from uni_train.config.stage_list import stage_list
+from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
-from uni_train.ranks import Ranks
 from uni_train.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from uni_train.cli.several import Voice
+    from uni_train.cli.voice import Voice
 
 
 def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: bool) -> None:
@@ -35,13 +35,13 @@ def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: b
         run = Path(config.out) / config.recipe / config.run_name
         if fresh or not any(run.glob("stages/*/manifest.json")):  # else it may be done with them
             expect_paths(config)
-        from uni_train.launching.preflight import before_joining
+        from uni_train.distributed.preflight import before_joining
 
         before_joining(ranks, config)
     if ranks.ranks > 1:
         _run_with_others(config, ranks, fresh)
     elif config.strategy.devices > 1:
-        from uni_train.cli.several import start
+        from uni_train.distributed.launch import start
 
         options = ["--fresh"] if fresh else []
         code = start(["fit", "--recipe", recipe, *options, *overrides], config.strategy.devices)
@@ -66,10 +66,10 @@ def _said_once(ranks: Ranks) -> Iterator[None]:
 def _run_with_others(config: Config, ranks: Ranks, fresh: bool) -> None:
     import torch
 
-    from uni_train.cli.ending import one_end
-    from uni_train.cli.several import Voice
-    from uni_train.launching.meeting import meet
-    from uni_train.ranks import joined
+    from uni_train.cli.voice import Voice
+    from uni_train.distributed.ending import one_end
+    from uni_train.distributed.ranks import joined
+    from uni_train.distributed.rendezvous import meet
 
     gpu = config.strategy.accelerator != "cpu" and torch.cuda.is_available()
     shared = replace(config.strategy, devices=ranks.local_ranks, nodes=ranks.ranks // ranks.local_ranks)
@@ -90,9 +90,9 @@ def _run(
     fail: Callable[[UserError], object] | None = None,
 ) -> None:
     from uni_train.cli.progress import ConsoleProgress
-    from uni_train.launching.preemption import preemptible
-    from uni_train.launching.preflight import preflight
-    from uni_train.launching.watchdog import watchdog
+    from uni_train.distributed.preemption import preemptible
+    from uni_train.distributed.preflight import preflight
+    from uni_train.distributed.watchdog import watchdog
 
     def choose() -> str:
         place = RunFolder.fresh if fresh else RunFolder

@@ -20,7 +20,7 @@ from uni_train.config.schema import (
     StarsConfig,
 )
 from uni_train.config.stage_list import PlannedStage, stage_list
-from uni_train.ranks import ALONE, Ranks
+from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.run_folder import RunFolder
 from uni_train.stages import evaluate, filter, finetune, judging, sample
 from uni_train.stages.cpu import prepare_cpu

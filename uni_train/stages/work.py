@@ -23,9 +23,9 @@ from data_gen.task import Task, get_task
 from uni_train.config.build import to_plain
 from uni_train.config.schema import Config
 from uni_train.config.stage_list import PlannedStage
-from uni_train.launching.watchdog import note
+from uni_train.distributed.ranks import ALONE, Ranks
+from uni_train.distributed.watchdog import note
 from uni_train.models.load import build_model, load_weights, save_model
-from uni_train.ranks import ALONE, Ranks
 from uni_train.run_folder import Manifest, RunFolder, decisive, stage_key
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback, Checkpoint
 
-from uni_train.ranks import Ranks
+from uni_train.distributed.ranks import Ranks
 from uni_train.training.checkpoint_io import FolderCheckpointIO, checkpoint_name, list_checkpoints
 from uni_train.training.curriculum import Curriculum
 from uni_train.training.ema import Ema

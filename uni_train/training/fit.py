@@ -22,8 +22,8 @@ from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
 from torch import nn
 
+from uni_train.distributed.preemption import deferred
 from uni_train.errors import UsageError, UserError
-from uni_train.launching.preemption import deferred
 from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, WholeAgain
 from uni_train.training.checkpoint_io import (
     FolderCheckpointIO,

@@ -24,8 +24,8 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
+from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
-from uni_train.ranks import Ranks
 from uni_train.training.steps import StepBatch
 from uni_train.training.supervised import SupervisedModule
 

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from data_gen.seeds import derive_seed, rng
+from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.flow.advantages import informative
 from uni_train.flow.objective import interpolate
 from uni_train.flow.schedule import Schedule
 from uni_train.models.base import UnifiedModel
-from uni_train.ranks import ALONE, Ranks
 from uni_train.training.flow_grpo.prompts import Prompt, Prompts
 from uni_train.training.flow_grpo.rollouts import Drawn, Rollouts, common_schedule, requests_of
 from uni_train.training.flow_grpo.settings import FlowGrpoSettings

@@ -12,8 +12,8 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
+from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
-from uni_train.ranks import Ranks
 from uni_train.training.callbacks import save
 from uni_train.training.checkpoint_io import checkpoint_name
 from uni_train.training.flow_grpo.batches import RolloutLoader

@@ -16,9 +16,9 @@ import lightning.pytorch as pl
 from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
 
+from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UsageError
 from uni_train.models.base import UnifiedModel
-from uni_train.ranks import Ranks
 from uni_train.rewards.contract import Reward
 from uni_train.training.callbacks import Evaluate
 from uni_train.training.fit import CHECKPOINTS, METRICS, FitResult, Run, run

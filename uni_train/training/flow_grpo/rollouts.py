@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 from data_gen.seeds import derive_seed
+from uni_train.distributed.ranks import ALONE, Ranks
+from uni_train.distributed.watchdog import note
 from uni_train.errors import UserError
 from uni_train.flow.advantages import gdpo_advantages, group_advantages, informative
 from uni_train.flow.euler import euler_step
@@ -24,9 +26,7 @@ from uni_train.flow.rollout import roll_out
 from uni_train.flow.schedule import Schedule
 from uni_train.flow.steps import StepRule, step_rule
 from uni_train.flow.window import SlidingWindow, Window, epoch_window
-from uni_train.launching.watchdog import note
 from uni_train.models.base import Request, UnifiedModel
-from uni_train.ranks import ALONE, Ranks
 from uni_train.rewards.contract import Reward, Scores, Scoring
 from uni_train.training.flow_grpo.prompts import Prompt
 from uni_train.training.flow_grpo.settings import NOISE_LEVELS, FlowGrpoSettings

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from lightning.fabric.plugins.environments import ClusterEnvironment
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
+from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UsageError
-from uni_train.ranks import ALONE, Ranks
 from uni_train.training.precision import HalfWeights
 from uni_train.training.settings import SHARED_OUT, SupervisedSettings
 from uni_train.training.strategies.deepspeed import EnginePrecision, Zero
@@ -21,7 +21,7 @@ from uni_train.training.strategies.fsdp2 import Fsdp2
 
 
 def here() -> Ranks:
-    """The ranks that this process has joined (uni_train.ranks.joined); alone where it has not."""
+    """The ranks that this process has joined (uni_train.distributed.ranks.joined); alone where it has not."""
     return Ranks.from_environment() if dist.is_available() and dist.is_initialized() else ALONE
 
 

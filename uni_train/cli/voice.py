@@ -1,66 +1,22 @@
-"""A run of several processes as one command: starting them, and a log of each."""
+"""What each process of a run shows, and where: the main one on the console, each in a log of its own."""
 
 from __future__ import annotations
 
-import logging
 import os
 import platform
 import sys
-import uuid
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import IO
 
 from rich.console import Console
 
-from uni_train.cli.failures import show
+from uni_train.cli.failures import as_user_error, debugging, show
 from uni_train.cli.progress import ConsoleProgress
+from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
-from uni_train.ranks import Ranks
 
 LOGS = "logs"
-
-
-def start(arguments: Sequence[str], processes: int) -> int:
-    """`python -m uni_train` with these arguments, in so many processes of this machine at once, as torchrun does it.
-
-    Their first one speaks for all. Returns the exit code: 0, or that of the process that ended the others.
-
-    Raises:
-        UserError: a process was killed.
-    """
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    # torchrun does the same: cores are divided by the processes themselves (stages.cpu).
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=processes,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        local_addr="localhost",
-        max_restarts=0,
-        logs_specs=DefaultLogsSpecs(),
-    )
-    try:
-        elastic_launch(config, sys.executable)("-m", "uni_train", *arguments)
-    except SignalException as ended:
-        return 128 + ended.sigval
-    except ChildFailedError as failed:
-        rank, first = failed.get_first_failure()
-        if first.exitcode < 0:
-            raise UserError(
-                f"rank {rank} was ended by {first.signal_name()}",
-                "What was finished is kept: run the same command again to continue.",
-            ) from None
-        return first.exitcode
-    return 0
 
 
 class Voice:
@@ -73,6 +29,10 @@ class Voice:
         self.ranks = ranks
         self._console = os.fdopen(os.dup(2), "w", encoding="utf-8")  # wherever stderr leads later
         self._log: IO[str] | None = None
+
+    def explain(self, error: BaseException) -> UserError | None:
+        """The error in a person's terms; None for a defect, whose traceback is wanted."""
+        return None if debugging() else as_user_error(error)
 
     def error(self, error: UserError) -> None:
         """The end of the run."""

@@ -23,9 +23,9 @@ from typing import Any
 from uni_train.config.build import to_plain
 from uni_train.config.paths import named_paths
 from uni_train.config.schema import Config
+from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UsageError, UserError
 from uni_train.files import sha256_of
-from uni_train.ranks import Ranks
 from uni_train.run_folder import flat, versions_of
 
 PACKAGES = ("uni_train", "data_gen", "eval")

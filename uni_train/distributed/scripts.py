@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from uni_train.launching.preemption import EXIT_CODE
+from uni_train.distributed.preemption import EXIT_CODE
 
 LAST = 600  # seconds from the end of the first process to that of the last: W&B may have much to send
 

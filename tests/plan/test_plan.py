@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from uni_train.cli import plan as cli
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
-from uni_train.planning import plan as planning
-from uni_train.planning.hardware import GPUS, RESERVED
-from uni_train.planning.trace import KINDS
+from uni_train.plan import plan as planning
+from uni_train.plan.hardware import GPUS, RESERVED
+from uni_train.plan.trace import KINDS
 
 H100 = GPUS["h100-80gb"]
 SMALL = (

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from uni_train.planning.kernels import gpu_kernels
+from uni_train.plan.kernels import gpu_kernels
 
 Kind = Literal["weights", "vae", "gradients", "optimizer", "averages", "reference", "rollouts", "activations"]
 KINDS: tuple[Kind, ...] = typing.get_args(Kind)

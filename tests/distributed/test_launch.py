@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from uni_train.cli.main import uni_train
-from uni_train.launching.preemption import EXIT_CODE
-from uni_train.launching.scripts import Slurm, Start, sbatch_script
+from uni_train.distributed.preemption import EXIT_CODE
+from uni_train.distributed.scripts import Slurm, Start, sbatch_script
 
 # What SLURM gives a job's script, for one machine: `srun` starts a node's tasks and returns the highest exit code.
 SRUN = f"""#!{sys.executable}

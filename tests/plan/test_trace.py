@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from uni_train.planning.trace import KINDS, following, place
+from uni_train.plan.trace import KINDS, following, place
 
 ROW = 4 * 1000
 

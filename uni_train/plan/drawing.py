@@ -16,8 +16,8 @@ from uni_train.models.bagel.generation import Contexts, KVCache, guidance_contex
 from uni_train.models.bagel.packing import Segment, Text, VaeImage, VitImage, encode
 from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.base import Request
-from uni_train.planning.trace import StandIn, following, place
-from uni_train.planning.updates import Cast, Traced, updates
+from uni_train.plan.trace import StandIn, following, place
+from uni_train.plan.updates import Cast, Traced, updates
 
 if TYPE_CHECKING:
     from uni_train.models.qwen_image_edit.unified import QwenImageEdit

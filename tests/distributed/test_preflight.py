@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from uni_train.config.compose import compose
+from uni_train.distributed import preflight
+from uni_train.distributed.preflight import before_joining, fingerprint
+from uni_train.distributed.ranks import ALONE, Ranks
+from uni_train.distributed.rendezvous import meet
+from uni_train.distributed.watchdog import Wait, describe
 from uni_train.errors import UsageError, UserError
-from uni_train.launching import preflight
-from uni_train.launching.meeting import meet
-from uni_train.launching.preflight import before_joining, fingerprint
-from uni_train.launching.watchdog import Wait, describe
-from uni_train.ranks import ALONE, Ranks
 
 FOUND = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "TORCHELASTIC_USE_AGENT_STORE": "True"}
 CPU = "strategy.accelerator=cpu"
@@ -133,7 +133,7 @@ WAIT = Wait("all_reduce", "0/gloo", 7, 61.0, (0, 1, 2, 3))
 def heartbeat(rank: int, **changes: Any) -> dict[str, Any]:
     frames = [
         "/lib/site-packages/torch/x.py:1 y",
-        "uni_train/ranks.py:71 gather",
+        "uni_train/distributed/ranks.py:71 gather",
         "uni_train/stages/a.py:5 f",
     ]
     state = {"rank": rank, "host": f"node{rank // 2}", "pid": 100 + rank, "frames": frames, "stage": "01-sample"}

@@ -14,11 +14,11 @@ from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.models.base import Example, Request
 from uni_train.models.meta import without_weights
 from uni_train.models.skeleton import CHARACTERS, bagel_skeleton, editor_skeleton
-from uni_train.planning import drawing
-from uni_train.planning.hardware import GIB, GPUS, Gpu
-from uni_train.planning.strategies import CHOICES, Choice, Share, share, wire_seconds
-from uni_train.planning.trace import KINDS
-from uni_train.planning.updates import AVERAGE, STEP, Cast, Traced, half_weights, supervised
+from uni_train.plan import drawing
+from uni_train.plan.hardware import GIB, GPUS, Gpu
+from uni_train.plan.strategies import CHOICES, Choice, Share, share, wire_seconds
+from uni_train.plan.trace import KINDS
+from uni_train.plan.updates import AVERAGE, STEP, Cast, Traced, half_weights, supervised
 from uni_train.stages import grpo, knowledge
 from uni_train.stages.finetune import supervised_settings
 from uni_train.stages.plan import first_update

@@ -30,9 +30,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from uni_train.config.schema import StrategyConfig
-from uni_train.planning.hardware import Gpu
-from uni_train.planning.trace import KINDS, Kind
-from uni_train.planning.updates import AVERAGE, DRAW, STEP, Traced
+from uni_train.plan.hardware import Gpu
+from uni_train.plan.trace import KINDS, Kind
+from uni_train.plan.updates import AVERAGE, DRAW, STEP, Traced
 
 BUCKET = 200_000_000
 """Numbers in a bucket of DeepSpeed's (uni_train/training/strategies/deepspeed.py); on a GPU there are two."""

@@ -1,4 +1,4 @@
-"""Trains the toy model on ranks that are told to end: `python -m tests.launching.preempted_driver FOLDER`.
+"""Trains the toy model on ranks that are told to end: `python -m tests.distributed.preempted_driver FOLDER`.
 
 Ranks are forks of this process after its imports. Prints a JSON line a run: exit codes, checkpoints, what was said.
 """
@@ -17,8 +17,8 @@ from lightning.pytorch.callbacks import Callback
 from safetensors.torch import save_file
 
 from tests.training.toy_model import ToyModel, toy_examples
-from uni_train.launching.preemption import preemptible
-from uni_train.ranks import Ranks, joined
+from uni_train.distributed.preemption import preemptible
+from uni_train.distributed.ranks import Ranks, joined
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
 from uni_train.training.settings import SupervisedSettings

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uni_train.planning.hardware import GPUS
-from uni_train.planning.strategies import BUCKET, CHOICES, Choice, share, wire_seconds
-from uni_train.planning.trace import KINDS, Timeline
-from uni_train.planning.updates import BACKWARD, DRAW, STEP, Traced
+from uni_train.plan.hardware import GPUS
+from uni_train.plan.strategies import BUCKET, CHOICES, Choice, share, wire_seconds
+from uni_train.plan.trace import KINDS, Timeline
+from uni_train.plan.updates import BACKWARD, DRAW, STEP, Traced
 
 PSI = 7_500_000_000  # the ZeRO paper's example, figure 1
 

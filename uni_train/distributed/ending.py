@@ -21,14 +21,10 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
-from uni_train.cli.failures import as_user_error, debugging
+from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
-from uni_train.ranks import Ranks
-
-if TYPE_CHECKING:
-    from uni_train.cli.several import Voice
 
 EVERY = 0.5  # seconds between two looks into the store
 GRACE = 3.0  # seconds for a rank to end by itself where another has failed, and for a killed one to be missed
@@ -37,6 +33,19 @@ ANSWER = 5.0  # seconds for an answer to one who ends: without a cable there is 
 INTERRUPTED = 130
 
 _FAILED, _SHOWN, _COUNT, _HOST = "failed", "shown", "count", "host"
+
+
+class Voice(Protocol):
+    """How a rank speaks (uni_train.cli.voice)."""
+
+    def explain(self, error: BaseException) -> UserError | None:
+        """The error in a person's terms; None for a defect."""
+
+    def error(self, error: UserError) -> None:
+        """Shows the error that ends the run."""
+
+    def trace(self, text: str) -> None:
+        """Writes a traceback where it is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +118,8 @@ class _End:
             return replace(own, message="interrupted", exit_code=INTERRUPTED)
         if isinstance(error, SystemExit):
             return replace(own, exit_code=error.code if isinstance(error.code, int) else int(error.code is not None))
-        user = as_user_error(error) if isinstance(error, Exception) else None
-        if user is not None and not debugging():
+        user = self.voice.explain(error) if isinstance(error, Exception) else None
+        if user is not None:
             return replace(own, message=user.message, hint=user.hint, exit_code=user.exit_code)
         text = "".join(traceback.format_exception(error)).rstrip()
         return replace(own, message=f"{type(error).__name__}: {error}", hint=text, defect=True)

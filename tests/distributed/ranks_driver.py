@@ -21,14 +21,14 @@ import hydra  # noqa: F401
 import torch.distributed  # noqa: F401
 
 if TYPE_CHECKING:
-    from uni_train.ranks import Ranks
+    from uni_train.distributed.ranks import Ranks
 
 
 def compare(ranks: Ranks, folder: Path) -> None:
     """Says a line a check: "fine", or the error. The second rank, with code of its own, differs more and more."""
     from uni_train.config.compose import compose
+    from uni_train.distributed import preflight as checks
     from uni_train.errors import UserError
-    from uni_train.launching import preflight as checks
 
     code = folder / f"code{ranks.rank}"
     rows = ["strategy=ddp", "sources.rows.form=text_to_image"]
@@ -64,7 +64,7 @@ def oversleep() -> None:
 
 def work(ranks: Ranks, folder: Path, hang: Callable[[], None], who: int) -> None:
     """A few updates, then `who` hangs."""
-    from uni_train.launching.watchdog import note, watchdog
+    from uni_train.distributed.watchdog import note, watchdog
 
     with watchdog(ranks, folder / "logs", timedelta(seconds=2)):
         note(stage="03-finetune-math1")
@@ -97,7 +97,7 @@ def run(folder: Path, body: Callable[[Ranks, Path], None]) -> None:
             os.dup2(os.open(folder / f"said{rank}", os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 2)
             sys.path.insert(0, str(folder / f"code{rank}"))
             try:
-                from uni_train.ranks import Ranks, joined
+                from uni_train.distributed.ranks import Ranks, joined
 
                 ranks = Ranks.from_environment()
                 with joined(ranks):

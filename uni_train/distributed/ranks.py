@@ -112,7 +112,7 @@ def joined(
     ranks: Ranks, *, cuda: bool = False, timeout: timedelta = TIMEOUT, store: Store | None = None
 ) -> Iterator[Ranks]:
     """Within it the processes can talk: gloo for what is on the CPU, nccl for what is on GPUs. Lightning and DeepSpeed
-    use the process group that they find. `store`: where they have met (uni_train.launching.meeting), if they have."""
+    use the process group that they find. `store`: where they have met (rendezvous.py), if they have."""
     if ranks.ranks == 1:
         yield ranks
         return

@@ -16,7 +16,7 @@ from torch import Tensor
 from uni_train.models.bagel.masks import TokenMask
 
 if TYPE_CHECKING:
-    from uni_train.planning.trace import Trace
+    from uni_train.plan.trace import Trace
 
 _BACKWARD = 2.5
 """Forward passes that a backward one is worth, as it has five products and not two (Dao 2023, section 4.1)."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from uni_train.launching.preemption import agreed, deferred, preemptible
+from uni_train.distributed.preemption import agreed, deferred, preemptible
 
 ROOT = Path(__file__).parents[2]
 AFTER = "; the same command continues from there\n"
@@ -22,7 +22,7 @@ AFTER = "; the same command continues from there\n"
 @pytest.mark.slow
 def test_told_ranks_save_at_the_next_update_and_continue_as_if_nothing_had_been(tmp_path: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.launching.preempted_driver", str(tmp_path)],
+        [sys.executable, "-m", "tests.distributed.preempted_driver", str(tmp_path)],
         cwd=ROOT,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,

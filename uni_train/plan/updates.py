@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from uni_train.planning.kernels import fused_adamw
-from uni_train.planning.trace import StandIn, Timeline, Trace, following, place
+from uni_train.plan.kernels import fused_adamw
+from uni_train.plan.trace import StandIn, Timeline, Trace, following, place
 
 if TYPE_CHECKING:
     from uni_train.models.bagel.packing import PackedBatch

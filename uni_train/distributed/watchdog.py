@@ -32,8 +32,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
-from uni_train.ranks import Ranks
 
 HEARTBEATS = "heartbeats"
 HANG = "hang.json"
@@ -41,7 +41,10 @@ LEAST, MOST = 0.1, 15.0  # seconds between two heartbeats: a twentieth of the ti
 GRACE = 15.0  # seconds
 EXIT_CODE = 1
 OURS = ("uni_train", "data_gen", "eval")
-NOT_A_PLACE = ("uni_train/ranks.py", "uni_train/launching/watchdog.py")  # through which everybody comes here
+NOT_A_PLACE = (
+    "uni_train/distributed/ranks.py",
+    "uni_train/distributed/watchdog.py",
+)  # through which everybody comes here
 
 _here: dict[str, Any] = {"stage": None, "update": None, "at": None}
 
@@ -296,7 +299,7 @@ def _waits() -> list[Wait]:
 
 
 def _frames(thread: threading.Thread) -> list[str]:
-    """Where a thread is, innermost first: "uni_train/ranks.py:71 gather"; files of ours from their package on."""
+    """Where a thread is, innermost first: "uni_train/stages/run.py:71 fit"; files of ours from their package on."""
     frame = sys._current_frames().get(thread.ident or 0)
     found = []
     for at, line in traceback.walk_stack(frame):
