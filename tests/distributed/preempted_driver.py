@@ -46,7 +46,7 @@ def train(ranks: Ranks, folder: Path, tell: list[Callback]) -> None:
         log_every=4,
         seed=3,
         ema=0.9,
-        devices=ranks.ranks,
+        devices=ranks.world_size,
         accelerator="cpu",
     )
     model = ToyModel()
@@ -60,9 +60,9 @@ def train(ranks: Ranks, folder: Path, tell: list[Callback]) -> None:
             progress=False,
             callbacks=tell,
         )
-        if ranks.first:
+        if ranks.is_main:
             save_file(model.state_dict(), folder / "final.safetensors")
-        if ranks.ranks == 1 and tell:
+        if ranks.world_size == 1 and tell:
             os.kill(os.getpid(), signal.SIGTERM)  # outside of a fit
             raise AssertionError("a signal outside of a fit ends the run at once")
 

@@ -70,10 +70,10 @@ def work(ranks: Ranks, folder: Path, hang: Callable[[], None], who: int) -> None
         note(stage="03-finetune-math1")
         for update in range(1, 4):
             note(update=update)
-            ranks.wait()
+            ranks.barrier()
         if ranks.rank == who:
             hang()
-        ranks.wait()
+        ranks.barrier()
 
 
 def sleeps(ranks: Ranks, folder: Path) -> None:

@@ -14,7 +14,7 @@ from uni_train.config.compose import compose
 from uni_train.distributed import preflight
 from uni_train.distributed.preflight import before_joining, fingerprint
 from uni_train.distributed.ranks import ALONE, Ranks
-from uni_train.distributed.rendezvous import meet
+from uni_train.distributed.rendezvous import rendezvous
 from uni_train.distributed.watchdog import Wait, describe
 from uni_train.errors import UsageError, UserError
 
@@ -79,17 +79,19 @@ def test_ranks_meet_and_those_that_do_not_come_are_named() -> None:
 
     there = place()
     with ThreadPoolExecutor(3) as threads:
-        stores = list(threads.map(lambda rank: meet(Ranks(rank, 3, rank, 3), timedelta(seconds=30), there), range(3)))
+        stores = list(
+            threads.map(lambda rank: rendezvous(Ranks(rank, 3, rank, 3), timedelta(seconds=30), there), range(3))
+        )
     stores[2].set("said", "by the third")
     assert stores[1].get("said") == b"by the third"
     there = place()
     with ThreadPoolExecutor(2) as threads:
-        waiting = [threads.submit(meet, Ranks(r, 8, r, 8), timedelta(seconds=1), there) for r in (0, 2)]
+        waiting = [threads.submit(rendezvous, Ranks(r, 8, r, 8), timedelta(seconds=1), there) for r in (0, 2)]
         told = [one.exception(timeout=30) for one in waiting]
     assert all(isinstance(error, UserError) for error in told)
     assert "6 of 8 ranks did not come" in str(told[0]) and "within 1 s: 1, 3, 4, 5, 6, 7\n" in str(told[0])
     with pytest.raises(UserError, match="cannot reach the first one at"):
-        meet(Ranks(1, 2, 1, 2), timedelta(seconds=1), place())
+        rendezvous(Ranks(1, 2, 1, 2), timedelta(seconds=1), place())
 
 
 def test_fingerprints_see_every_byte_of_small_data_and_the_size_and_ends_of_large(

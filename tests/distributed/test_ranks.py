@@ -12,9 +12,9 @@ GIVEN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": 
 
 def test_a_process_is_who_torchrun_says_and_alone_without_it() -> None:
     assert Ranks.from_environment(GIVEN) == Ranks(5, 8, 1, 4)
-    assert not Ranks.from_environment(GIVEN).first
+    assert not Ranks.from_environment(GIVEN).is_main
     assert Ranks.from_environment({"PATH": "/bin"}) == ALONE
-    assert ALONE.first
+    assert ALONE.is_main
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,6 @@ def test_an_environment_that_cannot_be_names_what_is_wrong(change: dict[str, str
 
 
 def test_work_of_the_first_rank_is_everybodys() -> None:
-    assert ALONE.from_first(lambda: 3) == 3
+    assert ALONE.from_main(lambda: 3) == 3
     with pytest.raises(UserError, match="no file"):
-        ALONE.from_first(lambda: (_ for _ in ()).throw(UserError("no file")))
+        ALONE.from_main(lambda: (_ for _ in ()).throw(UserError("no file")))

@@ -51,14 +51,14 @@ def test_kinds_follow_names_and_factors_scale_them():
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_checkpointing_shows_in_what_is_kept_and_in_the_flops(device):
-    def run(recompute: bool) -> tuple[int, float]:
+    def run(activation_checkpointing: bool) -> tuple[int, float]:
         with following(device) as trace:
             layers = nn.ModuleList(nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 64)) for _ in range(4))
             place(layers, device)
             trace.name(list(layers.parameters()), "weights")
             x = torch.empty(1000, 64, device=device)
             for layer in layers:
-                x = checkpoint(layer, x, use_reentrant=False) if recompute else layer(x)
+                x = checkpoint(layer, x, use_reentrant=False) if activation_checkpointing else layer(x)
             held = trace.live["activations"]
             x.sum().backward()
         return held, trace.flops

@@ -106,7 +106,7 @@ def grpo(out: Path, **changes: Any) -> ToyFlow:
 
 def full(ranks: Ranks, out: Path, changes: dict[str, Any]) -> None:
     """The first rank cannot write files of more than two kilobytes."""
-    if ranks.first:
+    if ranks.is_main:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
     try:
         fit(out, **changes)

@@ -29,7 +29,7 @@ def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: b
     with _said_once(ranks):
         config = compose(recipe, overrides)
         if dry_run:
-            if ranks.first:
+            if ranks.is_main:
                 _print_plan(config)
             return
         run = Path(config.out) / config.recipe / config.run_name
@@ -38,7 +38,7 @@ def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: b
         from uni_train.distributed.preflight import before_joining
 
         before_joining(ranks, config)
-    if ranks.ranks > 1:
+    if ranks.world_size > 1:
         _run_with_others(config, ranks, fresh)
     elif config.strategy.devices > 1:
         from uni_train.distributed.launch import start
@@ -69,13 +69,13 @@ def _run_with_others(config: Config, ranks: Ranks, fresh: bool) -> None:
     from uni_train.cli.voice import Voice
     from uni_train.distributed.ending import one_end
     from uni_train.distributed.ranks import joined
-    from uni_train.distributed.rendezvous import meet
+    from uni_train.distributed.rendezvous import rendezvous
 
     gpu = config.strategy.accelerator != "cpu" and torch.cuda.is_available()
-    shared = replace(config.strategy, devices=ranks.local_ranks, nodes=ranks.ranks // ranks.local_ranks)
+    shared = replace(config.strategy, devices=ranks.local_world_size, nodes=ranks.world_size // ranks.local_world_size)
     voice = Voice(ranks)
     with _said_once(ranks):
-        store = meet(ranks)
+        store = rendezvous(ranks)
     # The watchdog, which names who is missing, speaks before the process group does, which does not.
     timeout = timedelta(seconds=config.strategy.timeout + 300)
     with joined(ranks, cuda=gpu, timeout=timeout, store=store), one_end(ranks, voice) as fail:
@@ -98,21 +98,21 @@ def _run(
         place = RunFolder.fresh if fresh else RunFolder
         return place(config.out, config.recipe, config.run_name).name
 
-    run = RunFolder(config.out, config.recipe, ranks.from_first(choose))
+    run = RunFolder(config.out, config.recipe, ranks.from_main(choose))
     preflight(ranks, config, run.path)
     with ExitStack() as stack:
 
         def begin() -> bool:
             return stack.enter_context(run).begin(config, sys.argv)
 
-        continues = ranks.from_first(begin)
-        progress = ConsoleProgress() if voice is None else ranks.together(lambda: voice.progress(run.path))
+        continues = ranks.from_main(begin)
+        progress = ConsoleProgress() if voice is None else ranks.on_all(lambda: voice.progress(run.path))
         stack.enter_context(preemptible())
         stack.enter_context(watchdog(ranks, run.path, timedelta(seconds=config.strategy.timeout), fail))
         progress.say(f"{'continuing' if continues else 'run folder'} {run.path}")
-        if ranks.ranks > 1:
+        if ranks.world_size > 1:
             nodes = f" on {config.strategy.nodes} nodes" if config.strategy.nodes > 1 else ""
-            progress.say(f"{ranks.ranks} processes{nodes}; their logs are in {run.path / 'logs'}")
+            progress.say(f"{ranks.world_size} processes{nodes}; their logs are in {run.path / 'logs'}")
         if fresh and run.name != config.run_name:
             progress.say(f"to continue it later, leave out --fresh and add name={run.name}")
 

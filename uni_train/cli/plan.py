@@ -110,9 +110,9 @@ def _lines(made: Plan, price: float | None) -> list[str]:
 
 
 def _kept(made: Plan) -> list[tuple[str, int]]:
-    now = "checkpointed" if made.recompute else "kept"
-    other = "kept" if made.recompute else "checkpointed"
-    setting = f"activation_checkpointing={'false' if made.recompute else 'true'}"
+    now = "checkpointed" if made.activation_checkpointing else "kept"
+    other = "kept" if made.activation_checkpointing else "checkpointed"
+    setting = f"activation_checkpointing={'false' if made.activation_checkpointing else 'true'}"
     return [("as it is", made.activations[now]), (f"with {setting}", made.activations[other])]
 
 

@@ -59,10 +59,11 @@ class Voice:
             raise UserError(
                 f"cannot write {path}: {error.strerror}", "Choose another place with out=FOLDER."
             ) from error
+        who = f"rank {self.ranks.rank} of {self.ranks.world_size} on {platform.node()}"
         now = datetime.now().astimezone().isoformat(timespec="seconds")
-        log.write(f"--- {now} rank {self.ranks.rank} of {self.ranks.ranks} on {platform.node()}, pid {os.getpid()}\n")
+        log.write(f"--- {now} {who}, pid {os.getpid()}\n")
         self._log, written = log, Console(file=log, width=120)
-        if self.ranks.first:
+        if self.ranks.is_main:
             return ConsoleProgress(log=written)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()

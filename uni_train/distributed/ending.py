@@ -1,6 +1,6 @@
 """How the processes of one run end: what stops one of them stops all, and is said once on every node.
 
-The processes share a store, which torchrun keeps for them, or the first rank. A rank that fails writes there why,
+The processes share a store, which torchrun keeps for them, or rank 0. A rank that fails writes there why,
 before its connections to the others close. A thread of every rank looks there twice a second, because the rank itself
 may be waiting for one that will not come. The threads count there as well: a rank that was killed is known by its
 count.
@@ -70,7 +70,7 @@ def one_end(ranks: Ranks, voice: Voice) -> Iterator[Callable[[UserError], NoRetu
     before = signal.signal(signal.SIGTERM, lambda *_: end.terminate())
     try:
         yield end.fail
-        ranks.wait()
+        ranks.barrier()
     except BaseException as error:
         end.fail(error)
     signal.signal(signal.SIGTERM, before)
@@ -163,7 +163,7 @@ class _End:
         return Report(self.ranks.rank, platform.node(), f"the first node of this run ({at}) is gone", _AFTER_A_KILL)
 
     def _counts(self) -> Mapping[int, int]:
-        return {rank: self._store.ask("add", f"{_COUNT}/{rank}", 0) for rank in range(self.ranks.ranks)}
+        return {rank: self._store.ask("add", f"{_COUNT}/{rank}", 0) for rank in range(self.ranks.world_size)}
 
     def _watch(self, store: Any) -> None:
         """The thread: count, and end where another rank has failed and this one does not notice."""
@@ -184,10 +184,10 @@ class _End:
         mine = report.rank == self.ranks.rank
         error = _told(report, prefix=not mine)
         self.voice.error(error)
-        if self.ranks.first:
+        if self.ranks.is_main:
             self._mark_shown()
         elif mine:
-            # torchrun ends the others as soon as this process has ended: not before the first rank has told why.
+            # torchrun ends the others as soon as this process has ended: not before rank 0 has told why.
             self._wait_until_shown()
         self._exit(report)
 

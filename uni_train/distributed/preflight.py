@@ -50,22 +50,23 @@ def before_joining(ranks: Ranks, config: Config, environment: Mapping[str, str] 
         UserError: SLURM started another number of nodes, a node lacks GPUs, the address is unknown, the port taken.
     """
     strategy = config.strategy
-    if ranks.ranks % ranks.local_ranks:
+    if ranks.world_size % ranks.local_world_size:
         raise UserError(
-            f"{ranks.ranks} processes on nodes of {ranks.local_ranks}: every node must start equally many",
+            f"{ranks.world_size} processes on nodes of {ranks.local_world_size}: every node must start equally many",
             "Give all nodes the same --nproc-per-node.",
         )
-    nodes = ranks.ranks // ranks.local_ranks
+    nodes = ranks.world_size // ranks.local_world_size
     hint = "Leave strategy.nodes and strategy.devices out: they follow from what is started."
     if strategy.nodes > 1 and strategy.nodes != nodes:
-        found = "this process was started alone" if ranks.ranks == 1 else f"processes were started on {nodes}"
+        found = "this process was started alone" if ranks.world_size == 1 else f"processes were started on {nodes}"
         alone = f"Start it with: uni_train launch --nodes {strategy.nodes} --gpus {strategy.devices} --slurm -- fit ..."
-        raise UsageError(f"strategy.nodes={strategy.nodes}, but {found}", alone if ranks.ranks == 1 else hint)
-    if ranks.ranks == 1:
+        raise UsageError(f"strategy.nodes={strategy.nodes}, but {found}", alone if ranks.world_size == 1 else hint)
+    if ranks.world_size == 1:
         return
-    if strategy.devices > 1 and strategy.devices != ranks.local_ranks:
+    if strategy.devices > 1 and strategy.devices != ranks.local_world_size:
         raise UsageError(
-            f"strategy.devices={strategy.devices}, but {ranks.local_ranks} processes were started on this node", hint
+            f"strategy.devices={strategy.devices}, but {ranks.local_world_size} processes were started on this node",
+            hint,
         )
     stepped = environment.get("SLURM_STEP_NUM_NODES", "")
     if stepped.isdigit() and int(stepped) != nodes:
@@ -83,9 +84,9 @@ def _expect_gpus(ranks: Ranks, accelerator: str) -> None:
     import torch
 
     found = torch.cuda.device_count()
-    if 0 < found < ranks.local_ranks or (accelerator == "gpu" and not found):
+    if 0 < found < ranks.local_world_size or (accelerator == "gpu" and not found):
         raise UserError(
-            f"{ranks.local_ranks} processes on node {platform.node()}, which shows {found} GPUs",
+            f"{ranks.local_world_size} processes on node {platform.node()}, which shows {found} GPUs",
             "Start one process a GPU, and let each see all of them (no --gpus-per-task, no CUDA_VISIBLE_DEVICES).",
         )
 
@@ -104,8 +105,8 @@ def _expect_address(ranks: Ranks, environment: Mapping[str, str]) -> None:
             f"MASTER_ADDR={address} is no address that node {platform.node()} knows: {error.strerror}",
             "Give the name or number under which the other nodes reach the first one.",
         ) from error
-    # Where torchrun's agent holds the meeting point, it has the port already.
-    if ranks.first and environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+    # Where torchrun's agent holds the store, it has the port already.
+    if ranks.is_main and environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         expect_free_port(int(port))
 
 
@@ -134,7 +135,7 @@ class Facts:
 
     host: str
     local_rank: int
-    local_ranks: int
+    local_world_size: int
     versions: Mapping[str, str]
     code: str
     config: Mapping[str, Any]
@@ -147,10 +148,10 @@ def preflight(ranks: Ranks, config: Config, run_path: Path) -> None:
     Raises:
         UserError: on all ranks the same, naming those that differ from rank 0 and in what.
     """
-    if ranks.ranks == 1:
+    if ranks.world_size == 1:
         return
     plain = to_plain(config)
-    own = ranks.together(lambda: _facts(ranks, plain))
+    own = ranks.on_all(lambda: _facts(ranks, plain))
     facts = ranks.gather(own)
     _expect_layout(facts)
     for what, values, hint in (
@@ -172,7 +173,7 @@ def _facts(ranks: Ranks, plain: Mapping[str, Any]) -> Facts:
     return Facts(
         host=platform.node(),
         local_rank=ranks.local_rank,
-        local_ranks=ranks.local_ranks,
+        local_world_size=ranks.local_world_size,
         versions=versions_of(VERSIONS_OF),
         code=hashlib.sha256(repr(sorted(hashes.items())).encode()).hexdigest(),
         config=flat(plain),
@@ -248,11 +249,12 @@ def _spread(items: Sequence[Any], most: int) -> list[Any]:
 
 def _expect_layout(facts: Sequence[Facts]) -> None:
     """Raises UserError if the ranks of a node are not one block, or nodes started unequally many."""
-    each = facts[0].local_ranks
+    each = facts[0].local_world_size
     for rank, one in enumerate(facts):
-        if one.local_ranks != each:
+        if one.local_world_size != each:
             raise UserError(
-                f"{named([rank], facts)} is one of {one.local_ranks} on its node, rank 0 ({facts[0].host}) of {each}",
+                f"{named([rank], facts)} is one of {one.local_world_size} on its node, "
+                f"rank 0 ({facts[0].host}) of {each}",
                 "Start equally many processes on every node.",
             )
         if one.local_rank != rank % each or one.host != facts[rank - one.local_rank].host:
@@ -302,7 +304,7 @@ def named(numbers: Sequence[int], facts: Sequence[Facts] | Mapping[int, Facts]) 
 
 def _expect_shared(ranks: Ranks, hosts: Sequence[str], run_path: Path) -> None:
     """Raises UserError unless each rank sees what the first wrote into `run_path`, and the first what each wrote."""
-    token = ranks.from_first(lambda: uuid.uuid4().hex)
+    token = ranks.from_main(lambda: uuid.uuid4().hex)
     mark = run_path / f".preflight-{token}-{ranks.rank}"
     hint = "All nodes must see one folder at the same path: choose a shared one with out=FOLDER."
 
@@ -315,11 +317,11 @@ def _expect_shared(ranks: Ranks, hosts: Sequence[str], run_path: Path) -> None:
             raise UserError(where, "Choose another place with out=FOLDER.") from error
 
     try:
-        ranks.together(write)
-        wanted = {f".preflight-{token}-{rank}" for rank in (range(ranks.ranks) if ranks.first else (0,))}
+        ranks.on_all(write)
+        wanted = {f".preflight-{token}-{rank}" for rank in (range(ranks.world_size) if ranks.is_main else (0,))}
         missing = sorted(int(name.rsplit("-", 1)[1]) for name in _unseen(run_path, wanted))
         reports = ranks.gather(missing)
-        blind = next((rank for rank in range(1, ranks.ranks) if reports[rank] or rank in reports[0]), None)
+        blind = next((rank for rank in range(1, ranks.world_size) if reports[rank] or rank in reports[0]), None)
         if blind is not None:
             raise UserError(
                 f"{run_path} is not the same folder on rank 0 ({hosts[0]}) and on rank {blind} ({hosts[blind]})", hint

@@ -24,12 +24,12 @@ TIMEOUT = timedelta(hours=24)  # of a collective, where no watchdog has ended it
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """One of `ranks` processes, `local_ranks` of them on this node."""
+    """One of `world_size` processes, `local_world_size` of them on this node."""
 
     rank: int = 0
-    ranks: int = 1
+    world_size: int = 1
     local_rank: int = 0
-    local_ranks: int = 1
+    local_world_size: int = 1
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Ranks:
@@ -46,41 +46,41 @@ class Ranks:
         for name in names:
             if not given.get(name, "").isdigit():
                 raise UserError(f"{name}={given.get(name, '')!r} in the environment: must be a number", hint)
-        rank, ranks, local_rank, local_ranks = (int(given[name]) for name in names)
-        if not (rank < ranks and local_rank < local_ranks <= ranks):
+        rank, world_size, local_rank, local_world_size = (int(given[name]) for name in names)
+        if not (rank < world_size and local_rank < local_world_size <= world_size):
             shown = " ".join(f"{name}={value}" for name, value in given.items())
             raise UserError(f"these do not fit together in the environment: {shown}", hint)
-        return cls(rank, ranks, local_rank, local_ranks)
+        return cls(rank, world_size, local_rank, local_world_size)
 
     @property
-    def first(self) -> bool:
-        """Whether this rank is the one that writes what is written once, and speaks."""
+    def is_main(self) -> bool:
+        """Whether this is rank 0, which writes what is written once, and speaks."""
         return self.rank == 0
 
-    def mine(self, groups: int) -> range:
-        """The groups of this rank: equal parts, in order."""
-        each = groups // self.ranks
+    def shard(self, n: int) -> range:
+        """The indices of this rank among `n`, which `world_size` divides: equal parts, in order."""
+        each = n // self.world_size
         return range(self.rank * each, (self.rank + 1) * each)
 
     def gather(self, value: T) -> list[T]:
         """`value` of every rank (anything that pickles, sent between processes of one run), the same list on all."""
-        if self.ranks == 1:
+        if self.world_size == 1:
             return [value]
         import torch.distributed as dist
 
-        values: list[Any] = [None] * self.ranks
+        values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value)
         return values
 
-    def wait(self) -> None:
-        """Until all ranks are here."""
+    def barrier(self) -> None:
+        """Return when all ranks are here."""
         self.gather(None)
 
-    def together(self, work: Callable[[], T]) -> T:
-        """`work()`; where it fails on one rank for a reason of the user's, it fails on all, which else would wait.
+    def on_all(self, work: Callable[[], T]) -> T:
+        """`work()`, called on every rank; a UserError on one is raised on all, which would otherwise wait for it.
 
         Raises:
-            UserError: a rank's own, else that of the first rank that has one, named.
+            UserError: a rank's own, else that of the lowest rank that has one, named.
         """
         result: T | None = None
         own: UserError | None = None
@@ -95,13 +95,13 @@ class Ranks:
                 raise own or (UsageError if usage else UserError)(f"rank {rank}: {message}", hint)
         return result  # type: ignore[return-value]
 
-    def from_first(self, work: Callable[[], T]) -> T:
-        """What `work()` returns on the first rank, which alone calls it, on all of them.
+    def from_main(self, work: Callable[[], T]) -> T:
+        """What `work()` returns on rank 0, which alone calls it, broadcast to all.
 
         Raises:
-            UserError: that of the first rank, on all.
+            UserError: that of rank 0, on all.
         """
-        return self.gather(self.together(lambda: work() if self.first else None))[0]  # type: ignore[return-value]
+        return self.gather(self.on_all(lambda: work() if self.is_main else None))[0]  # type: ignore[return-value]
 
 
 ALONE = Ranks()
@@ -113,7 +113,7 @@ def joined(
 ) -> Iterator[Ranks]:
     """Within it the processes can talk: gloo for what is on the CPU, nccl for what is on GPUs. Lightning and DeepSpeed
     use the process group that they find. `store`: where they have met (rendezvous.py), if they have."""
-    if ranks.ranks == 1:
+    if ranks.world_size == 1:
         yield ranks
         return
     import torch.distributed as dist
@@ -126,7 +126,7 @@ def joined(
     if store is None:
         dist.init_process_group(backend, timeout=timeout)
     else:
-        dist.init_process_group(backend, timeout=timeout, store=store, rank=ranks.rank, world_size=ranks.ranks)
+        dist.init_process_group(backend, timeout=timeout, store=store, rank=ranks.rank, world_size=ranks.world_size)
     try:
         yield ranks
     finally:

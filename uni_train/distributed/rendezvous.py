@@ -20,26 +20,27 @@ EVERY = 0.25  # seconds between two looks
 SHOWN = 8
 
 
-def meet(ranks: Ranks, within: timedelta = WITHIN, environment: Mapping[str, str] = os.environ) -> Store:
+def rendezvous(ranks: Ranks, within: timedelta = WITHIN, environment: Mapping[str, str] = os.environ) -> Store:
     """The store that a process group is made from, when all ranks have come; held by torchrun's agent or by rank 0.
 
     Raises:
-        UserError: the first rank cannot be reached, or some did not come `within` the time.
+        UserError: rank 0 cannot be reached, or some did not come `within` the time.
     """
     from torch.distributed import DistError, PrefixStore, TCPStore
 
     address, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
-    holds = ranks.first and environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    holds = ranks.is_main and environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     until = time.monotonic() + within.total_seconds()
     try:
         store = TCPStore(address, port, is_master=holds, wait_for_workers=False, timeout=within)
-        here = PrefixStore(f"uni_train/meeting/{environment.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        here = PrefixStore(f"uni_train/rendezvous/{environment.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         here.set(str(ranks.rank), platform.node())
         come = here.add("come", 1)
-        while come < ranks.ranks and time.monotonic() < until:
+        while come < ranks.world_size and time.monotonic() < until:
             time.sleep(EVERY)
             come = here.add("come", 0)
-        missing = [] if come >= ranks.ranks else [rank for rank in range(ranks.ranks) if not here.check([str(rank)])]
+        everyone = range(ranks.world_size) if come < ranks.world_size else ()
+        missing = [rank for rank in everyone if not here.check([str(rank)])]
     except DistError as error:
         raise UserError(
             f"rank {ranks.rank} on {platform.node()} cannot reach the first one at {address}:{port}",
@@ -49,7 +50,7 @@ def meet(ranks: Ranks, within: timedelta = WITHIN, environment: Mapping[str, str
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
         which = ", ".join(map(str, missing[:SHOWN])) + more
         raise UserError(
-            f"{len(missing)} of {ranks.ranks} ranks did not come to {address}:{port} within "
+            f"{len(missing)} of {ranks.world_size} ranks did not come to {address}:{port} within "
             f"{within.total_seconds():.0f} s: {which}",
             "See whether their nodes have started, and with the same number of nodes and processes.",
         )

@@ -41,10 +41,7 @@ LEAST, MOST = 0.1, 15.0  # seconds between two heartbeats: a twentieth of the ti
 GRACE = 15.0  # seconds
 EXIT_CODE = 1
 OURS = ("uni_train", "data_gen", "eval")
-NOT_A_PLACE = (
-    "uni_train/distributed/ranks.py",
-    "uni_train/distributed/watchdog.py",
-)  # through which everybody comes here
+NOT_A_PLACE = ("uni_train/distributed/ranks.py", "uni_train/distributed/watchdog.py")  # where every rank waits
 
 _here: dict[str, Any] = {"stage": None, "update": None, "at": None}
 
@@ -72,13 +69,13 @@ def watchdog(
 
     Args:
         fail: called by the thread of the one rank that reports: to tell a person and the other ranks, and to end this
-            process. Left out: the message goes to the first rank's stderr. A rank that still runs GRACE seconds after
+            process. Left out: the message goes to rank 0's stderr. A rank that still runs GRACE seconds after
             the report ends by itself.
 
     Raises:
         UserError: the folder cannot be written.
     """
-    if ranks.ranks == 1:
+    if ranks.world_size == 1:
         yield
         return
     watch = _Watch(ranks, Path(folder), timeout.total_seconds(), fail)
@@ -112,8 +109,8 @@ class _Watch(threading.Thread):
         self._ended = threading.Event()
         self._begun: tuple[dict[str, int], float] = ({}, time.monotonic())
         self._moved: tuple[tuple[str, ...], float] = ((), time.monotonic())
-        self.start_id = ranks.from_first(self._prepare)
-        ranks.together(self._first_beat)
+        self.start_id = ranks.from_main(self._prepare)
+        ranks.on_all(self._first_beat)
 
     def _prepare(self) -> str:
         """A name for this start; what an earlier one has left is removed."""
@@ -153,7 +150,7 @@ class _Watch(threading.Thread):
                         time.sleep(GRACE)
                         # Still here: whoever has found it could not tell this node, so it is told here as well.
                         self.fail(UserError(report["message"], report["hint"]))
-                    elif self.ranks.first:
+                    elif self.ranks.is_main:
                         _say(report)
                     self._end()
                 longest = max(state["waits"], key=lambda wait: wait["seconds"], default=None)
@@ -211,9 +208,9 @@ class _Watch(threading.Thread):
             return  # the next look finds it
         if self.fail is not None:
             self.fail(UserError(message, hint))
-        elif self.ranks.first or _gone(states[0], silent):
+        elif self.ranks.is_main or _gone(states[0], silent):
             _say(report)
-        else:  # the first rank will, whose output people see; torchrun stops it when this one ends
+        else:  # rank 0 will, whose output people see; torchrun stops it when this one ends
             time.sleep(4 * self.every)
         self._end()
 
@@ -222,7 +219,7 @@ class _Watch(threading.Thread):
         self._write(self._state())
         now = self.own.stat().st_mtime
         states: dict[int, dict[str, Any]] = {}
-        for rank in range(self.ranks.ranks):
+        for rank in range(self.ranks.world_size):
             file = self.own.with_name(f"rank{rank}.json")
             try:
                 state = json.loads(file.read_text(encoding="utf-8"))

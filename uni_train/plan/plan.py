@@ -24,7 +24,7 @@ from uni_train.stages.finetune import supervised_settings
 from uni_train.stages.plan import first_update
 from uni_train.training.data.rows import KEPT_BYTES
 from uni_train.training.lora import LoraSettings, add_adapters
-from uni_train.training.settings import SHARED_OUT, SupervisedSettings
+from uni_train.training.settings import SHARDED, SupervisedSettings
 
 if TYPE_CHECKING:
     from uni_train.models.bagel.unified import BagelUnified
@@ -56,7 +56,7 @@ class Plan:
         unit: what a micro-batch consists of. units: how many it has on one GPU. micros: micro-batches of an update.
         flops: of an update on one GPU. compute_seconds: of that at the utilisation.
         held_rows: bytes of training rows that each process keeps in memory; images beyond them stay on disk.
-        updates: of the training. draw_seconds: of the drawing of an epoch (flow_grpo), shared out over its updates.
+        updates: of the training. draw_seconds: of the drawing of an epoch (flow_grpo), divided among its updates.
         rows: a row a strategy. chosen: the one that is meant, or the quickest that fits (None: none fits).
         assumptions: what was not known. advice: what to change.
     """
@@ -78,7 +78,7 @@ class Plan:
     held_rows: int
     updates: int
     updates_per_epoch: int | None
-    recompute: bool
+    activation_checkpointing: bool
     activations: dict[str, int]
     rows: tuple[Row, ...]
     chosen: int | None
@@ -155,13 +155,13 @@ def plan(
     work = _work(config, model, cast, kind, gpus)
     on_step()
     notes += work.notes
-    recompute = config.activation_checkpointing
+    activation_checkpointing = config.activation_checkpointing
     traces = {}
-    for on in (recompute, not recompute):
-        model.prepare_training(timestep_shift=1.0, text_dropout=0.0, recompute=on)
+    for on in (activation_checkpointing, not activation_checkpointing):
+        model.prepare_training(timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=on)
         traces[on] = work.trace()
         on_step()
-    traced = traces[recompute]
+    traced = traces[activation_checkpointing]
     half = cast is not None
     rate = (gpu.half if half else gpu.single) * utilisation
     compute = traced.flops * work.micros / work.traced_micros / rate
@@ -170,8 +170,8 @@ def plan(
     choices: tuple[Choice, ...] = CHOICES if wanted in CHOICES or wanted.kind == "single" else (*CHOICES, wanted)
     refused = _refused(config, model) if gpus > 1 else None
     if refused is not None:
-        choices = tuple(one for one in choices if one.kind not in SHARED_OUT)
-        notes.append(f"{' and '.join(SHARED_OUT)} are left out, because they cannot do {refused}")
+        choices = tuple(one for one in choices if one.kind not in SHARDED)
+        notes.append(f"{' and '.join(SHARDED)} are left out, because they cannot do {refused}")
     if gpus == 1:
         choices = (Choice("single"), *(one for one in choices if one.offload_optimizer or one.offload_weights))
     rows = tuple(_row(one, traced, work, gpu, gpus, gpus_a_node, half, compute) for one in choices)
@@ -203,15 +203,17 @@ def plan(
         held_rows=KEPT_BYTES if isinstance(config, SftConfig | StarsConfig) else 0,
         updates=work.updates,
         updates_per_epoch=work.updates_per_epoch,
-        recompute=recompute,
+        activation_checkpointing=activation_checkpointing,
         activations=activations,
         rows=rows,
         chosen=chosen,
         assumptions=tuple(notes),
         advice=(),
     )
-    other = traces[not recompute]
-    best = max(_largest(row.choice, other, work, gpu, gpus, half) for row in rows) if not recompute else 0
+    other = traces[not activation_checkpointing]
+    best = (
+        max(_largest(row.choice, other, work, gpu, gpus, half) for row in rows) if not activation_checkpointing else 0
+    )
     return replace(made, advice=tuple(_advice(made, config, kind, best)))
 
 
@@ -378,7 +380,7 @@ def _reinforced(config: FlowGrpoConfig, model: Model, cast: Cast | None, gpus: i
 
 
 def _refused(config: Config, model: Model) -> str | None:
-    """What uni_train/training/flow_grpo/fit.py refuses where weights are shared out."""
+    """What uni_train/training/flow_grpo/fit.py refuses where weights are sharded."""
     if not isinstance(config, FlowGrpoConfig):
         return None
     if config.variant == "diffusion_nft":
@@ -429,7 +431,7 @@ def _advice(made: Plan, config: Config, kind: str, checkpointed: int) -> list[st
     fitting = [one.choice.name for one in made.rows if one.fits]
     if fitting:
         found.append(f"These fit as it is: {', '.join(fitting)}.")
-    if not made.recompute:
+    if not made.activation_checkpointing:
         saved = made.activations["kept"] - made.activations["checkpointed"]
         found.append(
             f"activation_checkpointing=true keeps {saved / GIB:.1f} GiB less of activations; then {checkpointed} "
@@ -444,7 +446,7 @@ def _advice(made: Plan, config: Config, kind: str, checkpointed: int) -> list[st
         found.append("trained=lora needs no gradients, optimizer's state or averages of the weights themselves.")
     if config.ema is not None and kind != "lora":
         found.append(
-            f"ema=null leaves out {4 * made.trained / GIB:.0f} GiB of averages (shared out: of all GPUs together)."
+            f"ema=null leaves out {4 * made.trained / GIB:.0f} GiB of averages (sharded: of all GPUs together)."
         )
     return found
 

@@ -72,7 +72,7 @@ class HeldOutPrompts:
                 inputs = () if given is None else (encode_png(given),)
                 members = [Member(picture, verdict)]
                 shown.append(Group(item.id, item.prompt, members, inputs, item.level, item.answer))
-        if ranks.first:
+        if ranks.is_main:
             about = {"step": step, "task": self.task.name, "split": self.split, "levels": levels}
             write_groups(folder / LOOKS / f"step={step:08d}", shown, **about)
         log_groups(logger, LOOKS, shown, step)
@@ -85,7 +85,7 @@ class HeldOutPrompts:
             (level, index, some) for level, items in self.items.items() for index, some in in_batches(items, self.batch)
         ]
         own: dict[int, list[tuple[Verdict, bytes]]] = {}
-        for number in range(ranks.rank, len(batches), ranks.ranks):
+        for number in range(ranks.rank, len(batches), ranks.world_size):
             _, index, some = batches[number]
             images = model.draw([self._request(item) for item in some])
             note()

@@ -98,7 +98,7 @@ def truncate_metrics(path: Path, step: int) -> None:
 
 def append_once(trainer: pl.Trainer, file: JsonlLogger, lines: list[dict[str, Any]]) -> None:
     """Write whole lines on the first rank; all ranks call it, and where it fails, all raise its UserError."""
-    Ranks(trainer.global_rank, trainer.world_size).together(lambda: file.append(lines))
+    Ranks(trainer.global_rank, trainer.world_size).on_all(lambda: file.append(lines))
 
 
 class MetricLog(Callback):

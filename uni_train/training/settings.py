@@ -13,7 +13,7 @@ from uni_train.errors import UsageError
 SCHEDULES = ("constant", "linear", "cosine")
 TRAINED = ("all", "moe_gen", "lora")
 STRATEGIES = ("auto", "single", "ddp", "deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3", "fsdp2")
-SHARED_OUT = ("deepspeed_zero3", "fsdp2")
+SHARDED = ("deepspeed_zero3", "fsdp2")
 """Strategies under which each rank holds a part of the weights."""
 FREEZABLE = ("vit", "connector", "understanding", "generation")
 

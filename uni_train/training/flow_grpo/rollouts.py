@@ -122,7 +122,7 @@ def requests_of(
             prompts[i].images,
             seed=derive_seed(settings.seed, settings.stage, "group", epoch, prompts[i].id, i),
         )
-        for i in ranks.mine(len(prompts))
+        for i in ranks.shard(len(prompts))
     ]
 
 
@@ -163,10 +163,10 @@ def collect(
     Raises:
         UserError: a prompt that cannot be read, or a reward that fails.
     """
-    own = [prompts[i] for i in ranks.mine(len(prompts))]
+    own = [prompts[i] for i in ranks.shard(len(prompts))]
     requests = requests_of(prompts, settings, epoch, ranks)
-    first = ranks.mine(len(prompts)).start * settings.group_size
-    mine = ranks.together(lambda: _drawn(model, own, requests, rewards, settings, window_of(settings, epoch), first))
+    first = ranks.shard(len(prompts)).start * settings.group_size
+    mine = ranks.on_all(lambda: _drawn(model, own, requests, rewards, settings, window_of(settings, epoch), first))
     scores, images, k = mine.scores, mine.images, settings.group_size
     everywhere = ranks.gather((scores, _pictures(images, k)))
     columns = ("each", "filled", "total")
