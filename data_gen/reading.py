@@ -615,9 +615,7 @@ _RULE = re.compile(
     rf"{_term('left')}\s*(?:\b|(?<=\W))(?P<link>{_LINK})(?:\s+|(?<=[>→⇒↦=:])\s*)(?P<right>.+)", re.DOTALL
 )
 _SYMBOL = re.compile(_term("name"))
-_REQUEST = (
-    r"(?:please\s+)?(?:generate|draw|show|create|produce|paint|provide|make|render|depict|display|illustrate)\b"
-)
+_REQUEST = r"(?:please\s+)?(?:generate|draw|show|create|produce|paint|provide|make|render|depict|display|illustrate)\b"
 _ASK = re.compile(
     _REQUEST + r"\s+"
     r"(?:(?:a|an|one)\s+(?:picture|image)\s+of\s+)?(?:(?:the|an|a)\s+)?(?P<category>[A-Za-z' -]*?)\s*"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from data_gen.errors import DataError
+from data_gen.errors import DataError, nearest
 from data_gen.objects import NANO, World, get_world
 
 if TYPE_CHECKING:
@@ -130,13 +129,6 @@ class Task(Protocol):
     def verify(self, item: Item, image: np.ndarray) -> Verdict:
         """Checks of a picture, uint8 [H, W, 3]: object and count, or the four of a maze."""
         ...
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence for an error about an unknown `name`: the closest known one, or all of them."""
-    options = [str(k) for k in known]
-    close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
-    return f'did you mean "{close[0]}"?' if close else "known: " + ", ".join(options)
 
 
 def check_request(task: Task, level: int, split: str) -> None:
