@@ -196,8 +196,8 @@ def get_task(name: str, world: World | str = NANO) -> Task:
 
     Mazes of the nano world have the style "nano", others "varied"; construct a `Maze` for another one.
     """
-    from data_gen.mapping import Mapping as MappingTask
-    from data_gen.maths import Maths
+    from data_gen.mapping.task import Mapping as MappingTask
+    from data_gen.maths.task import Maths
     from data_gen.maze.task import Maze
     from data_gen.ureason.task import UReason
 
