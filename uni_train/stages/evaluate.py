@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from data_gen.errors import DataError
-from data_gen.mapping import Mapping
+from data_gen.mapping.task import Mapping
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task
 from eval.benchmarks import unisandbox

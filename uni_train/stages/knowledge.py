@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from data_gen.errors import DataError
-from data_gen.injection import Subject, TextQuestion, read_subjects, subjects
+from data_gen.knowledge.injection import Subject, TextQuestion, read_subjects, subjects
 from eval.benchmark import Scored, Table
 from eval.benchmarks.unisandbox import UniSandbox, injected
 from eval.benchmarks.unisandbox.cases import Questions, knowledge_case

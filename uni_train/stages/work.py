@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
-from data_gen.mapping import Mapping as Mapping_
+from data_gen.mapping.task import Mapping as Mapping_
 from data_gen.task import Task, get_task
 from uni_train.config.build import to_plain
 from uni_train.config.schema import Config

@@ -14,7 +14,16 @@ from pathlib import Path
 
 from data_gen.errors import DataError
 from data_gen.jsonl import read_objects
-from data_gen.knowledge import (
+from data_gen.knowledge.nano import (
+    NanoCharacter,
+    counted,
+    draw_nano_characters,
+    nano_asked_in_text,
+    nano_forward,
+    nano_inverse,
+    nano_lessons,
+)
+from data_gen.knowledge.people import (
     ATTRIBUTES,
     VISIBLE,
     Character,
@@ -27,15 +36,6 @@ from data_gen.knowledge import (
     lessons,
     read_test,
     stated,
-)
-from data_gen.nano_knowledge import (
-    NanoCharacter,
-    counted,
-    draw_nano_characters,
-    nano_asked_in_text,
-    nano_forward,
-    nano_inverse,
-    nano_lessons,
 )
 
 

@@ -22,9 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from data_gen.jsonl import MappingRow, MathsRow, read_items, read_objects, read_published
-from data_gen.objects import CATEGORY_KINDS, kinds_of, plurals_of, singular_of
-from data_gen.reading import (
+from data_gen.audit.reading import (
     Chain,
     MappingQuestion,
     Reading,
@@ -35,6 +33,8 @@ from data_gen.reading import (
     read_mapping,
     read_maths,
 )
+from data_gen.jsonl import MappingRow, MathsRow, read_items, read_objects, read_published
+from data_gen.objects import CATEGORY_KINDS, kinds_of, plurals_of, singular_of
 from data_gen.task import Item
 from data_gen.ureason import audit as ureason
 

@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_gen.reading import Exact, UndefinedError, UnreadableError, follow, read_count, read_expression, read_mapping
-from data_gen.reading import read_maths as read
+from data_gen.audit.reading import (
+    Exact,
+    UndefinedError,
+    UnreadableError,
+    follow,
+    read_count,
+    read_expression,
+    read_mapping,
+)
+from data_gen.audit.reading import read_maths as read
 
 
 @pytest.mark.parametrize(

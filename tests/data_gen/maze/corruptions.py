@@ -30,7 +30,7 @@ from data_gen.maze.grid import Grid, Room
 from data_gen.maze.picture import STYLES, Colour, Picture
 from data_gen.maze.task import Maze, read_facts
 from data_gen.seeds import derive_seed, rng
-from data_gen.task import Item
+from data_gen.task import Item, Verdict
 
 Kind = Literal["worn", "faulty", "trap"]
 WIDTHS = (0.06, 0.12, 0.25, 0.5, 0.75, 1.0)
@@ -49,6 +49,12 @@ class Case:
     item: Item
     image: np.ndarray
     must_fail: tuple[str, ...] = ()
+
+    def is_wrong(self, verdict: Verdict) -> bool:
+        """A worn solution that does not pass; a fault or a trap whose check passes."""
+        if self.kind == "worn":
+            return not verdict.passed
+        return any(check.status == "pass" for check in verdict.checks if check.name in self.must_fail)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import pytest
 
+from data_gen.audit.shortcuts import LOOK_UP, STRATEGIES, known_shortcuts, numbers, questions_of, tally_file
 from data_gen.jsonl import published_rows, write_items, write_rows
-from data_gen.mapping import Mapping
+from data_gen.mapping.task import Mapping
 from data_gen.objects import get_world
-from data_gen.shortcuts import LOOK_UP, STRATEGIES, known_shortcuts, numbers, questions_of, tally_file
 from data_gen.task import Task, get_task
 from eval.shortcuts import Trivial, best, trivial
 

@@ -1,4 +1,4 @@
-"""Invented characters for nano: the knowledge of `data_gen.knowledge` in nano's own words and pictures.
+"""Invented characters for nano: the knowledge of `data_gen.knowledge.people` in nano's own words and pictures.
 
 A name is two symbols ("G K"). Known of it are a portrait, a number of one object ("3 apples"), and two favourites, one
 object each, which nano's words call its Object and its image. Taught are 40 questions and answers in text. Asked are
@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 
 from data_gen.errors import DataError
-from data_gen.knowledge import KnowledgeQuestion
+from data_gen.knowledge.people import KnowledgeQuestion
 from data_gen.objects import NANO
 from data_gen.seeds import rng
 from data_gen.splits import split_of

@@ -1,4 +1,4 @@
-"""Drawing, printing and working out expressions, checked by the independent reader (data_gen.reading)."""
+"""Drawing, printing and working out expressions, checked by the independent reader (data_gen.audit.reading)."""
 
 import random
 
@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_gen import expressions
-from data_gen.expressions import Expression
-from data_gen.reading import read_expression
+from data_gen.audit.reading import read_expression
+from data_gen.maths import expressions
+from data_gen.maths.expressions import Expression
 
 
 def drawn(seed: int, operations: int, value: int, bound: int) -> Expression:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from data_gen.audit import audit_file, counts, has_wrong
+from data_gen.audit.files import audit_file, counts, has_wrong
 from data_gen.errors import DataError
 from data_gen.jsonl import published_rows, write_rows
 from data_gen.task import get_task

@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from data_gen.audit import LEAST, MOST, read_any, same_noun
-from data_gen.jsonl import MappingRow, MathsRow
-from data_gen.reading import (
+from data_gen.audit.files import LEAST, MOST, read_any, same_noun
+from data_gen.audit.reading import (
     NUMBER_WORDS,
     MappingQuestion,
     UnreadableError,
@@ -33,6 +32,7 @@ from data_gen.reading import (
     read_mapping,
     read_maths,
 )
+from data_gen.jsonl import MappingRow, MathsRow
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task, task_of
 from data_gen.ureason.audit import is_ureason

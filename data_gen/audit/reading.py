@@ -1,7 +1,7 @@
 """Reading other people's puzzles: expressions in signs and words worked out exactly, maths questions, answers, rules.
 
-This is the other half of a check: it shares no code with data_gen.expressions and data_gen.phrasing, so a mistake there
-shows up as a disagreement here. Arithmetic is exact: numbers a + b*sqrt(n) with fractions a and b.
+This is the other half of a check: it shares no code with data_gen.maths and data_gen.phrasing, so a mistake there shows
+up as a disagreement here. Arithmetic is exact: numbers a + b*sqrt(n) with fractions a and b.
 
 Words leave precedence open ("the square root of 9 plus 1"), so reading an expression gives every sensible reading, the
 conventional one first: signs bind as usual (^ and root, then * / %, then + -, from left to right), a word function
@@ -615,9 +615,7 @@ _RULE = re.compile(
     rf"{_term('left')}\s*(?:\b|(?<=\W))(?P<link>{_LINK})(?:\s+|(?<=[>→⇒↦=:])\s*)(?P<right>.+)", re.DOTALL
 )
 _SYMBOL = re.compile(_term("name"))
-_REQUEST = (
-    r"(?:please\s+)?(?:generate|draw|show|create|produce|paint|provide|make|render|depict|display|illustrate)\b"
-)
+_REQUEST = r"(?:please\s+)?(?:generate|draw|show|create|produce|paint|provide|make|render|depict|display|illustrate)\b"
 _ASK = re.compile(
     _REQUEST + r"\s+"
     r"(?:(?:a|an|one)\s+(?:picture|image)\s+of\s+)?(?:(?:the|an|a)\s+)?(?P<category>[A-Za-z' -]*?)\s*"

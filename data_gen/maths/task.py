@@ -1,7 +1,7 @@
 """Maths (UniSandbox section 3.1.1): "Draw as many apples as 3 + 2 ." - one, two or three operations, result 1 to 6.
 
 Sampler, reference thought, renderer and verifier. The result is drawn first, so all six are equally likely; then an
-expression that has it (data_gen.expressions), then the object and the phrasing. A split holds whole expressions: one
+expression that has it (`expressions`), then the object and the phrasing. A split holds whole expressions: one
 that occurs in test occurs in train with no object and in no phrasing. A fourth split, "seen", has the expressions of
 train with objects that they never have there: it tells a new object from a new expression.
 """
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, ClassVar
 
-from data_gen import expressions, phrasing
+from data_gen import phrasing
 from data_gen.errors import DataError
+from data_gen.maths import expressions
 from data_gen.objects import NANO, Noun, World
 from data_gen.seeds import derive_seed, digest, rng
 from data_gen.splits import split_of
