@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from click.testing import CliRunner
 import uni_train.recipes
 from uni_train.cli.main import uni_train as command
 from uni_train.config.compose import compose
-from uni_train.config.kinds import kind_named, kinds, stage_list
+from uni_train.config.kinds import KINDS, kind_named, stage_list
 from uni_train.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +24,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from uni_train.config.build import Where, wrong
-from uni_train.config.kinds import PlannedStage, RecipeKind, Updates, evaluation
+from uni_train.config.kinds import PlannedStage, RecipeKind, Updates, evaluation, recipe_kind
 from uni_train.config.schema import RunConfig, count
 
 
@@ -36,6 +35,7 @@ class ChatConfig(RunConfig):
     words: int = count(9)
 
 
+@recipe_kind("chat")
 class Chat(RecipeKind[ChatConfig]):
     config = ChatConfig
 
@@ -59,9 +59,6 @@ class Chat(RecipeKind[ChatConfig]):
 
         rows = [Example("A means tree.", answer="tree")] * 3
         return first_batch(model, {"chat": rows}, {"chat": 1.0}, config.seed, config.turns)
-
-
-KIND = Chat()
 '''
 RECIPE = """# Chat.
 defaults:
@@ -76,17 +73,17 @@ evaluation: {n: 4, sets: [mapping1], modes: [normal]}
 
 
 @pytest.fixture
-def chat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def chat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A recipe of a kind whose one file lies beside those of uni_train."""
     (tmp_path / "kinds").mkdir()
     (tmp_path / "kinds/chat.py").write_text(KIND)
     recipe = tmp_path / "talk.yaml"
     recipe.write_text(RECIPE)
     monkeypatch.setattr(uni_train.recipes, "__path__", [*uni_train.recipes.__path__, str(tmp_path / "kinds")])
-    kinds.cache_clear()
-    yield recipe
-    kinds.cache_clear()
-    sys.modules.pop("uni_train.recipes.chat", None)
+    monkeypatch.setattr(KINDS, "_homes", KINDS._homes | {"chat": "uni_train.recipes.chat"})
+    monkeypatch.setattr(KINDS, "_entries", dict(KINDS._entries))
+    monkeypatch.delitem(sys.modules, "uni_train.recipes.chat", raising=False)
+    return recipe
 
 
 def test_a_kind_of_recipe_is_one_file(chat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,13 +105,13 @@ def test_a_kind_of_recipe_is_one_file(chat: Path, tmp_path: Path, monkeypatch: p
 
 
 def test_every_kind_has_the_name_that_its_recipes_give() -> None:
-    for name in kinds():
+    for name in KINDS.names():
         config = kind_named(name).config
         assert config.__dataclass_fields__["kind"].default == name
 
 
 def test_nothing_outside_a_kind_asks_whether_a_recipe_is_of_it() -> None:
-    own = {kind_named(name).config.__name__ for name in kinds()}
+    own = {kind_named(name).config.__name__ for name in KINDS.names()}
     asked = []
     for package in ("uni_train", "eval", "data_gen"):
         for file in (ROOT / package).rglob("*.py"):

@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, Union
 
-from uni_train.config.kinds import kind_named, kind_of, kinds
+from uni_train.config.kinds import KINDS, kind_named, kind_of, load_plugins_of
 from uni_train.config.schema import JudgeConfig, RunConfig
 from uni_train.errors import UsageError, nearest
 
@@ -28,9 +28,10 @@ def build(values: Mapping[str, Any], where: Where = lambda key: "") -> RunConfig
 
     Raises UsageError naming the first offending key.
     """
+    load_plugins_of(values)
     kind = values.get("kind")
-    if kind not in kinds():
-        raise wrong(f"kind must be one of {', '.join(kinds())}, not {kind!r}", "kind", where)
+    if kind not in KINDS.names():
+        raise wrong(f"kind must be one of {', '.join(KINDS.names())}, not {kind!r}", "kind", where)
     config: RunConfig = build_section(kind_named(str(kind)).config, values, where)
     _check_common(config, where)
     kind_of(config).check(config, where)

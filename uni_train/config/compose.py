@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.config.build import build, takes_text
-from uni_train.config.kinds import kind_named, kinds
+from uni_train.config.kinds import KINDS, kind_named, load_plugins_of
 from uni_train.config.places import configs_dir, find_recipe, groups, options, recipes_dir
 from uni_train.config.schema import RunConfig
 from uni_train.errors import UsageError, did_you_mean
@@ -30,11 +30,14 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
     """
     path = find_recipe(recipe)
     files = _with_bases(path)
+    for file in files.values():
+        load_plugins_of(file)
     choices, values = _parse(overrides, files, path)
     plain, chosen = _compose_with_hydra(path, files, choices, values)
     plain["recipe"] = path.stem
     sources = _Sources(files, chosen, {v.key: v.typed for v in (*choices, *values)})
-    if plain.get("kind") in kinds():  # else that is the error to report, and build() does
+    load_plugins_of(plain)
+    if plain.get("kind") in KINDS.names():  # else that is the error to report, and build() does
         kind_named(plain["kind"]).complete(plain)
     return build(plain, sources)
 
@@ -56,7 +59,7 @@ def _parse(
     values: list[_Override] = []
     known_groups = groups()
     kind = next((str(values["kind"]) for values in files.values() if "kind" in values), "")
-    root = kind_named(kind).config if kind in kinds() else None
+    root = kind_named(kind).config if kind in KINDS.names() else None
     for typed in overrides:
         key, _, text = typed.partition("=")
         if root is not None and takes_text(root, key.lstrip("+")):

@@ -1,4 +1,4 @@
-"""What a kind of recipe is, and which there are: every module of `uni_train.recipes` is one, under its own name.
+"""What a kind of recipe is, and which there are: a module each of `uni_train.recipes`, and those of plug-ins.
 
 Nothing heavy is imported here, nor by the modules of `uni_train.recipes` themselves: composing a recipe and naming its
 stages need no torch. What a stage does is imported when it is done.
@@ -6,14 +6,12 @@ stages need no torch. What a stage does is imported when it is done.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from data_gen.registry import Registry, load_plugins
 from uni_train.config.schema import RunConfig
 
 if TYPE_CHECKING:
@@ -164,18 +162,20 @@ class RecipeKind(ABC, Generic[C]):
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 
-@cache
-def kinds() -> tuple[str, ...]:
-    """Names of all kinds of recipes."""
-    import uni_train.recipes
+KINDS = Registry[type[RecipeKind[Any]]]("kind of recipe", "uni_train.recipes.*", ("config", "stages", "run", "updates"))
+recipe_kind = KINDS.register
 
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(uni_train.recipes.__path__)))
+
+def load_plugins_of(values: Mapping[str, Any]) -> None:
+    """Import the plug-ins that unchecked `values` name under `plugins`. Raises DataError: one cannot be used."""
+    named = values.get("plugins")
+    if isinstance(named, list):
+        load_plugins(one for one in named if isinstance(one, str))
 
 
 def kind_named(name: str) -> RecipeKind[Any]:
-    """The kind of a name of `kinds()`: the KIND of its module."""
-    found: RecipeKind[Any] = importlib.import_module(f"uni_train.recipes.{name}").KIND
-    return found
+    """The kind of a name. Raises DataError: there is none, or a plug-in cannot be used."""
+    return KINDS.get(name)()
 
 
 def kind_of(config: RunConfig) -> RecipeKind[Any]:

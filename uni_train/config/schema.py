@@ -231,6 +231,7 @@ class RunConfig:
     seed: int = ranged(0, low=0)
     name: str | None = None  # of the run folder; null = seed<seed>
     out: str = "runs"
+    plugins: tuple[str, ...] = ()  # modules that add tasks, models, rewards or kinds of recipes
     model: ModelConfig
     data: DataConfig = DataConfig()
     optimizer: OptimizerConfig

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation
+from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
 from uni_train.config.schema import LEVELS, RunConfig, VaeConfig, count, positive, ranged
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class MixtureConfig:
     mapping_answer: int = ranged(0, low=0)  # a mapping prompt answered in words at once
     maths_answer: int = ranged(0, low=0)  # a maths prompt answered in words at once
     meanings: int = ranged(0, low=0)  # what every symbol of a set of rules means in the end
+    facts: int = ranged(0, low=0)  # expressions of one operation, of every split
     sums: int = ranged(0, low=0)  # expressions and their values
     counting: int = ranged(0, low=0)  # number lines
     compare: int = ranged(0, low=0)  # what is asked against what is seen, both in words
@@ -65,6 +66,7 @@ class PretrainConfig(RunConfig):
     timestep_shift: float = positive(1.0)
 
 
+@recipe_kind("pretrain")
 class Pretrain(RecipeKind[PretrainConfig]):
     """Pretraining: a stage for the VAE, then one for each part of the recipe."""
 
@@ -98,9 +100,6 @@ class Pretrain(RecipeKind[PretrainConfig]):
         return first_batch(model, corpus.sources(mixture.noise_draws), shares, config.seed, rows)
 
 
-KIND = Pretrain()
-
-
 def _vae(work: Work[PretrainConfig], stage: StageRun) -> None:
     """Train the VAE on rendered pictures and measure the scale of its latents."""
     from uni_train.models.load import save_model
@@ -110,12 +109,12 @@ def _vae(work: Work[PretrainConfig], stage: StageRun) -> None:
     config = work.config
     model = work.model(work.weights)
     # Seconds of work: the first rank does it, the others take what it has found.
-    if work.ranks.first:
+    if work.ranks.is_main:
         with work.progress.bar("vae", config.vae.updates) as bar:
             stage.result = train_vae(model.vae.cpu(), config.vae, config.seed, bar.advance)  # type: ignore[arg-type, operator]
         save_model(model, stage.path / MODEL)
     work.weights = stage.path / MODEL
-    work.ranks.wait()
+    work.ranks.barrier()
     stage.outputs = sorted((stage.path / MODEL).iterdir())
 
 
@@ -131,7 +130,7 @@ def _part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
     model.prepare_training(
         timestep_shift=config.timestep_shift,
         text_dropout=config.text_dropout,
-        recompute=config.activation_checkpointing,
+        activation_checkpointing=config.activation_checkpointing,
     )
     rows = asked.mixture.rows
     total = sum(rows.values())

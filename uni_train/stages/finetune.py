@@ -61,7 +61,7 @@ def fit(
 
 def run_logger(work: Work[Any], stage: str) -> Logger | None:
     """The further logger that the recipe asks for, on the first rank; metrics under the stage's name."""
-    if work.config.logger.kind != "wandb" or not work.ranks.first:
+    if work.config.logger.kind != "wandb" or not work.ranks.is_main:
         return None
     from uni_train.training.wandb_run import group_of, wandb_logger
 
@@ -87,7 +87,7 @@ def adapters(work: Work[Any], model: UnifiedModel, settings: SupervisedSettings,
     lora = LoraSettings(wanted.rank, wanted.alpha, wanted.dropout, wanted.targets)
     with adapted(model, lora, derive_seed(settings.seed, settings.stage, "lora")):
         yield
-        work.ranks.from_first(lambda: save_adapters(model, lora, folder / ADAPTERS))
+        work.ranks.from_main(lambda: save_adapters(model, lora, folder / ADAPTERS))
 
 
 def supervised_settings(config: RunConfig, updates: int, rows: int, stage: str, trained: str) -> SupervisedSettings:
@@ -143,7 +143,7 @@ def first_batch(
         rows=rows,
         updates=1,
         seed=seed,
-        micros=accumulate,
+        grad_accumulation_steps=accumulate,
         token_counts=lambda examples: (0, 0),
         tokens=tokens,
         example_tokens=model.example_tokens,

@@ -12,7 +12,7 @@ from eval.store import read_shards
 from uni_train.config.build import to_plain
 from uni_train.config.kinds import PlannedStage, Stages, kind_of, stage_list
 from uni_train.config.schema import RunConfig
-from uni_train.ranks import ALONE, Ranks
+from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.run_folder import RunFolder
 from uni_train.stages import evaluate, judging
 from uni_train.stages.cpu import prepare_cpu
@@ -31,7 +31,7 @@ def fit(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, ranks: 
     Raises:
         UserError: for everything that a person can put right.
     """
-    prepare_cpu(config.model.threads, ranks.local_ranks)
+    prepare_cpu(config.model.threads, ranks.local_world_size)
     work: Work[Any] = Work(config, folder, progress, ranks=ranks)
     kind, planned = kind_of(config), stage_list(config)
     if any(one.kind == "evaluate" for one in planned):
@@ -49,7 +49,7 @@ def fit(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, ranks: 
         if (stage.path / MODEL).is_dir():
             work.weights = stage.path / MODEL
         runs.append((one, stage))
-    ranks.from_first(lambda: _conclude(work, runs))
+    ranks.from_main(lambda: _conclude(work, runs))
 
 
 def _conclude(work: Work[Any], runs: Stages) -> None:

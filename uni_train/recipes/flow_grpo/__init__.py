@@ -3,6 +3,6 @@
 `config` has the keys and their rules, `kind` the stages. What is done: `uni_train.stages.grpo`.
 """
 
-from uni_train.recipes.flow_grpo.kind import KIND
+from uni_train.recipes.flow_grpo.kind import FlowGrpo
 
-__all__ = ["KIND"]
+__all__ = ["FlowGrpo"]

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from uni_train.config.build import Where
-from uni_train.config.kinds import PlannedStage, RecipeKind, Rollouts, Stages, Updates, evaluation
+from uni_train.config.kinds import PlannedStage, RecipeKind, Rollouts, Stages, Updates, evaluation, recipe_kind
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig, check
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from uni_train.stages.work import StageRun, Work
 
 
+@recipe_kind("flow_grpo")
 class FlowGrpo(RecipeKind[FlowGrpoConfig]):
     """Reinforcement of a flow."""
 
@@ -63,9 +64,6 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
         elif config.objective.kl > 0 and config.trained != "lora":
             unsharded = f"objective.kl with trained={config.trained}"
         return Rollouts(settings(config, "plan"), partial(_first_prompt, config), unsharded)
-
-
-KIND = FlowGrpo()
 
 
 def _first_prompt(config: FlowGrpoConfig) -> Request:

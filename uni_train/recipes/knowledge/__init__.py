@@ -3,6 +3,6 @@
 `config` has the keys and their rules, `kind` the stages, `injection` what is done.
 """
 
-from uni_train.recipes.knowledge.kind import KIND
+from uni_train.recipes.knowledge.kind import Knowledge
 
-__all__ = ["KIND"]
+__all__ = ["Knowledge"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from uni_train.config.build import Where
-from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates
+from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, recipe_kind
 from uni_train.recipes.knowledge.config import FROZEN, KnowledgeConfig, check
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from uni_train.stages.work import StageRun, Work
 
 
+@recipe_kind("knowledge")
 class Knowledge(RecipeKind[KnowledgeConfig]):
     """Knowledge injection."""
 
@@ -64,6 +65,3 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
 
         lessons = injection.lessons(injection.people(config)[0])
         return first_batch(model, {"lessons": lessons}, {"lessons": 1.0}, config.seed, config.rows, config.accumulate)
-
-
-KIND = Knowledge()

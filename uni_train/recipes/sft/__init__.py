@@ -3,6 +3,6 @@
 `config` has the keys and their rules, `kind` the stages, `training` what is done.
 """
 
-from uni_train.recipes.sft.kind import KIND
+from uni_train.recipes.sft.kind import Sft
 
-__all__ = ["KIND"]
+__all__ = ["Sft"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from uni_train.config.build import Where
-from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation
+from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
 from uni_train.recipes.sft.config import SftConfig, check
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from uni_train.stages.work import StageRun, Work
 
 
+@recipe_kind("sft")
 class Sft(RecipeKind[SftConfig]):
     """Supervised fine-tuning."""
 
@@ -56,6 +57,3 @@ class Sft(RecipeKind[SftConfig]):
         found, batch = sources(config, model.example_tokens), config.batch
         shares = schedule(config).mixture(0)
         return first_batch(model, found, shares, config.seed, batch.rows or 1, batch.accumulate, batch.tokens)
-
-
-KIND = Sft()

@@ -4,6 +4,6 @@
 a training does. What is sampled and kept: `uni_train.stages.sample` and `uni_train.stages.filter`.
 """
 
-from uni_train.recipes.stars.kind import KIND
+from uni_train.recipes.stars.kind import Stars
 
-__all__ = ["KIND"]
+__all__ = ["Stars"]

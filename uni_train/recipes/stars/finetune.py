@@ -44,7 +44,7 @@ def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtere
     model.prepare_training(
         timestep_shift=config.timestep_shift,
         text_dropout=config.text_dropout,
-        recompute=config.activation_checkpointing,
+        activation_checkpointing=config.activation_checkpointing,
     )
     sources = _sources(work, model, filtered)
     lengths = [updates(config, one, len(sources[one.set_name])) for one in (config.rounds[i] for i in rounds)]  # type: ignore[arg-type]
@@ -79,7 +79,7 @@ def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -
     config = work.config
     sources: dict[str, Source] = {}
     for name, (one, stage) in filtered.items():
-        kept = work.ranks.from_first(partial(kept_rows, stage.shards, config, one))
+        kept = work.ranks.from_main(partial(kept_rows, stage.shards, config, one))
         if not kept:
             raise UserError(
                 f"the filter kept none of the samples of {name}, so there is nothing to train on ({stage.path})",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from uni_train.config.build import Where
-from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation
+from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig, check
 from uni_train.recipes.stars.rounds import fill_rounds, most_kept, most_updates
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from uni_train.stages.work import StageRun, Work
 
 
+@recipe_kind("stars")
 class Stars(RecipeKind[StarsConfig]):
     """STARS. A round that samples until enough is kept has one stage for sampling and filtering."""
 
@@ -116,9 +117,6 @@ class Stars(RecipeKind[StarsConfig]):
         if model.replay_rows() is None and any(one.replay.get("pretrain") for one in config.rounds):
             return [f"model={config.model.name} has no pretraining rows: set pretrain_replay=0"]
         return []
-
-
-KIND = Stars()
 
 
 def _filtered(config: StarsConfig, runs: Stages) -> Iterator[tuple[RoundConfig, StageRun]]:
