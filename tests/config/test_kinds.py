@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from uni_train.config.build import Where, wrong
+from uni_train.config.messages import Where, wrong
 from uni_train.config.kinds import PlannedStage, RecipeKind, Updates, evaluation, recipe_kind
 from uni_train.config.schema import RunConfig, count
 

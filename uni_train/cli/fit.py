@@ -11,10 +11,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.config import RunConfig
 from uni_train.config.compose import compose
 from uni_train.config.kinds import stage_list
 from uni_train.config.paths import expect_paths
+from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
 from uni_train.run_folder import RunFolder

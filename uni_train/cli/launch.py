@@ -13,7 +13,7 @@ import click
 from uni_train.errors import UsageError, UserError
 
 if TYPE_CHECKING:
-    from uni_train.config import RunConfig
+    from uni_train.config.schema import RunConfig
 
 
 @click.command()

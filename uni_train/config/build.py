@@ -1,26 +1,29 @@
 """From plain YAML values to the dataclasses of schema.py, with errors that name the key, its place and a remedy.
 
-Types, unknown keys, ranges, and the rules that all recipes share are checked here, those of a kind in its own `check`.
+pydantic checks types, unknown keys and ranges, as the dataclasses say them. The rules that all recipes share are here,
+those of a kind in its own `check`.
 The rest of the code trusts what it gets.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
+import json
 import re
-import types
 import typing
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar, Union
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from uni_train.config.kinds import KINDS, kind_named, kind_of, load_plugins_of
+from uni_train.config.messages import Where, members, refused, wrong
 from uni_train.config.schema import JudgeConfig, RunConfig
-from uni_train.errors import UsageError, nearest
+from uni_train.errors import UsageError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 S = TypeVar("S")
-Where = Callable[[str], str]
-"""Tells where a dotted key was given: "override lr=2", "recipes/x.yaml"."""
 
 
 def build(values: Mapping[str, Any], where: Where = lambda key: "") -> RunConfig:
@@ -40,9 +43,28 @@ def build(values: Mapping[str, Any], where: Where = lambda key: "") -> RunConfig
 
 def build_section(cls: type[S], values: Any, where: Where = lambda key: "") -> S:
     """A part of a configuration, with types and ranges checked, but no rules between keys. Raises UsageError."""
-    section: S = _build_dataclass(cls, values, "", where, cls)
-    _check_ranges(section, "", where)
+    from pydantic import ValidationError
+
+    try:
+        section: S = _adapter(cls).validate_json(_json(values), strict=True)
+    except ValidationError as error:
+        raise refused(cls, values, error.errors(include_url=False), where) from None
     return section
+
+
+@cache
+def _adapter(cls: type) -> TypeAdapter[Any]:
+    from pydantic import ConfigDict, TypeAdapter, with_config
+
+    return TypeAdapter(with_config(ConfigDict(extra="forbid", allow_inf_nan=False))(cls))
+
+
+def _json(values: Any) -> str:
+    """As JSON, whose strict reading takes lists for tuples and whole numbers for numbers, and converts nothing else."""
+    try:
+        return json.dumps(values, default=str)
+    except (ValueError, TypeError, RecursionError) as error:  # thousands of digits; lists within lists without end
+        raise UsageError(f"the configuration cannot be read: {error}") from None
 
 
 def to_plain(config: Any) -> Any:
@@ -69,189 +91,11 @@ def takes_text(cls: type, key: str) -> bool:
                 found.append(typing.get_args(kind)[1])
             elif typing.get_origin(kind) is tuple and part.isdigit():
                 found.append(typing.get_args(kind)[0])
-        kinds = [member for kind in found for member in _members(kind)]
+        kinds = [member for kind in found for member in members(kind)]
     return str in kinds
 
 
-def _members(kind: Any) -> tuple[Any, ...]:
-    return typing.get_args(kind) if typing.get_origin(kind) in (Union, types.UnionType) else (kind,)
-
-
-def wrong(message: str, key: str, where: Where, hint: str | None = None) -> UsageError:
-    """The error about a key, with the place that gave its value."""
-    place = where(key)
-    return UsageError(f"{message} ({place})" if place else message, hint)
-
-
-# --- unknown keys and wrong types -----------------------------------------------------------------------------------
-
-
-def _build_dataclass(cls: type, values: Any, key: str, where: Where, root: type) -> Any:
-    if not isinstance(values, Mapping):
-        raise wrong(f"{key} must be a section with keys ({_names(cls)}), not {_shown(values)}", key, where)
-    fields = {field.name: field for field in dataclasses.fields(cls)}
-    for name in values:
-        if name not in fields:
-            raise _unknown_key(_join(key, str(name)), cls, where, root)
-    annotations = typing.get_type_hints(cls)
-    arguments: dict[str, Any] = {}
-    for name, field in fields.items():
-        path = _join(key, name)
-        if name in values:
-            arguments[name] = _build_value(annotations[name], values[name], path, where, root)
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise wrong(f"missing key {path}: it has no default", key, where)
-    return cls(**arguments)
-
-
-def _build_value(kind: Any, value: Any, key: str, where: Where, root: type) -> Any:
-    """`value` as the annotated type, or a UsageError. Nothing is converted but int to float and list to tuple."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        others = [argument for argument in arguments if argument is not type(None)]
-        for argument in others[:-1]:
-            try:
-                return _build_value(argument, value, key, where, root)
-            except UsageError:
-                continue
-        try:
-            return _build_value(others[-1], value, key, where, root)
-        except UsageError:
-            if len(others) == 1:
-                raise
-            raise _wrong_type(kind, value, key, where) from None
-    if dataclasses.is_dataclass(kind):
-        return _build_dataclass(typing.cast(type, kind), value, key, where, root)
-    if origin is Literal:
-        # "1" == 1 is False but True == 1 is not what is meant
-        if not any(type(value) is type(option) and value == option for option in arguments):
-            hint = None
-            if isinstance(value, str) and all(isinstance(option, str) for option in arguments):
-                close = nearest(value, arguments)
-                hint = f"Did you mean {close}?" if close else None
-            raise wrong(f"{key} must be one of {', '.join(map(str, arguments))}, not {_shown(value)}", key, where, hint)
-        return value
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            raise _wrong_type(kind, value, key, where)
-        if arguments[-1] is Ellipsis:
-            return tuple(_build_value(arguments[0], v, _join(key, str(i)), where, root) for i, v in enumerate(value))
-        if len(value) != len(arguments):
-            raise wrong(f"{key} must be a list of {len(arguments)} values, not of {len(value)}", key, where)
-        return tuple(
-            _build_value(argument, v, _join(key, str(i)), where, root)
-            for i, (argument, v) in enumerate(zip(arguments, value, strict=True))
-        )
-    if origin is dict:
-        if not isinstance(value, Mapping):
-            raise _wrong_type(kind, value, key, where)
-        return {str(k): _build_value(arguments[1], v, _join(key, str(k)), where, root) for k, v in value.items()}
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if kind in (int, float, str, bool) and type(value) is kind:
-        return value
-    raise _wrong_type(kind, value, key, where)
-
-
-def _unknown_key(key: str, cls: type, where: Where, root: type) -> UsageError:
-    parent, _, name = key.rpartition(".")
-    siblings = [field.name for field in dataclasses.fields(cls)]
-    known = _all_keys(root)
-    same_leaf = [other for other in known if other.rpartition(".")[2] == name]
-    close = nearest(name, siblings)
-    meant = _join(parent, close) if close else None
-    if meant is None or (same_leaf and not parent):
-        meant = same_leaf[0] if same_leaf else nearest(key, known)
-    hint = f"Known keys{f' of {parent}' if parent else ''}: {', '.join(siblings)}."
-    return wrong(f"unknown key {key}", key, where, f"Did you mean {meant}? {hint}" if meant else hint)
-
-
-def _all_keys(cls: type, key: str = "") -> list[str]:
-    keys: list[str] = []
-    for name, kind in typing.get_type_hints(cls).items():
-        path = _join(key, name)
-        keys.append(path)
-        if dataclasses.is_dataclass(kind):
-            keys.extend(_all_keys(typing.cast(type, kind), path))
-    return keys
-
-
-def _wrong_type(kind: Any, value: Any, key: str, where: Where) -> UsageError:
-    return wrong(f"{key} must be {_described(kind)}, not {_shown(value)}", key, where)
-
-
-def _described(kind: Any) -> str:
-    """A type in words that a person who writes YAML knows."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (Union, types.UnionType):
-        return " or ".join("null" if argument is type(None) else _described(argument) for argument in arguments)
-    if origin is Literal:
-        names = ", ".join(map(str, arguments))
-        return names if len(arguments) == 1 else f"one of {names}"
-    if origin is tuple:
-        if arguments[-1] is Ellipsis:
-            item = arguments[0]
-            return "a list" + ("" if dataclasses.is_dataclass(item) else f", each {_described(item)}")
-        return f"a list of {len(arguments)} values"
-    if origin is dict:
-        return "a section of key: value"
-    if dataclasses.is_dataclass(kind):
-        return "a section with keys"
-    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}[kind]
-
-
-def _shown(value: Any) -> str:
-    text = "null" if value is None else repr(value) if not isinstance(value, bool) else str(value).lower()
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _names(cls: type) -> str:
-    return ", ".join(field.name for field in dataclasses.fields(cls))
-
-
-def _join(parent: str, name: str) -> str:
-    return f"{parent}.{name}" if parent else name
-
-
-# --- ranges and rules -----------------------------------------------------------------------------------------------
-
-
-def _check_ranges(config: Any, key: str, where: Where) -> None:
-    for field in dataclasses.fields(config):
-        value, path = getattr(config, field.name), _join(key, field.name)
-        _check_value(value, path, field.metadata, where)
-
-
-def _check_value(value: Any, key: str, limits: Mapping[str, Any], where: Where) -> None:
-    if dataclasses.is_dataclass(value):
-        _check_ranges(value, key, where)
-    elif isinstance(value, Mapping):
-        for name, item in value.items():
-            _check_value(item, _join(key, name), limits, where)
-    elif isinstance(value, tuple):
-        for i, item in enumerate(value):
-            _check_value(item, _join(key, str(i)), limits, where)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        low, high, above = limits.get("low"), limits.get("high"), limits.get("above")
-        if (
-            not math.isfinite(value)
-            or (low is not None and value < low)
-            or (high is not None and value > high)
-            or (above is not None and value <= above)
-        ):
-            raise wrong(f"{key} must be {_limits(low, high, above)}, not {value}", key, where)
-
-
-def _limits(low: float | None, high: float | None, above: float | None) -> str:
-    if low is not None and high is not None:
-        if isinstance(low, int) and isinstance(high, int):
-            return f"one of {', '.join(str(n) for n in range(low, high + 1))}"
-        return f"between {low:g} and {high:g}"
-    if low is not None:
-        return f"at least {low:g}"
-    return f"greater than {above:g}" if above is not None else "a finite number"
+# --- rules between keys ---------------------------------------------------------------------------------------------
 
 
 def _check_common(config: RunConfig, where: Where) -> None:

@@ -17,7 +17,7 @@ from uni_train.config.schema import RunConfig
 if TYPE_CHECKING:
     from eval.benchmark import Table
     from eval.summary import Round
-    from uni_train.config.build import Where
+    from uni_train.config.messages import Where
     from uni_train.models.base import Example, Request, UnifiedModel
     from uni_train.stages.work import StageRun, Work
     from uni_train.training.flow_grpo.settings import FlowGrpoSettings

@@ -6,38 +6,32 @@ A recipe's own keys are those of its kind (`uni_train/recipes`). Values are chec
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-# --- ranges, written beside the field that they bound ---------------------------------------------------------------
+from annotated_types import Interval
 
+# --- ranges: the largest values are far beyond what anybody trains, and far below what takes a machine down -----------
 
-def ranged(
-    default: Any = dataclasses.MISSING,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-) -> Any:
-    """A number (or each number of a list or mapping) with low <= value <= high and value > above."""
-    return dataclasses.field(default=default, metadata={"low": low, "high": high, "above": above})
-
-
-def count(default: Any = dataclasses.MISSING) -> Any:
-    """At least one."""
-    return ranged(default, low=1)
-
-
-def share(default: Any = dataclasses.MISSING) -> Any:
-    """A probability or a part of a whole."""
-    return ranged(default, low=0.0, high=1.0)
-
-
-def positive(default: Any = dataclasses.MISSING) -> Any:
-    """Greater than zero."""
-    return ranged(default, above=0.0)
-
+Share = Annotated[float, Interval(ge=0.0, le=1.0)]  # a probability, or a part of a whole
+Decay = Annotated[float, Interval(ge=0.0, lt=1.0)]  # of a moving average
+Positive = Annotated[float, Interval(gt=0.0, le=1e6)]
+Weight = Annotated[float, Interval(ge=0.0, le=1e6)]  # of a part of the loss; 0 = without
+Scale = Annotated[float, Interval(ge=0.0, le=1_000.0)]  # of guidance or noise
+Temperature = Annotated[float, Interval(ge=0.0, le=100.0)]
+Seconds = Annotated[float, Interval(gt=0.0, le=604_800.0)]  # at most a week
+Seed = Annotated[int, Interval(ge=0, le=2**63 - 1)]
+Count = Annotated[int, Interval(ge=1, le=10_000_000)]  # of what is done one after the other: updates, prompts
+CountOrZero = Annotated[int, Interval(ge=0, le=10_000_000)]  # the same, or 0
+Prompts = Annotated[int, Interval(ge=1, le=100_000)]  # of prompts of a set that is measured
+Few = Annotated[int, Interval(ge=1, le=1_000)]  # layers, heads, steps of drawing, candidates
+Draws = Annotated[int, Interval(ge=1, le=256)]  # of noise levels for one image
+Rows = Annotated[int, Interval(ge=1, le=65_536)]  # of one batch or update
+Size = Annotated[int, Interval(ge=1, le=262_144)]  # of a layer
+Pixels = Annotated[int, Interval(ge=1, le=8_192)]  # a side of an image
+Tokens = Annotated[int, Interval(ge=1, le=1_048_576)]
+Level = Annotated[int, Interval(ge=1, le=3)]  # of UniSandbox
+TaskLevel = Annotated[int, Interval(ge=1, le=1_000)]  # of any task; the task says which it has
 
 # --- names ----------------------------------------------------------------------------------------------------------
 
@@ -68,41 +62,41 @@ def set_name(task: str, level: int) -> SetName:
 class SamplingConfig:
     """How a model thinks and draws."""
 
-    steps: int = count(10)  # Euler steps from noise to image
-    timestep_shift: float = positive(1.0)
-    cfg_text_scale: float = ranged(1.0, low=0.0)  # 1 = no guidance by text
-    cfg_img_scale: float = ranged(1.0, low=0.0)  # 1 = no guidance by input images
-    cfg_interval: tuple[float, float] = share((0.4, 1.0))  # guidance acts between these times
+    steps: Few = 10  # Euler steps from noise to image
+    timestep_shift: Positive = 1.0
+    cfg_text_scale: Scale = 1.0  # 1 = no guidance by text
+    cfg_img_scale: Scale = 1.0  # 1 = no guidance by input images
+    cfg_interval: tuple[Share, Share] = (0.4, 1.0)  # guidance acts between these times
     cfg_renorm: Literal["global", "channel", "text_channel"] = "global"
-    cfg_renorm_min: float = share(0.0)
-    edit_text_scale: float = ranged(1.0, low=0.0)  # the same four where a picture is drawn from images
-    edit_img_scale: float = ranged(1.0, low=0.0)
-    edit_interval: tuple[float, float] = share((0.0, 1.0))
+    cfg_renorm_min: Share = 0.0
+    edit_text_scale: Scale = 1.0  # the same four where a picture is drawn from images
+    edit_img_scale: Scale = 1.0
+    edit_interval: tuple[Share, Share] = (0.0, 1.0)
     edit_renorm: Literal["global", "channel", "text_channel"] = "text_channel"
-    max_think_tokens: int = count(64)
-    temperature: float = ranged(0.0, low=0.0)  # of thoughts and answers; 0 = greedy
+    max_think_tokens: Tokens = 64
+    temperature: Temperature = 0.0  # of thoughts and answers; 0 = greedy
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArchitectureConfig:
     """Sizes of a BAGEL: a decoder with twin weights, a vision encoder, and the latents of a VAE."""
 
-    hidden_size: int = count()
-    intermediate_size: int = count()
-    layers: int = count()
-    heads: int = count()
-    kv_heads: int = count()
-    image_size: int = count()  # pixels a side of the pictures it draws
-    latent_downsample: int = count(8)  # pixels a side of one VAE latent
-    latent_channels: int = count(16)
-    latent_patch: int = count(1)  # latents a side of one token
-    rope_theta: float = positive(1e6)
-    vit_patch: int = count(14)
-    vit_hidden_size: int = count(1152)
-    vit_intermediate_size: int = count(4304)
-    vit_layers: int = count(26)
-    vit_heads: int = count(16)
-    max_text_tokens: int = count(64)
+    hidden_size: Size
+    intermediate_size: Size
+    layers: Few
+    heads: Few
+    kv_heads: Few
+    image_size: Pixels  # pixels a side of the pictures it draws
+    latent_downsample: Few = 8  # pixels a side of one VAE latent
+    latent_channels: Few = 16
+    latent_patch: Few = 1  # latents a side of one token
+    rope_theta: Annotated[float, Interval(gt=0, le=1e12)] = 1e6
+    vit_patch: Few = 14
+    vit_hidden_size: Size = 1152
+    vit_intermediate_size: Size = 4304
+    vit_layers: Few = 26
+    vit_heads: Few = 16
+    max_text_tokens: Tokens = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +104,8 @@ class EditingConfig:
     """What Qwen-Image-Edit has beside the sizes above; a size is the side of a square with a picture's area."""
 
     plus: bool = True  # the form of 2509 and 2511: several images, looked at smaller than drawn from
-    latent_size: int = count(1024)  # plus: of shown images as latents
-    look_size: int = count(384)  # plus: of shown images as the Qwen2.5-VL sees them
+    latent_size: Pixels = 1024  # plus: of shown images as latents
+    look_size: Pixels = 384  # plus: of shown images as the Qwen2.5-VL sees them
     negative_prompt: str = " "  # what guidance leads away from, and what stands for words that are left out
     positions: Literal["spatial", "sequential"] = "spatial"  # of image tokens; sequential = as diffusers up to 0.42
 
@@ -126,9 +120,9 @@ class ModelConfig:
     architecture: ArchitectureConfig
     editing: EditingConfig | None = None  # family=qwen_image_edit alone
     sampling: SamplingConfig = SamplingConfig()
-    think_batch: int = count(128)  # requests a batch while thinking or answering
-    draw_batch: int = count(256)  # requests a batch while drawing
-    threads: int | Literal["auto"] = ranged("auto", low=1)  # CPU threads; auto = the cores there are, at most 4
+    think_batch: Rows = 128  # requests a batch while thinking or answering
+    draw_batch: Rows = 256  # requests a batch while drawing
+    threads: Few | Literal["auto"] = "auto"  # CPU threads; auto = the cores there are, at most 4
 
 
 # --- what all recipes have ------------------------------------------------------------------------------------------
@@ -137,7 +131,8 @@ class ModelConfig:
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
     world: Literal["nano", "everyday"] = "nano"  # which objects, and in which words
-    distractors: int = ranged(2, low=0)  # mapping: each prompt has 0 to so many extra rules that nobody asks for
+    # mapping: each prompt has 0 to so many extra rules that nobody asks for
+    distractors: Annotated[int, Interval(ge=0, le=6)] = 2
     rule_order: Literal["chain", "random"] = "random"  # mapping: chain by chain lets "the next noun" answer everything
     bad_rows: Literal["error", "skip"] = "error"  # sft: rows that cannot be trained on; skipped ones are counted
 
@@ -146,24 +141,24 @@ class DataConfig:
 class OptimizerConfig:
     """AdamW: a linear warm-up, a constant rate, and a decay over the last part of the updates."""
 
-    lr: float = positive()
-    betas: tuple[float, float] = share((0.9, 0.95))
-    eps: float = positive(1e-8)
-    weight_decay: float = ranged(0.0, low=0.0)
-    warmup_updates: int = ranged(0, low=0)
+    lr: Positive
+    betas: tuple[Decay, Decay] = (0.9, 0.95)
+    eps: Positive = 1e-8
+    weight_decay: Weight = 0.0
+    warmup_updates: CountOrZero = 0
     decay: Literal["constant", "linear", "cosine"] = "constant"
-    decay_share: float = share(0.5)  # of the updates, at their end
-    final_lr: float = share(0.0)  # of lr, reached at the end of the decay
-    clip: float = ranged(1.0, low=0.0)  # of the gradient's norm; 0 = no clipping
+    decay_share: Share = 0.5  # of the updates, at their end
+    final_lr: Share = 0.0  # of lr, reached at the end of the decay
+    clip: Weight = 1.0  # of the gradient's norm; 0 = no clipping
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoraConfig:
     """trained=lora: low-rank adapters on the decoder, merged into the weights when training ends."""
 
-    rank: int = count(16)
-    alpha: float = positive(32.0)
-    dropout: float = share(0.0)
+    rank: Size = 16
+    alpha: Positive = 32.0
+    dropout: Share = 0.0
     targets: str = "both"  # understanding, generation, both, or re:PATTERN of whole names of linear layers
 
 
@@ -171,12 +166,12 @@ class LoraConfig:
 class EvaluationConfig:
     """Normal and CoT accuracy, as in Table 3, and of direct answers in words. `n` counts prompts of maths and pairs."""
 
-    n: int = count(256)
+    n: Prompts = 256
     sets: tuple[EvaluatedSet, ...] = ALL_SETS  # and math1_seen, mapping1_chain, ...: beside the six, if named
     modes: tuple[EvaluationMode, ...] = ("normal", "cot")
     split: Literal["validation", "test"] = "test"  # choose settings on validation, report test
     every_round: bool = False  # also after each round, not only before and after all
-    seed: int = ranged(0, low=0)
+    seed: Seed = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,10 +194,10 @@ class JudgeConfig:
     dialect: Literal["paper", "nano"] = "paper"  # nano: the few sentences that nano understands
     key_env: str | None = None  # the variable with the key; null = OPENAI_API_KEY for OpenAI's own address, else none
     question: str | None = None  # of a reward; {prompt} stands for the prompt; it must ask for "Score: N", 0 to 10
-    connections: int = count(8)  # requests under way at once
-    timeout: float = positive(120.0)  # seconds
-    retries: int = ranged(5, low=0)
-    max_tokens: int = count(1024)
+    connections: Few = 8  # requests under way at once
+    timeout: Seconds = 120.0  # seconds
+    retries: Annotated[int, Interval(ge=0, le=100)] = 5
+    max_tokens: Tokens = 1024
 
 
 StrategyName = Literal["single", "ddp", "deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3", "fsdp2"]
@@ -215,10 +210,10 @@ class StrategyConfig:
     kind: StrategyName = "single"
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
     precision: Literal["32-true", "bf16-true", "bf16-mixed"] = "32-true"
-    devices: int = count(1)  # processes a node, one a device; under torchrun: as many as it started
-    nodes: int = count(1)
+    devices: Few = 1  # processes a node, one a device; under torchrun: as many as it started
+    nodes: Size = 1
     offload_optimizer: bool = False  # its state in the memory of the CPU, where it steps (deepspeed_*)
-    timeout: float = positive(1800.0)  # seconds that ranks wait for one of them before the run ends with its name
+    timeout: Seconds = 1800.0  # seconds that ranks wait for one of them before the run ends with its name
     offload_weights: bool = False  # weights there as well, fetched layer by layer (deepspeed_zero3, fsdp2)
 
 
@@ -228,20 +223,20 @@ class RunConfig:
 
     recipe: str
     kind: str
-    seed: int = ranged(0, low=0)
+    seed: Seed = 0
     name: str | None = None  # of the run folder; null = seed<seed>
     out: str = "runs"
     plugins: tuple[str, ...] = ()  # modules that add tasks, models, rewards or kinds of recipes
     model: ModelConfig
     data: DataConfig = DataConfig()
     optimizer: OptimizerConfig
-    ce_weight: float = ranged(1.0, low=0.0)  # of the loss on text
-    mse_weight: float = ranged(1.0, low=0.0)  # of the loss on images
-    ema: float | None = share(None)  # decay of averaged weights; null = none
-    text_dropout: float = share(0.0)  # of training prompts, for classifier-free guidance
+    ce_weight: Weight = 1.0  # of the loss on text
+    mse_weight: Weight = 1.0  # of the loss on images
+    ema: Share | None = None  # decay of averaged weights; null = none
+    text_dropout: Share = 0.0  # of training prompts, for classifier-free guidance
     activation_checkpointing: bool = False  # compute activations twice instead of keeping them: less memory
     lora: LoraConfig = LoraConfig()
-    checkpoint_every: int = count(100)  # updates
+    checkpoint_every: Count = 100  # updates
     evaluation: EvaluationConfig = EvaluationConfig()
     judge: JudgeConfig | None = None  # says what images show that no program can read (data.world=everyday)
     logger: LoggerConfig = LoggerConfig()
@@ -259,10 +254,10 @@ class RunConfig:
 class VaeConfig:
     """The tiny VAE, trained first."""
 
-    updates: int = count()
-    batch: int = count()
-    lr: float = positive()
-    kl_weight: float = ranged(1e-6, low=0.0)
+    updates: Count
+    batch: Rows
+    lr: Positive
+    kl_weight: Weight = 1e-6
 
 
 GrpoVariant = Literal["flow_grpo", "fast", "cps", "dance", "guard", "mix", "diffusion_nft"]
@@ -272,14 +267,14 @@ GrpoVariant = Literal["flow_grpo", "fast", "cps", "dance", "guard", "mix", "diff
 class RolloutConfig:
     """How pictures are drawn for training."""
 
-    groups: int = count()  # prompts an epoch
-    group_size: int = ranged(low=2)  # pictures a prompt
-    steps: int = count()
-    noise_level: float | None = ranged(None, low=0.0)  # null = the variant's published one
-    window: int | None = ranged(None, low=1)  # random steps; null = all between first_step and last_step (fast, mix: 2)
-    first_step: int = ranged(0, low=0)
-    last_step: int | None = ranged(None, low=1)  # random steps end before it; null = the last step is Euler's
-    window_every: int = count(25)  # mix: epochs before the window moves on
+    groups: Rows  # prompts an epoch
+    group_size: Annotated[int, Interval(ge=2, le=1_000)]  # pictures a prompt
+    steps: Few
+    noise_level: Scale | None = None  # null = the variant's published one
+    window: Few | None = None  # random steps; null = all between first_step and last_step (fast, mix: 2)
+    first_step: Annotated[int, Interval(ge=0, le=1_000)] = 0
+    last_step: Few | None = None  # random steps end before it; null = the last step is Euler's
+    window_every: Count = 25  # mix: epochs before the window moves on
     latents: Literal["float32", "bfloat16"] = "float32"  # as stored and scored
 
 
@@ -287,23 +282,23 @@ class RolloutConfig:
 class ObjectiveConfig:
     """What is learned from them."""
 
-    clip_low: float = positive(1e-3)
-    clip_high: float = positive(1e-3)
-    advantage_clip: float = positive(5.0)
-    kl: float = ranged(0.0, low=0.0)  # weight of the penalty towards the starting weights; diffusion_nft: the anchor
+    clip_low: Positive = 1e-3
+    clip_high: Positive = 1e-3
+    advantage_clip: Positive = 5.0
+    kl: Weight = 0.0  # weight of the penalty towards the starting weights; diffusion_nft: the anchor
     spread: Literal["group", "batch", "each"] = "group"  # by what advantages are divided; each: reward by reward
     drop_flat: bool = True  # leave out groups whose rewards are all equal
-    noise_draws: int = count(4)  # diffusion_nft: noise levels drawn for each picture
-    nft_beta: float = positive(1.0)
-    nft_decay: float = share(0.9)  # diffusion_nft: how much of the drawing weights is kept after an epoch
-    parity: float = positive(0.5)  # before weights change, |log ratio| may be this share of the clip range
+    noise_draws: Draws = 4  # diffusion_nft: noise levels drawn for each picture
+    nft_beta: Positive = 1.0
+    nft_decay: Share = 0.9  # diffusion_nft: how much of the drawing weights is kept after an epoch
+    parity: Positive = 0.5  # before weights change, |log ratio| may be this share of the clip range
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmsConfig:
     """When to stop, after a checkpoint; null = never."""
 
-    log_ratio: float | None = positive(1.0)  # largest |log ratio| of a step
-    diversity: float | None = share(0.1)  # smallest share left of the spread within groups
-    held_out: float | None = positive(None)  # largest fall of the held-out score below its best
-    flat_epochs: int | None = ranged(20, low=1)  # epochs in a row without a group whose rewards differ
+    log_ratio: Positive | None = 1.0  # largest |log ratio| of a step
+    diversity: Share | None = 0.1  # smallest share left of the spread within groups
+    held_out: Positive | None = None  # largest fall of the held-out score below its best
+    flat_epochs: Count | None = 20  # epochs in a row without a group whose rewards differ

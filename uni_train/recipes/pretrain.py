@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from annotated_types import Interval
 
 from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
-from uni_train.config.schema import LEVELS, RunConfig, VaeConfig, count, positive, ranged
+from uni_train.config.schema import LEVELS, Count, Draws, Level, Positive, RunConfig, VaeConfig
 
 if TYPE_CHECKING:
     from uni_train.models.base import Example, UnifiedModel
     from uni_train.stages.work import StageRun, Work
+
+
+RowsOrZero = Annotated[int, Interval(ge=0, le=65_536)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,21 +24,21 @@ class MixtureConfig:
     """Rows of each kind in one update. There is no kind (reasoning prompt -> image without a thought): that is
     what STARS is to teach."""
 
-    text_to_image: int = ranged(0, low=0)
-    control: int = ranged(0, low=0)  # text -> image behind rules or sums that do not matter
-    cot_image: int = ranged(0, low=0)
-    cot_text: int = ranged(0, low=0)
-    mapping_answer: int = ranged(0, low=0)  # a mapping prompt answered in words at once
-    maths_answer: int = ranged(0, low=0)  # a maths prompt answered in words at once
-    meanings: int = ranged(0, low=0)  # what every symbol of a set of rules means in the end
-    facts: int = ranged(0, low=0)  # expressions of one operation, of every split
-    sums: int = ranged(0, low=0)  # expressions and their values
-    counting: int = ranged(0, low=0)  # number lines
-    compare: int = ranged(0, low=0)  # what is asked against what is seen, both in words
-    caption: int = ranged(0, low=0)
-    verify: int = ranged(0, low=0)
-    noise_draws: int = count(1)  # for each row with a target image
-    levels: tuple[int, ...] = ranged(LEVELS, low=1, high=3)  # of the answers; one named twice comes twice as often
+    text_to_image: RowsOrZero = 0
+    control: RowsOrZero = 0  # text -> image behind rules or sums that do not matter
+    cot_image: RowsOrZero = 0
+    cot_text: RowsOrZero = 0
+    mapping_answer: RowsOrZero = 0  # a mapping prompt answered in words at once
+    maths_answer: RowsOrZero = 0  # a maths prompt answered in words at once
+    meanings: RowsOrZero = 0  # what every symbol of a set of rules means in the end
+    facts: RowsOrZero = 0  # expressions of one operation, of every split
+    sums: RowsOrZero = 0  # expressions and their values
+    counting: RowsOrZero = 0  # number lines
+    compare: RowsOrZero = 0  # what is asked against what is seen, both in words
+    caption: RowsOrZero = 0
+    verify: RowsOrZero = 0
+    noise_draws: Draws = 1  # for each row with a target image
+    levels: tuple[Level, ...] = LEVELS  # of the answers; one named twice comes twice as often
 
     @property
     def rows(self) -> dict[str, int]:
@@ -51,8 +56,8 @@ class MixtureConfig:
 class PartConfig:
     """A stretch of the pretraining with a mixture and a rate of its own."""
 
-    updates: int = count()
-    lr: float | None = positive(None)  # null: optimizer.lr
+    updates: Count
+    lr: Positive | None = None  # null: optimizer.lr
     mixture: MixtureConfig
 
 
@@ -63,7 +68,7 @@ class PretrainConfig(RunConfig):
     kind: Literal["pretrain"] = "pretrain"
     vae: VaeConfig
     parts: dict[str, PartConfig]  # name -> part, one after the other
-    timestep_shift: float = positive(1.0)
+    timestep_shift: Positive = 1.0
 
 
 @recipe_kind("pretrain")

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from uni_train.config.build import Where, wrong
+from annotated_types import Interval
+
+from uni_train.config.messages import Where, wrong
 from uni_train.config.schema import (
     AlarmsConfig,
+    Count,
+    Few,
     GrpoVariant,
     JudgeConfig,
     ObjectiveConfig,
     RolloutConfig,
+    Rows,
     RunConfig,
-    count,
-    positive,
-    ranged,
+    Seconds,
+    TaskLevel,
 )
 
 
@@ -24,8 +28,8 @@ class PromptsConfig:
     """What is asked. A task draws prompts of its train split; a file has rows as `data make` writes them."""
 
     task: Literal["maths", "mapping", "maze"] | None = None
-    levels: tuple[int, ...] = ranged((1,), low=1)  # in turns
-    n: int | None = ranged(None, low=1)  # draws of the task, asked again and again; null = new ones every epoch
+    levels: tuple[TaskLevel, ...] = (1,)  # in turns
+    n: Count | None = None  # draws of the task, asked again and again; null = new ones every epoch
     path: str | None = None  # a .jsonl or .parquet file, in place of a task's draws
     images: str | None = None  # the folder that its image paths start from; null = that of the file
 
@@ -35,19 +39,19 @@ class RewardConfig:
     """function: verifier, verifier_dense, self_check, judge; MODULE:FUNCTION or FILE.py:FUNCTION (trl's contract)."""
 
     function: str
-    weight: float = 1.0
+    weight: Annotated[float, Interval(ge=-1e6, le=1e6)] = 1.0
     judge: JudgeConfig | None = None  # function=judge
     apart: bool = False  # ask it in a thread, some pictures at a time, while others are drawn; a judge always is
-    patience: float = positive(600.0)  # seconds that such a one may take longer than the drawing
+    patience: Seconds = 600.0  # seconds that such a one may take longer than the drawing
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutConfig:
     """Success on prompts of the task that are not trained on, by the verifier, drawn as the model always draws."""
 
-    n: int = ranged(64, low=0)  # prompts a level; 0 = no such look
-    levels: tuple[int, ...] | None = ranged(None, low=1)  # null = prompts.levels
-    every: int = count(10)  # epochs
+    n: Annotated[int, Interval(ge=0, le=100_000)] = 64  # prompts a level; 0 = no such look
+    levels: tuple[TaskLevel, ...] | None = None  # null = prompts.levels
+    every: Count = 10  # epochs
     split: Literal["validation", "test"] = "validation"
 
 
@@ -57,9 +61,9 @@ class FlowGrpoConfig(RunConfig):
 
     kind: Literal["flow_grpo"] = "flow_grpo"
     variant: GrpoVariant = "flow_grpo"
-    epochs: int = count()
-    updates_per_epoch: int = count(1)
-    rows: int = count(64)  # random steps of pictures in a micro-batch
+    epochs: Count
+    updates_per_epoch: Few = 1
+    rows: Rows = 64  # random steps of pictures in a micro-batch
     prompts: PromptsConfig
     rewards: dict[str, RewardConfig | None]  # by a name of yours; null leaves one of a base recipe out
     rollout: RolloutConfig

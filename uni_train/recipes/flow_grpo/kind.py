@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from uni_train.config.build import Where
 from uni_train.config.kinds import PlannedStage, RecipeKind, Rollouts, Stages, Updates, evaluation, recipe_kind
+from uni_train.config.messages import Where
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig, check
 
 if TYPE_CHECKING:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from uni_train.config.build import Where, wrong
-from uni_train.config.schema import Mode, RunConfig, count, ranged
+from annotated_types import Interval
+
+from uni_train.config.messages import Where, wrong
+from uni_train.config.schema import Count, CountOrZero, Few, Mode, Rows, RunConfig, Seed
 
 FROZEN = ("vit", "connector", "generation")  # parts: nothing that draws is taught
 
@@ -15,9 +17,9 @@ FROZEN = ("vit", "connector", "generation")  # parts: nothing that draws is taug
 class CharactersConfig:
     """Who is invented. Forward trains a model a character, inverse one a pair: n and n / 2 models."""
 
-    n: int = count(10)
+    n: Annotated[int, Interval(ge=1, le=10_000)] = 10
     split: Literal["train", "validation", "test"] = "test"  # which names; choose settings on validation, report test
-    seed: int = ranged(0, low=0)  # who they are, the same whatever the run's seed
+    seed: Seed = 0  # who they are, the same whatever the run's seed
     path: str | None = None  # a folder in the published layout: its first n characters instead
 
 
@@ -29,12 +31,12 @@ class KnowledgeConfig(RunConfig):
     characters: CharactersConfig = CharactersConfig()
     directions: tuple[Literal["forward", "inverse"], ...] = ("forward", "inverse")
     modes: tuple[Mode, ...] = ("normal", "cot")
-    draws: int = count(1)  # pictures of each question in each mode
-    epochs: int = count()  # through the lessons, at most
-    least_epochs: int = ranged(0, low=0)  # before the exam may end the training
-    exam_every: int = count(10)  # updates between two exams
-    rows: int = count()  # lessons an update
-    accumulate: int = count(1)  # micro-batches an update is made of: less memory
+    draws: Few = 1  # pictures of each question in each mode
+    epochs: Count  # through the lessons, at most
+    least_epochs: CountOrZero = 0  # before the exam may end the training
+    exam_every: Count = 10  # updates between two exams
+    rows: Rows  # lessons an update
+    accumulate: Rows = 1  # micro-batches an update is made of: less memory
     trained: Literal["understanding", "lora"] = "understanding"
     keep_models: bool = True  # each model's weights, after its pictures are drawn
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from uni_train.config.build import Where
 from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, recipe_kind
+from uni_train.config.messages import Where
 from uni_train.recipes.knowledge.config import FROZEN, KnowledgeConfig, check
 
 if TYPE_CHECKING:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from uni_train.config.build import Where, wrong
-from uni_train.config.schema import RunConfig, count, positive, ranged, share
+from annotated_types import Interval
+
+from uni_train.config.messages import Where, wrong
+from uni_train.config.schema import Count, Draws, Pixels, Positive, Prompts, Rows, RunConfig, Share, TaskLevel, Tokens
 
 Form = Literal["text_to_image", "edit", "conversations", "items"]
 Part = Literal["vit", "connector", "understanding", "generation"]
@@ -19,22 +21,23 @@ class SourceConfig:
     form: Form
     path: str | tuple[str, ...]  # a .jsonl or .parquet file, a folder of Parquet files, or a list of such
     images: str | None = None  # the folder that image paths start from; null = that of the file
-    weight: float = positive(1.0)  # how often it is drawn, beside the other sources
+    weight: Positive = 1.0  # how often it is drawn, beside the other sources
     learn: tuple[Literal["thought", "answer", "image"], ...] = ("image",)  # form=items: what of a row
-    image_size: tuple[int, int] | None = ranged(None, low=1)  # shortest, longest side as latents; null = as drawn
-    vit_size: tuple[int, int] | None = ranged(None, low=1)  # the same for the ViT; null = as when it is asked
-    vit_pixels: int | None = ranged(None, low=1)  # most of a row's images together, for the ViT
+    image_size: tuple[Pixels, Pixels] | None = None  # shortest, longest side as latents; null = as drawn
+    vit_size: tuple[Pixels, Pixels] | None = None  # the same for the ViT; null = as when it is asked
+    # most of a row's images together, for the ViT
+    vit_pixels: Annotated[int, Interval(ge=1, le=100_000_000)] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SftBatchConfig:
     """An update, on each rank: `accumulate` micro-batches of `tokens` tokens, or `rows` examples over all of them."""
 
-    rows: int | None = ranged(None, low=1)
-    tokens: int | None = ranged(None, low=1)
-    example_tokens: int | None = ranged(None, low=1)  # a longer example is a bad row; null = model...max_text_tokens
-    accumulate: int = count(1)
-    noise_draws: int = count(1)  # noise levels drawn for each image that is learned
+    rows: Rows | None = None
+    tokens: Tokens | None = None
+    example_tokens: Tokens | None = None  # a longer example is a bad row; null = model...max_text_tokens
+    accumulate: Rows = 1
+    noise_draws: Draws = 1  # noise levels drawn for each image that is learned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +45,9 @@ class SftHeldOutConfig:
     """Success on prompts of a task while training, by the verifier, drawn as the model always draws."""
 
     task: Literal["maths", "mapping", "maze"] | None = None  # null = no such look
-    levels: tuple[int, ...] = ranged((1,), low=1)
-    n: int = count(64)  # prompts a level
-    every: int = count(250)  # updates
+    levels: tuple[TaskLevel, ...] = (1,)
+    n: Prompts = 64  # prompts a level
+    every: Count = 250  # updates
     split: Literal["validation", "test"] = "validation"
 
 
@@ -54,13 +57,13 @@ class SftConfig(RunConfig):
 
     kind: Literal["sft"] = "sft"
     sources: dict[str, SourceConfig | None]  # by a name of yours; null leaves one of a base recipe out
-    updates: int = count()
+    updates: Count
     batch: SftBatchConfig
     trained: Literal["all", "moe_gen", "lora"] = "all"
     frozen: tuple[Part, ...] = ()  # parts that are not trained all the same
-    timestep_shift: float = positive(1.0)  # of the noise levels in training
-    vit_dropout: float = share(0.0)  # of shown images as the ViT sees them, where an image is drawn
-    vae_dropout: float = share(0.0)  # of shown images as latents, where an image is drawn
+    timestep_shift: Positive = 1.0  # of the noise levels in training
+    vit_dropout: Share = 0.0  # of shown images as the ViT sees them, where an image is drawn
+    vae_dropout: Share = 0.0  # of shown images as latents, where an image is drawn
     held_out: SftHeldOutConfig = SftHeldOutConfig()
     evaluate: bool = False  # Normal and CoT accuracy before and after
 

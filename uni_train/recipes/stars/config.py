@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from uni_train.config.build import Where, wrong
+from uni_train.config.messages import Where, wrong
 from uni_train.config.schema import (
     ALL_SETS,
+    Count,
+    Draws,
+    Few,
+    Level,
+    Positive,
+    Prompts,
+    Rows,
     RunConfig,
     SetName,
+    Share,
     TaskName,
-    count,
-    positive,
-    ranged,
+    Temperature,
     set_name,
-    share,
 )
 from uni_train.errors import did_you_mean
 
@@ -25,23 +29,23 @@ from uni_train.errors import did_you_mean
 class BudgetConfig:
     """How much one round samples and trains, where the round does not say so itself."""
 
-    prompts: int = count()
-    kept: int | None = ranged(None, low=1)
-    updates: int | None = ranged(None, low=1)
-    epochs: float | None = positive(None)
+    prompts: Count
+    kept: Count | None = None
+    updates: Count | None = None
+    epochs: Positive | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundConfig:
-    """Sample, filter, finetune once. `replay`: set names or 'pretrain' -> share of each batch."""
+    """Prompts, filter, finetune once. `replay`: set names or 'pretrain' -> share of each batch."""
 
     task: TaskName
-    level: int = ranged(low=1, high=3)
-    prompts: int = count()  # sampled, with `kept` at most; a mapping pair counts as two
-    kept: int | None = ranged(None, low=1)  # sample until so many samples are kept; a whole mapping pair counts as two
-    updates: int | None = ranged(None, low=1)  # one of updates and epochs
-    epochs: float | None = positive(None)  # over the kept samples
-    replay: dict[str, float] = dataclasses.field(default_factory=dict)
+    level: Level
+    prompts: Count  # sampled, with `kept` at most; a mapping pair counts as two
+    kept: Count | None = None  # sample until so many samples are kept; a whole mapping pair counts as two
+    updates: Count | None = None  # one of updates and epochs
+    epochs: Positive | None = None  # over the kept samples
+    replay: dict[str, Share] = field(default_factory=dict)
 
     @property
     def set_name(self) -> SetName:
@@ -58,16 +62,16 @@ class ScheduleConfig:
     """
 
     kind: Literal["sequential", "mixed", "ramp", "threshold"] = "sequential"
-    threshold: float = share(0.6)
-    check_every: int = count(50)  # updates between two looks at the accuracy
-    check_prompts: int = count(64)
+    threshold: Share = 0.6
+    check_every: Count = 50  # updates between two looks at the accuracy
+    check_prompts: Prompts = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchConfig:
-    prompts: int = count()  # an update
-    noise_draws: int = count(1)  # noise levels drawn for each prompt's image
-    accumulate: int = count(1)  # micro-batches an update is made of: less memory
+    prompts: Rows  # an update
+    noise_draws: Draws = 1  # noise levels drawn for each prompt's image
+    accumulate: Rows = 1  # micro-batches an update is made of: less memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,19 +79,19 @@ class StarsConfig(RunConfig):
     """Self-training with rejection sampling (UniSandbox 3.4)."""
 
     kind: Literal["stars"] = "stars"
-    level: int | None = ranged(None, low=1, high=3)  # for recipes of one level: level=2
+    level: Level | None = None  # for recipes of one level: level=2
     rounds: tuple[RoundConfig, ...]
     # set name -> what a round of it does by default
-    budget: dict[str, BudgetConfig] = dataclasses.field(default_factory=dict)
-    pretrain_replay: float = share(0.0)  # for rounds[].replay.pretrain in recipes; 0 where a model has no such rows
+    budget: dict[str, BudgetConfig] = field(default_factory=dict)
+    pretrain_replay: Share = 0.0  # for rounds[].replay.pretrain in recipes; 0 where a model has no such rows
     schedule: ScheduleConfig = ScheduleConfig()
-    candidates: int = count(1)  # pictures drawn a prompt, before the filter
-    temperature: float | None = ranged(None, low=0.0)  # of thoughts while sampling; null = model.sampling.temperature
+    candidates: Few = 1  # pictures drawn a prompt, before the filter
+    temperature: Temperature | None = None  # of thoughts while sampling; null = model.sampling.temperature
     filter: Literal["self", "judge", "verifier", "none"] = "self"  # judge: the run's `judge`, asked as the model is
     whole_pairs: bool = False  # mapping: keep a sample only if the filter accepts its pair's other one too
     teacher: Literal["base", "current"] = "base"  # who samples the later rounds
     trained: Literal["all", "moe_gen", "lora"] = "all"
-    timestep_shift: float = positive(1.0)  # of the noise levels in training
+    timestep_shift: Positive = 1.0  # of the noise levels in training
     batch: BatchConfig
 
 
@@ -128,11 +132,9 @@ def check(config: StarsConfig, where: Where) -> None:
     for i, one in enumerate(config.rounds):
         _check_round(config, i, where)
         key = f"rounds.{i}.replay"
-        for name, part in one.replay.items():
+        for name in one.replay:
             if name not in known:
                 raise wrong(f"unknown set {name} in {key}", key, where, did_you_mean(name, known, "sets"))
-            if not 0 <= part <= 1:
-                raise wrong(f"{key}.{name} must be between 0 and 1, not {part:g}", f"{key}.{name}", where)
             if name == one.set_name:
                 raise wrong(f"{key} names {name}, the round's own set: it gets what replay leaves", key, where)
             if name != "pretrain" and name not in {earlier.set_name for earlier in config.rounds[:i]}:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from uni_train.config.build import Where
 from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
+from uni_train.config.messages import Where
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig, check
 from uni_train.recipes.stars.rounds import fill_rounds, most_kept, most_updates
 
