@@ -378,7 +378,7 @@ def _reinforced(config: FlowGrpoConfig, model: Model, cast: Cast | None, gpus: i
 
 
 def _refused(config: Config, model: Model) -> str | None:
-    """What uni_train/training/flow_grpo/fit.py refuses where weights are shared out."""
+    """What uni_train/training/flow_grpo/trainer.py refuses where weights are shared out."""
     if not isinstance(config, FlowGrpoConfig):
         return None
     if config.variant == "diffusion_nft":

@@ -18,11 +18,11 @@ from uni_train.stages.pictures import SHOWN_GROUPS, groups_of, log_groups, write
 from uni_train.stages.rewards import rewards
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.data.rows import BadRow, Row, image_of, open_rows
-from uni_train.training.flow_grpo.prompts import Prompt, PromptList, Prompts
+from uni_train.training.flow_grpo.rollout import Prompt, PromptList, Prompts
 from uni_train.training.flow_grpo.settings import AlarmSettings, FlowGrpoSettings
 
 if TYPE_CHECKING:
-    from uni_train.training.flow_grpo.rollouts import Drawn
+    from uni_train.training.flow_grpo.rollout import Drawn
 
 GALLERY = "gallery"
 
@@ -30,7 +30,7 @@ GALLERY = "gallery"
 def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     """Train by rewards; held-out success before and after is in the result."""
     # Lightning takes seconds to import, which --dry-run need not wait for.
-    from uni_train.training.flow_grpo.fit import ROLLOUTS, fit_flow_grpo
+    from uni_train.training.flow_grpo.trainer import ROLLOUTS, fit_flow_grpo
     from uni_train.training.metric_log import read_metrics
 
     config = work.config

@@ -14,7 +14,7 @@ from eval.sample import decode_png, encode_png
 from uni_train.files import atomic_path
 
 if TYPE_CHECKING:
-    from uni_train.training.flow_grpo.rollouts import Drawn
+    from uni_train.training.flow_grpo.rollout import Drawn
 
 SHOWN_GROUPS, SHOWN_MEMBERS = 6, 12
 _BORDER = 2

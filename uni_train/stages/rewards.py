@@ -40,7 +40,7 @@ def rewards(config: FlowGrpoConfig, model: UnifiedModel) -> list[Reward]:
 def self_check(model: UnifiedModel, trained: str, batch: int) -> Asked:
     """1 where the model's own understanding accepts the picture, as in the filter of STARS, else 0. The weights that
     the run starts from judge, whatever is trained since."""
-    from uni_train.training.flow_grpo.policies import Reference
+    from uni_train.training.flow_grpo.trainer import Reference
 
     # What draws takes no part in an answer, so there is nothing to be kept where it alone is trained.
     start: Reference | None = None
