@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 
 from data_gen.seeds import derive_seed, rng
+from uni_train.distributed.ranks import ALONE, Ranks
+from uni_train.distributed.watchdog import note
 from uni_train.errors import UserError
 from uni_train.flow.advantages import gdpo_advantages, group_advantages, informative
 from uni_train.flow.euler import euler_step
@@ -29,9 +31,7 @@ from uni_train.flow.rollout import roll_out
 from uni_train.flow.schedule import Schedule
 from uni_train.flow.steps import StepRule, step_rule
 from uni_train.flow.window import SlidingWindow, Window, epoch_window
-from uni_train.launching.watchdog import note
 from uni_train.models.base import Request, UnifiedModel
-from uni_train.ranks import ALONE, Ranks
 from uni_train.rewards.contract import Reward, Scores, Scoring
 from uni_train.training.flow_grpo.settings import NOISE_LEVELS, FlowGrpoSettings
 
@@ -91,7 +91,7 @@ def requests_of(
             prompts[i].images,
             seed=derive_seed(settings.seed, settings.stage, "group", epoch, prompts[i].id, i),
         )
-        for i in ranks.mine(len(prompts))
+        for i in ranks.shard(len(prompts))
     ]
 
 
@@ -153,7 +153,7 @@ _OWN = ("latents", "log_probs", "means", "final", "mask", "advantages")
 
 def resharded(states: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, Any]:
     """This rank's part of an epoch's rollouts, which were those of `len(states)` ranks."""
-    if len(states) == ranks.ranks:
+    if len(states) == ranks.world_size:
         return dict(states[ranks.rank])
     longest = max(state["final"].shape[-2] for state in states)
 
@@ -162,7 +162,7 @@ def resharded(states: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, An
         return torch.nn.functional.pad(value, (0, 0, 0, missing)) if missing else value
 
     everything = {name: torch.cat([padded(state[name]) for state in states]) for name in _OWN}
-    images = len(everything["final"]) // ranks.ranks
+    images = len(everything["final"]) // ranks.world_size
     first = ranks.rank * images
     return {**states[0], **{name: value[first : first + images] for name, value in everything.items()}, "first": first}
 
@@ -200,10 +200,10 @@ def collect(
         UserError: a prompt that cannot be read, or a reward that fails.
     """
     k, window = settings.group_size, window_of(settings, epoch)
-    own = [prompts[i] for i in ranks.mine(len(prompts))]
-    first = ranks.mine(len(prompts)).start * k
+    own = [prompts[i] for i in ranks.shard(len(prompts))]
+    first = ranks.shard(len(prompts)).start * k
     requests = requests_of(prompts, settings, epoch, ranks)
-    sampled = ranks.together(lambda: _sample_and_reward(model, own, requests, rewards, settings, window, first))
+    sampled = ranks.on_all(lambda: _sample_and_reward(model, own, requests, rewards, settings, window, first))
     scores, images = sampled.scores, sampled.images
 
     parts = ranks.gather((scores.each, scores.filled, scores.total, _image_statistics(images, k)))

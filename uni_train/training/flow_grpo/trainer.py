@@ -44,6 +44,7 @@ from rich.progress import Progress
 from torch import Tensor, nn
 
 from data_gen.seeds import derive_seed, rng
+from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UsageError, UserError
 from uni_train.flow.advantages import informative
 from uni_train.flow.grpo import grpo_loss, guard_loss
@@ -52,7 +53,6 @@ from uni_train.flow.objective import interpolate
 from uni_train.flow.schedule import Schedule
 from uni_train.flow.transition import Transition
 from uni_train.models.base import UnifiedModel
-from uni_train.ranks import Ranks
 from uni_train.rewards.contract import Reward
 from uni_train.training.callbacks import Evaluate
 from uni_train.training.fit import CHECKPOINTS, FitResult, Run, run
@@ -69,10 +69,10 @@ from uni_train.training.flow_grpo.rollout import (
 from uni_train.training.flow_grpo.settings import FlowGrpoSettings, with_layout
 from uni_train.training.held_out import HELD_OUT, HeldOut
 from uni_train.training.metric_log import truncate_metrics
-from uni_train.training.settings import SHARED_OUT, SupervisedSettings
+from uni_train.training.settings import SHARDED, SupervisedSettings
 from uni_train.training.steps import StepBatch
 from uni_train.training.strategies.choice import check_second_weights, here, on_ranks
-from uni_train.training.strategies.sharding import whole
+from uni_train.training.strategies.sharding import unsharded
 from uni_train.training.supervised import SupervisedModule
 
 ROLLOUTS = "rollouts.jsonl"
@@ -117,7 +117,7 @@ def fit_flow_grpo(
     directory = Path(directory)
 
     def parts(made: Run) -> FlowGrpoModule:
-        here().from_first(lambda: truncate_metrics(directory / ROLLOUTS, made.done))
+        here().from_main(lambda: truncate_metrics(directory / ROLLOUTS, made.done))
         module = FlowGrpoModule(model, settings, grpo)
         held_out = None
         if evaluate is not None:
@@ -145,7 +145,7 @@ def _check_strategy(model: UnifiedModel, grpo: FlowGrpoSettings, settings: Super
         what = f"a kl penalty with trained={settings.trained}"
     check_second_weights(settings, what)
     guided = getattr(model, "guided", False) and settings.devices * settings.num_nodes > 1
-    if guided and settings.strategy in SHARED_OUT:
+    if guided and settings.strategy in SHARDED:
         raise UsageError(
             f"strategy={settings.strategy} cannot train under guidance: it acts at some noise levels alone, so devices "
             "that hold parts of one another's weights would ask for them unequally often",
@@ -190,7 +190,7 @@ class RolloutData(pl.LightningDataModule):
         """From the first update that is not done."""
         assert self.trainer is not None
         grpo, ranks = self.grpo, self.ranks
-        micros = grpo.micros(ranks.ranks)
+        micros = grpo.micros(ranks.world_size)
         self._since = time.perf_counter()
         if self.rollouts is not None:  # of the checkpoint
             self.rollouts = self.rollouts.to(self.model.device)
@@ -200,21 +200,21 @@ class RolloutData(pl.LightningDataModule):
             if update == 0:
                 if epoch:
                     self.module.follow()
-                with whole(self.model), self.module.sampling():
+                with unsharded(self.model), self.module.sampling():
                     self.rollouts, condition, drawn = collect(self.model, prompts, self.rewards, grpo, epoch, ranks)
                 self._since = time.perf_counter()
                 if self.on_drawn is not None:
                     self.on_drawn(epoch, drawn)
             else:
                 # Read again, because weights that have moved read a little differently.
-                with whole(self.model):
+                with unsharded(self.model):
                     condition = self.model.encode(requests_of(prompts, grpo, epoch, ranks))
             rollouts = self.rollouts
             if rollouts is None or rollouts.epoch != epoch:
                 raise RuntimeError(f"update {step} is in the middle of epoch {epoch}, whose rollouts are missing")
             self.module.epoch_metrics = {name: rollouts.statistics[name] for name in IN_METRICS}
-            schedule = common_schedule(self.model, condition, len(ranks.mine(len(prompts))), grpo.steps)
-            picked = random_steps(rollouts, grpo, update, micros * ranks.ranks)
+            schedule = common_schedule(self.model, condition, len(ranks.shard(len(prompts))), grpo.steps)
+            picked = random_steps(rollouts, grpo, update, micros * ranks.world_size)
             mine = [one for one in picked if one[0] in rollouts.mine]
             for micro in range(micros):
                 rows = minibatch(
@@ -248,7 +248,7 @@ class _Loader:
     data: RolloutData
 
     def __len__(self) -> int:
-        return self.data.grpo.updates * self.data.grpo.micros(self.data.ranks.ranks)
+        return self.data.grpo.updates * self.data.grpo.micros(self.data.ranks.world_size)
 
     def __iter__(self) -> Iterator[StepBatch]:
         return self.data.batches()
@@ -399,7 +399,7 @@ class FlowGrpoModule(SupervisedModule):
         if batch.last:
             self._gather_metrics(loss)
         # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
-        return loss * (rows.share * batch.micros * self.trainer.world_size)
+        return loss * (rows.share * batch.grad_accumulation_steps * self.trainer.world_size)
 
     def policy_loss(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Replay the steps, compare with when they were sampled: the loss, its parts, the log ratio [R]."""
