@@ -1,11 +1,12 @@
 """uni_train from Python: each function does what the command of its name does.
 
->>> import uni_train
->>> model = uni_train.load_model("nano")
->>> uni_train.generate(model, "Draw 3 + 2 trees.", think=True).image  # uint8 [24, 24, 3]
->>> run = uni_train.fit("stars_curriculum", {"seed": 1, "model.threads": 1})
->>> run.summary["scores"]["after"]["normal"]["mapping1"]["value"]
->>> uni_train.evaluate(run.path, "unisandbox", subset=60).results["unisandbox"].scores
+Examples:
+    >>> import uni_train
+    >>> model = uni_train.load_model("nano")
+    >>> uni_train.generate(model, "Draw 3 + 2 trees.", think=True).image  # uint8 [24, 24, 3]
+    >>> run = uni_train.fit("stars_curriculum", {"seed": 1, "model.threads": 1})
+    >>> run.summary["scores"]["after"]["normal"]["mapping1"]["value"]
+    >>> uni_train.evaluate(run.path, "unisandbox", subset=60).results["unisandbox"].scores
 
 All functions raise `UserError` for what a person can put right. Not here: exporting, launching on several nodes and
 serving, which have commands alone.
