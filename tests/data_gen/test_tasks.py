@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_gen import phrasing, reading
+from data_gen import phrasing
+from data_gen.audit import reading
 from data_gen.errors import DataError
-from data_gen.mapping import Mapping
-from data_gen.maths import Maths
+from data_gen.mapping.task import Mapping
+from data_gen.maths.task import Maths
 from data_gen.objects import EVERYDAY, NANO
 from data_gen.splits import split_of
 from data_gen.task import Check, Item, Verdict, get_task
