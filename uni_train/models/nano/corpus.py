@@ -17,7 +17,8 @@ import numpy as np
 
 from data_gen import sprites
 from data_gen.objects import NANO
-from data_gen.task import Item, Task, get_task
+from data_gen.registry import get_task
+from data_gen.task import Item, Task
 from uni_train.models.base import Example, Turn
 from uni_train.models.nano import language
 
