@@ -129,6 +129,15 @@ def draw(value: int, operations: int, random_: random.Random, max_operand: int, 
     return Expression(value, op, left, right)
 
 
+def single(limit: int) -> tuple[Expression, ...]:
+    """Every expression of one operation that `draw` can give: numbers and values up to `limit`, no idle ones."""
+    return tuple(
+        Expression(value, op, Expression(a), None if op == "√" else Expression(b))
+        for (op, value), pairs in _ways(limit, False).items()
+        for a, b in pairs
+    )
+
+
 def emphasise(expression: Expression, random_: random.Random) -> Expression:
     """The same expression with parentheses around one operand that would not need them (if it has one)."""
     left, right = expression.left, expression.right
