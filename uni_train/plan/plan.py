@@ -396,7 +396,7 @@ def _guided(model: Model) -> bool:
 
 def _prompt(config: FlowGrpoConfig, notes: list[str]) -> Request:
     """The first prompt of the recipe."""
-    from data_gen.task import get_task
+    from data_gen.registry import get_task
 
     asked = config.prompts
     try:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from data_gen.registry import TASKS
 from data_gen.seeds import derive_seed
 from data_gen.task import Item
-from eval.prompts.unisandbox import FILTERS, filter_prompt, parse_final_answer
+from eval.prompts.unisandbox import filter_prompt, parse_final_answer
 from uni_train.models.base import Request
 from uni_train.models.batches import each_answered
 from uni_train.rewards.prompts import SCORE, SELF_CHECK, asking
@@ -111,7 +112,7 @@ class SelfCheck(Asked):
             own = model.verification_prompt(prompt)
             if own is not None:
                 return own
-            if item is not None and item.task in FILTERS:
+            if item is not None and item.task in TASKS.names():
                 return filter_prompt(item.task, prompt)
             return asking(SELF_CHECK, prompt)
 

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from data_gen.registry import get_task
 from data_gen.seeds import derive_seed
-from data_gen.task import Item, Task, get_task
+from data_gen.task import Item, Task
 from eval.groups import write_groups
 from uni_train.config.schema import FlowGrpoConfig
 from uni_train.errors import UserError
