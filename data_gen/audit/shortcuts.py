@@ -22,16 +22,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from data_gen.audit.files import LEAST, MOST, read_any, same_noun
-from data_gen.audit.reading import (
-    NUMBER_WORDS,
-    MappingQuestion,
-    UnreadableError,
-    follow,
-    read_count,
-    read_mapping,
-    read_maths,
-)
+from data_gen.audit.exact import UnreadableError
+from data_gen.audit.expressions import NUMBER_WORDS
+from data_gen.audit.files import read_any
+from data_gen.audit.findings import LEAST, MOST, same_noun
+from data_gen.audit.mapping import MappingQuestion, follow, read_mapping
+from data_gen.audit.maths import read_count, read_maths
 from data_gen.jsonl import MappingRow, MathsRow
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task, task_of

@@ -249,7 +249,8 @@ def audit(file: Path, as_json: bool) -> None:
     """
     import json
 
-    from data_gen.audit.files import audit_file, counts, has_wrong
+    from data_gen.audit.files import audit_file
+    from data_gen.audit.findings import counts, has_wrong
 
     rows = audit_file(file)
     if as_json:

@@ -18,8 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data_gen.audit.files import LEAST, MOST, AuditRow, audit_file, same_noun
-from data_gen.audit.reading import UnreadableError, read_count, read_maths
+from data_gen.audit.exact import UnreadableError
+from data_gen.audit.files import audit_file
+from data_gen.audit.findings import LEAST, MOST, AuditRow, same_noun
+from data_gen.audit.maths import read_count, read_maths
 from data_gen.audit.shortcuts import Question, question_of_row, questions_of
 from data_gen.errors import DataError
 from data_gen.jsonl import MappingRow, MathsRow, read_items, read_published
