@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.task import get_task
+from data_gen.registry import get_task
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.rewards.naming import reward_function as get_reward
 
