@@ -17,10 +17,10 @@ import numpy as np
 from data_gen.registry import TASKS
 from data_gen.seeds import derive_seed
 from data_gen.task import Item
+from eval.prompts.rewards import SCORE, SELF_CHECK, asking
 from eval.prompts.unisandbox import filter_prompt, parse_final_answer
 from uni_train.models.base import Request
 from uni_train.models.batches import each_answered
-from uni_train.rewards.prompts import SCORE, SELF_CHECK, asking
 from uni_train.rewards.registry import Trained, reward
 
 if TYPE_CHECKING:

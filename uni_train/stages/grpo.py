@@ -18,8 +18,8 @@ from uni_train.models.base import UnifiedModel
 from uni_train.rewards.contract import Reward
 from uni_train.rewards.registry import Trained, find_reward, make_rewards
 from uni_train.stages.finetune import ADAPTERS, adapters, run_logger, supervised_settings
-from uni_train.stages.held_out import HeldOutPrompts, check_levels, generate, held_out_prompts, intervals, table
 from uni_train.stages.pictures import SHOWN_GROUPS, groups_of, log_groups, write_sheet
+from uni_train.stages.validation import ValidationPrompts, check_levels, generate, intervals, table, validation_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.data.rows import BadRow, Row, image_of, open_rows
 from uni_train.training.flow_grpo.rollout import Prompt, PromptList, Prompts
@@ -48,7 +48,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
 
     def measure(step: int) -> Mapping[str, float]:
         assert held_out is not None
-        return held_out.look(model, step, stage.path, logger, work.ranks)
+        return held_out.evaluate(model, step, stage.path, logger, work.ranks)
 
     def show(epoch: int, drawn: Drawn) -> None:
         if epoch % config.held_out.every and epoch != config.epochs - 1:
@@ -225,10 +225,10 @@ def _prompt(row: Row, index: int) -> Prompt:
     return Prompt(str(values.get("id", f"row{index}")), row.text("prompt"), pictures, columns)
 
 
-def _held_out(work: Work[FlowGrpoConfig]) -> HeldOutPrompts | None:
+def _held_out(work: Work[FlowGrpoConfig]) -> ValidationPrompts | None:
     """Prompts of the task that are never trained on."""
     config, asked = work.config, work.config.held_out
     if config.prompts.task is None or not asked.n:
         return None
     task, levels = work.task(config.prompts.task), asked.levels or config.prompts.levels
-    return held_out_prompts(task, levels, asked.n, asked.split, config.evaluation.seed, config.model.draw_batch)
+    return validation_prompts(task, levels, asked.n, asked.split, config.evaluation.seed, config.model.draw_batch)

@@ -10,11 +10,10 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 
 from uni_train.errors import UserError
-from uni_train.training.callbacks import save
+from uni_train.training.callbacks import Validation, save
 from uni_train.training.checkpoint_io import checkpoint_name
 from uni_train.training.flow_grpo.rollout import Drawn
 from uni_train.training.flow_grpo.settings import AlarmSettings
-from uni_train.training.held_out import HeldOut
 from uni_train.training.metric_log import JsonlLogger, MetricLog, append_once
 from uni_train.training.steps import StepBatch
 
@@ -59,9 +58,9 @@ class Alarms(Callback):
     """
 
     def __init__(
-        self, alarms: AlarmSettings, updates_per_epoch: int, held_out: HeldOut | None, log: MetricLog, folder: Path
+        self, alarms: AlarmSettings, updates_per_epoch: int, validation: Validation | None, log: MetricLog, folder: Path
     ) -> None:
-        self.alarms, self.updates_per_epoch, self.held_out = alarms, updates_per_epoch, held_out
+        self.alarms, self.updates_per_epoch, self.validation = alarms, updates_per_epoch, validation
         self.metric_log, self.folder = log, folder
         self.first_diversity: float | None = None
         self.flat = 0
@@ -113,8 +112,8 @@ class Alarms(Callback):
                 "Ask easier or harder prompts, raise group_size, or use a denser reward.",
             )
         most = self.alarms.held_out
-        if most is not None and self.held_out is not None and self.held_out.scores:
-            score, best = self.held_out.scores.get("held_out", 0.0), self.held_out.best
+        if most is not None and self.validation is not None and self.validation.scores:
+            score, best = self.validation.scores.get("held_out", 0.0), self.validation.best
             if score < best - most:
                 return (
                     f"the held-out score has fallen from {best:.3f} to {score:.3f} while the training reward is "

@@ -54,8 +54,8 @@ from uni_train.flow.schedule import Schedule
 from uni_train.flow.transition import Transition
 from uni_train.models.base import UnifiedModel
 from uni_train.rewards.contract import Reward
-from uni_train.training.callbacks import Evaluate
-from uni_train.training.fit import CHECKPOINTS, FitResult, Run, run
+from uni_train.training.callbacks import Evaluate, Validation
+from uni_train.training.fit import CHECKPOINTS, HELD_OUT, FitResult, Run, run
 from uni_train.training.flow_grpo.callbacks import Alarms, EpochLog, OnDrawn
 from uni_train.training.flow_grpo.rollout import (
     Prompts,
@@ -67,7 +67,6 @@ from uni_train.training.flow_grpo.rollout import (
     rule_of,
 )
 from uni_train.training.flow_grpo.settings import FlowGrpoSettings, with_layout
-from uni_train.training.held_out import HELD_OUT, HeldOut
 from uni_train.training.metric_log import truncate_metrics
 from uni_train.training.settings import SHARDED, SupervisedSettings
 from uni_train.training.steps import StepBatch
@@ -119,13 +118,13 @@ def fit_flow_grpo(
     def parts(made: Run) -> FlowGrpoModule:
         here().from_main(lambda: truncate_metrics(directory / ROLLOUTS, made.done))
         module = FlowGrpoModule(model, settings, grpo)
-        held_out = None
+        validation = None
         if evaluate is not None:
-            held_out = HeldOut(evaluate, evaluate_every * grpo.updates_per_epoch, directory / HELD_OUT)
+            validation = Validation(evaluate, evaluate_every * grpo.updates_per_epoch, directory / HELD_OUT)
         made.callbacks += [
             EpochLog(directory / ROLLOUTS, grpo.updates_per_epoch),
-            *([held_out] if held_out is not None else []),
-            Alarms(grpo.alarms, grpo.updates_per_epoch, held_out, made.log, directory / CHECKPOINTS),
+            *([validation] if validation is not None else []),
+            Alarms(grpo.alarms, grpo.updates_per_epoch, validation, made.log, directory / CHECKPOINTS),
         ]
         made.data = RolloutData(model, prompts, rewards, grpo, module, on_drawn)
         model.eval()
