@@ -380,7 +380,7 @@ def _reinforced(config: FlowGrpoConfig, model: Model, cast: Cast | None, gpus: i
 
 
 def _refused(config: Config, model: Model) -> str | None:
-    """What uni_train/training/flow_grpo/fit.py refuses where weights are sharded."""
+    """What uni_train/training/flow_grpo/trainer.py refuses where weights are sharded."""
     if not isinstance(config, FlowGrpoConfig):
         return None
     if config.variant == "diffusion_nft":

@@ -146,8 +146,8 @@ def _update(model: BagelUnified, shapes: Sequence[BatchShape], micros: int, exam
 
 def _epoch(config: FlowGrpoConfig) -> list[str]:
     """What an epoch of reinforcement draws and trains on."""
+    grpo.check(config)
     asked = grpo.settings(config, "grpo")
-    asked.check()
     rollout, pictures = config.rollout, asked.groups * asked.group_size
     kind = "noise levels" if config.variant == "diffusion_nft" else "random steps"
     return [
