@@ -25,14 +25,14 @@ from typing import Literal
 
 from uni_train.config.messages import Where, wrong
 from uni_train.config.kinds import PlannedStage, RecipeKind, Updates, evaluation, recipe_kind
-from uni_train.config.schema import RunConfig, count
+from uni_train.config.schema import Count, RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatConfig(RunConfig):
     kind: Literal["chat"] = "chat"
-    turns: int = count(3)
-    words: int = count(9)
+    turns: Count = 3
+    words: Count = 9
 
 
 @recipe_kind("chat")

@@ -93,6 +93,7 @@ def _run(
     from uni_train.distributed.preemption import preemptible
     from uni_train.distributed.preflight import preflight
     from uni_train.distributed.watchdog import watchdog
+    from uni_train.stages.run import expect, fit
 
     def choose() -> str:
         place = RunFolder.fresh if fresh else RunFolder
@@ -100,13 +101,16 @@ def _run(
 
     run = RunFolder(config.out, config.recipe, ranks.from_main(choose))
     preflight(ranks, config, run.path)
+    progress = ConsoleProgress()
+    expect(config, progress)
     with ExitStack() as stack:
 
         def begin() -> bool:
             return stack.enter_context(run).begin(config, sys.argv)
 
         continues = ranks.from_main(begin)
-        progress = ConsoleProgress() if voice is None else ranks.on_all(lambda: voice.progress(run.path))
+        if voice is not None:
+            progress = ranks.on_all(lambda: voice.progress(run.path))
         stack.enter_context(preemptible())
         stack.enter_context(watchdog(ranks, run.path, timedelta(seconds=config.strategy.timeout), fail))
         progress.say(f"{'continuing' if continues else 'run folder'} {run.path}")
@@ -115,8 +119,6 @@ def _run(
             progress.say(f"{ranks.world_size} processes{nodes}; their logs are in {run.path / 'logs'}")
         if fresh and run.name != config.run_name:
             progress.say(f"to continue it later, leave out --fresh and add name={run.name}")
-
-        from uni_train.stages.run import fit
 
         try:
             fit(config, run, progress, ranks)
@@ -139,7 +141,10 @@ def _print_plan(config: RunConfig) -> None:
     for stage in stage_list(config):
         print(f"#   {stage.index:02d}-{stage.name:<20} {stage.summary}")
 
+    from uni_train.cli.progress import ConsoleProgress
     from uni_train.stages.plan import describe
+    from uni_train.stages.run import expect
 
+    expect(config, ConsoleProgress())
     for line in describe(config):
         print(f"# {line}")

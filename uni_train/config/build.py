@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from data_gen.registry import sources
 from uni_train.config.kinds import KINDS, kind_named, kind_of, load_plugins_of
-from uni_train.config.messages import Where, members, refused, wrong
+from uni_train.config.messages import Where, check_known, members, refused, wrong
 from uni_train.config.schema import JudgeConfig, RunConfig
 from uni_train.errors import UsageError
 
@@ -101,6 +102,8 @@ def takes_text(cls: type, key: str) -> bool:
 def _check_common(config: RunConfig, where: Where) -> None:
     if config.name is not None:
         _check_name(config.name, where)
+    for i, name in enumerate(config.evaluation.sets):
+        check_known(name, sources(), "set", f"evaluation.sets.{i}", where)
     low, high = config.model.sampling.cfg_interval
     if low > high:
         raise wrong(f"model.sampling.cfg_interval starts at {low} after its end {high}", "model.sampling", where)

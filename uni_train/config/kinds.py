@@ -122,7 +122,7 @@ class RecipeKind(ABC, Generic[C]):
         """All stages of a run, in order; `stage_list` numbers them."""
 
     def prepare(self, work: Work[C]) -> None:
-        """What is said before anything is trained or drawn. Raises UserError."""
+        """Refuse what can be refused before anything is written. Raises UserError."""
 
     @abstractmethod
     def run(self, work: Work[C], planned: PlannedStage, stage: StageRun, before: Stages) -> None:

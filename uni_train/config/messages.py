@@ -6,12 +6,12 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from annotated_types import Interval
 
-from uni_train.errors import UsageError, nearest
+from uni_train.errors import UsageError, did_you_mean, nearest
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -26,6 +26,13 @@ def wrong(message: str, key: str, where: Where, hint: str | None = None) -> Usag
     """The error about a key, with the place that gave its value."""
     place = where(key)
     return UsageError(f"{message} ({place})" if place else message, hint)
+
+
+def check_known(name: str | None, known: Iterable[str], noun: str, key: str, where: Where) -> None:
+    """Raises UsageError for a name that is not known; None is no name."""
+    names = tuple(known)
+    if name is not None and name not in names:
+        raise wrong(f"{key}: unknown {noun} {name}", key, where, did_you_mean(name, names, f"{noun}s"))
 
 
 def refused(cls: type, values: Any, errors: Sequence[ErrorDetails], where: Where) -> UsageError:

@@ -35,24 +35,10 @@ TaskLevel = Annotated[int, Interval(ge=1, le=1_000)]  # of any task; the task sa
 
 # --- names ----------------------------------------------------------------------------------------------------------
 
-TaskName = Literal["maths", "mapping"]
 Mode = Literal["normal", "cot"]
 EvaluationMode = Literal["normal", "cot", "said"]  # said: the answer in words at once, nothing is drawn
-SetName = Literal["math1", "math2", "math3", "mapping1", "mapping2", "mapping3"]
-# evaluation.sets may also name: new objects in expressions that training has; mapping with rules in chain order.
-EvaluatedSet = Literal[
-    SetName, "math1_seen", "math2_seen", "math3_seen", "mapping1_chain", "mapping2_chain", "mapping3_chain"
-]
-ALL_SETS: tuple[SetName, ...] = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")
+SIX_SETS = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")  # of UniSandbox
 LEVELS = (1, 2, 3)
-
-
-def set_name(task: str, level: int) -> SetName:
-    """The benchmark set of a task and level, as the paper names it: ("maths", 1) -> "math1"."""
-    name = f"{'math' if task == 'maths' else task}{level}"
-    if name not in ALL_SETS:
-        raise ValueError(f"no set {name}")
-    return name  # type: ignore[return-value]
 
 
 # --- model (configs/model/*.yaml) -----------------------------------------------------------------------------------
@@ -167,7 +153,8 @@ class EvaluationConfig:
     """Normal and CoT accuracy, as in Table 3, and of direct answers in words. `n` counts prompts of maths and pairs."""
 
     n: Prompts = 256
-    sets: tuple[EvaluatedSet, ...] = ALL_SETS  # and math1_seen, mapping1_chain, ...: beside the six, if named
+    # of tasks (data_gen.registry.sources); math1_seen, mapping1_chain, ... and those of other tasks only if named
+    sets: tuple[str, ...] = SIX_SETS
     modes: tuple[EvaluationMode, ...] = ("normal", "cot")
     split: Literal["validation", "test"] = "test"  # choose settings on validation, report test
     every_round: bool = False  # also after each round, not only before and after all
@@ -264,10 +251,21 @@ GrpoVariant = Literal["flow_grpo", "fast", "cps", "dance", "guard", "mix", "diff
 
 
 @dataclass(frozen=True, kw_only=True)
+class RewardConfig:
+    """function: verifier, verifier_dense, self_check, judge; MODULE:FUNCTION or FILE.py:FUNCTION (trl's contract)."""
+
+    function: str
+    weight: Annotated[float, Interval(ge=-1e6, le=1e6)] = 1.0
+    judge: JudgeConfig | None = None  # function=judge
+    apart: bool = False  # ask it in a thread, some pictures at a time, while others are drawn; a judge always is
+    patience: Seconds = 600.0  # seconds that such a one may take longer than the drawing
+
+
+@dataclass(frozen=True, kw_only=True)
 class RolloutConfig:
     """How pictures are drawn for training."""
 
-    groups: Rows  # prompts an epoch
+    prompts_per_epoch: Rows
     group_size: Annotated[int, Interval(ge=2, le=1_000)]  # pictures a prompt
     steps: Few
     noise_level: Scale | None = None  # null = the variant's published one
@@ -286,12 +284,12 @@ class ObjectiveConfig:
     clip_high: Positive = 1e-3
     advantage_clip: Positive = 5.0
     kl: Weight = 0.0  # weight of the penalty towards the starting weights; diffusion_nft: the anchor
-    spread: Literal["group", "batch", "each"] = "group"  # by what advantages are divided; each: reward by reward
-    drop_flat: bool = True  # leave out groups whose rewards are all equal
+    scale_rewards: Literal["group", "batch", "each"] = "group"  # whose deviation divides advantages; each: by reward
+    drop_zero_std: bool = True  # leave out groups whose rewards are all equal
     noise_draws: Draws = 4  # diffusion_nft: noise levels drawn for each picture
     nft_beta: Positive = 1.0
     nft_decay: Share = 0.9  # diffusion_nft: how much of the drawing weights is kept after an epoch
-    parity: Positive = 0.5  # before weights change, |log ratio| may be this share of the clip range
+    on_policy_check: Positive = 0.5  # before weights change, |log ratio| may be this share of the clip range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,4 +299,4 @@ class AlarmsConfig:
     log_ratio: Positive | None = 1.0  # largest |log ratio| of a step
     diversity: Share | None = 0.1  # smallest share left of the spread within groups
     held_out: Positive | None = None  # largest fall of the held-out score below its best
-    flat_epochs: Count | None = 20  # epochs in a row without a group whose rewards differ
+    zero_std_epochs: Count | None = 20  # epochs in a row without a group whose rewards differ

@@ -31,6 +31,7 @@ class MixtureConfig:
     mapping_answer: RowsOrZero = 0  # a mapping prompt answered in words at once
     maths_answer: RowsOrZero = 0  # a maths prompt answered in words at once
     meanings: RowsOrZero = 0  # what every symbol of a set of rules means in the end
+    questions: RowsOrZero = 0  # the same, asked one after the other in the words of the prompts
     facts: RowsOrZero = 0  # expressions of one operation, of every split
     sums: RowsOrZero = 0  # expressions and their values
     counting: RowsOrZero = 0  # number lines

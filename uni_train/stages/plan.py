@@ -130,12 +130,11 @@ def _update(model: BagelUnified, shapes: Sequence[BatchShape], micros: int, exam
 
 def _epoch(asked: FlowGrpoSettings) -> list[str]:
     """What an epoch of reinforcement draws and trains on."""
-    asked.check()
-    pictures = asked.groups * asked.group_size
+    pictures = asked.prompts_per_epoch * asked.group_size
     kind = "noise levels" if asked.variant == "diffusion_nft" else "random steps"
     return [
-        f"one epoch: {asked.groups} prompts x {asked.group_size} = {pictures} pictures of {asked.steps} steps, "
-        f"{asked.window_size} {kind} each",
+        f"one epoch: {asked.prompts_per_epoch} prompts x {asked.group_size} = {pictures} pictures of {asked.steps} "
+        f"steps, {asked.window_size} {kind} each",
         f"  {asked.updates_per_epoch} updates of {pictures * asked.window_size // asked.updates_per_epoch} rows in "
-        f"{asked.micros()} micro-batches; {asked.updates} updates in all",
+        f"{asked.grad_accumulation_steps()} micro-batches; {asked.updates} updates in all",
     ]

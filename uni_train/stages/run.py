@@ -22,6 +22,18 @@ if TYPE_CHECKING:
     from uni_train.cli.progress import ConsoleProgress
 
 
+def expect(config: RunConfig, progress: ConsoleProgress) -> None:
+    """Refuse before anything is written what can be refused: sets that are too small, rewards that are not there.
+
+    Raises:
+        UserError: the first such thing.
+    """
+    work: Work[Any] = Work(config, RunFolder(config.out, config.recipe, config.run_name), progress)
+    if any(one.kind == "evaluate" for one in stage_list(config)):
+        evaluate.sets(work)
+    kind_of(config).prepare(work)
+
+
 def fit(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, ranks: Ranks = ALONE) -> None:
     """Run all stages of a recipe that are not finished yet, then write summary.json and report.html.
 
@@ -34,9 +46,6 @@ def fit(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, ranks: 
     prepare_cpu(config.model.threads, ranks.local_world_size)
     work: Work[Any] = Work(config, folder, progress, ranks=ranks)
     kind, planned = kind_of(config), stage_list(config)
-    if any(one.kind == "evaluate" for one in planned):
-        evaluate.sets(work)  # a set too small for evaluation.n is said before anything is trained or drawn
-    kind.prepare(work)
     runs: list[tuple[PlannedStage, StageRun]] = []
     for one in planned:
         with work.stage(one, len(planned)) as stage:

@@ -7,18 +7,18 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from uni_train.config.messages import Where, wrong
+from data_gen.registry import TASKS
+from uni_train.config.messages import Where, check_known, wrong
 from uni_train.config.schema import (
     AlarmsConfig,
     Count,
     Few,
     GrpoVariant,
-    JudgeConfig,
     ObjectiveConfig,
+    RewardConfig,
     RolloutConfig,
     Rows,
     RunConfig,
-    Seconds,
     TaskLevel,
 )
 
@@ -27,22 +27,11 @@ from uni_train.config.schema import (
 class PromptsConfig:
     """What is asked. A task draws prompts of its train split; a file has rows as `data make` writes them."""
 
-    task: Literal["maths", "mapping", "maze"] | None = None
+    task: str | None = None
     levels: tuple[TaskLevel, ...] = (1,)  # in turns
     n: Count | None = None  # draws of the task, asked again and again; null = new ones every epoch
     path: str | None = None  # a .jsonl or .parquet file, in place of a task's draws
     images: str | None = None  # the folder that its image paths start from; null = that of the file
-
-
-@dataclass(frozen=True, kw_only=True)
-class RewardConfig:
-    """function: verifier, verifier_dense, self_check, judge; MODULE:FUNCTION or FILE.py:FUNCTION (trl's contract)."""
-
-    function: str
-    weight: Annotated[float, Interval(ge=-1e6, le=1e6)] = 1.0
-    judge: JudgeConfig | None = None  # function=judge
-    apart: bool = False  # ask it in a thread, some pictures at a time, while others are drawn; a judge always is
-    patience: Seconds = 600.0  # seconds that such a one may take longer than the drawing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +70,7 @@ class FlowGrpoConfig(RunConfig):
 
 def check(config: FlowGrpoConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
+    check_known(config.prompts.task, TASKS.names(), "task", "prompts.task", where)
     if (config.prompts.task is None) == (config.prompts.path is None):
         raise wrong(
             "prompts needs one of task and path", "prompts", where, "prompts.task=maze, or prompts.path=items.jsonl."
@@ -107,13 +97,13 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
     for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
         if levels is not None and not levels:
             raise wrong(f"{key} is empty", key, where)
-    rollout, pictures = config.rollout, config.rollout.groups * config.rollout.group_size
+    rollout, pictures = config.rollout, config.rollout.prompts_per_epoch * config.rollout.group_size
     if pictures % config.updates_per_epoch:
-        updates = (n for n in range(1, pictures + 1) if pictures % n == 0)
+        updates = (n for n in range(1, min(pictures, 2 * config.updates_per_epoch) + 1) if pictures % n == 0)
         near = min(updates, key=lambda n: abs(n - config.updates_per_epoch))
         raise wrong(
-            f"rollout.groups {rollout.groups} x rollout.group_size {rollout.group_size}: {pictures} pictures cannot be "
-            f"divided into {config.updates_per_epoch} equal updates",
+            f"rollout.prompts_per_epoch {rollout.prompts_per_epoch} x rollout.group_size {rollout.group_size}: "
+            f"{pictures} pictures cannot be divided into {config.updates_per_epoch} equal updates",
             "updates_per_epoch",
             where,
             f"The nearest number is updates_per_epoch={near}.",

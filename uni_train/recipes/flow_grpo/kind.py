@@ -39,13 +39,18 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
     def stages(self, config: FlowGrpoConfig) -> Iterator[PlannedStage]:
         if config.evaluate:
             yield evaluation(config, "before")
-        drawn = f"{config.rollout.groups} prompts x {config.rollout.group_size} pictures"
+        drawn = f"{config.rollout.prompts_per_epoch} prompts x {config.rollout.group_size} pictures"
         asked = config.prompts.path or config.prompts.task
         rewards = ", ".join(config.used_rewards)
         summary = f"{config.variant}: {config.epochs} epochs of {drawn} on {asked}, rewarded by {rewards}"
         yield PlannedStage("grpo", "grpo", summary)
         if config.evaluate:
             yield evaluation(config, "after")
+
+    def prepare(self, work: Work[FlowGrpoConfig]) -> None:
+        from uni_train.stages import grpo
+
+        grpo.check(work.config)
 
     def run(self, work: Work[FlowGrpoConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
         from uni_train.stages import grpo
@@ -67,7 +72,7 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
 
 
 def _first_prompt(config: FlowGrpoConfig) -> Request:
-    from data_gen.task import get_task
+    from data_gen.registry import get_task
     from uni_train.models.base import Request
     from uni_train.stages import grpo
 

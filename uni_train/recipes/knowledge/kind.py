@@ -39,6 +39,11 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
             for number in range(1, models + 1) if direction in config.directions else ():
                 yield PlannedStage("inject", f"inject-{direction}{number}", taught)
 
+    def prepare(self, work: Work[KnowledgeConfig]) -> None:
+        from uni_train.recipes.knowledge import injection
+
+        injection.people(work.config)
+
     def run(self, work: Work[KnowledgeConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
         from uni_train.recipes.knowledge import injection
 

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from uni_train.config.messages import Where, wrong
+from data_gen.registry import TASKS
+from uni_train.config.messages import Where, check_known, wrong
 from uni_train.config.schema import Count, Draws, Pixels, Positive, Prompts, Rows, RunConfig, Share, TaskLevel, Tokens
 
 Form = Literal["text_to_image", "edit", "conversations", "items"]
@@ -44,7 +45,7 @@ class SftBatchConfig:
 class SftHeldOutConfig:
     """Success on prompts of a task while training, by the verifier, drawn as the model always draws."""
 
-    task: Literal["maths", "mapping", "maze"] | None = None  # null = no such look
+    task: str | None = None  # null = no such look
     levels: tuple[TaskLevel, ...] = (1,)
     n: Prompts = 64  # prompts a level
     every: Count = 250  # updates
@@ -75,6 +76,7 @@ class SftConfig(RunConfig):
 
 def check(config: SftConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
+    check_known(config.held_out.task, TASKS.names(), "task", "held_out.task", where)
     if not config.used_sources:
         raise wrong(
             "sources is empty: there is nothing to train on",

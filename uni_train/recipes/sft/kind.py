@@ -41,6 +41,13 @@ class Sft(RecipeKind[SftConfig]):
         if config.evaluate:
             yield evaluation(config, "after")
 
+    def prepare(self, work: Work[SftConfig]) -> None:
+        from uni_train.stages.validation import check_levels
+
+        asked = work.config.held_out
+        if asked.task is not None:
+            check_levels(work.task(asked.task), asked.levels, "held_out.levels")
+
     def run(self, work: Work[SftConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
         from uni_train.recipes.sft import training
 

@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from uni_train.config.messages import Where, wrong
+from data_gen.registry import TASKS, set_name, sources
+from uni_train.config.messages import Where, check_known, wrong
 from uni_train.config.schema import (
-    ALL_SETS,
     Count,
     Draws,
     Few,
-    Level,
     Positive,
     Prompts,
     Rows,
     RunConfig,
-    SetName,
     Share,
-    TaskName,
+    TaskLevel,
     Temperature,
-    set_name,
 )
 from uni_train.errors import did_you_mean
 
@@ -39,8 +36,8 @@ class BudgetConfig:
 class RoundConfig:
     """Prompts, filter, finetune once. `replay`: set names or 'pretrain' -> share of each batch."""
 
-    task: TaskName
-    level: Level
+    task: str  # one that has sets
+    level: TaskLevel
     prompts: Count  # sampled, with `kept` at most; a mapping pair counts as two
     kept: Count | None = None  # sample until so many samples are kept; a whole mapping pair counts as two
     updates: Count | None = None  # one of updates and epochs
@@ -48,7 +45,7 @@ class RoundConfig:
     replay: dict[str, Share] = field(default_factory=dict)
 
     @property
-    def set_name(self) -> SetName:
+    def set_name(self) -> str:
         return set_name(self.task, self.level)
 
 
@@ -79,7 +76,7 @@ class StarsConfig(RunConfig):
     """Self-training with rejection sampling (UniSandbox 3.4)."""
 
     kind: Literal["stars"] = "stars"
-    level: Level | None = None  # for recipes of one level: level=2
+    level: TaskLevel | None = None  # for recipes of one level: level=2
     rounds: tuple[RoundConfig, ...]
     # set name -> what a round of it does by default
     budget: dict[str, BudgetConfig] = field(default_factory=dict)
@@ -128,13 +125,20 @@ def check(config: StarsConfig, where: Where) -> None:
             where,
             "filter=self, or filter=judge with the run's judge.",
         )
-    known = (*ALL_SETS, "pretrain")
+    tasks = [name for name in TASKS.names() if TASKS.get(name).sets]
+    sets = [name for name, source in sources().items() if not source.variant]
+    replayed = (*sets, "pretrain")
     for i, one in enumerate(config.rounds):
+        check_known(one.task, tasks, "task", f"rounds.{i}.task", where)
+        levels = TASKS.get(one.task).sets
+        if one.level not in levels:
+            key, known = f"rounds.{i}.level", ", ".join(map(str, levels))
+            raise wrong(f"{key} must be one of {known}, not {one.level}", key, where)
         _check_round(config, i, where)
         key = f"rounds.{i}.replay"
         for name in one.replay:
-            if name not in known:
-                raise wrong(f"unknown set {name} in {key}", key, where, did_you_mean(name, known, "sets"))
+            if name not in replayed:
+                raise wrong(f"unknown set {name} in {key}", key, where, did_you_mean(name, replayed, "sets"))
             if name == one.set_name:
                 raise wrong(f"{key} names {name}, the round's own set: it gets what replay leaves", key, where)
             if name != "pretrain" and name not in {earlier.set_name for earlier in config.rounds[:i]}:
@@ -142,8 +146,8 @@ def check(config: StarsConfig, where: Where) -> None:
         if sum(one.replay.values()) >= 1:
             raise wrong(f"the shares in {key} add up to 1 or more: nothing is left for {one.set_name}", key, where)
     for name in config.budget:
-        if name not in ALL_SETS:
-            raise wrong(f"unknown set {name} in budget", "budget", where, did_you_mean(name, ALL_SETS, "sets"))
+        if name not in sets:
+            raise wrong(f"unknown set {name} in budget", "budget", where, did_you_mean(name, sets, "sets"))
     if config.teacher == "current" and config.schedule.kind != "sequential":
         raise wrong(
             "teacher=current needs schedule.kind=sequential: the other kinds sample all rounds before training",
@@ -170,5 +174,5 @@ def _check_round(config: StarsConfig, i: int, where: Where) -> None:
             where,
             f"Raise rounds.{i}.prompts or budget.{one.set_name}.prompts: the most that is sampled.",
         )
-    if config.whole_pairs and one.task == "mapping" and one.kept % 2:
+    if config.whole_pairs and TASKS.get(one.task).items_per_draw == 2 and one.kept % 2:
         raise wrong(f"rounds.{i}.kept {one.kept} is odd: a whole pair has two samples", f"rounds.{i}.kept", where)

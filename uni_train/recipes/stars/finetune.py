@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from data_gen.task import get_task
+from data_gen.registry import get_task
 from eval.store import completed, shard_path
 from uni_train.config.kinds import stage_list
 from uni_train.errors import UserError
@@ -160,7 +160,7 @@ def first_update(config: StarsConfig, model: UnifiedModel) -> list[Sequence[Exam
             else:
                 sources[name] = any_of(replay)
             continue
-        one = sampled[name]  # type: ignore[index]
+        one = sampled[name]
         asked = get_task(one.task, config.data.world).generate(64, one.level, "train", config.seed)
         sources[name] = [Example(item.prompt, target=blank, noise_draws=config.batch.noise_draws) for item in asked]
     return first_batch(model, sources, shares, config.seed, config.batch.prompts, config.batch.accumulate)

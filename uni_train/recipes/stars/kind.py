@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from data_gen.registry import TASKS
 from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig, check
@@ -134,7 +135,7 @@ def _filtered(config: StarsConfig, runs: Stages) -> Iterator[tuple[RoundConfig, 
 def _sampled(config: StarsConfig, i: int) -> Iterator[PlannedStage]:
     one = config.rounds[i]
     images = f", {config.candidates} images each" if config.candidates > 1 else ""
-    whole = ", whole pairs alone" if config.whole_pairs and one.task == "mapping" else ""
+    whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(one.task).items_per_draw == 2 else ""
     keep = f"keep what {_FILTERS[config.filter]}{whole}"
     if one.kept is not None:
         asked = f"at most {one.prompts} prompts{images}: think, draw, {keep}, until {one.kept} samples are kept"

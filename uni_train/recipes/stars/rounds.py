@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from uni_train.config.schema import set_name
+from data_gen.registry import set_name
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig
 
 
@@ -22,7 +22,7 @@ def fill_rounds(plain: dict[str, Any]) -> None:
             continue
         try:
             own = budget.get(set_name(str(one.get("task")), one.get("level", 0)), {})
-        except ValueError:
+        except (ValueError, TypeError):
             own = {"prompts": 1, "updates": 1}  # an unknown task or level is an error that build() reports
         if isinstance(own, dict):
             length = () if {"updates", "epochs"} & one.keys() else ("updates", "epochs")
