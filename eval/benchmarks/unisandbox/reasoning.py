@@ -365,7 +365,10 @@ def _trials(
 
 def _place(item: Item) -> tuple[str, str]:
     """The set and the unit in which an item is counted."""
-    if item.pair is None and TASKS.get(item.task).items_per_draw == 2:
+    task = TASKS.get(item.task)
+    if not task.sets:
+        raise ValueError(f"{item.id}: task {item.task} has no sets, so it is no part of UniSandbox's tables")
+    if item.pair is None and task.items_per_draw == 2:
         raise ValueError(f"{item.id}: a {item.task} item needs the id of its pair")
     return set_of(item), item.id if item.pair is None else item.pair
 
