@@ -17,6 +17,7 @@ from urllib.request import urlopen
 import pytest
 from click.testing import CliRunner
 
+from data_gen import registry
 from uni_train.cli.main import uni_train
 
 PAGES = sorted((Path(__file__).parents[1] / "docs/tutorials").glob("*.md"))
@@ -28,7 +29,9 @@ BLOCK = re.compile(r'^```(python|bash)(?: title="([^"]+)")?\n(.*?)^```$', re.MUL
 def test_the_tutorial_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # as python does for the current folder
-    monkeypatch.setenv("UNI_TRAIN_PLUGINS", "")
+    monkeypatch.setenv(registry.ENVIRONMENT, "")  # and what the page registers goes with it
+    monkeypatch.setattr(registry, "_named", set())
+    monkeypatch.setattr(registry.TASKS, "_entries", dict(registry.TASKS._entries))
     names: dict[str, Any] = {"__name__": page.stem}
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     assert blocks
