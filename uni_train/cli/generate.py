@@ -148,13 +148,14 @@ def _load(config: ModelConfig, progress: ConsoleProgress) -> Any:
     """The model, on a GPU in bfloat16 where there is one, else on the CPU as it is stored."""
     import torch
 
+    from uni_train.models.family import family_of
     from uni_train.models.load import build_model
     from uni_train.stages.cpu import prepare_cpu
 
     prepare_cpu(config.threads)
     progress.say(f"loading {config.name} from {config.checkpoint}")
     gpu = torch.cuda.is_available()
-    model = build_model(config, dtype=torch.bfloat16 if gpu and config.name != "nano" else None)
+    model = build_model(config, dtype=torch.bfloat16 if gpu and family_of(config.family).bfloat16 else None)
     return model.to("cuda") if gpu else model
 
 
