@@ -48,10 +48,9 @@ from uni_train.models.qwen_image_edit.reading import EDIT_SYSTEM, TEMPLATE_TOKEN
 from uni_train.rewards.contract import Reward
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.training.curriculum import Constant
-from uni_train.training.flow_grpo.fit import fit_flow_grpo
-from uni_train.training.flow_grpo.prompts import Prompt, PromptList
-from uni_train.training.flow_grpo.rollouts import Drawn, collect
+from uni_train.training.flow_grpo.rollout import Drawn, Prompt, PromptList, collect
 from uni_train.training.flow_grpo.settings import AlarmSettings, FlowGrpoSettings
+from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.settings import SupervisedSettings
 
 GROUP = 16

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_gen.errors import DataError, nearest
-from data_gen.task import Check, Item, Verdict, task_of
+from data_gen.registry import task_of
+from data_gen.task import Check, Item, Verdict
 
 if TYPE_CHECKING:
     import numpy as np

@@ -71,7 +71,7 @@ NANO = World(
     symbols=tuple("ABCDEFGHJK" + "123456789" + "@#$&!~*"),
     max_operand=12,
     max_value=20,
-    max_single=40,
+    max_single=60,
     terse=True,
 )
 

@@ -13,8 +13,11 @@ import random
 from dataclasses import dataclass
 from functools import lru_cache
 
+from data_gen.splits import split_of
+
 OPERATIONS = ("+", "-", "*", "/", "^", "%", "√")
 MAX_EXPONENT = 4
+TEST_TENTHS = 3  # so that 300 expressions of one operation are left for the test
 _RANK = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2, "^": 3, "√": 4}
 _WORDS = {
     "+": "{} plus {}", "-": "{} minus {}", "*": "{} times {}", "/": "{} divided by {}",
@@ -126,6 +129,15 @@ def draw(value: int, operations: int, random_: random.Random, max_operand: int, 
     return Expression(value, op, left, right)
 
 
+def single(limit: int) -> tuple[Expression, ...]:
+    """Every expression of one operation that `draw` can give: numbers and values up to `limit`, no idle ones."""
+    return tuple(
+        Expression(value, op, Expression(a), None if op == "√" else Expression(b))
+        for (op, value), pairs in _ways(limit, False).items()
+        for a, b in pairs
+    )
+
+
 def emphasise(expression: Expression, random_: random.Random) -> Expression:
     """The same expression with parentheses around one operand that would not need them (if it has one)."""
     left, right = expression.left, expression.right
@@ -212,3 +224,8 @@ def canonical(expression: Expression) -> str:
     if expression.op in "+*":
         sides.sort()
     return f"({expression.op} {' '.join(sides)})"
+
+
+def split(canonical: str) -> str:
+    """ "train", "validation" or "test", 60 / 10 / 30."""
+    return split_of("maths", canonical, TEST_TENTHS)

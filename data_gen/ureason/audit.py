@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from data_gen.audit.reading import UnreadableError, read_maths
+from data_gen.audit.exact import UnreadableError
+from data_gen.audit.maths import read_maths
 from data_gen.errors import DataError
 from data_gen.jsonl import read_items, read_objects
 from data_gen.task import Item

@@ -360,7 +360,7 @@ def _reinforced(config: FlowGrpoConfig, model: UnifiedModel, shapes: Shapes, cas
 
 
 def _refused(config: Config, model: UnifiedModel) -> str | None:
-    """What uni_train/training/flow_grpo/fit.py refuses where weights are sharded."""
+    """What uni_train/training/flow_grpo/trainer.py refuses where weights are sharded."""
     if not isinstance(config, FlowGrpoConfig):
         return None
     if config.variant == "diffusion_nft":
@@ -376,7 +376,7 @@ def _guided(model: UnifiedModel) -> bool:
 
 def _prompt(config: FlowGrpoConfig, notes: list[str]) -> Request:
     """The first prompt of the recipe."""
-    from data_gen.task import get_task
+    from data_gen.registry import get_task
 
     asked = config.prompts
     try:

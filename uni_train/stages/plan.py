@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data_gen.task import get_task
+from data_gen.registry import get_task
+from data_gen.registry import sources as set_sources
 from uni_train.config.rounds import most_updates
 from uni_train.config.schema import (
     Config,
@@ -19,7 +20,6 @@ from uni_train.config.schema import (
     PretrainConfig,
     SftConfig,
     StarsConfig,
-    TaskName,
 )
 from uni_train.config.stage_list import stage_list
 from uni_train.errors import UserError
@@ -89,8 +89,8 @@ def _parameters(config: Config, model: UnifiedModel, family: Family) -> list[str
 
 def _epoch(config: FlowGrpoConfig) -> list[str]:
     """What an epoch of reinforcement draws and trains on."""
+    grpo.check(config)
     asked = grpo.settings(config, "grpo")
-    asked.check()
     rollout, pictures = config.rollout, asked.groups * asked.group_size
     kind = "noise levels" if config.variant == "diffusion_nft" else "random steps"
     return [
@@ -161,7 +161,7 @@ def _stars(config: StarsConfig, model: UnifiedModel) -> tuple[dict[str, Source],
             else:
                 sources[name] = any_of(replay)
             continue
-        task: TaskName = "maths" if name.startswith("math") else "mapping"
-        items = get_task(task, config.data.world).generate(64, int(name[-1]), "train", config.seed)
+        source = set_sources()[name]
+        items = get_task(source.task, config.data.world).generate(64, source.level, "train", config.seed)
         sources[name] = [Example(item.prompt, target=blank, noise_draws=config.batch.noise_draws) for item in items]
     return sources, shares

@@ -1,4 +1,4 @@
-"""Drawing, printing and working out expressions, checked by the independent reader (data_gen.audit.reading)."""
+"""Drawing, printing and working out expressions, checked by the independent reader (data_gen.audit.expressions)."""
 
 import random
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_gen.audit.reading import read_expression
+from data_gen.audit.expressions import read_expression
 from data_gen.maths import expressions
 from data_gen.maths.expressions import Expression
 

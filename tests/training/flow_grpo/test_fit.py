@@ -17,10 +17,10 @@ from uni_train.rewards.contract import Reward
 from uni_train.training import callbacks
 from uni_train.training.checkpoint_io import list_checkpoints
 from uni_train.training.fit import FitResult
-from uni_train.training.flow_grpo import fit as fitting
-from uni_train.training.flow_grpo.fit import fit_flow_grpo
-from uni_train.training.flow_grpo.rollouts import collect, window_of
+from uni_train.training.flow_grpo import trainer as fitting
+from uni_train.training.flow_grpo.rollout import collect, window_of
 from uni_train.training.flow_grpo.settings import VARIANTS, AlarmSettings, FlowGrpoSettings
+from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.lora import LoraSettings, adapted
 from uni_train.training.metric_log import read_metrics
 from uni_train.training.settings import SupervisedSettings

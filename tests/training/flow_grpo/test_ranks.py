@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 from tests.training.flow_grpo.toy import PROMPTS, ToyFlow
 from uni_train.errors import UsageError
 from uni_train.rewards.contract import Reward
-from uni_train.training.flow_grpo.fit import fit_flow_grpo
 from uni_train.training.flow_grpo.settings import FlowGrpoSettings
+from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.metric_log import read_metrics
 from uni_train.training.settings import SupervisedSettings
 

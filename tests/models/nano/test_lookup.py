@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -38,19 +39,31 @@ def last_state(nano: Nano, text: str) -> torch.Tensor:
     return hidden[0, -1]
 
 
-def test_before_any_training_the_meaning_of_the_asked_symbol_matters_most(config: ModelConfig) -> None:
+@pytest.mark.parametrize("links", [1, 2])
+def test_before_any_training_the_object_of_the_asked_chain_matters_most(config: ModelConfig, links: int) -> None:
     nano = build_model(config, seed=0)
     assert isinstance(nano, Nano)
-    wins, trials = 0, 30
+    wins, trials = 0, 60
     for seed in range(trials):
-        random = rng("induction", seed)
-        symbols = random.sample(NANO.symbols, 3)
+        random = rng("lookup", seed, links)
+        symbols = random.sample(NANO.symbols, 3 * links)
         nouns = random.sample([noun.singular for noun in NANO.nouns], 4)
+        chains = [symbols[i * links : (i + 1) * links] for i in range(3)]
+        order = random.sample(range(3 * links), 3 * links)
         asked = random.randrange(3)
 
-        def state(meanings: list[str], symbols: list[str] = symbols, asked: int = asked) -> torch.Tensor:
-            rules = " ".join(f"{s} means {m} ." for s, m in zip(symbols, meanings, strict=True))
-            return last_state(nano, f"{rules} Draw what {symbols[asked]} means")
+        def state(
+            meanings: list[str],
+            chains: list[list[str]] = chains,
+            order: list[int] = order,
+            asked: int = asked,
+        ) -> torch.Tensor:
+            rules = [
+                f"{left} means {right} ."
+                for chain, meaning in zip(chains, meanings, strict=True)
+                for left, right in pairwise([*chain, meaning])
+            ]
+            return last_state(nano, f"{' '.join(rules[i] for i in order)} Draw what {chains[asked][0]} means")
 
         plain = state(nouns[:3])
         effects = []
@@ -59,7 +72,7 @@ def test_before_any_training_the_meaning_of_the_asked_symbol_matters_most(config
             meanings[i] = nouns[3]
             effects.append(float((state(meanings) - plain).norm()))
         wins += max(range(3), key=effects.__getitem__) == asked
-    assert wins >= 0.8 * trials  # 1 in 3 by chance
+    assert wins >= 0.55 * trials  # 1 in 3 by chance: p < 0.001
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
-"""An induction head to start with: nano's understanding weights can look things up before they are trained.
+"""Look-up heads to start with: nano's understanding weights follow a chain of rules before they are trained.
 
-Finding what a symbol stands for ("@ means 7 ... what @ means") takes two layers that only pay off together: one that
-notes at every token what stood before it, one that matches those notes (Olsson et al. 2022, "In-context learning and
-induction heads"). From random weights a throw-away pretraining of 1,000 updates (one seed) had not found them; large
-language models come with them. So the start is made by hand, in the spirit of mimetic initialisation
-(Trockman and Kolter 2023), and everything is trained from there:
+Finding what a symbol stands for ("@ means 7 . 7 means apple . ... what @ means") takes one layer that notes at every
+token what stood before it, and one layer a link that matches those notes (Olsson et al. 2022, arXiv:2209.11895).
+Training found one link from random weights slowly, and three links in single prompts not at all; large language models
+come with such heads. So the start is made by hand, in the spirit of mimetic initialisation (Trockman and Kolter 2023,
+arXiv:2305.09828), and everything is trained from there:
 
-    layer 0, heads 0 and 1   attend one and two tokens back, by rope alone, and write a copy of what they find
-    layer 1, head 0          asks for the token whose two-back copy equals the own one-back copy, and copies it
+    layer 0, heads 0 and 1     attend one and two tokens back, by rope alone, and write a copy of what they find
+    layers 1 to HOPS, head 0   ask for the token whose two-back copy equals the own one-back copy, later on what the
+                               layer before has found, and copy it
 
 With QK norm the norm's gain bounds the attention logits, so all layers begin with `GAIN`: with a gain of 1 no later
 layer can attend sharply enough to look up what an earlier one has found. Contents are compared in the slow channels of
@@ -24,6 +25,7 @@ from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.mot import MotLayer
 
 GAIN = 2.0
+HOPS = 3  # links of the longest chain
 _NOTE = 1.5  # length of a note against that of an embedding's projection
 _COPY = 2.0
 _SLOW = 0.02  # radians a token: channels slower than this hold contents, those above 0.05 positions
@@ -31,8 +33,8 @@ _FAST = 0.05
 
 
 @torch.no_grad()
-def add_induction_head(bagel: Bagel, seed: int) -> None:
-    """Overwrite three heads of the first two understanding layers, in place.
+def add_lookup_heads(bagel: Bagel, seed: int) -> None:
+    """Overwrite heads of the first understanding layers, in place.
 
     Sizes without room for them (fewer than two layers or heads, keys shared by heads) are left as they are.
     """
@@ -43,12 +45,12 @@ def add_induction_head(bagel: Bagel, seed: int) -> None:
     d, half, width = llm.head_dim, llm.head_dim // 2, llm.hidden_size
     turn = llm.rope_theta ** (-torch.arange(half) / half)
     basis, _ = torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(seed)))
-    slow = torch.cat([turn < _SLOW, turn < _SLOW]).nonzero()[: width // 3, 0]
+    slow = torch.cat([turn < _SLOW, turn < _SLOW]).nonzero()[: width // (3 + HOPS), 0]
     n = len(slow)
     read, one_back, two_back = basis[:, :n].T, basis[:, n : 2 * n], basis[:, 2 * n : 3 * n]
 
     layers = cast("list[MotLayer]", list(bagel.language_model.model.layers))
-    first, second = layers[0].self_attn, layers[1].self_attn
+    first = layers[0].self_attn
     for layer in layers:
         layer.self_attn.q_norm.weight.fill_(GAIN)
         layer.self_attn.k_norm.weight.fill_(GAIN)
@@ -65,10 +67,16 @@ def add_induction_head(bagel: Bagel, seed: int) -> None:
         first.v_proj.weight[head * d : head * d + n] = read
         first.o_proj.weight[:, head * d : head * d + n] = _NOTE * note
 
-    second.q_proj.weight[:d] = 0
-    second.k_proj.weight[:d] = 0
-    second.q_proj.weight[slow] = one_back.T
-    second.k_proj.weight[slow] = two_back.T
-    copied = basis[:, -d:].T
-    second.v_proj.weight[:d] = copied
-    second.o_proj.weight[:, :d] = _COPY * copied.T
+    # Layer 1 asks with the note of the token before, each later hop with what the hop before it has found.
+    asked = one_back
+    for hop, layer in enumerate(layers[1 : 1 + HOPS]):
+        found = basis[:, (3 + hop) * n : (4 + hop) * n]
+        attention = layer.self_attn
+        for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
+            projection.weight[:d] = 0
+        attention.o_proj.weight[:, :d] = 0
+        attention.q_proj.weight[slow] = asked.T
+        attention.k_proj.weight[slow] = two_back.T
+        attention.v_proj.weight[:n] = read
+        attention.o_proj.weight[:, :n] = _COPY * found
+        asked = found
