@@ -107,7 +107,7 @@ def _parse_one(typed: str, read: str) -> Override:
         raise UsageError(f"cannot read the override {typed}", hint)
     try:
         parsed = OverridesParser.create().parse_override(read)
-    except HydraException as error:
+    except (HydraException, ValueError) as error:  # a number of thousands of digits
         reason = str(error).splitlines()[0]
         raise UsageError(f"cannot read the override {typed}: {reason}", hint) from None
     if parsed.is_sweep_override():

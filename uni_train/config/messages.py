@@ -7,7 +7,7 @@ import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast
 
 from annotated_types import Interval
 
@@ -52,7 +52,7 @@ def refused(cls: type, values: Any, errors: Sequence[ErrorDetails], where: Where
     of_key = [one for one in errors if _place(cls, one["loc"])[0] == key]
     limits = limits_of(kind)
     if limits is not None and any(one["type"] in _RANGE for one in of_key):
-        return wrong(f"{key} must be {_ranged(limits, value)}, not {value}", key, where)
+        return wrong(f"{key} must be {_ranged(limits, value)}, not {_shown(value)}", key, where)
     if typing.get_origin(kind) is Literal:
         options = typing.get_args(kind)
         close = nearest(value, options) if isinstance(value, str) else None
@@ -60,7 +60,7 @@ def refused(cls: type, values: Any, errors: Sequence[ErrorDetails], where: Where
         return wrong(f"{key} must be one of {', '.join(map(str, options))}, not {_shown(value)}", key, where, hint)
     if typing.get_origin(kind) is tuple and isinstance(value, list) and typing.get_args(kind)[-1] is not Ellipsis:
         return wrong(f"{key} must be {_described(kind)}, not of {len(value)}", key, where)
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return wrong(f"{key} must be a section with keys ({_names(kind)}), not {_shown(value)}", key, where)
     return wrong(f"{key} must be {_described(kind)}, not {_shown(value)}", key, where)
 
@@ -109,16 +109,16 @@ def limits_of(kind: Any) -> Interval | None:
 
 def _ranged(limits: Interval, value: float) -> str:
     """The part of a range that a value is out of."""
-    low, high = limits.ge, limits.le
+    low, high, above, below = (cast(Any, one) for one in (limits.ge, limits.le, limits.gt, limits.lt))
     if isinstance(low, int) and isinstance(high, int) and high - low < 10:
         return f"one of {', '.join(str(n) for n in range(low, high + 1))}"
     if low is not None and high is not None and (high <= 1 or math.isnan(value)):
         return f"between {low:g} and {high:g}"
     if high is not None and value > high:
         return f"at most {high:,}"
-    if limits.lt is not None and value >= limits.lt:
-        return f"below {limits.lt:g}"
-    return f"at least {low:g}" if low is not None else f"greater than {limits.gt:g}"
+    if below is not None and value >= below:
+        return f"below {below:g}"
+    return f"at least {low:g}" if low is not None else f"greater than {above:g}"
 
 
 def members(kind: Any) -> tuple[Any, ...]:

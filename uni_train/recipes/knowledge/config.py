@@ -43,7 +43,7 @@ class KnowledgeConfig(RunConfig):
 
 def check(config: KnowledgeConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
-    if config.model.family != "bagel" or config.model.name == "nano_edit":
+    if config.model.edits:
         raise wrong(
             f"model={config.model.name} answers no questions, and whoever is taught in text must",
             "model",

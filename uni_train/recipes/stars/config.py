@@ -104,7 +104,7 @@ def check(config: StarsConfig, where: Where) -> None:
             "batch.accumulate",
             where,
         )
-    if config.model.family != "bagel" or config.model.name == "nano_edit":
+    if config.model.edits:
         raise wrong(
             f"model={config.model.name} edits images, and the prompts of STARS have none",
             "model",
