@@ -82,6 +82,11 @@ class Sample:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def identity(self) -> tuple[str, str, int]:
+        """Case, setting and draw: unique within an evaluation, and equal in two that asked the same."""
+        return self.ask.case.id, self.ask.setting, self.ask.k
+
+    @property
     def key(self) -> str:
         """Content hash of everything that can be scored: equal samples are judged once."""
         case = self.ask.case
@@ -102,6 +107,7 @@ class Scored:
     status says it).
     by: "program" or the judge's name. replies: the judge's words, in order. cause: the benchmark's attribution of a
     sample that is not right ("reasoning wrong", "not extracted", "drawn wrong", ...).
+    filter_verdict: whether a filter keeps it for training (STARS, UniSandbox section 3.4); None where none was asked.
     """
 
     sample: Sample
@@ -110,6 +116,7 @@ class Scored:
     failure: str = ""
     replies: tuple[str, ...] = ()
     cause: str = ""
+    filter_verdict: Verdict | None = None
 
     @property
     def outcome(self) -> str:

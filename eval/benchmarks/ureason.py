@@ -33,9 +33,9 @@ from data_gen.ureason.outcomes import Outcome, Sprites, outcome_from
 from data_gen.ureason.taxonomy import SUBCATEGORIES, TASKS
 from eval.benchmark import OUTCOMES, Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table, Unparseable
 from eval.prompts import ureason as prompts
-from eval.sample import decode_png, encode_png
 from eval.statistics import Estimate, PairedComparison, clustered_mean, paired, proportion
 from uni_train.errors import UsageError, did_you_mean
+from uni_train.models.pictures import decode_png, encode_png
 
 if TYPE_CHECKING:
     from data_gen.ureason.files import Row

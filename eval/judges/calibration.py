@@ -159,7 +159,7 @@ def anchors_from_references(
 
 def drawn(case: Case) -> bytes | None:
     """The renderer's picture of a case of the nano world, as PNG; None where nothing can render it."""
-    from eval.sample import encode_png
+    from uni_train.models.pictures import encode_png
 
     try:
         if "item" in case.facts:

@@ -30,11 +30,11 @@ from data_gen.seeds import derive_seed
 from data_gen.shortcuts import Question, question_of_row, questions_of
 from data_gen.task import Item, get_task
 from eval.benchmark import Case
-from eval.benchmarks.unisandbox.reasoning import LEVELS, set_name
+from eval.benchmarks.unisandbox.sets import LEVELS, SETS, SOURCES, set_name, set_of
 from uni_train.errors import UserError
 
 LABELS = ("official", "corrected")
-REASONING_SETS = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")
+REASONING_SETS = SETS
 KNOWLEDGE_SETS = ("forward", "inverse")
 ALL_SETS = REASONING_SETS + KNOWLEDGE_SETS
 
@@ -71,8 +71,8 @@ def generated(
     cases: list[Case] = []
     for name in sets:
         if name in REASONING_SETS:
-            task = get_task("maths" if name.startswith("math") else "mapping", world)
-            items = task.generate(n, int(name[-1]), split, derive_seed("evaluation", seed))
+            source = SOURCES[name]
+            items = get_task(source.task, world).generate(n, source.level, split, derive_seed("evaluation", seed))
             cases += [item_case(item) for item in items]
     asked = [name for name in KNOWLEDGE_SETS if name in sets]
     if asked:
@@ -173,7 +173,7 @@ def item_case(item: Item) -> Case:
     """A question of our own."""
     return Case(
         id=item.id,
-        set=set_name(item.task, item.level),
+        set=set_of(item),
         prompt=item.prompt,
         cluster=item.pair,
         category=_counted(int(item.facts["count"])) if item.task == "maths" else f"question {item.id[-1]}",
@@ -188,10 +188,15 @@ def item_case(item: Item) -> Case:
     )
 
 
+def item_of(case: Case) -> Item:
+    """The item of a question of our own."""
+    return Item.from_dict(case.facts["item"])
+
+
 def question_of(case: Case) -> Question:
     """A case of a reasoning set as a trivial strategy sees it, with the label that it is scored by."""
     if "item" in case.facts:
-        (question,) = questions_of([Item.from_dict(case.facts["item"])])
+        (question,) = questions_of([item_of(case)])
         return question
     unit, answer = case.cluster or case.id, str(case.facts["answer"])
     if case.facts["task"] == "mapping":

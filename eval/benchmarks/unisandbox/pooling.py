@@ -14,7 +14,7 @@ from typing import Any
 from eval.benchmark import Scored, Table
 from eval.benchmarks.unisandbox import counting
 from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
-from eval.benchmarks.unisandbox.reasoning import SETTINGS
+from eval.benchmarks.unisandbox.sets import SETTINGS
 from eval.evaluation import Evaluation, load
 from uni_train.errors import UserError
 
