@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.memory import LIBC, MB, resident
 from bench.nano import row, table
-from data_gen.task import Check, Verdict, get_task
+from data_gen.registry import get_task
+from data_gen.task import Check, Verdict
 from eval.benchmark import Ask, Sample, Scored
 from eval.benchmarks.unisandbox.cases import item_case
 from eval.scored import TO_TRAIN_ON, read_folder, shard_path, write_scored
@@ -70,7 +71,7 @@ def train(folder: Path, n: int, draws: int, decoded: bool) -> tuple[int, float]:
         rows=ROWS,
         updates=draws // ROWS,
         seed=0,
-        micros=MICROS,
+        grad_accumulation_steps=MICROS,
         token_counts=lambda content: (0, 0),
     )
     for step in range(len(dataset)):

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.errors import DataError
-from data_gen.task import Check, Item, Verdict, nearest, task_of
+from data_gen.errors import DataError, nearest
+from data_gen.registry import task_of
+from data_gen.task import Check, Item, Verdict
 
 if TYPE_CHECKING:
     import numpy as np

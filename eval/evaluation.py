@@ -31,9 +31,9 @@ from eval.generation import asks_of, cases_of, chunks, generate, settings_of
 from eval.respondent import open_model
 from eval.scored import read_scored, without_images, write_scored
 from eval.shards import disk_errors
+from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json, remove_partials
-from uni_train.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from eval.judges.config import JudgeConfig
@@ -235,17 +235,17 @@ def run(
             held.enter_context(_claimed(folder))
             _begin(folder, asked, plan.judge)
 
-        ranks.from_first(begin)
+        ranks.from_main(begin)
         seconds: dict[str, float] = {}
         with _timed(seconds, "generate"):
             for job in jobs:
-                mine = list(chunks(job.asks, _chunk(model)))[ranks.rank :: ranks.ranks]
+                mine = list(chunks(job.asks, _chunk(model)))[ranks.rank :: ranks.world_size]
                 with progress.bar(f"generate {job.name}", sum(map(len, mine))) as bar:
                     for samples in generate(job.benchmark, model, mine, _steps_of(bar)):
                         bar.advance(len(samples))
-            ranks.wait()
+            ranks.barrier()
         model.release()
-        return ranks.from_first(lambda: _conclude(plan, jobs, model, folder, asked, seconds, progress))
+        return ranks.from_main(lambda: _conclude(plan, jobs, model, folder, asked, seconds, progress))
 
 
 def _conclude(

@@ -1,4 +1,4 @@
-"""Trivial strategies beside a score: how far one gets without doing the task (data_gen.shortcuts), with intervals."""
+"""Trivial strategies beside a score (data_gen.audit.shortcuts): how far one gets without the task, with intervals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from data_gen.shortcuts import CHANCE, LOOK_UP, MARGIN, Question, Tally, tally
+from data_gen.audit.shortcuts import LOOK_UP, MARGIN, Tally, tally
+from data_gen.registry import TASKS
+from data_gen.task import Question
 from eval.statistics import Estimate, share
 
 
@@ -34,14 +36,14 @@ class Trivial:
 
 
 def trivial(questions: Sequence[Question], known: Mapping[str, str] | None = None) -> list[Trivial]:
-    """Every strategy on one set of questions, the best first. known: as in `data_gen.shortcuts.tally`."""
+    """Every strategy on one set of questions, the best first. known: as in `data_gen.audit.shortcuts.tally`."""
     return estimated(tally(questions, known))
 
 
 def estimated(tallies: Sequence[Tally]) -> list[Trivial]:
     """Tallies with their intervals, clustered by what repeats (expressions, sets of rules)."""
     return [
-        Trivial(one.name, share(one.right, range(len(one.right)), one.clusters), CHANCE[one.kind], one.note)
+        Trivial(one.name, share(one.right, range(len(one.right)), one.clusters), TASKS.get(one.kind).chance, one.note)
         for one in tallies
     ]
 

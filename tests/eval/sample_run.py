@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from data_gen import sprites
+from data_gen.registry import get_task
 from data_gen.seeds import derive_seed, rng
-from data_gen.task import get_task
 from eval import summary
 from eval.benchmark import Ask, Case, Sample, Scored
 from eval.benchmarks import unisandbox

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_gen.task import Check, Verdict, get_task
+from data_gen.registry import get_task
+from data_gen.task import Check, Verdict
 from eval.benchmark import Ask, Sample, Scored
 from eval.benchmarks.unisandbox.cases import item_case
 from eval.scored import TO_TRAIN_ON, completed, read_folder, read_scored, shard_path, without_images, write_scored

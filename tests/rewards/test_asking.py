@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from data_gen.task import get_task
+from data_gen.registry import get_task
 from tests.stages.tiny import MODEL, save_talker
 from uni_train.config.compose import compose
 from uni_train.config.schema import JudgeConfig

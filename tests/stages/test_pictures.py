@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_gen.task import get_task
+from data_gen.registry import get_task
 from uni_train.rewards.contract import Reward, score
 from uni_train.rewards.naming import reward_function
 from uni_train.stages.grpo import prompt_of

@@ -10,6 +10,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from data_gen.registry import set_name
+
 # --- ranges, written beside the field that they bound ---------------------------------------------------------------
 
 
@@ -41,24 +43,10 @@ def positive(default: Any = dataclasses.MISSING) -> Any:
 
 # --- names ----------------------------------------------------------------------------------------------------------
 
-TaskName = Literal["maths", "mapping"]
 Mode = Literal["normal", "cot"]
 EvaluationMode = Literal["normal", "cot", "said"]  # said: the answer in words at once, nothing is drawn
-SetName = Literal["math1", "math2", "math3", "mapping1", "mapping2", "mapping3"]
-# evaluation.sets may also name: new objects in expressions that training has; mapping with rules in chain order.
-EvaluatedSet = Literal[
-    SetName, "math1_seen", "math2_seen", "math3_seen", "mapping1_chain", "mapping2_chain", "mapping3_chain"
-]
-ALL_SETS: tuple[SetName, ...] = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")
+SIX_SETS = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")  # of UniSandbox
 LEVELS = (1, 2, 3)
-
-
-def set_name(task: str, level: int) -> SetName:
-    """The benchmark set of a task and level, as the paper names it: ("maths", 1) -> "math1"."""
-    name = f"{'math' if task == 'maths' else task}{level}"
-    if name not in ALL_SETS:
-        raise ValueError(f"no set {name}")
-    return name  # type: ignore[return-value]
 
 
 # --- model (configs/model/*.yaml) -----------------------------------------------------------------------------------
@@ -172,7 +160,8 @@ class EvaluationConfig:
     """Normal and CoT accuracy, as in Table 3, and of direct answers in words. `n` counts prompts of maths and pairs."""
 
     n: int = count(256)
-    sets: tuple[EvaluatedSet, ...] = ALL_SETS  # and math1_seen, mapping1_chain, ...: beside the six, if named
+    # of tasks (data_gen.registry.sources); math1_seen, mapping1_chain, ... and those of other tasks only if named
+    sets: tuple[str, ...] = SIX_SETS
     modes: tuple[EvaluationMode, ...] = ("normal", "cot")
     split: Literal["validation", "test"] = "test"  # choose settings on validation, report test
     every_round: bool = False  # also after each round, not only before and after all
@@ -268,8 +257,8 @@ class BudgetConfig:
 class RoundConfig:
     """Sample, filter, finetune once. `replay`: set names or 'pretrain' -> share of each batch."""
 
-    task: TaskName
-    level: int = ranged(low=1, high=3)
+    task: str  # one that has sets
+    level: int = ranged(low=1)
     prompts: int = count()  # sampled, with `kept` at most; a mapping pair counts as two
     kept: int | None = ranged(None, low=1)  # sample until so many samples are kept; a whole mapping pair counts as two
     updates: int | None = ranged(None, low=1)  # one of updates and epochs
@@ -277,7 +266,7 @@ class RoundConfig:
     replay: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
-    def set_name(self) -> SetName:
+    def set_name(self) -> str:
         return set_name(self.task, self.level)
 
 
@@ -308,7 +297,7 @@ class StarsConfig(RunConfig):
     """Self-training with rejection sampling (UniSandbox 3.4)."""
 
     kind: Literal["stars"] = "stars"
-    level: int | None = ranged(None, low=1, high=3)  # for recipes of one level: level=2
+    level: int | None = ranged(None, low=1)  # for recipes of one level: level=2
     rounds: tuple[RoundConfig, ...]
     # set name -> what a round of it does by default
     budget: dict[str, BudgetConfig] = dataclasses.field(default_factory=dict)
@@ -339,6 +328,7 @@ class MixtureConfig:
     mapping_answer: int = ranged(0, low=0)  # a mapping prompt answered in words at once
     maths_answer: int = ranged(0, low=0)  # a maths prompt answered in words at once
     meanings: int = ranged(0, low=0)  # what every symbol of a set of rules means in the end
+    facts: int = ranged(0, low=0)  # expressions of one operation, of every split
     sums: int = ranged(0, low=0)  # expressions and their values
     counting: int = ranged(0, low=0)  # number lines
     compare: int = ranged(0, low=0)  # what is asked against what is seen, both in words
@@ -423,7 +413,7 @@ class SftBatchConfig:
 class SftHeldOutConfig:
     """Success on prompts of a task while training, by the verifier, drawn as the model always draws."""
 
-    task: Literal["maths", "mapping", "maze"] | None = None  # null = no such look
+    task: str | None = None  # null = no such look
     levels: tuple[int, ...] = ranged((1,), low=1)
     n: int = count(64)  # prompts a level
     every: int = count(250)  # updates
@@ -461,7 +451,7 @@ GrpoVariant = Literal["flow_grpo", "fast", "cps", "dance", "guard", "mix", "diff
 class PromptsConfig:
     """What is asked. A task draws prompts of its train split; a file has rows as `data make` writes them."""
 
-    task: Literal["maths", "mapping", "maze"] | None = None
+    task: str | None = None
     levels: tuple[int, ...] = ranged((1,), low=1)  # in turns
     n: int | None = ranged(None, low=1)  # draws of the task, asked again and again; null = new ones every epoch
     path: str | None = None  # a .jsonl or .parquet file, in place of a task's draws

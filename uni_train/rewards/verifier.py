@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data_gen.task import Item, Verdict, task_of
+from data_gen.registry import task_of
+from data_gen.task import Item, Verdict
 from uni_train.errors import UserError
 
 

@@ -1,6 +1,6 @@
 """Normal and CoT accuracy on UniSandbox's six sets (paper 004, Tables 1 to 3), every image stored once.
 
-`evaluation.sets` may name further sets (`unisandbox.SOURCES`): they are asked alike, and shown in tables of their own.
+`evaluation.sets` may name further sets (`data_gen.registry.sources`): they are asked alike, and have their own tables.
 `evaluation.modes` may have "said": how often the model says the right answer in words at once.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from data_gen.errors import DataError
-from data_gen.mapping import Mapping
+from data_gen.registry import sources
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task
 from eval import evaluation
@@ -45,7 +45,7 @@ def sets(work: Work[Config]) -> dict[str, list[Item]]:
     asked = work.config.evaluation
     found: dict[str, list[Item]] = {}
     for name in asked.sets:
-        split = unisandbox.SOURCES[name].split or asked.split
+        split = sources()[name].split or asked.split
         items = _drawn(work, name, "evaluation.n", asked.n, split, derive_seed("evaluation", asked.seed))
         found[name] = unisandbox.named(items, name)
     return found
@@ -59,15 +59,15 @@ def watched(work: Work[StarsConfig], name: str) -> list[Item]:
 
 def _drawn(work: Work[Any], name: str, key: str, n: int, split: str, seed: int) -> list[Item]:
     try:
-        return _task(work, name).generate(n, unisandbox.SOURCES[name].level, split, seed)
+        return _task(work, name).generate(n, sources()[name].level, split, seed)
     except DataError as error:
         raise UserError(f"{key} {n} is too many for {name}: {error}", f"Lower {key}.") from error
 
 
 def _task(work: Work[Any], name: str) -> Task:
-    source = unisandbox.SOURCES[name]
+    source = sources()[name]
     task = work.task(source.task)
-    return replace(cast("Mapping", task), **source.options) if source.options else task
+    return replace(cast(Any, task), **source.options) if source.options else task
 
 
 def benchmark(work: Work[Config]) -> UniSandbox:
@@ -140,10 +140,10 @@ def normal_accuracy(model: UnifiedModel, work: Work[StarsConfig], name: str, fol
     if judging.reads_images(work.config):
         judged = partial(judging.verified, work, folder)
         make_shards(work, folder, [len(batch) for batch in batches], make, name, judged, quiet=True)
-        found = ranks.from_first(lambda: list(read_folder(folder / SHARDS, images=False)))
-        ranks.from_first(lambda: shutil.rmtree(folder, ignore_errors=True))
+        found = ranks.from_main(lambda: list(read_folder(folder / SHARDS, images=False)))
+        ranks.from_main(lambda: shutil.rmtree(folder, ignore_errors=True))
     else:
-        own = [one for index in range(ranks.rank, len(batches), ranks.ranks) for one in make(index)]
+        own = [one for index in range(ranks.rank, len(batches), ranks.world_size) for one in make(index)]
         found = [one for some in ranks.gather(list(without_images(own))) for one in some]
     value = accuracy(trials(found, "official")).value
     return 0.0 if value is None else value

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data_gen.task import get_task
+from data_gen.registry import get_task
+from data_gen.registry import sources as set_sources
 from uni_train.config.rounds import most_updates
 from uni_train.config.schema import (
     Config,
@@ -21,7 +22,6 @@ from uni_train.config.schema import (
     PretrainConfig,
     SftConfig,
     StarsConfig,
-    TaskName,
 )
 from uni_train.config.stage_list import stage_list
 from uni_train.errors import UserError
@@ -196,7 +196,7 @@ def first_update(
         rows=rows,
         updates=1,
         seed=config.seed,
-        micros=micros,
+        grad_accumulation_steps=micros,
         token_counts=lambda examples: (0, 0),
         tokens=tokens,
         example_tokens=model.example_tokens,
@@ -218,7 +218,7 @@ def _stars(config: StarsConfig, model: UnifiedModel) -> tuple[dict[str, Source],
             else:
                 sources[name] = any_of(replay)
             continue
-        task: TaskName = "maths" if name.startswith("math") else "mapping"
-        items = get_task(task, config.data.world).generate(64, int(name[-1]), "train", config.seed)
+        source = set_sources()[name]
+        items = get_task(source.task, config.data.world).generate(64, source.level, "train", config.seed)
         sources[name] = [Example(item.prompt, target=blank, noise_draws=config.batch.noise_draws) for item in items]
     return sources, shares

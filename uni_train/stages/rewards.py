@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
+from data_gen.registry import TASKS
 from data_gen.task import Item
 from eval.prompts.rewards import SCORE, SELF_CHECK, asking
-from eval.prompts.unisandbox import FILTERS, filter_prompt, parse_final_answer
+from eval.prompts.unisandbox import filter_prompt, parse_final_answer
 from uni_train.config.schema import FlowGrpoConfig, JudgeConfig
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.models.batches import each_answered
@@ -57,7 +58,7 @@ def self_check(model: UnifiedModel, trained: str, batch: int) -> Asked:
         own = model.verification_prompt(prompt)
         if own is not None:
             return own
-        if item is not None and item.task in FILTERS:
+        if item is not None and item.task in TASKS.names():
             return filter_prompt(item.task, prompt)
         return asking(SELF_CHECK, prompt)
 

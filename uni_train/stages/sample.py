@@ -32,8 +32,8 @@ def run(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> None:
     """Sample the round's prompts with CoT, `candidates` images each; what a verifier says of them is stored beside."""
     config = work.config
     task = work.task(one.task)
-    per_draw = 2 if one.task == "mapping" else 1
-    items = task.generate(one.prompts // per_draw, one.level, "train", derive_seed(config.seed, one.set_name, "train"))
+    seed = derive_seed(config.seed, one.set_name, "train")
+    items = task.generate(one.prompts // task.items_per_draw, one.level, "train", seed)
     benchmark = about(items, "cot")
     wanted = asked(benchmark, config.seed, config.candidates)
     batches = [batch for _, batch in in_batches(wanted, config.model.draw_batch)]
@@ -82,7 +82,7 @@ def _until_kept(
     number = min(math.ceil(one.kept / size), batches)
     while True:
         have(number)
-        rows = work.ranks.from_first(partial(filter.kept_rows, stage.shards, work.config, one, number))
+        rows = work.ranks.from_main(partial(filter.kept_rows, stage.shards, work.config, one, number))
         sampled, kept = number * size, len(rows)
         if kept >= one.kept or number == batches:
             return

@@ -5,24 +5,12 @@
 `paper` holds the published ones.
 """
 
-from data_gen.shortcuts import CHANCE
+from data_gen.registry import set_name, sources
 from eval.benchmarks.unisandbox.benchmark import UniSandbox
 from eval.benchmarks.unisandbox.paper import PAPER_PAIRS, PAPER_TABLE_2, PAPER_TABLE_3, PaperRow
-from eval.benchmarks.unisandbox.sets import (
-    LEVELS,
-    SAID,
-    SETS,
-    SETTINGS,
-    SOURCES,
-    TASKS,
-    VARIANTS,
-    named,
-    set_name,
-    set_of,
-)
+from eval.benchmarks.unisandbox.sets import LEVELS, SAID, SETS, SETTINGS, named, set_of
 
 __all__ = [
-    "CHANCE",
     "LEVELS",
     "PAPER_PAIRS",
     "PAPER_TABLE_2",
@@ -30,12 +18,10 @@ __all__ = [
     "SAID",
     "SETS",
     "SETTINGS",
-    "SOURCES",
-    "TASKS",
-    "VARIANTS",
     "PaperRow",
     "UniSandbox",
     "named",
     "set_name",
     "set_of",
+    "sources",
 ]

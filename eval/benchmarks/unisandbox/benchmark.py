@@ -16,7 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.task import Check, Verdict, verify_sprites
+from data_gen.registry import task_of
+from data_gen.sprites import verify_sprites
+from data_gen.task import Check, Verdict
 from eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table
 from eval.benchmarks.unisandbox import counting
 from eval.benchmarks.unisandbox.cases import (
@@ -29,7 +31,7 @@ from eval.benchmarks.unisandbox.cases import (
     item_of,
     published,
 )
-from eval.benchmarks.unisandbox.sets import SAID, SETTINGS, SOURCES
+from eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets
 from eval.benchmarks.unisandbox.thoughts import conclusion, said
 from eval.prompts.unisandbox import direct_prompt
 from uni_train.errors import UsageError, did_you_mean
@@ -101,7 +103,7 @@ class UniSandbox(Benchmark):
         self._cases = tuple(case for case in questions.cases if set(self.labels) & set(case.facts["labels"]))
         self.settings = tuple(setting for setting in (*SETTINGS, SAID) if setting in settings)
         asked = {case.set for case in self._cases}
-        self.sets = tuple(name for name in (*SOURCES, *KNOWLEDGE_SETS) if name in asked)
+        self.sets = tuple(name for name in (*all_sets(), *KNOWLEDGE_SETS) if name in asked)
         self.revision = _revision(self._cases, compat)
 
     def cases(self) -> Sequence[Case]:
@@ -154,10 +156,13 @@ class UniSandbox(Benchmark):
         facts = sample.ask.case.facts
         if sample.text is not None:
             return Verdict((Check(SAID, said(sample.text, item_of(sample.ask.case)), sample.text),))
-        if facts["world"] != "nano" or self.verifier == "judge" or sample.image is None:
+        if "item" not in facts or self.verifier == "judge" or sample.image is None:
             return None
-        asked = facts["item"]["facts"]
-        return verify_sprites(decode_png(sample.image), asked["object"], asked["count"])
+        item = item_of(sample.ask.case)
+        if facts["task"] == "knowledge":
+            return verify_sprites(decode_png(sample.image), item.facts["object"], item.facts["count"])
+        task = task_of(item)
+        return task.verify(item, decode_png(sample.image)) if task.has_image(item) else None
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """Caption, then compare (section 3.2)."""

@@ -18,19 +18,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data_gen.audit import LEAST, MOST, AuditRow, audit_file, same_noun
+from data_gen.audit.exact import UnreadableError
+from data_gen.audit.files import audit_file
+from data_gen.audit.findings import LEAST, MOST, AuditRow, same_noun
+from data_gen.audit.maths import read_count, read_maths
+from data_gen.audit.shortcuts import question_of_row, questions_of
 from data_gen.errors import DataError
-from data_gen.injection import subjects
 from data_gen.jsonl import MappingRow, MathsRow, read_items, read_published
-from data_gen.knowledge import KnowledgeQuestion, read_test
-from data_gen.nano_knowledge import counted
+from data_gen.knowledge.injection import subjects
+from data_gen.knowledge.nano import counted
+from data_gen.knowledge.people import KnowledgeQuestion, read_test
 from data_gen.objects import NANO, singular_of
-from data_gen.reading import UnreadableError, read_count, read_maths
+from data_gen.registry import get_task, set_name, sources
 from data_gen.seeds import derive_seed
-from data_gen.shortcuts import Question, question_of_row, questions_of
-from data_gen.task import Item, get_task
+from data_gen.task import Item, Question
 from eval.benchmark import Case
-from eval.benchmarks.unisandbox.sets import LEVELS, SETS, SOURCES, set_name, set_of
+from eval.benchmarks.unisandbox.sets import LEVELS, SETS, set_of
 from uni_train.errors import UserError
 
 LABELS = ("official", "corrected")
@@ -71,7 +74,7 @@ def generated(
     cases: list[Case] = []
     for name in sets:
         if name in REASONING_SETS:
-            source = SOURCES[name]
+            source = sources()[name]
             items = get_task(source.task, world).generate(n, source.level, split, derive_seed("evaluation", seed))
             cases += [item_case(item) for item in items]
     asked = [name for name in KNOWLEDGE_SETS if name in sets]
@@ -176,7 +179,7 @@ def item_case(item: Item) -> Case:
         set=set_of(item),
         prompt=item.prompt,
         cluster=item.pair,
-        category=_counted(int(item.facts["count"])) if item.task == "maths" else f"question {item.id[-1]}",
+        category=_counted(int(item.facts["count"])) if item.pair is None else f"question {item.id[-1]}",
         facts={
             "task": item.task,
             "world": item.facts["world"],
@@ -230,7 +233,7 @@ def _audited(name: str, path: Path) -> tuple[list[Case], dict[str, str]]:
     audits = audit_file(path)
     pairs = [(row, audit) for row, audit in zip(rows, audits, strict=True)]
     maths = [(row, audit) for row, audit in pairs if isinstance(row, MathsRow)]
-    expected = "maths" if name.startswith("math") else "mapping"
+    expected = sources()[name].task
     if (expected == "maths") != bool(maths):
         raise DataError(f"{path} holds rows of {'maths' if maths else 'mapping'}; a file of this name holds {expected}")
     if maths:

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from data_gen.shortcuts import CHANCE, known_shortcuts
-from data_gen.task import task_of
+from data_gen.audit.shortcuts import chances, known_shortcuts
+from data_gen.registry import sources, task_of
 from eval.benchmark import OUTCOMES, Case, Scored, Table
 from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS, item_of, question_of
 from eval.benchmarks.unisandbox.paper import PAPER_TABLE_1, PAPER_TABLE_4
-from eval.benchmarks.unisandbox.sets import SAID, SETTINGS, SOURCES, TASKS
+from eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets, per_unit
 from eval.benchmarks.unisandbox.thoughts import conclusion
 from eval.shortcuts import Trivial, best, counted, trivial
 from eval.statistics import Estimate, PairedComparison, detectable_difference, paired, proportion, share
@@ -31,7 +31,6 @@ SET_NAMES = {
     "forward": "Forward Retrieval",
     "inverse": "Inverse Search",
 }
-ALL = (*SOURCES, *KNOWLEDGE_SETS)  # sets, in the order in which they are shown
 _POOLED = {"average": "Reasoning, average", "overall": "Knowledge, overall"}
 
 
@@ -75,7 +74,7 @@ def trials(scored: Sequence[Scored], label: str) -> list[Trial]:
             clusters[unit] = question_of(case).cluster
     counted = []
     for (setting, name, unit, k), members in found.items():
-        size = 2 if name.startswith("mapping") else 1
+        size = per_unit(name)
         if len(members) > size:
             raise ValueError(f"{setting} {name}: {unit} has {len(members)} pictures, at most {size} belong together")
         outcomes = (*members.values(), *["missing"] * (size - len(members)))
@@ -113,7 +112,7 @@ def scores(
         "cot_gain": _plain(cot_gain(first, sets)),
         "thoughts": _plain(_thoughts(scored, labels[0], sets)),
         "causes": _causes(scored, labels[0], settings, sets),
-        "chance": dict(CHANCE),
+        "chance": chances(),
         "strategies": {
             name: [one.to_dict() for one in found] for name, found in strategies(scored, labels[0], sets).items()
         },
@@ -165,14 +164,14 @@ def strategies(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> dic
     cases: dict[str, dict[str, Case]] = defaultdict(dict)
     for one in scored:
         case = one.sample.ask.case
-        if case.set in SOURCES and label in case.facts["labels"]:
+        if case.set not in KNOWLEDGE_SETS and label in case.facts["labels"]:
             cases[case.set][case.id] = case
     found = {}
     for name in sets:
         if name in cases:
             asked = list(cases[name].values())
             own = "item" in asked[0].facts
-            known = known_shortcuts(task_of(item_of(asked[0])), SOURCES[name].level) if own else {}
+            known = known_shortcuts(task_of(item_of(asked[0])), sources()[name].level) if own else {}
             found[name] = trivial([question_of(case) for case in asked], known)
     return found
 
@@ -217,9 +216,10 @@ def _cells(counted: Sequence[Trial]) -> dict[tuple[str, str], list[Trial]]:
 
 
 def by_cell(
-    counted: Sequence[Trial], value: Any, settings: Sequence[str] = (*SETTINGS, SAID), sets: Sequence[str] = ALL
+    counted: Sequence[Trial], value: Any, settings: Sequence[str] = (*SETTINGS, SAID), sets: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """setting -> set -> `value` of its trials, where there are any."""
+    """setting -> set -> `value` of its trials, where there are any. sets: in this order; empty: all of reasoning."""
+    sets = sets or all_sets()
     cells = _cells(counted)
     return {
         setting: {name: value(cells[setting, name]) for name in sets if (setting, name) in cells}
@@ -229,16 +229,17 @@ def by_cell(
 
 def pairs_of(sets: Sequence[str]) -> list[str]:
     """Those of `sets` that count pairs."""
-    return [name for name in sets if name.startswith("mapping")]
+    return [name for name in sets if per_unit(name) == 2]
 
 
 def average(counted: Sequence[Trial], task: str, variant: str = "") -> Estimate:
     """The last column of the paper's Tables 2 and 3: the mean over levels and both settings of one task.
 
-    variant: of the sets (one of VARIANTS), "" for the six. Answers in words are no part of it.
+    variant: of the sets, "" for the task's own. Answers in words are no part of it.
     """
-    asked = [one for one in counted if one.set in SOURCES and one.setting in SETTINGS]
-    return _cell_mean([one for one in asked if (SOURCES[one.set].task, SOURCES[one.set].variant) == (task, variant)])
+    known = sources()
+    asked = [one for one in counted if one.set in known and one.setting in SETTINGS]
+    return _cell_mean([one for one in asked if (known[one.set].task, known[one.set].variant) == (task, variant)])
 
 
 def _averages(counted: Sequence[Trial], settings: Sequence[str]) -> dict[str, Estimate]:
@@ -246,7 +247,8 @@ def _averages(counted: Sequence[Trial], settings: Sequence[str]) -> dict[str, Es
     reasoning = [one for one in counted if one.set in REASONING_SETS]
     groups = {setting: [one for one in reasoning if one.setting == setting] for setting in settings}
     means = {name: _cell_mean(group) for name, group in groups.items() if group}
-    return means | {task: mean for task in TASKS if (mean := average(counted, task)).n}
+    tasks = {task: average(reasoning, task) for task in dict.fromkeys(sources()[name].task for name in REASONING_SETS)}
+    return means | {task: mean for task, mean in tasks.items() if mean.n}
 
 
 def _cell_mean(trials: Sequence[Trial]) -> Estimate:
@@ -326,7 +328,7 @@ def accuracy_rows(
                 name,
                 *("-" if value is None else f"{value:.2f}" for value in cells),
                 "-" if leading is None else f"{leading.estimate.value:.2f} {leading.name}",
-                f"{CHANCE[SOURCES[name].task]:.2f}",
+                f"{found[0].chance:.2f}",
                 counted(found[0].estimate),
             ]
         )
@@ -396,11 +398,12 @@ def _reasoning_table(
         for setting in settings:
             row = [cells[setting].get(name) for name in sets]
             rows.append((_row_name(setting, label, list(under)), *row, means.get(setting)))
+    chances_of = chances()
     leading = {name: best(plain.get(name, ())) for name in sets}
-    chances = [CHANCE["maths" if name.startswith("math") else "mapping"] for name in sets]
+    guessed = [chances_of[sources()[name].task] for name in sets]
     if any(cell is not None for row in rows for cell in row[1:]):  # beside a score, not without one
         rows.append(("Best trivial strategy", *(one.estimate if one else None for one in leading.values()), None))
-        rows.append(("Chance", *(f"{chance:.2f}" for chance in chances), f"{sum(chances) / len(chances):.2f}"))
+        rows.append(("Chance", *(f"{chance:.2f}" for chance in guessed), f"{sum(guessed) / len(guessed):.2f}"))
         rows.append(("n / distinct", *(counted(one.estimate) if one else None for one in leading.values()), None))
     for model in PAPER_TABLE_1 if published else ():
         by_set = dict(zip(REASONING_SETS, model.accuracies, strict=True))
@@ -408,17 +411,17 @@ def _reasoning_table(
         rows.append((f"paper: {model.name}", *(f"{by_set[name]:.2f}" for name in sets), average))
     note = (
         "Maths counts prompts, mapping counts pairs of which both are right. Guessing gives "
-        f"{CHANCE['maths']:.2f} and {CHANCE['mapping']:.2f}."
+        f"{chances_of['maths']:.2f} and {chances_of['mapping']:.2f}."
     )
-    named = ", ".join(f"{SET_NAMES[name]} {one.name}" for name, one in leading.items() if one)
+    named = ", ".join(f"{SET_NAMES.get(name, name)} {one.name}" for name, one in leading.items() if one)
     note += f" Trivial strategies: {named}. Distinct: expressions of maths, sets of rules of mapping."
     gaps = [_detectable(cell) for cell in _cells(next(iter(under.values()))).values() if cell[0].set in sets]
     if gaps:
         note += f" Two checkpoints are told apart (80 % power) if they differ by {min(gaps):.2f} to {max(gaps):.2f}."
     if excluded:
-        without = ", ".join(f"{SET_NAMES[name]} {len(reasons)}" for name, reasons in excluded.items())
+        without = ", ".join(f"{SET_NAMES.get(name, name)} {len(reasons)}" for name, reasons in excluded.items())
         note += f" Left out of the corrected labels, because no single right answer can be drawn: {without}."
-    columns = ("Setting", *(SET_NAMES[name] for name in sets), "Average")
+    columns = ("Setting", *(SET_NAMES.get(name, name) for name in sets), "Average")
     return Table("Reasoning generation (paper, Tables 1 to 3)", columns, tuple(rows), note)
 
 
@@ -460,7 +463,7 @@ def _shortcut_table(counted: Sequence[Trial], settings: Sequence[str], sets: Seq
         rows.append((f"{SETTING_NAMES[setting]}, one of a pair", *(half[setting].get(name) for name in sets)))
     return Table(
         "Mapping below the rule for pairs",
-        ("Counted", *(SET_NAMES[name] for name in sets)),
+        ("Counted", *(SET_NAMES.get(name, name) for name in sets)),
         tuple(rows),
         "A model that always draws the same object of a pair has 0.50 of the pictures and one of every pair.",
     )
@@ -475,7 +478,7 @@ def _outcome_table(counted: Sequence[Trial], settings: Sequence[str], sets: Sequ
         or any(shares[outcome].value for by_set in cells.values() for shares in by_set.values())
     ]
     rows: list[tuple[Cell, ...]] = [
-        (SETTING_NAMES[setting], SET_NAMES[name], *(shares[outcome] for outcome in seen))
+        (SETTING_NAMES[setting], SET_NAMES.get(name, name), *(shares[outcome] for outcome in seen))
         for setting in settings
         for name, shares in cells[setting].items()
     ]
@@ -486,7 +489,7 @@ def _outcome_table(counted: Sequence[Trial], settings: Sequence[str], sets: Sequ
 def _thought_table(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> Table:
     found = _thoughts(scored, label, sets)
     rows: list[tuple[Cell, ...]] = [
-        (SET_NAMES[name], *(found[name][key] for key in ("right", "wrong", "unclear", "drawn_right")))
+        (SET_NAMES.get(name, name), *(found[name][key] for key in ("right", "wrong", "unclear", "drawn_right")))
         for name in sets
         if name in found
     ]

@@ -1,49 +1,32 @@
-"""The names of UniSandbox's sets (paper 004, section 3.1), and what each is drawn from.
+"""The names of UniSandbox's sets (paper 004, section 3.1).
 
-The six reasoning sets are the paper's; those beside them are ours, and asked where `evaluation.sets` names them.
+The six reasoning sets are the paper's. Those beside them, of other tasks or variants of a task, are ours
+(`data_gen.registry.sources`), and asked where `evaluation.sets` names them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
+from data_gen.registry import TASKS, set_name, sources
 from data_gen.task import Item
 
 SETTINGS = ("normal", "cot")
 SAID = "said"  # the setting of direct answers in words, without an image; asked where it is named
-TASKS = ("maths", "mapping")
 LEVELS = (1, 2, 3)
 SETS = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")
-_PREFIX = {"maths": "math", "mapping": "mapping"}
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What a set is drawn from. split: None for the one that is evaluated. options: of the task, replacing its own."""
-
-    task: str
-    level: int
-    variant: str = ""
-    split: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+def all_sets() -> tuple[str, ...]:
+    """Every set of reasoning, in the order in which they are shown: the six first."""
+    return tuple(dict.fromkeys([*SETS, *sources()]))
 
 
-# Sets that are asked beside the six where evaluation.sets names them: variant -> its task, and how it differs.
-VARIANTS = {"seen": ("maths", "new objects, seen expressions"), "chain": ("mapping", "rules in chain order")}
-_CHAIN = {"shuffle": False, "distractors": 0}
-SOURCES = {
-    **{f"math{level}": Source("maths", level) for level in LEVELS},
-    **{f"mapping{level}": Source("mapping", level) for level in LEVELS},
-    **{f"math{level}_seen": Source("maths", level, "seen", split="seen") for level in LEVELS},
-    **{f"mapping{level}_chain": Source("mapping", level, "chain", options=_CHAIN) for level in LEVELS},
-}
-
-
-def set_name(task: str, level: int, variant: str = "") -> str:
-    """("maths", 2) -> "math2"; ("maths", 2, "seen") -> "math2_seen"."""
-    return f"{_PREFIX[task]}{level}" + (f"_{variant}" if variant else "")
+def per_unit(name: str) -> int:
+    """Questions that count once in a set: the two of a pair of mapping, else one."""
+    source = sources().get(name)
+    return 1 if source is None else TASKS.get(source.task).items_per_draw
 
 
 def set_of(item: Item) -> str:
@@ -53,7 +36,7 @@ def set_of(item: Item) -> str:
 
 def named(items: Sequence[Item], name: str) -> list[Item]:
     """Items as those of the set `name`. One beside the six is written into facts and ids, which no other set shares."""
-    if not SOURCES[name].variant:
+    if not sources()[name].variant:
         return list(items)
 
     def renamed(identity: str) -> str:

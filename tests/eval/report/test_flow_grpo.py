@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import yaml
 
-from data_gen.task import Check, Verdict, get_task
+from data_gen.registry import get_task
+from data_gen.task import Check, Verdict
 from eval import groups
 from eval.groups import Group, Member
 from eval.report import flow_grpo, write_report

@@ -10,7 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from data_gen.task import get_task
+from data_gen.registry import get_task
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.errors import UserError

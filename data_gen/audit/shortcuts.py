@@ -1,0 +1,160 @@
+"""Trivial strategies: what a model reaches without doing the task. On a good set all of them stay at chance.
+
+A task brings its strategies (`Task.strategies`). Each is a pure function from the text of a prompt to an answer, or
+None where it has none; the most frequent answer alone knows the labels of the set. Shortcut learning, and its audit by
+baselines that see part of the input: Geirhos et al. 2020 (arXiv 2004.07780), Gururangan et al. 2018 (arXiv 1803.02324).
+
+Chance is the task's too. UReason's prompts of the nano world that ask for one kind of object are counted as maths. A
+maze names no answers to choose from, and has no strategy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from data_gen.audit.exact import UnreadableError
+from data_gen.audit.files import read_any
+from data_gen.audit.findings import same_noun
+from data_gen.audit.maths import read_count, read_maths
+from data_gen.jsonl import MappingRow, MathsRow
+from data_gen.registry import TASKS, task_of
+from data_gen.task import Item, Question, Task
+from data_gen.ureason.audit import is_ureason
+
+MARGIN = 0.05  # a strategy that beats chance by more, with its interval clear of chance, is a shortcut
+LOOK_UP = "at one link this is the look-up itself"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How a strategy did: right[i] of unit i, which belongs to clusters[i].
+
+    note: why the strategy is no shortcut here although it may be right; "" for every other.
+    """
+
+    name: str
+    kind: str
+    right: tuple[bool, ...]
+    clusters: tuple[str, ...]
+    note: str = ""
+
+    @property
+    def share(self) -> float:
+        """Right units of all, in [0, 1]."""
+        return sum(self.right) / len(self.right)
+
+
+def chances() -> dict[str, float]:
+    """Reasoning task -> how often guessing is right, of what counts once: a prompt, or a pair."""
+    tasks = {name: TASKS.get(name) for name in TASKS.names()}
+    return {name: one.chance for name, one in tasks.items() if one.sets}
+
+
+def questions_of(items: Iterable[Item]) -> list[Question]:
+    """The items as strategies see them; those on which no strategy has anything to say are left out."""
+    asked = (task_of(item).question(item) for item in items)
+    return [question for question in asked if question is not None]
+
+
+def question_of_row(row: MathsRow | MappingRow) -> Question:
+    """A published row, with its label as published."""
+    if isinstance(row, MappingRow):
+        return Question("mapping", row.question, row.answer, row.id, row.id)
+    try:
+        count = read_count(row.answer)[0].whole
+    except UnreadableError:
+        count = None
+    return Question("maths", row.question, count, row.id, expression_of(row.question))
+
+
+@lru_cache(maxsize=4096)
+def expression_of(question: str) -> str:
+    """What a published maths question works out, so that repeats are known; the question where it cannot be read."""
+    try:
+        return read_maths(question).readings[0].text
+    except UnreadableError:
+        return question
+
+
+def tally_file(path: Path) -> dict[str, list[Tally]]:
+    """Every strategy on each set of a published file or an items.jsonl of ours: "maths level 2" -> tallies.
+
+    A published file is one set, named after its task. {} where no strategy has anything to say (mazes, files in
+    UReason's schema). Raises DataError for a file that is neither.
+    """
+    if is_ureason(path):
+        return {}
+    sets: dict[str, list[Question]] = defaultdict(list)
+    known: dict[str, dict[str, str]] = {}
+    for one in read_any(path):
+        if not isinstance(one, Item):
+            question = question_of_row(one)
+            sets[question.kind].append(question)
+            continue
+        name = f"{one.task} level {one.level}"
+        sets[name] += questions_of([one])
+        known[name] = known.get(name) or known_shortcuts(task_of(one), one.level)
+    return {name: tally(questions, known.get(name)) for name, questions in sets.items() if questions}
+
+
+def known_shortcuts(task: Task, level: int) -> dict[str, str]:
+    """Strategy -> why it works on this level, as the task states it."""
+    ending = f" (level {level})"
+    return {
+        name.removesuffix(ending): why
+        for name, why in task.known_shortcuts.items()
+        if name.endswith(ending) or "(level " not in name
+    }
+
+
+def tally(questions: Sequence[Question], known: Mapping[str, str] | None = None) -> list[Tally]:
+    """How every strategy does on one set, the best first; [] for no questions.
+
+    questions: all of one kind, and of one level. known: strategy -> why it works here, for the notes. Where two
+    questions make a unit (mapping), one without its partner is never right.
+    """
+    if not questions:
+        return []
+    kind = questions[0].kind
+    task = TASKS.get(kind)
+    given: dict[str, list[int | str | None]] = {one.name: [] for one in task.strategies}
+    for question in questions:  # the prompts in the outer loop, so that each is read once
+        for one in task.strategies:
+            given[one.name].append(one.answer(question.text))
+    frequent = Counter(_plain(q.answer) for q in questions if q.answer is not None).most_common(1)
+    given[task.most_frequent] = [frequent[0][0] if frequent else None] * len(questions)
+    notes = dict(known or {})
+    for one in task.strategies:
+        if one.links is not None and _most_frequent(map(one.links, (q.text for q in questions))) == 1:
+            notes[one.name] = LOOK_UP
+    found = []
+    for name, answers in given.items():
+        marks: dict[str, list[bool]] = defaultdict(list)
+        clusters: dict[str, str] = {}
+        for question, answer in zip(questions, answers, strict=True):
+            marks[question.unit].append(_right(answer, question.answer))
+            clusters[question.unit] = question.cluster
+        right = tuple(len(marks[unit]) == task.items_per_draw and all(marks[unit]) for unit in clusters)
+        found.append(Tally(name, kind, right, tuple(clusters.values()), notes.get(name, "")))
+    return sorted(found, key=lambda one: -one.share)
+
+
+def _most_frequent(links: Iterable[int | None]) -> int | None:
+    counted = Counter(one for one in links if one is not None).most_common(1)
+    return counted[0][0] if counted else None
+
+
+def _plain(answer: int | str) -> int | str:
+    return answer if isinstance(answer, int) else answer.strip().rstrip(".!").lower()
+
+
+def _right(given: int | str | None, wanted: int | str | None) -> bool:
+    if given is None or wanted is None:
+        return False
+    if isinstance(given, int) or isinstance(wanted, int):
+        return given == wanted
+    return bool(same_noun(given, wanted))
