@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,20 @@ from typing import TYPE_CHECKING, Any
 from data_gen.registry import task_of
 from data_gen.sprites import verify_sprites
 from data_gen.task import Check, Verdict
-from eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table
+from eval.benchmark import (
+    Ask,
+    Benchmark,
+    Case,
+    JudgeAsk,
+    Option,
+    Respondent,
+    Sample,
+    Scored,
+    Source,
+    Table,
+    Unit,
+    benchmark,
+)
 from eval.benchmarks.unisandbox import counting
 from eval.benchmarks.unisandbox.cases import (
     ALL_SETS,
@@ -49,6 +62,7 @@ CAUSES = {"unreadable": "picture unreadable", "unparseable": "judge unreadable"}
 _CAUSE_OF = {"wrong": "reasoning wrong", "right": "drawn wrong", "unclear": "conclusion not found"}
 
 
+@benchmark("unisandbox")
 class UniSandbox(Benchmark):
     """The benchmark over the files in `data`, or over questions of our own.
 
@@ -64,6 +78,15 @@ class UniSandbox(Benchmark):
     """
 
     name = "unisandbox"
+    known_sets = ALL_SETS
+    options = (
+        Option("labels", "both", "answers as published, or recomputed", LABEL_CHOICES),
+        Option("characters", (), "whose knowledge to ask for; all of them where none is named"),
+    )
+
+    @classmethod
+    def open(cls, source: Source, *, labels: str, characters: tuple[str, ...]) -> UniSandbox:
+        return cls(source.data, labels=labels, names=characters, **source.arguments)
 
     def __init__(
         self,
@@ -95,12 +118,12 @@ class UniSandbox(Benchmark):
             questions = generated(world, n, characters, split, seed, sets or REASONING_SETS)
         else:
             questions = published(Path(data), sets, names)
-        self.labels = LABELS if labels == "both" and questions.relabelled else ("official",)
+        self.label_names = LABELS if labels == "both" and questions.relabelled else ("official",)
         if labels == "corrected":
-            self.labels = ("corrected",)
+            self.label_names = ("corrected",)
         self.compat, self.verifier, self.published = compat, verifier, questions.published
-        self.excluded = questions.excluded if "corrected" in self.labels else {}
-        self._cases = tuple(case for case in questions.cases if set(self.labels) & set(case.facts["labels"]))
+        self.excluded = questions.excluded if "corrected" in self.label_names else {}
+        self._cases = tuple(case for case in questions.cases if set(self.label_names) & set(case.facts["labels"]))
         self.settings = tuple(setting for setting in (*SETTINGS, SAID) if setting in settings)
         asked = {case.set for case in self._cases}
         self.sets = tuple(name for name in (*all_sets(), *KNOWLEDGE_SETS) if name in asked)
@@ -189,10 +212,25 @@ class UniSandbox(Benchmark):
         return _CAUSE_OF[conclusion(sample.thought, sample.ask.case)]
 
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        return counting.scores(list(scored), self.settings, self.sets, self.labels, self.excluded, self.published)
+        return counting.scores(list(scored), self.settings, self.sets, self.label_names, self.excluded, self.published)
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        return counting.tables(list(scored), self.settings, self.sets, self.labels, self.excluded, self.published)
+        return counting.tables(list(scored), self.settings, self.sets, self.label_names, self.excluded, self.published)
+
+    @classmethod
+    def labels(cls, scores: Mapping[str, Any]) -> Sequence[str]:
+        return list(scores["labels"])
+
+    @classmethod
+    def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
+        """Prompts and pairs."""
+        return [
+            Unit(one.setting, one.set, one.unit, one.k, one.ids, one.right, one.cluster)
+            for one in counting.trials(list(scored), label)
+        ]
+
+    def told(self) -> Mapping[str, Any]:
+        return {"labels": list(self.label_names)}
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """Draws are shared by the labels of a question; a judge captions and compares, so twice a sample."""
