@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from data_gen.registry import get_task
 from uni_train.errors import UsageError, UserError, did_you_mean
-from uni_train.rewards.naming import reward_function as get_reward
+from uni_train.rewards.registry import find_reward as get_reward
 
 if TYPE_CHECKING:
     import numpy as np

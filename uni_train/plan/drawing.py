@@ -21,8 +21,8 @@ from uni_train.plan.updates import Cast, Traced, updates
 
 if TYPE_CHECKING:
     from uni_train.models.qwen_image_edit.unified import QwenImageEdit
-    from uni_train.training.flow_grpo.batches import GrpoRows
     from uni_train.training.flow_grpo.settings import FlowGrpoSettings
+    from uni_train.training.flow_grpo.trainer import MiniBatch
     from uni_train.training.settings import SupervisedSettings
 
 
@@ -170,7 +170,7 @@ def reinforced(
     Args:
         pictures: of this GPU, in an epoch.
     """
-    from uni_train.training.flow_grpo.module import FlowGrpoModule
+    from uni_train.training.flow_grpo.trainer import FlowGrpoModule
 
     with following("meta") as trace:
         place(model, "meta", cast)
@@ -193,8 +193,8 @@ def reinforced(
         return updates(trace, module, [loss] * (1 + more), settings, "meta", draw)
 
 
-def _objective(module: Any, rows: GrpoRows) -> Tensor:
-    found = module._forward_process(rows) if module.rule is None else module._policy(rows)
+def _objective(module: Any, rows: MiniBatch) -> Tensor:
+    found = module.nft_loss(rows) if module.rule is None else module.policy_loss(rows)
     return found[0]
 
 
@@ -205,7 +205,7 @@ def _picked(under: Any, rows: int) -> Any:
 
 
 def _stored(one: Asked, pictures: int, grpo: FlowGrpoSettings) -> list[Tensor]:
-    """As in rollouts.Rollouts."""
+    """As in rollout.Rollouts."""
     size = (one.tokens, one.channels)
     final = torch.empty(pictures, *size, device="meta")
     if grpo.variant == "diffusion_nft":
@@ -217,9 +217,9 @@ def _stored(one: Asked, pictures: int, grpo: FlowGrpoSettings) -> list[Tensor]:
     return found
 
 
-def _rows(module: Any, one: Asked, rows: int, grpo: FlowGrpoSettings, under: Any) -> GrpoRows:
-    """As in batches.make_rows."""
-    from uni_train.training.flow_grpo.batches import GrpoRows
+def _rows(module: Any, one: Asked, rows: int, grpo: FlowGrpoSettings, under: Any) -> MiniBatch:
+    """As in trainer.minibatch."""
+    from uni_train.training.flow_grpo.trainer import MiniBatch
 
     def latents() -> Tensor:
         return torch.empty(rows, one.tokens, one.channels, device="meta")
@@ -228,7 +228,7 @@ def _rows(module: Any, one: Asked, rows: int, grpo: FlowGrpoSettings, under: Any
         return torch.empty(rows, device="meta")
 
     nft, none = grpo.variant == "diffusion_nft", torch.empty(rows, 0, device="meta")
-    return GrpoRows(
+    return MiniBatch(
         x=latents(),
         t=numbers(),
         condition=under,

@@ -19,7 +19,7 @@ from data_gen import sprites
 from data_gen.maths.expressions import Expression, show, single
 from data_gen.maths.task import COUNTS, IN_WORDS
 from data_gen.objects import NANO
-from data_gen.phrasing import signs_in_words
+from data_gen.phrasing import meaning_template, signs_in_words
 from data_gen.registry import get_task
 from data_gen.task import Item, Task
 from uni_train.models.base import Example, Turn
@@ -28,6 +28,7 @@ from uni_train.models.nano import language
 MAX_COUNT = 6
 MATHS_SHARE = 0.6  # of the reasoning prompts; the others are symbol mapping, whose thoughts are learned sooner
 SUMS = 8  # in a row
+QUESTIONS = 6  # in a row, at most
 LEVELS = (1, 2, 3)
 UNCLEAR_SHARE = 0.2  # of the pictures that are captioned
 
@@ -49,6 +50,7 @@ def sources(noise_draws: int, levels: Sequence[int] = LEVELS) -> Mapping[str, Ca
         "mapping_answer": partial(_answer, mapping, levels),
         "maths_answer": partial(_answer, maths, levels),
         "meanings": partial(_meanings, mapping, levels),
+        "questions": partial(_questions, mapping, levels),
         "facts": partial(_facts, _known()),
         "sums": partial(_sums, maths, levels),
         "counting": _counting,
@@ -120,21 +122,39 @@ def _answer(task: Task, levels: Sequence[int], random_: random.Random) -> Exampl
 
 
 def _meanings(mapping: Task, levels: Sequence[int], random_: random.Random) -> Example:
-    """What every symbol of a set of rules means in the end: many losses a row are what makes look-ups form.
+    """What every symbol of a set of rules means in the end: many losses a row are what makes look-ups form."""
+    item = random_.choice(mapping.sample(random_.getrandbits(60), random_.choice(levels)))
+    rules, _ = language.rules(item)
+    ends = _ends(item, random_)
+    said = [f"{symbol} means {end}" for symbol, end in ends]
+    symbols = " ".join(symbol for symbol, _ in ends)
+    return Example(f"{' '.join(rules)} {language.MEANINGS.format(symbols=symbols)}", answer=" ".join(said))
+
+
+def _questions(mapping: Task, levels: Sequence[int], random_: random.Random) -> Example:
+    """The same in the words of the prompts: one question and answer after the other about one set of rules."""
+    item = random_.choice(mapping.sample(random_.getrandbits(60), random_.choice(levels)))
+    before = [" ".join(language.rules(item)[0])]
+    turns: list[Turn] = []
+    for symbol, end in _ends(item, random_)[:QUESTIONS]:
+        question = meaning_template(random_).format(symbol=symbol)
+        turns += [Turn(" ".join([*before, question])), Turn(language.counted(end, 1), learn=True)]
+        before = []
+    return Example(turns=tuple(turns))
+
+
+def _ends(item: Item, random_: random.Random) -> list[tuple[str, str]]:
+    """Every symbol of a mapping prompt and the object at the end of its chain.
 
     Symbols far from their object come first, or the answers already given would shorten their chains.
     """
-    item = random_.choice(mapping.sample(random_.getrandbits(60), random_.choice(levels)))
-    rules, _ = language.rules(item)
     meaning = dict(item.facts["rules"])
     chains = {}
     for symbol in random_.sample(list(meaning), len(meaning)):
         chains[symbol] = [symbol]
         while chains[symbol][-1] in meaning:
             chains[symbol].append(meaning[chains[symbol][-1]])
-    symbols = sorted(chains, key=lambda symbol: -len(chains[symbol]))
-    said = [f"{symbol} means {chains[symbol][-1]}" for symbol in symbols]
-    return Example(f"{' '.join(rules)} {language.MEANINGS.format(symbols=' '.join(symbols))}", answer=" ".join(said))
+    return [(symbol, chains[symbol][-1]) for symbol in sorted(chains, key=lambda symbol: -len(chains[symbol]))]
 
 
 def _known() -> tuple[Sequence[Expression], ...]:

@@ -56,7 +56,7 @@ def build(config: ModelConfig, seed: int) -> Nano:
         )
     )
     bagel.init_weights(derive_seed(seed, "nano"))
-    add_lookup_heads(bagel, derive_seed(seed, "lookup"))
+    add_lookup_heads(bagel, derive_seed(seed, "induction"))
     vae = PatchVAE(sizes.latent_channels, downsample=sizes.latent_downsample)
     _init_vae(vae, derive_seed(seed, "nano vae"))
     return Nano(
