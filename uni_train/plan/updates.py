@@ -18,7 +18,7 @@ from uni_train.plan.kernels import fused_adamw
 from uni_train.plan.trace import StandIn, Timeline, Trace, following, place
 
 if TYPE_CHECKING:
-    from uni_train.models.bagel.packing import PackedBatch
+    from uni_train.models.base import UnifiedModel
     from uni_train.training.settings import SupervisedSettings
     from uni_train.training.supervised import SupervisedModule
 
@@ -56,13 +56,13 @@ def half_weights(name: str, dtype: torch.dtype) -> torch.dtype:
 
 
 def supervised(
-    model: nn.Module,
-    micros: Sequence[Sequence[PackedBatch]],
+    model: UnifiedModel,
+    losses: Sequence[Loss],
     settings: SupervisedSettings,
     device: StandIn,
     cast: Cast | None = None,
 ) -> Traced:
-    """Two supervised updates of a BAGEL on these micro-batches (`ExamplePacker.blank`). `model` has no weights then.
+    """Two supervised updates on micro-batches with these losses (`Shapes.loss`). `model` has no weights then.
 
     Args:
         cast: the dtypes of weights; None: half ones for bf16-true, else as `model` has them.
@@ -74,17 +74,7 @@ def supervised(
 
     with following(device) as trace:
         place(model, device, cast or (half_weights if settings.precision == "bf16-true" else None))
-        module = SupervisedModule(model, settings)
-
-        def loss_of(micro: Sequence[PackedBatch]) -> Loss:
-            def loss() -> Tensor:
-                batch = [part.to(device) for part in micro]
-                found = model.supervised_loss(batch)  # type: ignore[operator]
-                return settings.ce_weight * found.ce_sum + settings.mse_weight * found.mse_sum
-
-            return loss
-
-        return updates(trace, module, [loss_of(micro) for micro in micros], settings, device)
+        return updates(trace, SupervisedModule(model, settings), losses, settings, device)
 
 
 def updates(
@@ -104,7 +94,6 @@ def updates(
         draw: what comes between the two (flow_grpo).
     """
     from uni_train.training.ema import Ema
-    from uni_train.training.strategies.fsdp2 import layers
 
     trained = [p for name, p in module.model.named_parameters() if name in module.trained_names]
     trace.name([*module.parameters(), *module.buffers()], "weights")
@@ -155,11 +144,21 @@ def updates(
                 draw()
         drawn = trace.flops
         learn()
+    counted = (trace.flops - drawn, drawn - flops)
+    return _traced(trace, module, trained, begin, counted)
+
+
+def _traced(
+    trace: Trace, module: SupervisedModule, trained: Sequence[nn.Parameter], begin: int, flops: tuple[float, float]
+) -> Traced:
+    """What `trace` has seen from phase `begin` on. `flops`: of training and of drawing."""
+    from uni_train.training.strategies.fsdp2 import layers
+
     line, sizes = trace.timeline(), [_size(layer) for layer in layers(module)]
     return Traced(
         timeline=replace(line, phases=line.phases[begin:], bytes=line.bytes[begin:]),
-        flops=trace.flops - drawn,
-        draw_flops=drawn - flops,
+        flops=flops[0],
+        draw_flops=flops[1],
         parameters=sum(p.numel() for p in trained),
         trained=sum(map(nbytes, trained)),
         weights=sum(map(nbytes, module.parameters())),
