@@ -123,12 +123,12 @@ LONGEST = 25  # words; 20 is the aim
 
 
 def sentences(page: Path) -> Iterator[str]:
-    """Of the paragraphs and list items; not of code, tables, headings and captions. Code counts as one word."""
+    """Of the paragraphs and list items; not of code, quotations, tables, headings and captions. Code counts as one word."""
     blocks: list[list[str]] = [[]]
     fenced = False
     for line in page.read_text(encoding="utf-8").splitlines():
         fenced ^= line.startswith("```")
-        if fenced or not line.strip() or line.startswith(("    ", "```", "|", "#", "!", "<", ":::")):
+        if fenced or not line.strip() or line.startswith(("    ", "```", "|", "#", "!", "<", ">", ":::")):
             blocks.append([])
         elif item := re.match(r"\s*(?:[-*]|\d+\.) (.*)", line):
             blocks.append([item[1]])
