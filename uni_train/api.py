@@ -99,12 +99,13 @@ def build_here(config: ModelConfig) -> UnifiedModel:
     """A configured model on this machine's device, in the dtype that suits it."""
     import torch
 
+    from uni_train.models.family import family_of
     from uni_train.models.load import build_model
     from uni_train.stages.cpu import prepare_cpu
 
     prepare_cpu(config.threads)
     gpu = torch.cuda.is_available()
-    model = build_model(config, dtype=torch.bfloat16 if gpu and config.name != "nano" else None)
+    model = build_model(config, dtype=torch.bfloat16 if gpu and family_of(config.family).bfloat16 else None)
     return model.to("cuda") if gpu else model
 
 

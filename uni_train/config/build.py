@@ -297,7 +297,7 @@ def _check_common(config: RunConfig, where: Where) -> None:
             "model.architecture.image_size",
             where,
         )
-    if config.model.editing is not None and config.model.family != "qwen_image_edit":
+    if config.model.editing is not None and not config.model.edits:
         raise _error(f"model.editing has no meaning for a {config.model.family}", "model.editing", where)
     for key in ("sets", "modes"):
         if not getattr(config.evaluation, key):
@@ -454,7 +454,7 @@ def _check_grpo(config: FlowGrpoConfig, where: Where) -> None:
 
 
 def _check_knowledge(config: KnowledgeConfig, where: Where) -> None:
-    if config.model.family != "bagel" or config.model.name == "nano_edit":
+    if config.model.edits:
         raise _error(
             f"model={config.model.name} answers no questions, and whoever is taught in text must",
             "model",
@@ -509,7 +509,7 @@ def _check_stars(config: StarsConfig, where: Where) -> None:
             "batch.accumulate",
             where,
         )
-    if config.model.family != "bagel" or config.model.name == "nano_edit":
+    if config.model.edits:
         raise _error(
             f"model={config.model.name} edits images, and the prompts of STARS have none",
             "model",

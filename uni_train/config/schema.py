@@ -109,10 +109,11 @@ class ModelConfig:
     """One option of configs/model/."""
 
     name: str
-    family: Literal["bagel", "qwen_image_edit"] = "bagel"
+    family: str = "bagel"  # a folder of uni_train/models/
+    edits: bool = False  # draws from an image and an instruction, never from words alone
     checkpoint: str | None = None  # 'shipped' = the one inside the package; a folder; null = random weights
     architecture: ArchitectureConfig
-    editing: EditingConfig | None = None  # family=qwen_image_edit alone
+    editing: EditingConfig | None = None  # of Qwen-Image-Edit
     sampling: SamplingConfig = SamplingConfig()
     think_batch: int = count(128)  # requests a batch while thinking or answering
     draw_batch: int = count(256)  # requests a batch while drawing
