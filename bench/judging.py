@@ -96,7 +96,7 @@ def benchmark(n: int) -> Any:
     from data_gen.task import Verdict
     from eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Sample, Scored, Table
     from eval.judges import image_satisfies
-    from eval.sample import encode_png
+    from uni_train.models.pictures import encode_png
 
     class Criteria(Benchmark):
         name, revision, settings, sets = "criteria", "1", ("direct",), ("all",)
@@ -107,7 +107,7 @@ def benchmark(n: int) -> Any:
         def samples(self) -> list[Sample]:
             task = get_task("maths", "nano")
             pictures = [encode_png(task.render(item, 0)) for item in task.generate(50, 1, "test", 0)]
-            return [Sample(Ask(c, "direct", 0, 0), image=pictures[i % 50]) for i, c in enumerate(self.cases())]
+            return [Sample(Ask(c, "direct", 0, 0), parts=(pictures[i % 50],)) for i, c in enumerate(self.cases())]
 
         def respond(self, model: Any, asks: Sequence[Ask], on_step: Any = None) -> list[Sample]:
             raise NotImplementedError("the samples are given")

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from eval import summary, tracking
+from eval.evaluation import SCORED
 from eval.report import write_report
+from eval.scored import read_folder
 from eval.statistics import PairedComparison
-from eval.store import read_shards
 from uni_train.config.build import to_plain
 from uni_train.config.kinds import PlannedStage, Stages, kind_of, stage_list
 from uni_train.config.schema import RunConfig
@@ -109,7 +110,7 @@ def _concluded(folder: RunFolder, runs: Stages, names: Sequence[str]) -> bool:
 
 def _summarise(work: Work[Any], runs: Stages) -> None:
     labelled = {
-        one.name.removeprefix("evaluate-"): read_shards(stage.shards, images=False)
+        one.name.removeprefix("evaluate-"): read_folder(stage.path / SCORED, images=False)
         for one, stage in runs
         if one.kind == "evaluate"
     }
@@ -119,7 +120,6 @@ def _summarise(work: Work[Any], runs: Stages) -> None:
         **_about(work, runs),
         evaluations=labelled,
         rounds=kind_of(work.config).rounds(work, runs),
-        sets=evaluate.sets(work),
     )
     summary.write(work.folder.path, found)
 

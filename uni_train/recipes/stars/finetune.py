@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from data_gen.registry import get_task
-from eval.store import completed, shard_path
+from eval.scored import completed, shard_path
 from uni_train.config.kinds import stage_list
 from uni_train.errors import UserError
 from uni_train.models.base import Example, UnifiedModel

@@ -77,7 +77,7 @@ class Stars(RecipeKind[StarsConfig]):
 
     def rounds(self, work: Work[StarsConfig], runs: Stages) -> list[Round]:
         """One entry a fine-tuning; the rounds that it serves are summed."""
-        from eval.summary import Round
+        from eval.summary import Round, filter_reliability
         from uni_train.stages import filter
 
         config, entries = work.config, []
@@ -95,7 +95,7 @@ class Stars(RecipeKind[StarsConfig]):
                     kept=sum(accepted for accepted, _ in kept),
                     updates=int(stage.facts()["updates"]),
                     seconds=sum(s.manifest.seconds for _, s in [*members, (one, stage)] if s.manifest is not None),
-                    reliability=filter.filter_reliability([a for a, _ in kept], [c for _, c in kept]),
+                    reliability=filter_reliability([a for a, _ in kept], [c for _, c in kept]),
                     filter=config.filter,
                 )
             )

@@ -16,8 +16,8 @@ from eval.benchmark import Ask, Case, Sample
 from eval.benchmarks.unisandbox import UniSandbox
 from eval.benchmarks.unisandbox.cases import ALL_SETS, generated, published
 from eval.benchmarks.unisandbox.thoughts import conclusion
-from eval.sample import encode_png
 from uni_train.errors import UserError
+from uni_train.models.pictures import encode_png
 
 
 def by_label(cases: tuple[Case, ...], label: str) -> dict[str, str]:
@@ -165,7 +165,7 @@ def test_knowledge_of_the_nano_world_is_checked_by_program() -> None:
     for case, other in zip(questions.cases, questions.cases[1:] + questions.cases[:1], strict=True):
         shown = case.facts["item"]["facts"]
         picture = encode_png(sprites.render(shown["object"], shown["count"], 0))
-        verdicts = [benchmark.check(Sample(Ask(one, "normal", 0, 0), image=picture)) for one in (case, other)]
+        verdicts = [benchmark.check(Sample(Ask(one, "normal", 0, 0), parts=(picture,))) for one in (case, other)]
         same = case.facts["answer"] == other.facts["answer"]
         assert [verdict is not None and verdict.passed for verdict in verdicts] == [True, same]
         assert conclusion(f"G K = {case.facts['answer']} .", case) == "right"
