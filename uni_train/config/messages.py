@@ -59,10 +59,10 @@ def refused(cls: type, values: Any, errors: Sequence[ErrorDetails], where: Where
         hint = f"Did you mean {close}?" if close else None
         return wrong(f"{key} must be one of {', '.join(map(str, options))}, not {_shown(value)}", key, where, hint)
     if typing.get_origin(kind) is tuple and isinstance(value, list) and typing.get_args(kind)[-1] is not Ellipsis:
-        return wrong(f"{key} must be {_described(kind)}, not of {len(value)}", key, where)
+        return wrong(f"{key} must be {described(kind)}, not of {len(value)}", key, where)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return wrong(f"{key} must be a section with keys ({_names(kind)}), not {_shown(value)}", key, where)
-    return wrong(f"{key} must be {_described(kind)}, not {_shown(value)}", key, where)
+    return wrong(f"{key} must be {described(kind)}, not {_shown(value)}", key, where)
 
 
 def _place(cls: type, loc: Sequence[int | str]) -> tuple[str, Any]:
@@ -150,23 +150,23 @@ def _all_keys(cls: type, key: str = "") -> list[str]:
 
 
 def _wrong_type(kind: Any, value: Any, key: str, where: Where) -> UsageError:
-    return wrong(f"{key} must be {_described(kind)}, not {_shown(value)}", key, where)
+    return wrong(f"{key} must be {described(kind)}, not {_shown(value)}", key, where)
 
 
-def _described(kind: Any) -> str:
+def described(kind: Any) -> str:
     """A type in words that a person who writes YAML knows."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
-        return _described(arguments[0])
+        return described(arguments[0])
     if origin in (Union, types.UnionType):
-        return " or ".join("null" if argument is type(None) else _described(argument) for argument in arguments)
+        return " or ".join("null" if argument is type(None) else described(argument) for argument in arguments)
     if origin is Literal:
         names = ", ".join(map(str, arguments))
         return names if len(arguments) == 1 else f"one of {names}"
     if origin is tuple:
         if arguments[-1] is Ellipsis:
             item = arguments[0]
-            return "a list" + ("" if dataclasses.is_dataclass(item) else f", each {_described(item)}")
+            return "a list" + ("" if dataclasses.is_dataclass(item) else f", each {described(item)}")
         return f"a list of {len(arguments)} values"
     if origin is dict:
         return "a section of key: value"

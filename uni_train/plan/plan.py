@@ -314,8 +314,8 @@ def _reinforced(
 ) -> _Work:
     notes: list[str] = []
     settings, (trained, frozen) = rollouts.settings, kind_of(config).trained(config)
-    if settings.groups % gpus:
-        groups = -(-settings.groups // gpus) * gpus
+    if settings.prompts_per_epoch % gpus:
+        groups = -(-settings.prompts_per_epoch // gpus) * gpus
         notes.append(
             f"rollout.prompts_per_epoch={settings.prompts_per_epoch} cannot be divided among {gpus} GPUs: planned with "
             f"{groups} prompts"
