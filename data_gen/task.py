@@ -167,7 +167,7 @@ class Task(ABC):
             task is no reasoning task: rounds and `evaluation.sets` cannot name it.
         short: of a set in the head of a column, before its level ("M").
         variants: name -> further sets.
-        chance: that guessing is right, of what counts once; guess: what guessing is ("picking one of two").
+        chance: that guessing is right, of what counts once; guess: what guessing is ("picking one of the two").
         filter_question: what a model is asked in order to filter its own samples, with {question} in it; empty: the
             question that suits any task (eval.prompts.rewards).
         strategies: trivial ones; known_shortcuts: strategy -> why it works all the same. The name may end in

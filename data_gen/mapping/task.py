@@ -52,7 +52,7 @@ class Mapping(SpriteTask):
     short = "M"
     variants: ClassVar = {"chain": Variant("rules in chain order", options={"shuffle": False, "distractors": 0})}
     chance = 1 / 4  # one of two objects, for both questions of a pair
-    guess = "picking one of two"
+    guess = "picking one of the two"
     filter_question = FILTER
     strategies = STRATEGIES
     most_frequent = "most frequent noun"

@@ -423,13 +423,13 @@ def _check_grpo(config: FlowGrpoConfig, where: Where) -> None:
     for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
         if levels is not None and not levels:
             raise _error(f"{key} is empty", key, where)
-    rollout, pictures = config.rollout, config.rollout.groups * config.rollout.group_size
+    rollout, pictures = config.rollout, config.rollout.prompts_per_epoch * config.rollout.group_size
     if pictures % config.updates_per_epoch:
         updates = (n for n in range(1, pictures + 1) if pictures % n == 0)
         near = min(updates, key=lambda n: abs(n - config.updates_per_epoch))
         raise _error(
-            f"rollout.groups {rollout.groups} x rollout.group_size {rollout.group_size}: {pictures} pictures cannot be "
-            f"divided into {config.updates_per_epoch} equal updates",
+            f"rollout.prompts_per_epoch {rollout.prompts_per_epoch} x rollout.group_size {rollout.group_size}: "
+            f"{pictures} pictures cannot be divided into {config.updates_per_epoch} equal updates",
             "updates_per_epoch",
             where,
             f"The nearest number is updates_per_epoch={near}.",

@@ -475,7 +475,7 @@ class RewardConfig:
 class RolloutConfig:
     """How pictures are drawn for training."""
 
-    groups: int = count()  # prompts an epoch
+    prompts_per_epoch: int = count()
     group_size: int = ranged(low=2)  # pictures a prompt
     steps: int = count()
     noise_level: float | None = ranged(None, low=0.0)  # null = the variant's published one
@@ -494,12 +494,12 @@ class ObjectiveConfig:
     clip_high: float = positive(1e-3)
     advantage_clip: float = positive(5.0)
     kl: float = ranged(0.0, low=0.0)  # weight of the penalty towards the starting weights; diffusion_nft: the anchor
-    spread: Literal["group", "batch", "each"] = "group"  # by what advantages are divided; each: reward by reward
-    drop_flat: bool = True  # leave out groups whose rewards are all equal
+    scale_rewards: Literal["group", "batch", "each"] = "group"  # whose deviation divides advantages; each: by reward
+    drop_zero_std: bool = True  # leave out groups whose rewards are all equal
     noise_draws: int = count(4)  # diffusion_nft: noise levels drawn for each picture
     nft_beta: float = positive(1.0)
     nft_decay: float = share(0.9)  # diffusion_nft: how much of the drawing weights is kept after an epoch
-    parity: float = positive(0.5)  # before weights change, |log ratio| may be this share of the clip range
+    on_policy_check: float = positive(0.5)  # before weights change, |log ratio| may be this share of the clip range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -509,7 +509,7 @@ class AlarmsConfig:
     log_ratio: float | None = positive(1.0)  # largest |log ratio| of a step
     diversity: float | None = share(0.1)  # smallest share left of the spread within groups
     held_out: float | None = positive(None)  # largest fall of the held-out score below its best
-    flat_epochs: int | None = ranged(20, low=1)  # epochs in a row without a group whose rewards differ
+    zero_std_epochs: int | None = ranged(20, low=1)  # epochs in a row without a group whose rewards differ
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,7 +52,7 @@ def stage_list(config: Config) -> tuple[PlannedStage, ...]:
     if isinstance(config, FlowGrpoConfig):
         if config.evaluate:
             add("evaluate", "before", evaluated)
-        drawn = f"{config.rollout.groups} prompts x {config.rollout.group_size} pictures"
+        drawn = f"{config.rollout.prompts_per_epoch} prompts x {config.rollout.group_size} pictures"
         asked = config.prompts.path or config.prompts.task
         rewards = ", ".join(config.used_rewards)
         add("grpo", "", f"{config.variant}: {config.epochs} epochs of {drawn} on {asked}, rewarded by {rewards}")

@@ -26,7 +26,7 @@ class PolicyLoss:
         ratio: [B], detached: how much likelier the step has become.
         clipped_high, clipped_low: scalars, shares of rows whose ratio is beyond the clip range.
         log_ratio: [B], detached: log probability now less that when the step was sampled.
-        drift: scalar, ``mean (new - old)^2 / 2`` of the log probabilities: an estimate of the divergence from the
+        approx_kl: scalar, ``mean (new - old)^2 / 2`` of the log probabilities: an estimate of the divergence from the
             policy that sampled.
     """
 
@@ -35,7 +35,7 @@ class PolicyLoss:
     clipped_high: Tensor
     clipped_low: Tensor
     log_ratio: Tensor
-    drift: Tensor
+    approx_kl: Tensor
 
 
 def grpo_loss(

@@ -333,15 +333,16 @@ def _assumed(config: Config, model: UnifiedModel) -> list[Example]:
 def _reinforced(config: FlowGrpoConfig, model: UnifiedModel, shapes: Shapes, cast: Cast | None, gpus: int) -> _Work:
     notes: list[str] = []
     settings = grpo.settings(config, "plan")
-    if settings.groups % gpus:
-        groups = -(-settings.groups // gpus) * gpus
+    if settings.prompts_per_epoch % gpus:
+        groups = -(-settings.prompts_per_epoch // gpus) * gpus
         notes.append(
-            f"rollout.groups={settings.groups} cannot be divided among {gpus} GPUs: planned with {groups} groups"
+            f"rollout.prompts_per_epoch={settings.prompts_per_epoch} cannot be divided among {gpus} GPUs: planned with "
+            f"{groups} prompts"
         )
-        settings = replace(settings, groups=groups)
-    pictures = settings.groups * settings.group_size // gpus
-    micros = settings.micros(gpus)
-    steps = settings.groups * settings.group_size * settings.window_size // settings.updates_per_epoch
+        settings = replace(settings, prompts_per_epoch=groups)
+    pictures = settings.prompts_per_epoch * settings.group_size // gpus
+    micros = settings.grad_accumulation_steps(gpus)
+    steps = settings.prompts_per_epoch * settings.group_size * settings.window_size // settings.updates_per_epoch
     rows = -(-steps // (gpus * micros))
     optimizer = supervised_settings(config, settings.updates, 1, "plan", trained=config.trained)
     one = shapes.asked(_prompt(config, notes))

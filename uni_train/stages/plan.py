@@ -91,13 +91,13 @@ def _epoch(config: FlowGrpoConfig) -> list[str]:
     """What an epoch of reinforcement draws and trains on."""
     grpo.check(config)
     asked = grpo.settings(config, "grpo")
-    rollout, pictures = config.rollout, asked.groups * asked.group_size
+    rollout, pictures = config.rollout, asked.prompts_per_epoch * asked.group_size
     kind = "noise levels" if config.variant == "diffusion_nft" else "random steps"
     return [
-        f"one epoch: {asked.groups} prompts x {asked.group_size} = {pictures} pictures of {rollout.steps} steps, "
-        f"{asked.window_size} {kind} each",
+        f"one epoch: {asked.prompts_per_epoch} prompts x {asked.group_size} = {pictures} pictures of {rollout.steps} "
+        f"steps, {asked.window_size} {kind} each",
         f"  {asked.updates_per_epoch} updates of {pictures * asked.window_size // asked.updates_per_epoch} rows in "
-        f"{asked.micros()} micro-batches; {asked.updates} updates in all",
+        f"{asked.grad_accumulation_steps()} micro-batches; {asked.updates} updates in all",
     ]
 
 

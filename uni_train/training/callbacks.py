@@ -66,8 +66,10 @@ class WholeAgain(Callback):
 
 
 def evaluated(trainer: pl.Trainer, module: pl.LightningModule, evaluate: Evaluate, step: int) -> dict[str, float]:
-    """`evaluate(step)` with the averaged weights where there are any, the model in eval mode. All ranks call it, to
-    share the work; the result of rank 0 counts."""
+    """`evaluate(step)` with the averaged weights where there are any, the model in eval mode.
+
+    All ranks call it, so that they can share the work; the result of rank 0 counts.
+    """
     ema = next((one for one in trainer.callbacks if isinstance(one, Ema)), None)  # type: ignore[attr-defined]
     modes = {part: part.training for part in module.modules()}
     module.eval()

@@ -63,7 +63,7 @@ class Alarms(Callback):
         self.alarms, self.updates_per_epoch, self.validation = alarms, updates_per_epoch, validation
         self.metric_log, self.folder = log, folder
         self.first_diversity: float | None = None
-        self.flat = 0
+        self.zero_std = 0
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
@@ -105,10 +105,10 @@ class Alarms(Callback):
                 f"{self.first_diversity:.3g} in the first epoch: the model draws the same whatever its noise",
                 "Look at the pictures: a reward is being fooled, or the rate is too high. Raise kl.",
             )
-        self.flat = self.flat + 1 if statistics["flat_groups"] >= 1 else 0
-        if self.alarms.flat_epochs is not None and self.flat >= self.alarms.flat_epochs:
+        self.zero_std = self.zero_std + 1 if statistics["frac_reward_zero_std"] >= 1 else 0
+        if self.alarms.zero_std_epochs is not None and self.zero_std >= self.alarms.zero_std_epochs:
             return (
-                f"in {self.flat} epochs no group had rewards that differ, so nothing is learned",
+                f"in {self.zero_std} epochs no group had rewards that differ, so nothing is learned",
                 "Ask easier or harder prompts, raise group_size, or use a denser reward.",
             )
         most = self.alarms.held_out
@@ -123,7 +123,7 @@ class Alarms(Callback):
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        return {"first_diversity": self.first_diversity, "flat": self.flat}
+        return {"first_diversity": self.first_diversity, "zero_std": self.zero_std}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.first_diversity, self.flat = state_dict["first_diversity"], state_dict["flat"]
+        self.first_diversity, self.zero_std = state_dict["first_diversity"], state_dict["zero_std"]

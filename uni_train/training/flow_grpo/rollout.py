@@ -210,14 +210,14 @@ def collect(
     each, filled, total = (np.concatenate([part[column] for part in parts]) for column in range(3))
     totals, table = torch.from_numpy(total), torch.from_numpy(filled)
     groups = torch.arange(len(prompts)).repeat_interleave(k)
-    if settings.spread == "each":
+    if settings.scale_rewards == "each":
         weights = torch.tensor([reward.weight for reward in rewards], dtype=torch.double)
         advantages = gdpo_advantages(table, weights, groups)
     else:
-        advantages = group_advantages(totals, groups, settings.spread)
+        advantages = group_advantages(totals, groups, settings.scale_rewards)
 
     statistics = _reward_statistics(scores.names, each, total, k)
-    statistics["flat_groups"] = float(1 - informative(totals, groups).float().mean())
+    statistics["frac_reward_zero_std"] = float(1 - informative(totals, groups).float().mean())
     statistics |= {name: float(np.mean([part[3][name] for part in parts])) for name in parts[0][3]}
     rollouts = Rollouts(
         epoch=epoch,
@@ -386,7 +386,7 @@ def _reward_statistics(names: Sequence[str], each: np.ndarray, total: np.ndarray
         if len(given) < len(each):
             found[f"missing/{name}"] = 1 - len(given) / len(each)
         if len(names) > 1 and len(given):
-            found[f"reward/{name}"] = float(given.mean())
+            found[f"rewards/{name}/mean"] = float(given.mean())
     return found
 
 

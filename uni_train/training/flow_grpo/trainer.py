@@ -2,7 +2,7 @@
 
 Once an epoch, in `RolloutData.batches`:
 
-    1. prompts       `groups` of them, a function of seed and epoch               rollout.PromptList
+    1. prompts       `prompts_per_epoch`, a function of seed and epoch               rollout.PromptList
     2. rollout       `group_size` images each, with random steps in a window      rollout.collect, flow.rollout
     3. rewards       of each image: verifier, judge, a function of one's own      rewards.contract.Scoring
     4. advantages    (reward - mean of its group) / deviation                     flow.advantages
@@ -75,7 +75,7 @@ from uni_train.training.strategies.sharding import unsharded
 from uni_train.training.supervised import SupervisedModule
 
 ROLLOUTS = "rollouts.jsonl"
-IN_METRICS = ("reward", "reward_std", "best_of_group", "flat_groups", "diversity")
+IN_METRICS = ("reward", "reward_std", "best_of_group", "frac_reward_zero_std", "diversity")
 """Statistics of an epoch that every line of metrics.jsonl repeats."""
 
 
@@ -189,13 +189,13 @@ class RolloutData(pl.LightningDataModule):
         """From the first update that is not done."""
         assert self.trainer is not None
         grpo, ranks = self.grpo, self.ranks
-        micros = grpo.micros(ranks.world_size)
+        micros = grpo.grad_accumulation_steps(ranks.world_size)
         self._since = time.perf_counter()
         if self.rollouts is not None:  # of the checkpoint
             self.rollouts = self.rollouts.to(self.model.device)
         for step in range(self.trainer.global_step, grpo.updates):
             epoch, update = divmod(step, grpo.updates_per_epoch)
-            prompts = self.prompts.epoch(epoch, grpo.groups)
+            prompts = self.prompts.epoch(epoch, grpo.prompts_per_epoch)
             if update == 0:
                 if epoch:
                     self.module.follow()
@@ -247,7 +247,7 @@ class _Loader:
     data: RolloutData
 
     def __len__(self) -> int:
-        return self.data.grpo.updates * self.data.grpo.micros(self.data.ranks.world_size)
+        return self.data.grpo.updates * self.data.grpo.grad_accumulation_steps(self.data.ranks.world_size)
 
     def __iter__(self) -> Iterator[StepBatch]:
         return self.data.batches()
@@ -290,9 +290,9 @@ def random_steps(rollouts: Rollouts, grpo: FlowGrpoSettings, update: int, least:
     """
     images = list(range(len(rollouts.totals)))
     size = grpo.window_size
-    if grpo.drop_flat:
-        groups = torch.arange(grpo.groups).repeat_interleave(grpo.group_size)
-        use = informative(rollouts.rewards if grpo.spread == "each" else rollouts.totals, groups)
+    if grpo.drop_zero_std:
+        groups = torch.arange(grpo.prompts_per_epoch).repeat_interleave(grpo.group_size)
+        use = informative(rollouts.rewards if grpo.scale_rewards == "each" else rollouts.totals, groups)
         use = use.any(1) if use.ndim > 1 else use
         kept = [i for i in images if bool(use[i])]
         if len(kept) // grpo.updates_per_epoch * size >= least:
@@ -418,10 +418,10 @@ class FlowGrpoModule(SupervisedModule):
             found = grpo_loss(now.log_prob(rows.after), rows.old_log_prob, rows.advantage, **clip)
         parts = {
             "policy_loss": found.loss,
-            "drift": found.drift,
+            "approx_kl": found.approx_kl,
             "ratio": found.ratio.mean(),
-            "clip_high": found.clipped_high,
-            "clip_low": found.clipped_low,
+            "clip_ratio/high_mean": found.clipped_high,
+            "clip_ratio/low_mean": found.clipped_low,
         }
         if reference is None:
             return found.loss, parts, found.log_ratio
@@ -442,7 +442,7 @@ class FlowGrpoModule(SupervisedModule):
         t = rows.t[:, None, None]
         terms = nft_loss(velocity, old, rows.x, rows.clean, t, good, beta=self.grpo.nft_beta, mask=rows.mask)
         loss = terms.mean()
-        parts = {"policy_loss": loss, "drift": anchor(velocity, old, rows.mask).mean()}
+        parts = {"policy_loss": loss, "approx_kl": anchor(velocity, old, rows.mask).mean()}
         if reference is None:
             return loss, parts, None
         parts["kl"] = anchor(velocity, reference, rows.mask).mean()
@@ -457,13 +457,15 @@ class FlowGrpoModule(SupervisedModule):
 
     def _check_on_policy(self, log_ratio: Tensor, step: int) -> None:
         """Raises UserError where weights that have not moved give another density than when they sampled."""
-        bound = self.grpo.parity * min(math.log1p(self.grpo.clip_high), -math.log1p(-min(self.grpo.clip_low, 0.999)))
+        grpo = self.grpo
+        clip_range = min(math.log1p(grpo.clip_high), -math.log1p(-min(grpo.clip_low, 0.999)))
+        most = grpo.on_policy_check * clip_range
         worst = float(self.trainer.strategy.reduce(log_ratio.abs().max(), reduce_op="max"))
-        if worst <= bound:
+        if worst <= most:
             return
         raise UserError(
-            f"parity: before update {step + 1} the weights are those that drew, but the log ratio of a step is "
-            f"{worst:.2g} (at most {bound:.2g}: {self.grpo.parity:g} of the clip range)",
+            f"on-policy check: before update {step + 1} the weights are those that drew, but the log ratio of a step "
+            f"is {worst:.2g} (at most {most:.2g}: {grpo.on_policy_check:g} of the clip range)",
             "Training and drawing compute different velocities: check dropout, precision and latents=float32, or widen "
             "the clip range.",
         )
