@@ -108,6 +108,13 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert [tag for page in site.rglob("*.html") for tag in fetched.findall(page.read_text(encoding="utf-8"))] == []
 
 
+@pytest.mark.parametrize("folder", ["results", "design"])
+def test_every_page_is_listed(folder: str) -> None:
+    listed = (ROOT / "docs" / folder / "README.md").read_text(encoding="utf-8")
+    pages = [page.name for page in (ROOT / "docs" / folder).glob("*.md")]
+    assert [name for name in pages if f"]({name})" not in listed and name != "README.md"] == []
+
+
 def test_every_name_of_the_reference_exists() -> None:
     """Also where mkdocs is not installed: a module that moves takes its entry in the reference along."""
     text = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
@@ -123,12 +130,12 @@ LONGEST = 25  # words; 20 is the aim
 
 
 def sentences(page: Path) -> Iterator[str]:
-    """Of the paragraphs and list items; not of code, tables, headings and captions. Code counts as one word."""
+    """Of paragraphs and list items; not of code, quotations, tables, headings and captions. Code counts as one word."""
     blocks: list[list[str]] = [[]]
     fenced = False
     for line in page.read_text(encoding="utf-8").splitlines():
         fenced ^= line.startswith("```")
-        if fenced or not line.strip() or line.startswith(("    ", "```", "|", "#", "!", "<", ":::")):
+        if fenced or not line.strip() or line.startswith(("    ", "```", "|", "#", "!", "<", ">", ":::")):
             blocks.append([])
         elif item := re.match(r"\s*(?:[-*]|\d+\.) (.*)", line):
             blocks.append([item[1]])
