@@ -89,9 +89,12 @@ def filtered(work: Work[Any], folder: Path, scored: Sequence[Scored]) -> list[Sc
     """
     found = _judged(work, folder, scored, Filter)
     return [
-        replace(one, filter_verdict=said.verdict or Verdict((Check("filter", "unreadable", *said.replies[-1:]),)))
-        for one, said in zip(scored, found, strict=True)
+        replace(one, filter_verdict=said.verdict or _unreadable(said)) for one, said in zip(scored, found, strict=True)
     ]
+
+
+def _unreadable(said: Scored) -> Verdict:
+    return Verdict((Check("filter", "unreadable", said.replies[-1] if said.replies else ""),))
 
 
 def asked(work: Work[Any], folder: Path, samples: Sequence[Sample], benchmark: Benchmark) -> list[Scored]:
