@@ -37,7 +37,7 @@ def build(values: Mapping[str, Any], where: Where = lambda key: "") -> Config:
     Raises UsageError naming the first offending key.
     """
     kind = values.get("kind")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise _error(f"kind must be one of {', '.join(KINDS)}, not {kind!r}", "kind", where)
     config = _build_dataclass(KINDS[kind], values, "", where, KINDS[kind])
     validate(config, where)
@@ -271,6 +271,8 @@ def _limits(low: float | None, high: float | None, above: float | None) -> str:
 def _check_common(config: RunConfig, where: Where) -> None:
     if config.name is not None:
         _check_name(config.name, where)
+    if not config.out or not config.out.isprintable():
+        raise _error(f"out must be the path of a folder, not {config.out!r:.60}", "out", where)
     low, high = config.model.sampling.cfg_interval
     if low > high:
         raise _error(f"model.sampling.cfg_interval starts at {low} after its end {high}", "model.sampling", where)
@@ -351,9 +353,14 @@ def _check_judge(judge: JudgeConfig, where: Where) -> None:
         raise _error("judge.question has no meaning here: the paper's own are asked", "judge.question", where)
 
 
+_LONGEST_NAME = 200  # bytes: what file systems take, with room for the ends that are put behind it
+
+
 def _check_name(name: str, where: Where) -> None:
-    if not name or name.startswith(".") or "/" in name or "\\" in name or "\0" in name:
-        raise _error(f"name must be usable as a folder name, not {name!r}", "name", where)
+    if not name.isprintable() or not name or name.startswith(".") or "/" in name or "\\" in name:
+        raise _error(f"name must be usable as a folder name, not {name!r:.60}", "name", where)
+    if len(name.encode("utf-8", "replace")) > _LONGEST_NAME:
+        raise _error(f"name has {len(name)} letters; a folder's name has at most {_LONGEST_NAME} bytes", "name", where)
 
 
 def _check_sft(config: SftConfig, where: Where) -> None:

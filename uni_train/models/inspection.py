@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from data_gen.reading_limits import read_json, reason
 from uni_train.config import places
 from uni_train.errors import UserError
 from uni_train.models.load import CONFIG, WEIGHTS, model_config
@@ -148,10 +148,10 @@ def _nano(folder: Path) -> Inspection:
 
     stored = Weights([folder / WEIGHTS])
     try:
-        described = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        described = read_json(folder / CONFIG)
         name, sizes = str(described["model"]), BagelConfig.from_dict(described["bagel"])
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{folder / CONFIG} is damaged ({error})", "Copy it again.") from error
+        raise UserError(f"{folder / CONFIG} is damaged ({reason(error)})", "Copy it again.") from error
     patch = stored.shapes.get("vae.encoder.0.weight", (1, 3, 1, 1))
     with torch.device("meta"):
         bagel = Bagel(sizes)

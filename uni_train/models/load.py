@@ -8,6 +8,7 @@ from typing import cast
 
 import torch
 
+from data_gen.reading_limits import read_yaml
 from uni_train.config import places
 from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
@@ -73,9 +74,7 @@ def model_config(name_or_path: str) -> ModelConfig:
         raise UserError(f"{name_or_path} is {found.what}, not a model that can be loaded", found.hint)
     run = found.path.parent.parent.parent
     if (run / "config.yaml").is_file():
-        import yaml
-
-        config = build(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))).model
+        config = build(read_yaml(run / "config.yaml")).model
     else:
         config = compose("sft", [f"model={found.model}"]).model
     return replace(config, checkpoint=str(found.path))

@@ -5,11 +5,11 @@ Nothing is opened but small JSON files, and nothing heavy is imported.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from data_gen.reading_limits import read_json, reason
 from uni_train.config import places
 from uni_train.errors import UsageError, UserError, did_you_mean
 
@@ -140,9 +140,9 @@ def _pickle(path: Path, file: Path) -> Found:
 
 def _json(file: Path) -> dict[str, object]:
     try:
-        loaded = json.loads(file.read_text(encoding="utf-8"))
+        loaded = read_json(file)
     except (ValueError, OSError) as error:
-        raise UserError(f"{file} is damaged ({error})", "Copy it again.") from error
+        raise UserError(f"{file} is damaged ({reason(error)})", "Copy it again.") from error
     return loaded if isinstance(loaded, dict) else {}
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from data_gen.reading_limits import parse_json, read_json, reason
 from uni_train.errors import UserError
 from uni_train.files import atomic_path, atomic_write_json
 
@@ -263,7 +264,7 @@ def indexed_files(index: Path) -> list[Path]:
         UserError: the index is damaged.
     """
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(read_json(index)["weight_map"].values()))
         if not all(isinstance(name, str) and "/" not in name for name in names):
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -288,15 +289,15 @@ def _read_header(file: Path) -> dict[str, Stored]:
             size = int.from_bytes(start, "little")
             if length < 8 or size > min(length - 8, _LONGEST_HEADER):
                 raise ValueError("it ends before its header does" if length >= 8 else "it is too short")
-            header = json.loads(opened.read(size).decode("utf-8"))
+            header = parse_json(opened.read(size), file)
     except FileNotFoundError:
         raise UserError(f"{file} is missing", "Copy it again.") from None
     except (OSError, ValueError) as error:
-        raise UserError(f"{file} is damaged ({error})", "Copy it again, or make it anew.") from error
+        raise UserError(f"{file} is damaged ({reason(error)})", "Copy it again, or make it anew.") from error
     try:
         return _parse_header(file, header, 8 + size, length)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{file} is damaged ({error})", "Copy it again, or make it anew.") from error
+        raise UserError(f"{file} is damaged ({reason(error)})", "Copy it again, or make it anew.") from error
 
 
 def _parse_header(file: Path, header: Mapping[str, Any], start: int, length: int) -> dict[str, Stored]:
