@@ -12,7 +12,7 @@ WORKERS := -n logical --maxprocesses 4 --dist worksteal
 # deepspeed: nothing is compiled while it is installed
 export DS_BUILD_OPS ?= 0
 
-.PHONY: help demo test test-fast lint bench-nano bench-bagel bench-qwen wheel wheel-check
+.PHONY: help demo test test-fast lint docs bench-nano bench-bagel bench-qwen wheel wheel-check
 .DEFAULT_GOAL := help
 
 help:
@@ -41,6 +41,13 @@ test-fast: $(VENV)/.installed-dev ## all tests but the slow ones
 lint: $(VENV)/.installed-dev ## ruff and mypy
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
+
+$(VENV)/.installed-docs: pyproject.toml constraints-cpu.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet $(CONSTRAINTS) -e '.[docs]'
+	@touch $@ $(VENV)/.installed
+
+docs: $(VENV)/.installed-docs ## the documentation as a site: site/index.html, readable without a network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 bench-nano: $(VENV)/.installed ## the figures in docs/, measured on this machine
 	$(BIN)/python bench/nano.py

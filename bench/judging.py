@@ -1,14 +1,12 @@
 """How close judging comes to what its judge allows: a local server that answers after 200 ms, 50 at once.
 
     python bench/judging.py                    # 5,000 judgements; ideal: 5,000 / 50 x 0.2 s = 20 s
-    python bench/judging.py --processes 1      # instead of as many as are worth it
     python bench/judging.py --n 2000 --kills 20
 
 Each judgement is one question with a picture (UReason's Figure 25). The server, a process of its own, refuses the 51st
-request at once. Printed: the wall time against the ideal, the start of processes and their imports included; the
-processor time of judging (a floor below which no number of connections helps, shared by as many cores as there are
-processes), that of our client and of the openai client alone for the same requests, and what a second run costs, which
-asks nothing. With --kills, a run is killed (SIGKILL) at random moments and continued.
+request at once. Printed: the wall time against the ideal, imports included; the processor time of judging (a floor
+below which no number of connections helps), that of our client and of the openai client alone for the same requests,
+and what a second run costs, which asks nothing. With --kills, a run is killed (SIGKILL) at random times and continued.
 """
 
 from __future__ import annotations
@@ -128,27 +126,19 @@ def benchmark(n: int) -> Any:
     return Criteria()
 
 
-def judge_all(
-    n: int, url: str, folder: Path, group: int = 50, processes: int | None = None
-) -> tuple[float, float, str]:
+def judge_all(n: int, url: str, folder: Path, group: int = 50) -> tuple[float, float, str]:
     """Wall and processor seconds of judging n samples, so many in an entry of the log, and a digest of the verdicts."""
     from eval.judges import JudgeConfig, judging, run
 
     judging.SINGLY, judging.GROUP = 0, group
     asked = benchmark(n)
     samples = asked.samples()
-    judge = JudgeConfig("judge", url, revision="bench", max_connections=AT_ONCE, processes=processes)
-    cpu, wall = _processor(), time.perf_counter()
+    judge = JudgeConfig("judge", url, revision="bench", max_connections=AT_ONCE)
+    cpu, wall = time.process_time(), time.perf_counter()
     scored = run(samples, asked, judge, folder)
-    took = time.perf_counter() - wall, _processor() - cpu
+    took = time.perf_counter() - wall, time.process_time() - cpu
     said = json.dumps([[one.sample.key, one.outcome, one.replies] for one in scored])
     return *took, hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
-
-
-def _processor() -> float:
-    """Seconds of this process and of those that it started and that have ended."""
-    own, others = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
 
 
 def own_client(n: int, url: str) -> tuple[float, float]:
@@ -225,10 +215,9 @@ class Server:
             return int(json.load(reply)["answered"])
 
 
-def start(n: int, url: str, folder: Path, group: int = 50, processes: int | None = None) -> subprocess.Popen[str]:
+def start(n: int, url: str, folder: Path, group: int = 50) -> subprocess.Popen[str]:
     """Judging in a process of its own, whose last line says what it took."""
     command = [sys.executable, __file__, "--n", str(n), "--group", str(group), "--judge", url, str(folder)]
-    command += [] if processes is None else ["--processes", str(processes)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -239,13 +228,13 @@ def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
     return dict(json.loads(said.splitlines()[-1]))
 
 
-def speed(n: int, group: int, processes: int | None) -> None:
+def speed(n: int, group: int) -> None:
     """One run, one that finds everything done, and the bare client."""
     ideal = n / AT_ONCE * DELAY
     with Server() as server, tempfile.TemporaryDirectory() as name:
-        first = finish(start(n, server.url, Path(name), group, processes))
+        first = finish(start(n, server.url, Path(name), group))
         asked, load = server.answered(), os.getloadavg()[0]
-        again = finish(start(n, server.url, Path(name), group, processes))
+        again = finish(start(n, server.url, Path(name), group))
         asked_again = server.answered() - asked
         size = sum(file.stat().st_size for file in Path(name).rglob("*") if file.is_file()) / 1e6
         few = min(n, 1000)
@@ -257,25 +246,22 @@ def speed(n: int, group: int, processes: int | None) -> None:
     print("|---|---:|---:|---:|---:|---:|")
     print(f"| ideal: {AT_ONCE} at once, {DELAY * 1000:.0f} ms | {ideal:.1f} | 1.00 | | | |")
     for label, took in (
-        (f"judged, {asked:,} questions asked, {first['processes']} processes", first),
+        (f"judged, {asked:,} questions asked", first),
         (f"again, {asked_again} questions asked", again),
         (f"its client alone (of {few:,})", own),
         (f"the openai client alone (of {few:,})", bare),
     ):
         ratio = f"{took['wall'] / ideal:.2f}" if took is not again else ""
         peak = f"{took['peak_mb']:.0f}" if "peak_mb" in took else ""
-        if took.get("worker_mb"):
-            peak += f" + {took['processes']} x {took['worker_mb']:.0f}"
         print(f"| {label} | {took['wall']:.1f} | {ratio} | {took['cpu']:.1f} | {took['cpu'] * per:.2f} | {peak} |")
     cores = len(os.sched_getaffinity(0))
     print(f"\nreplies and logs: {size:.1f} MB; load of the machine after judging: {load:.1f}, cores for this: {cores}")
 
 
-def kills(n: int, times: int, processes: int | None) -> None:
+def kills(n: int, times: int) -> None:
     """A run that is killed after `times` random numbers of replies, against one that is not.
 
-    Runs are forks of this process, which has imported everything: what is killed is judging, not Python's start. The
-    processes that a run has started are not killed; they end because it is gone.
+    Runs are forks of this process, which has imported everything: what is killed is judging, not Python's start.
     """
     from eval.judges import endpoint, judging  # noqa: F401
 
@@ -284,7 +270,7 @@ def kills(n: int, times: int, processes: int | None) -> None:
         killed, moment, dearest = Path(name) / "killed", random.Random(0), 0
         for _ in range(times):
             answered, stored = server.answered(), _replies(killed)
-            process = fork.Process(target=judge_all, args=(n, server.url, killed, 50, processes))
+            process = fork.Process(target=judge_all, args=(n, server.url, killed, 50))
             process.start()
             enough = stored + moment.randrange(2 * n // (times + 1))
             while _replies(killed) <= enough and process.is_alive():
@@ -293,19 +279,13 @@ def kills(n: int, times: int, processes: int | None) -> None:
             process.join()
             time.sleep(2 * DELAY)  # what was under way is still answered, to nobody
             dearest = max(dearest, server.answered() - answered - (_replies(killed) - stored))
-        last = finish(start(n, server.url, killed, processes=processes))
+        last = finish(start(n, server.url, killed))
         twice = server.answered() - n
-        whole = finish(start(n, server.url, Path(name) / "whole", processes=processes))
+        whole = finish(start(n, server.url, Path(name) / "whole"))
     same = "equal" if last["digest"] == whole["digest"] else "DIFFERENT"
     print(f"killed {times} times: verdicts {same}; {twice} questions asked twice, at most {dearest} after one kill")
     if last["digest"] != whole["digest"] or dearest > AT_ONCE:
         raise SystemExit(1)
-
-
-def _processes(folder: Path) -> int:
-    """How many have asked in the last run that asked anything: each has left a log."""
-    (part,) = json.loads((folder / "judge" / "record.json").read_text())["parts"].values()
-    return len(part["runs"][-1]["logs"])
 
 
 def _replies(folder: Path) -> int:
@@ -318,7 +298,6 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=5000, help="judgements")
     parser.add_argument("--group", type=int, default=50, help="samples in an entry of inspect-ai's log")
     parser.add_argument("--kills", type=int, default=0, help="kill a run so many times instead of timing one")
-    parser.add_argument("--processes", type=int, help="that ask; default: as many as are worth it")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--judge", nargs=2, metavar=("URL", "FOLDER"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -326,14 +305,13 @@ def main() -> None:
         serve()
     elif arguments.judge:
         url, folder = arguments.judge
-        wall, cpu, digest = judge_all(arguments.n, url, Path(folder), arguments.group, arguments.processes)
-        own, workers = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        took = {"wall": wall, "cpu": cpu, "peak_mb": own.ru_maxrss / 1024, "worker_mb": workers.ru_maxrss / 1024}
-        print(json.dumps({**took, "processes": _processes(Path(folder)), "digest": digest}))
+        wall, cpu, digest = judge_all(arguments.n, url, Path(folder), arguments.group)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps({"wall": wall, "cpu": cpu, "peak_mb": peak, "digest": digest}))
     elif arguments.kills:
-        kills(arguments.n, arguments.kills, arguments.processes)
+        kills(arguments.n, arguments.kills)
     else:
-        speed(arguments.n, arguments.group, arguments.processes)
+        speed(arguments.n, arguments.group)
 
 
 if __name__ == "__main__":

@@ -31,12 +31,12 @@ import cv2
 import numpy as np
 
 from data_gen.maze import picture as pictures
-from data_gen.maze.corruptions import WEAR, WIDTHS, Case, Scene, by_hand, some_red, suite
 from data_gen.maze.grid import ALGORITHMS, draw
 from data_gen.maze.task import Maze, read_facts
 from data_gen.maze.verifier import CHECKS, judge
 from data_gen.seeds import rng
-from data_gen.task import Item, Verdict
+from data_gen.task import Item
+from tests.data_gen.maze.corruptions import WEAR, WIDTHS, Scene, by_hand, some_red, suite
 
 STATUSES = ("pass", "fail", "unreadable")
 GRIDS = (4, 8, 16)
@@ -81,20 +81,13 @@ def with_interval(wrong: int, n: int) -> str:
 # ------------------------------------------------------------------------------------------------------------- suite
 
 
-def is_wrong(case: Case, verdict: Verdict) -> bool:
-    """A worn solution that does not pass; a fault or a trap whose check passes."""
-    if case.kind == "worn":
-        return not verdict.passed
-    return any(check.status == "pass" for check in verdict.checks if check.name in case.must_fail)
-
-
 def print_suite(seed: int, mazes: int) -> Iterator[str]:
     matrix: dict[str, Counter[str]] = defaultdict(Counter)
     by_name: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     by_check: dict[str, Counter[tuple[bool, str]]] = defaultdict(Counter)
     for case in suite(seed, mazes):
         verdict = judge(*read_facts(case.item), case.image)
-        wrong = is_wrong(case, verdict)
+        wrong = case.is_wrong(verdict)
         for counter in (matrix[case.kind], by_name[case.kind, case.name]):
             counter[verdict.status] += 1
             counter["wrong"] += wrong

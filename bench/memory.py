@@ -6,7 +6,7 @@ Each configuration is trained by `fit_supervised` in a process of its own, which
 so that libraries are loaded. Measured is the most memory that is resident until its last update ends, beyond
 what it held before the model was built. The C library is told to give memory back at once (M_MMAP_THRESHOLD); otherwise
 its fragments would be measured, too. Predicted is the peak of the trace that `uni_train plan` makes
-(uni_train/planning), here of the paths that a CPU takes: nothing is computed.
+(uni_train/plan), here of the paths that a CPU takes: nothing is computed.
 
 100M is the random BAGEL of bench/bagel.py, drawing 128 x 128 pictures.
 """
@@ -42,7 +42,7 @@ from uni_train.models.bagel.vae import AutoEncoder
 from uni_train.models.base import Example
 from uni_train.models.load import build_model
 from uni_train.models.meta import without_weights
-from uni_train.planning.updates import supervised
+from uni_train.plan.updates import supervised
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
 from uni_train.training.lora import LoraSettings, adapted, add_adapters
@@ -62,7 +62,7 @@ class Case:
     noise_draws: int = 1
     precision: str = "32-true"
     trained: str = "all"
-    recompute: bool = False
+    activation_checkpointing: bool = False
     ema: float | None = None
     accumulate: int = 1
 
@@ -73,7 +73,7 @@ class Case:
             f"{self.rows} rows",
             self.precision,
             *([self.trained] if self.trained != "all" else []),
-            *(["activation checkpointing"] if self.recompute else []),
+            *(["activation checkpointing"] if self.activation_checkpointing else []),
             *([f"ema {self.ema}"] if self.ema is not None else []),
             *([f"{self.accumulate} micro-batches"] if self.accumulate > 1 else []),
         ]
@@ -95,7 +95,7 @@ class Case:
 
 CASES = (
     Case("nano", 128, 3),
-    Case("nano", 128, 3, recompute=True),
+    Case("nano", 128, 3, activation_checkpointing=True),
     Case("nano", 128, 3, precision="bf16-true"),
     Case("nano", 128, 3, precision="bf16-mixed"),
     Case("nano", 256, 3, accumulate=2),
@@ -105,8 +105,8 @@ CASES = (
     Case("100m", 4, trained="lora"),
     Case("100m", 4, trained="moe_gen"),
     Case("100m", 4, ema=0.999),
-    Case("100m", 8, recompute=True),
-    Case("100m", 8, precision="bf16-true", recompute=True, ema=0.999),
+    Case("100m", 8, activation_checkpointing=True),
+    Case("100m", 8, precision="bf16-true", activation_checkpointing=True, ema=0.999),
 )
 LORA = LoraSettings()
 
@@ -138,7 +138,7 @@ def blank(case: Case) -> BagelUnified:
 
 
 def prepared(model: BagelUnified, case: Case) -> BagelUnified:
-    model.prepare_training(timestep_shift=1.0, text_dropout=0.0, recompute=case.recompute)
+    model.prepare_training(timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=case.activation_checkpointing)
     return model
 
 

@@ -64,7 +64,7 @@ def train(folder: Path, n: int, draws: int, decoded: bool) -> tuple[int, float]:
         rows=ROWS,
         updates=draws // ROWS,
         seed=0,
-        micros=MICROS,
+        grad_accumulation_steps=MICROS,
         token_counts=lambda content: (0, 0),
     )
     for step in range(len(dataset)):

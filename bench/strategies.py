@@ -41,7 +41,7 @@ def main() -> None:
 
         torchrun(["--standalone", "--nproc-per-node", str(arguments.ranks), __file__, *sys.argv[1:]])
         return
-    from uni_train.ranks import Ranks, joined
+    from uni_train.distributed.ranks import Ranks, joined
 
     ranks = Ranks.from_environment()
     with joined(ranks), tempfile.TemporaryDirectory() as own:
@@ -57,9 +57,9 @@ def measure(ranks: Any, place: Path, arguments: argparse.Namespace) -> bool:
     torch.set_num_threads(1)
     first: tuple[list[float], dict[str, torch.Tensor]] | None = None
     fine = True
-    if ranks.first:
+    if ranks.is_main:
         asked = f"{arguments.updates} updates of {arguments.rows} rows, {arguments.layers} layers"
-        print(f"{ranks.ranks} ranks, {asked}, {arguments.precision}\n")
+        print(f"{ranks.world_size} ranks, {asked}, {arguments.precision}\n")
         print(f"{'strategy':<17}{'loss':>10}{'weights':>10}{'s/update':>10}{'s in all':>10}")
     for strategy in arguments.strategies:
         began = time.perf_counter()
@@ -68,7 +68,7 @@ def measure(ranks: Any, place: Path, arguments: argparse.Namespace) -> bool:
         loss = max(abs(one - other) / abs(one) for one, other in zip(first[0], losses, strict=True))
         weight = max(float((value - weights[name]).abs().max()) for name, value in first[1].items())
         fine &= loss <= ROUNDING or arguments.precision != "32-true"
-        if ranks.first:
+        if ranks.is_main:
             print(f"{strategy:<17}{loss:>10.1e}{weight:>10.1e}{seconds:>10.3f}{time.perf_counter() - began:>10.1f}")
             sys.stdout.flush()
     return fine

@@ -6,10 +6,9 @@ NANO has the twelve nouns that data_gen.sprites draws; EVERYDAY the kind of obje
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 
-from data_gen.errors import DataError
+from data_gen.errors import DataError, nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ NANO = World(
     symbols=tuple("ABCDEFGHJK" + "123456789" + "@#$&!~*"),
     max_operand=12,
     max_value=20,
-    max_single=40,
+    max_single=60,
     terse=True,
 )
 
@@ -108,9 +107,8 @@ def get_world(name: str) -> World:
     """ "nano" or "everyday"; the error names the nearest."""
     if name in WORLDS:
         return WORLDS[name]
-    close = difflib.get_close_matches(name, list(WORLDS), n=1, cutoff=0.5)
-    hint = f'did you mean "{close[0]}"?' if close else "known: " + ", ".join(WORLDS)
-    raise DataError(f'there is no world "{name}": {hint}')
+    raise DataError(f'there is no world "{name}": {nearest(name, WORLDS)}')
+
 
 # What things are, for judging other people's requests ("the animal represented by ..."). A thing may be several kinds;
 # a word that is not listed is never judged.

@@ -322,7 +322,8 @@ def open_image(source: Path | bytes, where: object) -> Iterator[Image.Image]:
                 yield image
     except Image.DecompressionBombError as error:
         found = re.search(r"\d+", str(error))
-        raise Unreadable(where, f"too large ({int(found[0]) if found else PIXELS:,} pixels; {PIXELS:,} at most)") from None
+        size = int(found[0]) if found else PIXELS
+        raise Unreadable(where, f"too large ({size:,} pixels; {PIXELS:,} at most)") from None
     except UnidentifiedImageError:
         raise Unreadable(where, "no image that can be read; PNG, JPEG and WebP can") from None
     except Unreadable:

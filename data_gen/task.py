@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from data_gen.errors import DataError
+from data_gen.errors import DataError, nearest
 from data_gen.objects import NANO, World, get_world
 
 if TYPE_CHECKING:
@@ -132,13 +131,6 @@ class Task(Protocol):
         ...
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence for an error about an unknown `name`: the closest known one, or all of them."""
-    options = [str(k) for k in known]
-    close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
-    return f'did you mean "{close[0]}"?' if close else "known: " + ", ".join(options)
-
-
 def check_request(task: Task, level: int, split: str) -> None:
     """DataError unless `level` is one of the task's and `split` one of SPLITS."""
     if level not in task.levels:
@@ -204,8 +196,8 @@ def get_task(name: str, world: World | str = NANO) -> Task:
 
     Mazes of the nano world have the style "nano", others "varied"; construct a `Maze` for another one.
     """
-    from data_gen.mapping import Mapping as MappingTask
-    from data_gen.maths import Maths
+    from data_gen.mapping.task import Mapping as MappingTask
+    from data_gen.maths.task import Maths
     from data_gen.maze.task import Maze
     from data_gen.ureason.task import UReason
 

@@ -1,4 +1,4 @@
-"""Trivial strategies beside a score: how far one gets without doing the task (data_gen.shortcuts), with intervals."""
+"""Trivial strategies beside a score (data_gen.audit.shortcuts): how far one gets without the task, with intervals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from data_gen.shortcuts import CHANCE, LOOK_UP, MARGIN, Question, Tally, tally
+from data_gen.audit.shortcuts import CHANCE, LOOK_UP, MARGIN, Question, Tally, tally
 from eval.statistics import Estimate, share
 
 
@@ -34,7 +34,7 @@ class Trivial:
 
 
 def trivial(questions: Sequence[Question], known: Mapping[str, str] | None = None) -> list[Trivial]:
-    """Every strategy on one set of questions, the best first. known: as in `data_gen.shortcuts.tally`."""
+    """Every strategy on one set of questions, the best first. known: as in `data_gen.audit.shortcuts.tally`."""
     return estimated(tally(questions, known))
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import os
+import pkgutil
 import re
 import shlex
+import subprocess
+import sys
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,8 +34,11 @@ FOLDERS = ("uni_train", "data_gen", "eval", "recipes", "configs", "bench", "test
 
 def shown_code(page: Path) -> Iterator[str]:
     """Lines of code blocks and code inside sentences."""
+    fenced = False
     for line in page.read_text(encoding="utf-8").splitlines():
-        if line.startswith("    "):
+        if line.startswith("```"):
+            fenced = not fenced
+        elif fenced or line.startswith("    "):
             yield line.strip().removeprefix("$ ")
         else:
             yield from re.findall(r"`([^`]+)`", line)
@@ -88,6 +95,25 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
     assert [link for link in links if link and not (page.parent / link).exists()] == []
     paths = [code for code in re.findall(r"`([\w./-]+)`", text) if code.split("/")[0] in FOLDERS and "/" in code]
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="pip install -e '.[docs]'")
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    fetched = re.compile(r"""<(?:script|link|img)[^>]*=["']?https?://[^>]*>""")
+    assert [tag for page in site.rglob("*.html") for tag in fetched.findall(page.read_text(encoding="utf-8"))] == []
+
+
+def test_every_name_of_the_reference_exists() -> None:
+    """Also where mkdocs is not installed: a module that moves takes its entry in the reference along."""
+    text = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
+    for name, members in re.findall(r"^::: ([\w.]+)$(?:\n    .*)*?(?:\n      members: \[(.*)\])?$", text, re.MULTILINE):
+        found = pkgutil.resolve_name(name)
+        assert [one for one in members.split(", ") if one and not hasattr(found, one)] == []
 
 
 def test_the_snippet_in_data_runs() -> None:

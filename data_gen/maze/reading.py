@@ -7,7 +7,7 @@ colour that it is nearest to.
 
 Red is what is redder than the input was at that place: the letter E is no path. All lengths are shares of the pitch
 (from room to room), so the size of a picture does not matter. Thresholds were fitted on some seeds
-of `data_gen.maze.corruptions`; how often they are wrong on another is in docs/maze.md.
+of tests/data_gen/maze/corruptions.py; how often they are wrong on another is in docs/maze.md.
 """
 
 from __future__ import annotations

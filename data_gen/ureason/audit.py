@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from data_gen.audit.exact import UnreadableError
+from data_gen.audit.maths import read_maths
 from data_gen.errors import DataError
 from data_gen.jsonl import read_items, read_objects
-from data_gen.reading import UnreadableError, read_maths
 from data_gen.task import Item
 from data_gen.ureason import arithmetic, attribute, code, spatial, text
 from data_gen.ureason.execution import ExecutionError, html, sql
@@ -22,7 +23,7 @@ from data_gen.ureason.outcomes import Attributes, Counts, Layout, Outcome, Sprit
 
 Status = Literal["ok", "wrong", "unparseable"]
 Finding = tuple[str, Status, str | None, str, str]
-"""id, status, recomputed answer, label, reason: the fields of data_gen.audit.AuditRow."""
+"""id, status, recomputed answer, label, reason: the fields of data_gen.audit.files.AuditRow."""
 
 
 def is_ureason(path: Path) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 
-from data_gen import expressions, phrasing
+from data_gen import phrasing
+from data_gen.maths import expressions
 from data_gen.objects import NANO
 from data_gen.ureason.execution import python
 from data_gen.ureason.outcomes import Sprites

@@ -7,7 +7,6 @@ replies     what judges have said, by content
 judging     what is stored is read, the rest asked and logged
 model       the judge as inspect-ai's model; endpoint: our client of a server
 logged      one inspect-ai evaluation
-workers     the same in several processes (worker: one of them; channel: what is said between them)
 calibration how far a judge agrees with programs and references
 """
 

@@ -1,7 +1,7 @@
 """Asking a judge: stored replies first, then the model; strict reading with re-asking; limits; what a failure is.
 
-A `Session` is one run's contact with one judge, shared by all samples and all processes that ask for it. A
-`Questioner` is the `JudgeAsk` of one sample: it holds the conversation and keeps the judge's words.
+A `Session` is one run's contact with one judge, shared by all samples. A `Questioner` is the `JudgeAsk` of one
+sample: it holds the conversation and keeps the judge's words.
 """
 
 from __future__ import annotations

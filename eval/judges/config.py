@@ -45,8 +45,7 @@ class JudgeConfig:
     dialect: "paper" asks in the papers' words, "nano" in the few that nano knows.
     temperature, max_tokens, seed: how it answers. seed: None leaves it to the server.
     attempts: how often it is asked, in all, until a reply answers.
-    max_connections: requests under way at once. processes: that ask (of a server with an address); None: as many as are
-        worth it (`eval.judges.workers`).
+    max_connections: requests under way at once.
     timeout: seconds for one request. retries: of a request that failed for a passing reason (no connection, 429, 5xx),
         with growing pauses. patience: seconds after which no retry is begun.
     price: what tokens cost. cost_limit: dollars for the judging of one evaluation, what its earlier runs spent
@@ -66,7 +65,6 @@ class JudgeConfig:
     seed: int | None = None
     attempts: int = 3
     max_connections: int = 16
-    processes: int | None = None
     timeout: float = ANSWER_SECONDS
     retries: int = 5
     patience: float = PATIENCE
@@ -98,11 +96,6 @@ class JudgeConfig:
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise UsageError(f"the judge's {name} must be at least {least}, not {getattr(self, name)}")
-        if self.processes is not None and (self.processes < 1 or (self.processes > 1 and self.base_url is None)):
-            raise UsageError(
-                f"the judge {self.model} cannot be asked by {self.processes} processes",
-                "Give a number from 1, and more than 1 only for a server with an address.",
-            )
         if self.temperature < 0:
             raise UsageError(f"the judge's temperature must not be negative, as {self.temperature} is")
         if self.cost_limit is not None and self.price is None:

@@ -2,7 +2,7 @@
 
     scored = run(samples, benchmark, JudgeConfig("openai/gpt-4o"), folder)
 
-`folder`/judge then holds logs/*.eval, one a process that asked, and record.json (what was asked, what it cost), and
+`folder`/judge then holds logs/*.eval, one a run, and record.json (what was asked, what it cost), and
 replies/ unless those lie in a `store` of several evaluations. Run again, it asks for nothing that was answered. A
 sample without a reply is "judge_failed" and is asked again by the next run; one whose replies never answer is
 "unparseable"; neither is dropped.
@@ -29,7 +29,6 @@ from eval.judges.failures import no_reply
 from eval.judges.logged import Entry, Form, evaluate
 from eval.judges.model import ask, model_of, without_keys
 from eval.judges.replies import ReplyStore, Turn
-from eval.judges.workers import Workers, processes_for
 from eval.sample import encode_png
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
@@ -77,19 +76,15 @@ def run(
     record = _Record(folder / "record.json", samples, benchmark, store)
     scored: dict[int, Scored] = {i: Scored(sample) for i, sample in enumerate(samples) if sample.status != "ok"}
     todo = [i for i in range(len(samples)) if i not in scored]
-    clean, logs = without_keys(judge), list[str]()
-    with ReplyStore(store / "replies") as replies, Workers(judge, clean) as workers:
+    logs: list[str] = []
+    with ReplyStore(store / "replies") as replies:
         session = Session(judge, replies, record.spent_elsewhere())
 
         async def from_store() -> None:
-            missing = 0
             for i in todo:
                 found = await _judge(samples[i], benchmark, session)
                 if found is not None:
                     scored[i] = found
-                else:
-                    missing += 1
-                    workers.start(processes_for(judge, missing))
 
         anyio.run(from_store)
         _raise(session)
@@ -109,9 +104,7 @@ def run(
 
                 try:
                     with _waiting(bar):
-                        logs = _ask(
-                            [samples[i] for i in left], benchmark, judge, folder / "logs", judged, workers, clean
-                        )
+                        logs = [_ask([samples[i] for i in left], benchmark, judge, folder / "logs", judged)]
                 except UserError as error:
                     raise session.fatal or error from None
         in_order = [scored[i] for i in range(len(samples)) if i in scored]
@@ -180,10 +173,8 @@ def _ask(
     judge: JudgeConfig,
     logs: Path,
     judged: Callable[[int, Asker], Awaitable[Scored]],
-    workers: Workers,
-    clean: Callable[[str], str],
-) -> list[str]:
-    """Judge samples in groups, here or in the workers that were started; the paths of inspect-ai's logs.
+) -> str:
+    """Judge samples in groups; the path of inspect-ai's log.
 
     Few are groups of one, for reading; of more, a group is of one set and one setting.
     """
@@ -195,7 +186,11 @@ def _ask(
         for name, places in groups.items()
     }
 
-    async def group(name: str, asker: Asker) -> Entry:
+    clean = without_keys(judge)
+    model = model_of(judge, clean)
+    asker = partial(ask, model, judge, clean)
+
+    async def group(name: str) -> Entry:
         found: dict[int, Scored] = {}
 
         async def one(place: int) -> None:
@@ -206,18 +201,14 @@ def _ask(
                 tasks.start_soon(one, place)
         return _entry([found[place] for place in groups[name]])
 
-    per_group, processes = len(samples) / len(groups), max(1, len(workers))
+    per_group = len(samples) / len(groups)
     form = Form(
         f"judge_{benchmark.name}",
         logs,
-        1 + round(2 * judge.max_connections / processes / per_group),  # each connection finds its next question waiting
+        1 + round(2 * judge.max_connections / per_group),  # each connection finds its next question waiting
         {"benchmark": benchmark.name, "benchmark_revision": benchmark.revision, "judge": judge.to_dict()},
     )
-    if len(workers):
-        return workers.run(asked, group, form)
-    model = model_of(judge, clean)
-    asker = partial(ask, model, judge, clean)
-    return [evaluate(model, asked, lambda name: group(name, asker), form, clean)]
+    return evaluate(model, asked, group, form, clean)
 
 
 async def _judge(sample: Sample, benchmark: Benchmark, session: Session, asker: Asker | None = None) -> Scored | None:

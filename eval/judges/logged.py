@@ -1,7 +1,7 @@
 """One inspect-ai evaluation, whose log `inspect view` opens: groups of samples, each an entry.
 
 What inspect-ai does for each of its samples costs more than a whole question, so that a sample of inspect-ai is a group
-of ours. Who judges the members of a group is not known here: in a process of many, they are judged in another one.
+of ours.
 """
 
 from __future__ import annotations

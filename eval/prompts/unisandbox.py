@@ -248,7 +248,9 @@ _CAPTION_LINE = re.compile(r"^[ \t]*(?:\*\*)?Caption:[ \t]*(?:\*\*)?[ \t]*(\S.*?
 _KNOWLEDGE_LINE = re.compile(r"Reject\.?|(?:Flower|Fruit): *[^\n:;]{2,40}|Person: *[^\n;]+(?:; *[^\n;]+){3}")
 
 # Ours. No reasoning is asked for.
-DIRECT = "Do not draw. Say at once, in a few words, what the image would show (for example: 3 apples), and nothing else."
+DIRECT = (
+    "Do not draw. Say at once, in a few words, what the image would show (for example: 3 apples), and nothing else."
+)
 
 
 def filter_prompt(task: str, question: str) -> str:

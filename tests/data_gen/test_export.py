@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from data_gen.audit import audit_file
+from data_gen.audit.files import audit_file
 from data_gen.errors import DataError
 from data_gen.export import make
 from data_gen.jsonl import read_items

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_gen import phrasing, reading
+from data_gen import phrasing
+from data_gen.audit.mapping import follow, read_mapping
+from data_gen.audit.maths import read_maths
 from data_gen.errors import DataError
-from data_gen.mapping import Mapping
-from data_gen.maths import Maths
+from data_gen.mapping.task import Mapping
+from data_gen.maths.task import Maths
 from data_gen.objects import EVERYDAY, NANO
 from data_gen.splits import split_of
 from data_gen.task import Check, Item, Verdict, get_task
@@ -27,7 +29,7 @@ seeds = st.integers(0, 2**62)
 @given(seed=seeds)
 def test_a_maths_thought_concludes_what_an_independent_reader_computes(world, level, seed):
     (item,) = get_task("maths", world).sample(seed, level)
-    question = reading.read_maths(item.prompt)
+    question = read_maths(item.prompt)
     (value,) = {r.value.whole for r in question.readings}
     assert 1 <= value <= 6
     assert question.noun == item.facts["plural"]
@@ -47,8 +49,8 @@ def test_a_mapping_thought_concludes_what_an_independent_reader_finds(world, lev
     assert a.answer != b.answer
     assert a.facts["rules"] == b.facts["rules"] and 2 * level <= len(a.facts["rules"]) <= 2 * level + distractors
     for item in (a, b):
-        question = reading.read_mapping(item.prompt)
-        (chain,) = reading.follow(question)
+        question = read_mapping(item.prompt)
+        (chain,) = follow(question)
         assert chain.noun in (item.facts["object"], item.facts["plural"])
         assert len(chain.steps) == level + 1
         assert chain.noun == item.answer.lower()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from data_gen.injection import subjects
+from data_gen.knowledge.injection import subjects
 from eval.benchmark import Scored
 from eval.scored import read_scored
 from tests.eval.judges.server import Asked, JudgeServer, Refused

@@ -27,8 +27,8 @@ from torch.utils.checkpoint import checkpoint
 from tests.training.flow_grpo.test_ranks import GRPO, lit
 from tests.training.flow_grpo.toy import PROMPTS, ToyFlow
 from tests.training.toy_model import WIDTH, ToyBatch, ToyModel, toy_examples
+from uni_train.distributed.ranks import Ranks, joined
 from uni_train.errors import UserError
-from uni_train.ranks import Ranks, joined
 from uni_train.rewards.contract import Reward
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
@@ -106,7 +106,7 @@ def grpo(out: Path, **changes: Any) -> ToyFlow:
 
 def full(ranks: Ranks, out: Path, changes: dict[str, Any]) -> None:
     """The first rank cannot write files of more than two kilobytes."""
-    if ranks.first:
+    if ranks.is_main:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
     try:
         fit(out, **changes)

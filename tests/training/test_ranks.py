@@ -59,7 +59,7 @@ def shares(model: Any) -> list[tuple[int, int]]:
         updates=1,
         seed=2,
         stage="finetune",
-        micros=2,
+        grad_accumulation_steps=2,
         token_counts=model.token_counts,
         tokens=150,
         example_tokens=model.example_tokens,

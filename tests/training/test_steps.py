@@ -65,7 +65,11 @@ def test_rows_are_drawn_without_replacement_inside_an_update():
 @pytest.mark.parametrize(("ranks", "micros"), [(1, 1), (3, 1), (1, 3), (2, 2)])
 def test_ranks_and_micro_batches_split_the_same_global_batch(ranks, micros):
     whole = dataset()[5][0].content
-    parts = [batch for rank in range(ranks) for batch in dataset(rank=rank, ranks=ranks, micros=micros)[5]]
+    parts = [
+        batch
+        for rank in range(ranks)
+        for batch in dataset(rank=rank, world_size=ranks, grad_accumulation_steps=micros)[5]
+    ]
     assert len(parts) == ranks * micros
     for field in ("x", "noise"):
         joined = torch.cat([getattr(part.content, field) for part in parts])
@@ -81,10 +85,10 @@ def test_ranks_and_micro_batches_split_the_same_global_batch(ranks, micros):
 def test_loader_starts_anywhere(workers):
     torch.manual_seed(0)
     before = torch.random.get_rng_state()
-    loader = StepLoader(dataset(micros=2), lambda: 17, num_workers=workers)
+    loader = StepLoader(dataset(grad_accumulation_steps=2), lambda: 17, num_workers=workers)
     batches = list(loader)
     assert [(batch.step, batch.micro) for batch in batches] == [(s, m) for s in (17, 18, 19) for m in (0, 1)]
-    assert torch.equal(batches[2].content.noise, dataset(micros=2)[18][0].content.noise)
+    assert torch.equal(batches[2].content.noise, dataset(grad_accumulation_steps=2)[18][0].content.noise)
     assert len(loader) == 40, "of the whole run"
     assert torch.equal(before, torch.random.get_rng_state())
 
@@ -93,9 +97,9 @@ def test_errors_name_what_is_wrong():
     with pytest.raises(UsageError, match="asks for nothing; there are sources for: listed, made"):
         dataset(mixture=lambda step: {"nothing": 1})[0]
     with pytest.raises(UsageError, match="has 1 rows for 2 ranks"):
-        dataset(rows=1, ranks=2, mixture=lambda step: {"made": 1})[0]
+        dataset(rows=1, world_size=2, mixture=lambda step: {"made": 1})[0]
     with pytest.raises(UsageError, match="accumulate=2"):
-        dataset(micros=2, token_counts=None)
+        dataset(grad_accumulation_steps=2, token_counts=None)
     with pytest.raises(UsageError, match="empty has no examples"):
         StepDataset(ToyModel().collate, {"empty": []}, lambda step: {}, rows=1, updates=1, seed=0)
 
@@ -143,8 +147,8 @@ def test_long_examples_are_drawn_as_often_as_short_ones():
 
 def test_ranks_and_micro_batches_are_the_same_places():
     """Two ranks see what one rank sees in two micro-batches."""
-    whole = filling(micros=2)[7]
-    ranks = [filling(rank=rank, ranks=2)[7][0] for rank in (0, 1)]
+    whole = filling(grad_accumulation_steps=2)[7]
+    ranks = [filling(rank=rank, world_size=2)[7][0] for rank in (0, 1)]
     for one, other in zip(whole, ranks, strict=True):
         assert torch.equal(one.content.x, other.content.x) and torch.equal(one.content.noise, other.content.noise)
     assert not torch.equal(whole[0].content.x[:3], whole[1].content.x[:3])
@@ -197,7 +201,7 @@ def test_a_rank_reads_its_own_rows_and_no_others():
     everything = whole.examples(4)
     order, read[:] = list(read), []
     for rank in range(3):
-        part = dataset(rank=rank, ranks=3, micros=2)
+        part = dataset(rank=rank, world_size=3, grad_accumulation_steps=2)
         part.sources, part.mixture = whole.sources, whole.mixture
         part.collate = lambda examples, seed: list(examples)
         part.token_counts = lambda content: (0, 0)

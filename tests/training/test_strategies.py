@@ -17,9 +17,9 @@ from safetensors.torch import load_file
 from tests.training.flow_grpo.test_ranks import GRPO, epochs
 from tests.training.strategies_driver import Stack, fit, grpo, start
 from uni_train.config.compose import compose
+from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UsageError
 from uni_train.models.load import build_model
-from uni_train.ranks import Ranks
 from uni_train.training.flow_grpo.callbacks import dealt
 from uni_train.training.flow_grpo.fit import fit_flow_grpo
 from uni_train.training.metric_log import read_metrics

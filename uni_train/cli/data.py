@@ -164,7 +164,7 @@ def knowledge(n: int, split: str, seed: int, out: Path) -> None:
     Example:
       uni_train data knowledge --n 10 --out my_people
     """
-    from data_gen.knowledge import make_knowledge
+    from data_gen.knowledge.people import make_knowledge
     from data_gen.task import SPLITS
     from uni_train.errors import did_you_mean
 
@@ -249,7 +249,8 @@ def audit(file: Path, as_json: bool) -> None:
     """
     import json
 
-    from data_gen.audit import audit_file, counts, has_wrong
+    from data_gen.audit.files import audit_file
+    from data_gen.audit.findings import counts, has_wrong
 
     rows = audit_file(file)
     if as_json:
@@ -281,7 +282,7 @@ def _strategies(file: Path) -> Iterator[Any]:
     """A table of each set: what trivial strategies reach, beside chance."""
     from rich.table import Table
 
-    from data_gen.shortcuts import tally_file
+    from data_gen.audit.shortcuts import tally_file
     from eval.shortcuts import estimated
 
     sets = tally_file(file)

@@ -26,6 +26,8 @@ _DISK = {
     errno.ENOTDIR: ("a part of this path is no folder", None),
     errno.EISDIR: ("this is a folder, not a file", None),
     errno.EEXIST: ("it exists already", None),
+    errno.ENAMETOOLONG: ("the name is too long", "Choose a shorter one."),
+    errno.ELOOP: ("a link that leads to itself", None),
 }
 
 
@@ -33,9 +35,9 @@ def as_user_error(error: BaseException) -> UserError | None:
     """The error in a person's terms, or None if it is a defect of ours and should show its traceback."""
     if isinstance(error, UserError):
         return error
-    if isinstance(error, OSError) and error.errno in _DISK and error.filename is not None:
-        message, hint = _DISK[error.errno]
-        return UserError(f"{error.filename}: {message}", hint)
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        message, hint = _DISK.get(error.errno, (error.strerror or "it cannot be used", None))
+        return UserError(f"{str(error.filename)[:300]}: {message}", hint)
     data_errors = sys.modules.get("data_gen.errors")  # only a command that imported it can have raised it
     if data_errors is not None and isinstance(error, data_errors.DataError):
         return UserError(str(error))

@@ -15,12 +15,12 @@ from uni_train.config import Config
 from uni_train.config.compose import compose
 from uni_train.config.paths import expect_paths
 from uni_train.config.stage_list import stage_list
+from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
-from uni_train.ranks import Ranks
 from uni_train.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from uni_train.cli.several import Voice
+    from uni_train.cli.voice import Voice
 
 
 def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: bool) -> None:
@@ -29,19 +29,19 @@ def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: b
     with _said_once(ranks):
         config = compose(recipe, overrides)
         if dry_run:
-            if ranks.first:
+            if ranks.is_main:
                 _print_plan(config)
             return
         run = Path(config.out) / config.recipe / config.run_name
         if fresh or not any(run.glob("stages/*/manifest.json")):  # else it may be done with them
             expect_paths(config)
-        from uni_train.launching.preflight import before_joining
+        from uni_train.distributed.preflight import before_joining
 
         before_joining(ranks, config)
-    if ranks.ranks > 1:
+    if ranks.world_size > 1:
         _run_with_others(config, ranks, fresh)
     elif config.strategy.devices > 1:
-        from uni_train.cli.several import start
+        from uni_train.distributed.launch import start
 
         options = ["--fresh"] if fresh else []
         code = start(["fit", "--recipe", recipe, *options, *overrides], config.strategy.devices)
@@ -66,16 +66,16 @@ def _said_once(ranks: Ranks) -> Iterator[None]:
 def _run_with_others(config: Config, ranks: Ranks, fresh: bool) -> None:
     import torch
 
-    from uni_train.cli.ending import one_end
-    from uni_train.cli.several import Voice
-    from uni_train.launching.meeting import meet
-    from uni_train.ranks import joined
+    from uni_train.cli.voice import Voice
+    from uni_train.distributed.ending import one_end
+    from uni_train.distributed.ranks import joined
+    from uni_train.distributed.rendezvous import rendezvous
 
     gpu = config.strategy.accelerator != "cpu" and torch.cuda.is_available()
-    shared = replace(config.strategy, devices=ranks.local_ranks, nodes=ranks.ranks // ranks.local_ranks)
+    shared = replace(config.strategy, devices=ranks.local_world_size, nodes=ranks.world_size // ranks.local_world_size)
     voice = Voice(ranks)
     with _said_once(ranks):
-        store = meet(ranks)
+        store = rendezvous(ranks)
     # The watchdog, which names who is missing, speaks before the process group does, which does not.
     timeout = timedelta(seconds=config.strategy.timeout + 300)
     with joined(ranks, cuda=gpu, timeout=timeout, store=store), one_end(ranks, voice) as fail:
@@ -90,29 +90,29 @@ def _run(
     fail: Callable[[UserError], object] | None = None,
 ) -> None:
     from uni_train.cli.progress import ConsoleProgress
-    from uni_train.launching.preemption import preemptible
-    from uni_train.launching.preflight import preflight
-    from uni_train.launching.watchdog import watchdog
+    from uni_train.distributed.preemption import preemptible
+    from uni_train.distributed.preflight import preflight
+    from uni_train.distributed.watchdog import watchdog
 
     def choose() -> str:
         place = RunFolder.fresh if fresh else RunFolder
         return place(config.out, config.recipe, config.run_name).name
 
-    run = RunFolder(config.out, config.recipe, ranks.from_first(choose))
+    run = RunFolder(config.out, config.recipe, ranks.from_main(choose))
     preflight(ranks, config, run.path)
     with ExitStack() as stack:
 
         def begin() -> bool:
             return stack.enter_context(run).begin(config, sys.argv)
 
-        continues = ranks.from_first(begin)
-        progress = ConsoleProgress() if voice is None else ranks.together(lambda: voice.progress(run.path))
+        continues = ranks.from_main(begin)
+        progress = ConsoleProgress() if voice is None else ranks.on_all(lambda: voice.progress(run.path))
         stack.enter_context(preemptible())
         stack.enter_context(watchdog(ranks, run.path, timedelta(seconds=config.strategy.timeout), fail))
         progress.say(f"{'continuing' if continues else 'run folder'} {run.path}")
-        if ranks.ranks > 1:
+        if ranks.world_size > 1:
             nodes = f" on {config.strategy.nodes} nodes" if config.strategy.nodes > 1 else ""
-            progress.say(f"{ranks.ranks} processes{nodes}; their logs are in {run.path / 'logs'}")
+            progress.say(f"{ranks.world_size} processes{nodes}; their logs are in {run.path / 'logs'}")
         if fresh and run.name != config.run_name:
             progress.say(f"to continue it later, leave out --fresh and add name={run.name}")
 

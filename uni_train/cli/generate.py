@@ -14,6 +14,7 @@ from uni_train.errors import UsageError, UserError
 if TYPE_CHECKING:
     from uni_train.cli.progress import Bar, ConsoleProgress
     from uni_train.config.schema import ModelConfig
+    from uni_train.models.base import UnifiedModel
 
 
 @click.command()
@@ -144,18 +145,11 @@ def _config(model: str, sampling: dict[str, Any]) -> ModelConfig:
     return replace(config, sampling=replace(config.sampling, **sampling))
 
 
-def _load(config: ModelConfig, progress: ConsoleProgress) -> Any:
-    """The model, on a GPU in bfloat16 where there is one, else on the CPU as it is stored."""
-    import torch
+def _load(config: ModelConfig, progress: ConsoleProgress) -> UnifiedModel:
+    from uni_train.api import build_here
 
-    from uni_train.models.load import build_model
-    from uni_train.stages.cpu import prepare_cpu
-
-    prepare_cpu(config.threads)
     progress.say(f"loading {config.name} from {config.checkpoint}")
-    gpu = torch.cuda.is_available()
-    model = build_model(config, dtype=torch.bfloat16 if gpu and config.name != "nano" else None)
-    return model.to("cuda") if gpu else model
+    return build_here(config)
 
 
 class _Steps:

@@ -72,7 +72,7 @@ def launch(
       uni_train launch --nodes 4 --gpus 8 --slurm --time 1-00:00:00 -- fit --recipe flow_grpo_maze strategy=ddp
       uni_train launch --nodes 2 --gpus 8 --torchrun --hosts node1,node2 -- fit --recipe sft model=bagel_7b
     """
-    from uni_train.launching.scripts import Slurm, Start, sbatch_script, torchrun_commands
+    from uni_train.distributed.scripts import Slurm, Start, sbatch_script, torchrun_commands
 
     if slurm == torchrun:
         raise UsageError("give --slurm or --torchrun", "--slurm makes a batch script, --torchrun a command a node.")

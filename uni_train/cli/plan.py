@@ -11,7 +11,7 @@ import click
 from uni_train.cli.recipe import TakesRecipe, recipe_options
 
 if TYPE_CHECKING:
-    from uni_train.planning.plan import Plan, Row
+    from uni_train.plan.plan import Plan, Row
 
 GIB = 2**30
 
@@ -61,8 +61,8 @@ def plan(
     config = compose(recipe, overrides)
     progress = ConsoleProgress(Console(stderr=True))
     progress.say(f"following one update of {config.model.name} on tensors without numbers; this may take a minute")
-    from uni_train.planning.plan import STEPS, gpu_named
-    from uni_train.planning.plan import plan as made_for
+    from uni_train.plan.plan import STEPS, gpu_named
+    from uni_train.plan.plan import plan as made_for
 
     chosen, nodes = gpu_named(gpu), nodes or config.strategy.nodes
     with progress.bar("model, update, update with the other activations", STEPS) as bar:
@@ -110,9 +110,9 @@ def _lines(made: Plan, price: float | None) -> list[str]:
 
 
 def _kept(made: Plan) -> list[tuple[str, int]]:
-    now = "checkpointed" if made.recompute else "kept"
-    other = "kept" if made.recompute else "checkpointed"
-    setting = f"activation_checkpointing={'false' if made.recompute else 'true'}"
+    now = "checkpointed" if made.activation_checkpointing else "kept"
+    other = "kept" if made.activation_checkpointing else "checkpointed"
+    setting = f"activation_checkpointing={'false' if made.activation_checkpointing else 'true'}"
     return [("as it is", made.activations[now]), (f"with {setting}", made.activations[other])]
 
 

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from uni_train.cli.terminal import plain
-from uni_train.launching.watchdog import note
+from uni_train.distributed.watchdog import note
 
 EVERY = 15.0
 PIPED = 100  # columns of what is no terminal

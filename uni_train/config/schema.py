@@ -339,6 +339,8 @@ class MixtureConfig:
     mapping_answer: int = ranged(0, low=0)  # a mapping prompt answered in words at once
     maths_answer: int = ranged(0, low=0)  # a maths prompt answered in words at once
     meanings: int = ranged(0, low=0)  # what every symbol of a set of rules means in the end
+    questions: int = ranged(0, low=0)  # the same, asked one after the other in the words of the prompts
+    facts: int = ranged(0, low=0)  # expressions of one operation, of every split
     sums: int = ranged(0, low=0)  # expressions and their values
     counting: int = ranged(0, low=0)  # number lines
     compare: int = ranged(0, low=0)  # what is asked against what is seen, both in words

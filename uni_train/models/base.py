@@ -206,7 +206,7 @@ class UnifiedModel(nn.Module, ABC):
         text_dropout: float,
         vit_dropout: float = 0.0,
         vae_dropout: float = 0.0,
-        recompute: bool = False,
+        activation_checkpointing: bool = False,
     ) -> None:
         """How examples are trained on from now on.
 
@@ -214,7 +214,7 @@ class UnifiedModel(nn.Module, ABC):
             timestep_shift: of the noise levels.
             text_dropout, vit_dropout, vae_dropout: shares of the texts and of the two forms of shown images that are
                 left out where an image is drawn (for guidance).
-            recompute: recompute activations in the backward pass instead of keeping them.
+            activation_checkpointing: recompute activations in the backward pass instead of keeping them.
         """
         raise SkillMissing(self.name, "be trained with a shift of noise levels or dropout")
 

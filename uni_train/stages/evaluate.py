@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from data_gen.errors import DataError
-from data_gen.mapping import Mapping
+from data_gen.mapping.task import Mapping
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task
 from eval.benchmarks import unisandbox
@@ -107,13 +107,13 @@ def normal_accuracy(model: UnifiedModel, work: Work[StarsConfig], name: str, fol
 
     judged = _judged(work, folder)
     if judged is None:
-        own = [sample for index in range(ranks.rank, len(batches), ranks.ranks) for sample in make(index)]
+        own = [sample for index in range(ranks.rank, len(batches), ranks.world_size) for sample in make(index)]
         samples = [replace(sample, image=b"") for sample in own]  # scored by their verdicts
         found = [one for some in ranks.gather(samples) for one in some]
     else:
         make_shards(work, folder, [len(batch) for batch in batches], make, name, judged, quiet=True)
-        found = ranks.from_first(lambda: list(read_shards(folder / SHARDS, images=False)))
-        ranks.from_first(lambda: shutil.rmtree(folder, ignore_errors=True))
+        found = ranks.from_main(lambda: list(read_shards(folder / SHARDS, images=False)))
+        ranks.from_main(lambda: shutil.rmtree(folder, ignore_errors=True))
     value = unisandbox.score(found)["normal"][name].value
     return 0.0 if value is None else value
 

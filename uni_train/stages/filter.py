@@ -61,7 +61,7 @@ def counted(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> dict[
 
     kept: by the filter. used: of these, what is trained on (`kept_rows`). correct: by program or judge.
     """
-    found, used = work.ranks.from_first(lambda: (reliability(stage), len(kept_rows(stage.shards, work.config, one))))
+    found, used = work.ranks.from_main(lambda: (reliability(stage), len(kept_rows(stage.shards, work.config, one))))
     said = f"  kept {found.kept} of {found.n}"
     if found.kept and found.correct:
         said += f": precision {found.precision.value:.3f}, recall {found.recall.value:.3f}"

@@ -55,7 +55,7 @@ def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtere
     model.prepare_training(
         timestep_shift=config.timestep_shift,
         text_dropout=config.text_dropout,
-        recompute=config.activation_checkpointing,
+        activation_checkpointing=config.activation_checkpointing,
     )
     sources = _sources(work, model, filtered)
     lengths = [updates(config, one, len(sources[one.set_name])) for one in (config.rounds[i] for i in rounds)]  # type: ignore[arg-type]
@@ -120,7 +120,7 @@ def fit(
 
 def run_logger(work: Work[Any], stage: str) -> Logger | None:
     """The further logger that the recipe asks for, on the first rank; metrics under the stage's name."""
-    if work.config.logger.kind != "wandb" or not work.ranks.first:
+    if work.config.logger.kind != "wandb" or not work.ranks.is_main:
         return None
     from uni_train.training.wandb_run import group_of, wandb_logger
 
@@ -146,7 +146,7 @@ def adapters(work: Work[Any], model: UnifiedModel, settings: SupervisedSettings,
     lora = LoraSettings(wanted.rank, wanted.alpha, wanted.dropout, wanted.targets)
     with adapted(model, lora, derive_seed(settings.seed, settings.stage, "lora")):
         yield
-        work.ranks.from_first(lambda: save_adapters(model, lora, folder / ADAPTERS))
+        work.ranks.from_main(lambda: save_adapters(model, lora, folder / ADAPTERS))
 
 
 def supervised_settings(config: RunConfig, updates: int, rows: int, stage: str, trained: str) -> SupervisedSettings:
@@ -185,7 +185,7 @@ def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -
     config = work.config
     sources: dict[str, Source] = {}
     for name, (one, stage) in filtered.items():
-        kept = work.ranks.from_first(partial(kept_rows, stage.shards, config, one))
+        kept = work.ranks.from_main(partial(kept_rows, stage.shards, config, one))
         if not kept:
             raise UserError(
                 f"the filter kept none of the samples of {name}, so there is nothing to train on ({stage.path})",

@@ -34,7 +34,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     from uni_train.training.metric_log import read_metrics
 
     config = work.config
-    asked = work.ranks.together(lambda: prompts(work))
+    asked = work.ranks.on_all(lambda: prompts(work))
     model = work.model(work.weights)
     grpo = settings(config, stage.path.name)
     optimizer = supervised_settings(config, grpo.updates, 1, stage.path.name, trained=config.trained)
@@ -50,7 +50,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
             return
         step, own = epoch * config.updates_per_epoch, groups_of(drawn, config.rollout.group_size)
         groups = [group for some in work.ranks.gather(own) for group in some][:SHOWN_GROUPS]
-        if not work.ranks.first:
+        if not work.ranks.is_main:
             return
         write_groups(stage.path / GALLERY / f"epoch-{epoch:05d}", groups, epoch=epoch, step=step)
         write_sheet(groups, stage.path / GALLERY / f"epoch-{epoch:05d}.png")
@@ -60,7 +60,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         result = fit_flow_grpo(
             model,
             asked,
-            work.ranks.together(lambda: rewards(config, model)),
+            work.ranks.on_all(lambda: rewards(config, model)),
             grpo,
             optimizer,
             stage.path,

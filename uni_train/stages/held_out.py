@@ -18,10 +18,10 @@ from data_gen.task import Item, Task, Verdict
 from eval.groups import Group, Member, finished, read_facts, write_groups
 from eval.sample import encode_png
 from eval.statistics import proportion
+from uni_train.distributed.ranks import ALONE, Ranks
+from uni_train.distributed.watchdog import note
 from uni_train.errors import UserError
-from uni_train.launching.watchdog import note
 from uni_train.models.base import Request, UnifiedModel
-from uni_train.ranks import ALONE, Ranks
 from uni_train.stages.pictures import log_groups
 from uni_train.stages.work import in_batches
 
@@ -72,7 +72,7 @@ class HeldOutPrompts:
                 inputs = () if given is None else (encode_png(given),)
                 members = [Member(picture, verdict)]
                 shown.append(Group(item.id, item.prompt, members, inputs, item.level, item.answer))
-        if ranks.first:
+        if ranks.is_main:
             about = {"step": step, "task": self.task.name, "split": self.split, "levels": levels}
             write_groups(folder / LOOKS / f"step={step:08d}", shown, **about)
         log_groups(logger, LOOKS, shown, step)
@@ -85,7 +85,7 @@ class HeldOutPrompts:
             (level, index, some) for level, items in self.items.items() for index, some in in_batches(items, self.batch)
         ]
         own: dict[int, list[tuple[Verdict, bytes]]] = {}
-        for number in range(ranks.rank, len(batches), ranks.ranks):
+        for number in range(ranks.rank, len(batches), ranks.world_size):
             _, index, some = batches[number]
             images = model.draw([self._request(item) for item in some])
             note()

@@ -66,7 +66,7 @@ def ready(work: Work[Any]) -> None:
     config, judge = work.config, work.config.judge
     filters = isinstance(config, StarsConfig) and config.filter == "judge"
     if work.judge is None and judge is not None and (filters or reads_images(config)):
-        work.judge = work.ranks.from_first(lambda: _answering(judge, work.folder.path / LOG))
+        work.judge = work.ranks.from_main(lambda: _answering(judge, work.folder.path / LOG))
 
 
 def verified(work: Work[Any], folder: Path, samples: Sequence[ScoredSample]) -> list[ScoredSample]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from data_gen.errors import DataError
-from data_gen.injection import Subject, TextQuestion, read_subjects, subjects
+from data_gen.knowledge.injection import Subject, TextQuestion, read_subjects, subjects
 from data_gen.reading_limits import read_json
 from eval.benchmark import Scored, Table
 from eval.benchmarks.unisandbox import UniSandbox, injected
@@ -93,7 +93,7 @@ def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int) -> None:
     """Teach one model about `people(config)[place]`, then have it draw."""
     subject = people(work.config)[place]
     work.progress.say(f"  {' and '.join(subject.names)}: {len(subject.lessons)} lessons")
-    if not work.ranks.from_first((stage.path / TAUGHT).is_file):
+    if not work.ranks.from_main((stage.path / TAUGHT).is_file):
         _teach(work, stage, subject)
     taught = _read(stage.path / TAUGHT)
     wrong = [one for one in taught.exam if not one.right]
@@ -102,7 +102,7 @@ def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int) -> None:
         + (f"; not injected, not counted: {wrong[0].question} -> {wrong[0].reply.strip()}" if wrong else "")
     )
     scored = _pictures(work, stage, stage.path / MODEL, [subject], [taught])
-    work.ranks.from_first(lambda: _tidy(stage.path, work.config.keep_models))
+    work.ranks.from_main(lambda: _tidy(stage.path, work.config.keep_models))
     stage.outputs = sorted(file for file in stage.path.rglob("*") if file.is_file() and _lasting(file, stage.path))
     stage.result = {"taught": [taught.to_dict()]}
     for setting in work.config.modes:
@@ -121,7 +121,7 @@ def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject) -> No
     config = work.config
     model = work.model(None)
     model.prepare_training(
-        timestep_shift=1.0, text_dropout=config.text_dropout, recompute=config.activation_checkpointing
+        timestep_shift=1.0, text_dropout=config.text_dropout, activation_checkpointing=config.activation_checkpointing
     )
 
     def passed(step: int) -> bool:
@@ -135,7 +135,7 @@ def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject) -> No
     exam, twins = _replies(work, model, subject.exam), _replies(work, model, subject.twins)
     named = dict(zip((question.id for question in subject.pictures), twins, strict=True))
     taught = Taught(subject.names, subject.direction, until.ended or asked.updates, exam, named)
-    work.ranks.from_first(lambda: atomic_write_json(stage.path / TAUGHT, taught.to_dict()))
+    work.ranks.from_main(lambda: atomic_write_json(stage.path / TAUGHT, taught.to_dict()))
 
 
 def _replies(work: Work[KnowledgeConfig], model: UnifiedModel, asked: Sequence[TextQuestion]) -> tuple[Reply, ...]:
@@ -175,12 +175,12 @@ def _pictures(
     """Draw, check and judge the pictures of those taught, with the model of `weights`; ranks share the drawing. In
     scored/ of the stage, at last: where that is, the weights may be gone."""
     config, file = work.config, stage.path / SCORED / "00000.parquet"
-    if not work.ranks.from_first(file.is_file):
+    if not work.ranks.from_main(file.is_file):
         model, asked = work.model(weights), benchmark(config, whom)
         asks = asks_of(asked.cases(), asked.settings, k=config.draws, seed=config.seed)
         batches = [batch for _, batch in in_batches(asks, config.model.draw_batch)]
         places = [stage.path / DRAWN / f"{index:05d}.parquet" for index in range(len(batches))]
-        done = work.ranks.from_first(lambda: {index for index, place in enumerate(places) if place.is_file()})
+        done = work.ranks.from_main(lambda: {index for index, place in enumerate(places) if place.is_file()})
         mine = work.share(len(batches), done)
         finished = sum(len(batches[index]) for index in done)
         with work.bar("ask and draw", sum(len(batches[index]) for index in mine), finished) as bar:
@@ -190,8 +190,8 @@ def _pictures(
                     places[index], [Scored(one, asked.check(one) if one.status == "ok" else None) for one in samples]
                 )
                 bar.advance(len(samples))
-        work.ranks.wait()
-        work.ranks.from_first(lambda: _conclude(work, stage, asked, places, file, taught))
+        work.ranks.barrier()
+        work.ranks.from_main(lambda: _conclude(work, stage, asked, places, file, taught))
     return read_scored(file, images=False)
 
 

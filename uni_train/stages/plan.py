@@ -196,7 +196,7 @@ def first_update(
         rows=rows,
         updates=1,
         seed=config.seed,
-        micros=micros,
+        grad_accumulation_steps=micros,
         token_counts=lambda examples: (0, 0),
         tokens=tokens,
         example_tokens=model.example_tokens,

@@ -18,12 +18,12 @@ def vae(work: Work[PretrainConfig], stage: StageRun) -> None:
     config = work.config
     model = work.model(work.weights)
     # Seconds of work: the first rank does it, the others take what it has found.
-    if work.ranks.first:
+    if work.ranks.is_main:
         with work.progress.bar("vae", config.vae.updates) as bar:
             stage.result = train_vae(model.vae.cpu(), config.vae, config.seed, bar.advance)  # type: ignore[arg-type, operator]
         save_model(model, stage.path / MODEL)
     work.weights = stage.path / MODEL
-    work.ranks.wait()
+    work.ranks.barrier()
     stage.outputs = sorted((stage.path / MODEL).iterdir())
 
 
@@ -34,7 +34,7 @@ def part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
     model.prepare_training(
         timestep_shift=config.timestep_shift,
         text_dropout=config.text_dropout,
-        recompute=config.activation_checkpointing,
+        activation_checkpointing=config.activation_checkpointing,
     )
     rows = asked.mixture.rows
     total = sum(rows.values())

@@ -20,7 +20,7 @@ from uni_train.config.schema import (
     StarsConfig,
 )
 from uni_train.config.stage_list import PlannedStage, stage_list
-from uni_train.ranks import ALONE, Ranks
+from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.run_folder import RunFolder
 from uni_train.stages import evaluate, filter, finetune, judging, sample
 from uni_train.stages.cpu import prepare_cpu
@@ -39,7 +39,7 @@ def fit(config: Config, folder: RunFolder, progress: ConsoleProgress, ranks: Ran
     Raises:
         UserError: for everything that a person can put right.
     """
-    prepare_cpu(config.model.threads, ranks.local_ranks)
+    prepare_cpu(config.model.threads, ranks.local_world_size)
     work: Work[Any] = Work(config, folder, progress, ranks=ranks)
     planned = stage_list(config)
     if any(one.kind == "evaluate" for one in planned):
@@ -56,7 +56,7 @@ def fit(config: Config, folder: RunFolder, progress: ConsoleProgress, ranks: Ran
         if (stage.path / MODEL).is_dir():
             work.weights = stage.path / MODEL
         runs.append((one, stage))
-    ranks.from_first(lambda: _conclude(work, runs))
+    ranks.from_main(lambda: _conclude(work, runs))
 
 
 def _conclude(work: Work[Any], runs: list[tuple[PlannedStage, StageRun]]) -> None:

@@ -81,7 +81,7 @@ def _until_kept(
     number = min(math.ceil(one.kept / size), batches)
     while True:
         have(number)
-        rows = work.ranks.from_first(partial(filter.kept_rows, stage.shards, work.config, one, number))
+        rows = work.ranks.from_main(partial(filter.kept_rows, stage.shards, work.config, one, number))
         sampled, kept = number * size, len(rows)
         if kept >= one.kept or number == batches:
             return

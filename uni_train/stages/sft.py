@@ -36,10 +36,10 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
         text_dropout=config.text_dropout,
         vit_dropout=config.vit_dropout,
         vae_dropout=config.vae_dropout,
-        recompute=config.activation_checkpointing,
+        activation_checkpointing=config.activation_checkpointing,
     )
     found = sources(config, model.example_tokens)
-    work.ranks.from_first(lambda: _expect_same_data(config, found, stage.path / DATA))
+    work.ranks.from_main(lambda: _expect_same_data(config, found, stage.path / DATA))
     for name, rows in found.items():
         work.progress.say(f"  {name}: {len(rows)} rows")
     held_out = _held_out(work)

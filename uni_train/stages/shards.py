@@ -41,7 +41,7 @@ def make_shards(
         UserError: a shard is damaged, the disk is full, or the judge does not answer.
     """
     shards, drawn = folder / SHARDS, folder / DRAWN
-    done = work.ranks.from_first(lambda: completed(shards) | completed(drawn))
+    done = work.ranks.from_main(lambda: completed(shards) | completed(drawn))
     mine = work.share(len(sizes), done)
     finished = sum(sizes[index] for index in done if index < len(sizes))
     place = shards if judged is None else drawn
@@ -52,9 +52,9 @@ def make_shards(
             write_shard(shard_path(place, index), samples)
             if shown is not None:
                 shown.advance(len(samples))
-    work.ranks.wait()
+    work.ranks.barrier()
     if judged is not None:
-        work.ranks.from_first(lambda: _judge(shards, drawn, judged))
+        work.ranks.from_main(lambda: _judge(shards, drawn, judged))
 
 
 def _judge(shards: Path, drawn: Path, judged: Judged) -> None:

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
-from data_gen.mapping import Mapping as Mapping_
+from data_gen.mapping.task import Mapping as Mapping_
 from data_gen.task import Task, get_task
 from uni_train.config.build import to_plain
 from uni_train.config.schema import Config
 from uni_train.config.stage_list import PlannedStage
-from uni_train.launching.watchdog import note
+from uni_train.distributed.ranks import ALONE, Ranks
+from uni_train.distributed.watchdog import note
 from uni_train.models.load import build_model, load_weights, save_model
-from uni_train.ranks import ALONE, Ranks
 from uni_train.run_folder import Manifest, RunFolder, decisive, stage_key
 
 if TYPE_CHECKING:
@@ -94,18 +94,18 @@ class Work(Generic[C]):
     def trained(self, model: UnifiedModel, stage: StageRun) -> None:
         """Store what training has turned `model` into as the model of `stage`; later stages begin with it."""
         folder = stage.path / MODEL
-        self.ranks.from_first(lambda: save_model(model, folder))
+        self.ranks.from_main(lambda: save_model(model, folder))
         self.weights = folder
         self._loaded = (folder, self.placed(model))
 
     def share(self, batches: int, done: Set[int]) -> list[int]:
         """Which of `batches` batches that are not done this rank has to make."""
         missing = [index for index in range(batches) if index not in done]
-        return missing[self.ranks.rank :: self.ranks.ranks]
+        return missing[self.ranks.rank :: self.ranks.world_size]
 
     def bar(self, title: str, mine: int, done: int = 0) -> AbstractContextManager[Bar]:
         """Progress of what this rank has to do, beside what is done already."""
-        part = f", rank {self.ranks.rank} of {self.ranks.ranks}" if self.ranks.ranks > 1 else ""
+        part = f", rank {self.ranks.rank} of {self.ranks.world_size}" if self.ranks.world_size > 1 else ""
         return self.progress.bar(f"{title}{part}", done + mine, done)
 
     @contextmanager
@@ -113,19 +113,19 @@ class Work(Generic[C]):
         """A stage's turn: yields whether it is already finished, and takes the manifest's content otherwise."""
         note(stage=planned.name)
         key, folder, ranks = stage_key(stage=planned.name, after=self._key), self.folder, self.ranks
-        manifest = ranks.from_first(lambda: folder.read_manifest(planned.index, planned.name, key))
+        manifest = ranks.from_main(lambda: folder.read_manifest(planned.index, planned.name, key))
         self.progress.stage(
             planned.index + 1, total, f"{planned.name}: {planned.summary}", finished=manifest is not None
         )
         run = StageRun(folder.stage_dir(planned.index, planned.name), manifest)
         earlier = 0.0
         if manifest is None:
-            earlier = ranks.from_first(lambda: folder.start_clock(planned.index, planned.name))
+            earlier = ranks.from_main(lambda: folder.start_clock(planned.index, planned.name))
         began = time.perf_counter()
         yield run
         if manifest is None:
             peak = max(ranks.gather(peak_rss()))
-            run.manifest = ranks.from_first(
+            run.manifest = ranks.from_main(
                 lambda: folder.write_manifest(
                     planned.index,
                     planned.name,
@@ -136,7 +136,7 @@ class Work(Generic[C]):
                 )
             )
         # A finished stage never resumes: its model is what later stages, evaluations and exports read.
-        ranks.from_first(lambda: shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True))
+        ranks.from_main(lambda: shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True))
         self._key = key
 
 

@@ -11,13 +11,13 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback, Checkpoint
 
-from uni_train.ranks import Ranks
+from uni_train.distributed.ranks import Ranks
 from uni_train.training.checkpoint_io import FolderCheckpointIO, checkpoint_name, list_checkpoints
 from uni_train.training.curriculum import Curriculum
 from uni_train.training.ema import Ema
 from uni_train.training.metric_log import MetricLog
 from uni_train.training.steps import StepBatch
-from uni_train.training.strategies.sharding import whole
+from uni_train.training.strategies.sharding import unsharded
 
 Evaluate = Callable[[int], Mapping[str, float]]
 """Validation metrics after so many updates; called with the model in eval mode and without gradients."""
@@ -55,7 +55,7 @@ def save(trainer: pl.Trainer, path: Path) -> None:
     trainer.save_checkpoint(path)
     writer = trainer.strategy.checkpoint_io
     assert isinstance(writer, FolderCheckpointIO)
-    Ranks(trainer.global_rank, trainer.world_size).together(writer.check)
+    Ranks(trainer.global_rank, trainer.world_size).on_all(writer.check)
 
 
 class WholeAgain(Callback):
@@ -86,7 +86,7 @@ class CurriculumCallback(Callback):
             return
         modes = {module: module.training for module in pl_module.modules()}
         pl_module.eval()
-        with torch.no_grad(), self.ema.averaged(pl_module) if self.ema else whole(pl_module):
+        with torch.no_grad(), self.ema.averaged(pl_module) if self.ema else unsharded(pl_module):
             metrics = {name: float(value) for name, value in self.evaluate(step).items()}
         for module, training in modes.items():
             module.training = training

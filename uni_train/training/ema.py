@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
 from uni_train.training.steps import StepBatch
-from uni_train.training.strategies.sharding import cut, is_sharded, join, part, whole
+from uni_train.training.strategies.sharding import cut, is_sharded, join, part, unsharded
 
 
 class Ema(Callback):
@@ -63,7 +63,7 @@ class Ema(Callback):
 
     def averaged(self, module: nn.Module) -> AbstractContextManager[None]:
         """Within this block `module` has the averaged weights, whole on each rank; today's before there are any."""
-        return whole(module, self.averages)
+        return unsharded(module, self.averages)
 
     def state_dict(self) -> dict[str, Any]:
         return {"averages": self.averages | {n: join(p, self.averages[n]).cpu() for n, p in self._sharded.items()}}

@@ -22,8 +22,8 @@ from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
 from torch import nn
 
+from uni_train.distributed.preemption import deferred
 from uni_train.errors import UsageError, UserError
-from uni_train.launching.preemption import deferred
 from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, WholeAgain
 from uni_train.training.checkpoint_io import (
     FolderCheckpointIO,
@@ -160,14 +160,14 @@ def run(
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write in {directory}: {error.strerror}") from error
-    resume = here().from_first(lambda: latest_checkpoint(directory / CHECKPOINTS))
+    resume = here().from_main(lambda: latest_checkpoint(directory / CHECKPOINTS))
     done = checkpoint_step(resume) if resume else 0
     if done > settings.updates:
         raise UserError(
             f"{resume} was written after {done} updates, but only {settings.updates} are asked for",
             "Ask for at least as many, or start over under a new name.",
         )
-    here().from_first(lambda: _tidy(directory, done))
+    here().from_main(lambda: _tidy(directory, done))
     if resume is not None and done == settings.updates:
         return _finished(model, schedule, resume, metrics)
 
@@ -248,8 +248,8 @@ class StepData(pl.LightningDataModule):
             seed=settings.seed,
             stage=settings.stage,
             rank=trainer.global_rank,
-            ranks=trainer.world_size,
-            micros=settings.accumulate,
+            world_size=trainer.world_size,
+            grad_accumulation_steps=settings.accumulate,
             token_counts=getattr(self.model, "token_counts", None),
             tokens=settings.tokens,
             example_tokens=getattr(self.model, "example_tokens", None),

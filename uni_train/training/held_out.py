@@ -13,7 +13,7 @@ from uni_train.training.callbacks import Evaluate
 from uni_train.training.ema import Ema
 from uni_train.training.metric_log import JsonlLogger, append_once, truncate_metrics
 from uni_train.training.steps import StepBatch
-from uni_train.training.strategies.sharding import whole
+from uni_train.training.strategies.sharding import unsharded
 
 HELD_OUT = "held_out.jsonl"
 
@@ -48,7 +48,7 @@ class HeldOut(Callback):
         ema = next((one for one in trainer.callbacks if isinstance(one, Ema)), None)  # type: ignore[attr-defined]
         modes = {part: part.training for part in module.modules()}
         module.eval()
-        with torch.no_grad(), ema.averaged(module) if ema is not None else whole(module):
+        with torch.no_grad(), ema.averaged(module) if ema is not None else unsharded(module):
             found = self.evaluate(step)
             self.scores = trainer.strategy.broadcast({name: float(value) for name, value in found.items()})
         for part, training in modes.items():

@@ -25,8 +25,8 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from data_gen.reading_limits import parse_json, read_text, reason
+from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
-from uni_train.ranks import Ranks
 from uni_train.training.steps import StepBatch
 from uni_train.training.supervised import SupervisedModule
 
@@ -103,7 +103,7 @@ def truncate_metrics(path: Path, step: int) -> None:
 
 def append_once(trainer: pl.Trainer, file: JsonlLogger, lines: list[dict[str, Any]]) -> None:
     """Write whole lines on the first rank; all ranks call it, and where it fails, all raise its UserError."""
-    Ranks(trainer.global_rank, trainer.world_size).together(lambda: file.append(lines))
+    Ranks(trainer.global_rank, trainer.world_size).on_all(lambda: file.append(lines))
 
 
 class MetricLog(Callback):

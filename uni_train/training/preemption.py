@@ -1,4 +1,4 @@
-"""A fit that is told to end (uni_train.launching.preemption), as by Ctrl-C, does so after its next update and saves."""
+"""A fit that is told to end (uni_train.distributed.preemption) does so after its next update, and saves."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Checkpoint
 
-from uni_train.launching import preemption
-from uni_train.launching.watchdog import note
+from uni_train.distributed import preemption
+from uni_train.distributed.watchdog import note
 from uni_train.training.callbacks import save
 from uni_train.training.checkpoint_io import checkpoint_name
 from uni_train.training.metric_log import MetricLog

@@ -13,7 +13,7 @@ from uni_train.errors import UsageError
 SCHEDULES = ("constant", "linear", "cosine")
 TRAINED = ("all", "moe_gen", "lora")
 STRATEGIES = ("auto", "single", "ddp", "deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3", "fsdp2")
-SHARED_OUT = ("deepspeed_zero3", "fsdp2")
+SHARDED = ("deepspeed_zero3", "fsdp2")
 """Strategies under which each rank holds a part of the weights."""
 FREEZABLE = ("vit", "connector", "understanding", "generation")
 
@@ -52,7 +52,7 @@ class SupervisedSettings:
     """Lightning's name. On CPUs with AMX bf16-mixed is about 1.5 times as fast as 32-true."""
     accelerator: str = "auto"
     devices: int = 1
-    """A node; where ranks have joined (uni_train.ranks), as many as have."""
+    """A node; where ranks have joined (uni_train.distributed.ranks), as many as have."""
     num_nodes: int = 1
     strategy: str = "auto"
     """auto | single | ddp (the whole model on each device) | deepspeed_zero1..3 | fsdp2, or a name of Lightning's."""

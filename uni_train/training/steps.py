@@ -53,14 +53,14 @@ class StepBatch:
 
     step: int
     micro: int
-    micros: int
+    grad_accumulation_steps: int
     content: Any
     tokens: tuple[int, int] | None = None
 
     @property
     def last(self) -> bool:
         """Whether the optimizer steps after this micro-batch."""
-        return self.micro == self.micros - 1
+        return self.micro == self.grad_accumulation_steps - 1
 
 
 def row_counts(mixture: Mapping[str, float], rows: int, seed: int) -> dict[str, int]:
@@ -84,17 +84,17 @@ def row_counts(mixture: Mapping[str, float], rows: int, seed: int) -> dict[str, 
 class StepDataset(Dataset[list[StepBatch]]):
     """Item s: the micro-batches of update s for one rank, made by `collate` from hash-seeded draws.
 
-    All ranks draw the same global batch; micro-batch m of rank r takes every (ranks * micros)-th example from
-    r + ranks * m on. With `tokens` each of those (ranks * micros) places draws for itself instead, example by example,
-    until it has that many tokens: the example that reaches them is the last, so long ones are not left out more often
-    than short ones, and a batch has fewer than `tokens` plus those of the longest example.
+    All ranks draw the same global batch; with stride = world_size * grad_accumulation_steps, micro-batch m of rank r
+    takes every stride-th example from r + world_size * m on. With `tokens` each micro-batch draws for itself instead,
+    example by example, until it has that many tokens: the example that reaches them is the last, so long ones are not
+    left out more often than short ones, and a batch has fewer than `tokens` plus those of the longest example.
 
     Args:
         collate: the model's `collate(examples, seed) -> batch`.
         sources: name -> examples, or a function making a row from a random.Random.
         mixture: update -> shares by source name; a share of 1.0 is `rows` rows.
-        token_counts: the model's `token_counts(batch) -> (ce, mse)`; needed when `micros` is above 1, because the
-            loss of each micro-batch is divided by the counts of all.
+        token_counts: the model's `token_counts(batch) -> (ce, mse)`; needed when `grad_accumulation_steps` is above
+            1, because the loss of each micro-batch is divided by the counts of all.
         tokens: fill batches up to so many tokens instead of `rows` rows; shares are then odds.
         example_tokens: the model's `example_tokens(example)`; needed with `tokens`.
     """
@@ -110,8 +110,8 @@ class StepDataset(Dataset[list[StepBatch]]):
         seed: int,
         stage: str = "",
         rank: int = 0,
-        ranks: int = 1,
-        micros: int = 1,
+        world_size: int = 1,
+        grad_accumulation_steps: int = 1,
         token_counts: Callable[[Any], tuple[int, int]] | None = None,
         tokens: int | None = None,
         example_tokens: Callable[[Any], int] | None = None,
@@ -120,10 +120,10 @@ class StepDataset(Dataset[list[StepBatch]]):
             raise UsageError(
                 f"tokens={tokens}: this model cannot count the tokens of an example", "Give batches by rows instead."
             )
-        if micros > 1 and token_counts is None:
+        if grad_accumulation_steps > 1 and token_counts is None:
             raise UsageError(
-                f"accumulate={micros}: this model cannot count the tokens of a batch beforehand, so its loss cannot be "
-                "normalised over several micro-batches",
+                f"accumulate={grad_accumulation_steps}: this model cannot count the tokens of a batch beforehand, so "
+                "its loss cannot be normalised over several micro-batches",
                 "Give the model `token_counts(batch) -> (ce, mse)`, or use accumulate=1.",
             )
         for name, source in sources.items():
@@ -131,7 +131,12 @@ class StepDataset(Dataset[list[StepBatch]]):
                 raise UsageError(f"the training source {name} has no examples")
         self.collate, self.sources, self.mixture = collate, dict(sources), mixture
         self.rows, self.updates, self.seed, self.stage = rows, updates, seed, stage
-        self.rank, self.ranks, self.micros, self.token_counts = rank, ranks, micros, token_counts
+        self.rank, self.world_size, self.grad_accumulation_steps, self.token_counts = (
+            rank,
+            world_size,
+            grad_accumulation_steps,
+            token_counts,
+        )
         self.tokens, self.example_tokens = tokens, example_tokens
 
     def __len__(self) -> int:
@@ -203,19 +208,20 @@ class StepDataset(Dataset[list[StepBatch]]):
         return drawn
 
     def _examples_of(self, step: int, micro: int, everything: Sequence[Callable[[], Any]]) -> Sequence[Any]:
-        slot = self.rank + self.ranks * micro
+        slot = self.rank + self.world_size * micro
         if self.tokens is not None:
             return self.filled(step, slot)
-        return [read() for read in everything[slot :: self.ranks * self.micros]]
+        return [read() for read in everything[slot :: self.world_size * self.grad_accumulation_steps]]
 
     def __getitem__(self, step: int) -> list[StepBatch]:
         if not 0 <= step < self.updates:
             raise IndexError(step)
         examples = self._places(step) if self.tokens is None else []
-        stride = self.ranks * self.micros
+        stride = self.world_size * self.grad_accumulation_steps
         if self.tokens is None and len(examples) < stride:
             raise UsageError(
-                f"update {step} has {len(examples)} rows for {self.ranks} ranks of {self.micros} micro-batches",
+                f"update {step} has {len(examples)} rows for {self.world_size} ranks of "
+                f"{self.grad_accumulation_steps} micro-batches",
                 "Raise rows, or lower devices or accumulate.",
             )
         contents = [
@@ -223,13 +229,16 @@ class StepDataset(Dataset[list[StepBatch]]):
                 self._examples_of(step, micro, examples),
                 derive_seed(self.seed, self.stage, "batch", step, self.rank, micro),
             )
-            for micro in range(self.micros)
+            for micro in range(self.grad_accumulation_steps)
         ]
         tokens = None
-        if self.token_counts is not None and self.micros > 1:
+        if self.token_counts is not None and self.grad_accumulation_steps > 1:
             ce, mse = zip(*(self.token_counts(content) for content in contents), strict=True)
             tokens = (int(sum(ce)), int(sum(mse)))
-        return [StepBatch(step, micro, self.micros, content, tokens) for micro, content in enumerate(contents)]
+        return [
+            StepBatch(step, micro, self.grad_accumulation_steps, content, tokens)
+            for micro, content in enumerate(contents)
+        ]
 
 
 class StepLoader:
@@ -244,7 +253,7 @@ class StepLoader:
         self.dataset, self.start, self.num_workers = dataset, start, num_workers
 
     def __len__(self) -> int:
-        return self.dataset.updates * self.dataset.micros
+        return self.dataset.updates * self.dataset.grad_accumulation_steps
 
     def __iter__(self) -> Iterator[StepBatch]:
         steps = range(self.start(), self.dataset.updates)

@@ -125,7 +125,7 @@ class SupervisedModule(pl.LightningModule):
             self.metrics["ce"], self.metrics["mse"] = self._sums
             self.metrics["tokens"] = counts.sum()
         # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
-        return (ranks * batch.micros) * (scale[0] * loss.ce_sum + scale[1] * loss.mse_sum)
+        return (ranks * batch.grad_accumulation_steps) * (scale[0] * loss.ce_sum + scale[1] * loss.mse_sum)
 
     def _loss(self, batch: StepBatch) -> SupervisedLoss:
         """The model's; where ranks hold parts of one another's weights or gradients they compute in step.
@@ -142,8 +142,8 @@ class SupervisedModule(pl.LightningModule):
         fewest, most = self.trainer.strategy.reduce(counts, reduce_op="max").tolist()
         if not fewest:
             raise UserError(
-                f"update {batch.step + 1} has too few rows for {self.trainer.world_size} devices x {batch.micros} "
-                "micro-batches: one of them got none",
+                f"update {batch.step + 1} has too few rows for {self.trainer.world_size} devices x "
+                f"{batch.grad_accumulation_steps} micro-batches: one of them got none",
                 "Raise the batch, lower accumulate, or use strategy=ddp.",
             )
         return model.supervised_loss(batch.content, passes=most)
@@ -188,4 +188,4 @@ class SupervisedModule(pl.LightningModule):
             return batch
         content = batch.content
         moved = content.to(device) if hasattr(content, "to") else move_data_to_device(content, device)
-        return StepBatch(batch.step, batch.micro, batch.micros, moved, batch.tokens)
+        return StepBatch(batch.step, batch.micro, batch.grad_accumulation_steps, moved, batch.tokens)

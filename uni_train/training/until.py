@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from uni_train.training.steps import StepBatch
-from uni_train.training.strategies.sharding import whole
+from uni_train.training.strategies.sharding import unsharded
 
 
 class Until(Callback):
@@ -40,7 +40,7 @@ class Until(Callback):
             return
         modes = {module: module.training for module in pl_module.modules()}
         pl_module.eval()
-        with torch.no_grad(), whole(pl_module):
+        with torch.no_grad(), unsharded(pl_module):
             found = trainer.strategy.broadcast(self.passed(step))
         for module, training in modes.items():
             module.training = training

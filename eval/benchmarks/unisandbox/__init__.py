@@ -4,7 +4,7 @@
 reads the published files and their labels, `thoughts` what a thought concludes, `counting` makes the numbers.
 """
 
-from data_gen.shortcuts import CHANCE
+from data_gen.audit.shortcuts import CHANCE
 from eval.benchmarks.unisandbox.benchmark import UniSandbox
 from eval.benchmarks.unisandbox.reasoning import (
     LEVELS,

@@ -18,16 +18,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data_gen.audit import LEAST, MOST, AuditRow, audit_file, same_noun
+from data_gen.audit.exact import UnreadableError
+from data_gen.audit.files import audit_file
+from data_gen.audit.findings import LEAST, MOST, AuditRow, same_noun
+from data_gen.audit.maths import read_count, read_maths
+from data_gen.audit.shortcuts import Question, question_of_row, questions_of
 from data_gen.errors import DataError
-from data_gen.injection import subjects
 from data_gen.jsonl import MappingRow, MathsRow, read_items, read_published
-from data_gen.knowledge import KnowledgeQuestion, read_test
-from data_gen.nano_knowledge import counted
+from data_gen.knowledge.injection import subjects
+from data_gen.knowledge.nano import counted
+from data_gen.knowledge.people import KnowledgeQuestion, read_test
 from data_gen.objects import NANO, singular_of
-from data_gen.reading import UnreadableError, read_count, read_maths
 from data_gen.seeds import derive_seed
-from data_gen.shortcuts import Question, question_of_row, questions_of
 from data_gen.task import Item, get_task
 from eval.benchmark import Case
 from eval.benchmarks.unisandbox.reasoning import LEVELS, set_name

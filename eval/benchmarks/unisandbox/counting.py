@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from data_gen.shortcuts import CHANCE, known_shortcuts
+from data_gen.audit.shortcuts import CHANCE, known_shortcuts
 from data_gen.task import Item, task_of
 from eval.benchmark import OUTCOMES, Case, Scored, Table
 from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS, question_of

@@ -3,8 +3,8 @@
 math1..3 count prompts; mapping1..3 count *pairs*, and a pair counts only if both of its prompts are drawn right
 (section 3.2). Beside that headline, which follows the paper: the accuracy per image, the share of pairs with exactly
 one right image (the shortcut of section 3.4.2, "always one of the two objects", lives there), what a guesser would
-reach, the best trivial strategy (`data_gen.shortcuts`), and how many images nobody could read. A failure is a status
-and stays in the denominator. Prompts that ask for one expression, and pairs under the same rules, are one cluster.
+reach, the best trivial strategy (`data_gen.audit.shortcuts`), and how many images nobody could read. A failure is a
+status and stays in the denominator. Prompts of one expression, and pairs under the same rules, are one cluster.
 
 Left out on purpose: the paper's captioning judge. Here the verdicts come from data_gen's exact verifiers; its prompts
 are in `eval.prompts.unisandbox` for models whose images only another model can read.
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from data_gen.shortcuts import CHANCE, known_shortcuts, questions_of
+from data_gen.audit.shortcuts import CHANCE, known_shortcuts, questions_of
 from data_gen.task import Item, get_task, task_of
 from eval.sample import STATUSES, ScoredSample
 from eval.shortcuts import Trivial, best, counted, trivial

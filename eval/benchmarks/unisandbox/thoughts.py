@@ -12,10 +12,12 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from data_gen.knowledge import VALUES, VISIBLE, stated
-from data_gen.nano_knowledge import counted
+from data_gen.audit.exact import UnreadableError
+from data_gen.audit.mapping import read_mapping
+from data_gen.audit.maths import read_count
+from data_gen.knowledge.nano import counted
+from data_gen.knowledge.people import VALUES, VISIBLE, stated
 from data_gen.objects import plurals_of, singular_of
-from data_gen.reading import UnreadableError, read_count, read_mapping
 from data_gen.task import Item, Status
 from eval.benchmark import Case
 

@@ -10,14 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.maze import is_wrong
-from data_gen.maze import corruptions
-from data_gen.maze.corruptions import suite
 from data_gen.maze.grid import Grid
 from data_gen.maze.picture import choose_picture, draw
 from data_gen.maze.task import Maze, read_facts
 from data_gen.maze.verifier import CHECKS, judge
 from data_gen.seeds import rng
+from tests.data_gen.maze import corruptions
+from tests.data_gen.maze.corruptions import suite
 
 
 def test_a_slice_of_the_suite_is_judged_without_a_mistake() -> None:
@@ -25,7 +24,7 @@ def test_a_slice_of_the_suite_is_judged_without_a_mistake() -> None:
     for case in suite(seed=11, mazes=4):
         verdict = judge(*read_facts(case.item), case.image)
         assert [check.name for check in verdict.checks] == list(CHECKS)
-        assert not is_wrong(case, verdict), (case.kind, case.name, verdict)
+        assert not case.is_wrong(verdict), (case.kind, case.name, verdict)
         assert verdict.score is not None and 0 <= verdict.score <= 1
         if case.kind == "worn":
             assert verdict.score == 1

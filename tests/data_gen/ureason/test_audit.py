@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from data_gen import export
-from data_gen.audit import AuditRow, audit_file, has_wrong
+from data_gen.audit.files import audit_file
+from data_gen.audit.findings import AuditRow, has_wrong
 from data_gen.ureason.taxonomy import SUBCATEGORIES
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from data_gen.errors import DataError
-from data_gen.maths import Maths
+from data_gen.maths.task import Maths
 from data_gen.objects import EVERYDAY, NANO
 from data_gen.task import Item, get_task
 from data_gen.ureason.outcomes import outcome_from

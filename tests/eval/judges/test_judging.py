@@ -261,17 +261,17 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 from eval.judges import JudgeConfig, run
 from tests.eval.judges.criteria import Criteria
 benchmark = Criteria(60)
-config = JudgeConfig("judge", sys.argv[1], max_connections=4, processes=int(sys.argv[3]))
+config = JudgeConfig("judge", sys.argv[1], max_connections=4)
 run(benchmark.samples(), benchmark, config, Path(sys.argv[2]))
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "processes"), [(signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGKILL, 2)])
-def test_a_killed_run_asks_for_nothing_that_was_answered(tmp_path: Path, how: signal.Signals, processes: int) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_killed_run_asks_for_nothing_that_was_answered(tmp_path: Path, how: signal.Signals) -> None:
     with JudgeServer(odd, delay=0.1) as server:
         child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, server.url, str(tmp_path), str(processes)],
+            [sys.executable, "-c", CHILD, server.url, str(tmp_path)],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stderr=subprocess.DEVNULL,

@@ -166,8 +166,8 @@ def test_an_image_that_is_learned_is_shown_to_what_follows(packer, bagel):
 def test_activation_checkpointing_changes_no_gradient(packer, bagel):
     batches = packer.pack(KINDS)
 
-    def gradients(recompute: bool) -> dict[str, torch.Tensor]:
-        bagel.bagel.checkpoint_layers(recompute)
+    def gradients(activation_checkpointing: bool) -> dict[str, torch.Tensor]:
+        bagel.bagel.checkpoint_layers(activation_checkpointing)
         loss = bagel.supervised_loss(batches)
         bagel.zero_grad()
         (loss.ce_sum + loss.mse_sum).backward()

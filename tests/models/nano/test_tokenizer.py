@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_gen import phrasing
-from data_gen.mapping import Mapping
-from data_gen.maths import Maths
+from data_gen.mapping.task import Mapping
+from data_gen.maths.task import Maths
 from data_gen.objects import NANO
 from data_gen.task import SPLITS, Item
 from uni_train.errors import UserError

@@ -202,8 +202,8 @@ def test_recomputed_activations_give_the_same_gradients(build: Callable[..., Pub
     model = build()
     model.train()
     gradients = []
-    for recompute in (False, True):
-        model.prepare_training(timestep_shift=1.0, text_dropout=0.0, recompute=recompute)
+    for activation_checkpointing in (False, True):
+        model.prepare_training(timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=activation_checkpointing)
         model.zero_grad()
         model.supervised_loss(model.collate(EDITS, 0)).mse_sum.backward()
         gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])

@@ -87,7 +87,6 @@ class Asked:
     judge_key_env: str | None
     judge_revision: str
     judge_connections: int
-    judge_processes: int | None
     judge_max_tokens: int
     judge_timeout: float
     judge_price: tuple[float, float] | None
@@ -158,12 +157,6 @@ def evaluation_options(command: F) -> F:
         click.option("--judge-key-env", metavar="NAME", help="Environment variable with the judge's key."),
         click.option("--judge-revision", default="", metavar="TEXT", help="What is behind the judge's name."),
         click.option("--judge-connections", type=click.IntRange(1), default=16, show_default=True, metavar="N"),
-        click.option(
-            "--judge-processes",
-            type=click.IntRange(1),
-            metavar="N",
-            help="That ask a served judge.  [default: as many as are worth it]",
-        ),
         click.option("--judge-max-tokens", type=click.IntRange(1), default=1024, show_default=True, metavar="N"),
         click.option("--judge-timeout", type=Finite(0.1), default=120.0, show_default=True, metavar="SECONDS"),
         click.option("--judge-price", type=Price(), help="Dollars a million tokens, read and written."),

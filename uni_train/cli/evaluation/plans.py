@@ -188,7 +188,6 @@ def judge_of(asked: Asked) -> JudgeConfig | None:
         dialect=asked.judge_dialect,
         max_tokens=asked.judge_max_tokens,
         max_connections=asked.judge_connections,
-        processes=asked.judge_processes,
         timeout=asked.judge_timeout,
         price=None if asked.judge_price is None else Price(*asked.judge_price),
         cost_limit=asked.judge_cost_limit,

@@ -171,9 +171,9 @@ class Decoder(nn.Module):
             RopeTables(position, self.config.head_dim, self.config.rope_theta, x_BUD.dtype)
             for position in (position_BU, position_BG)
         )
-        recompute = self.checkpoint_layers and torch.is_grad_enabled()
+        checkpointing = self.checkpoint_layers and torch.is_grad_enabled()
         for layer in self.layers:
-            if recompute:
+            if checkpointing:
                 x_BUD, x_BGD = checkpoint(layer, x_BUD, x_BGD, rope, attend, cache, use_reentrant=False)
             else:
                 x_BUD, x_BGD = layer(x_BUD, x_BGD, rope, attend, cache)

@@ -159,10 +159,10 @@ class BagelUnified(UnifiedModel):
         text_dropout: float,
         vit_dropout: float = 0.0,
         vae_dropout: float = 0.0,
-        recompute: bool = False,
+        activation_checkpointing: bool = False,
     ) -> None:
         self.bagel.config = replace(self.bagel.config, timestep_shift=timestep_shift)
-        self.bagel.checkpoint_layers(recompute)
+        self.bagel.checkpoint_layers(activation_checkpointing)
         self.examples.dropout = Dropout(text_dropout, vit_dropout, vae_dropout)
 
     def collate(self, examples: Sequence[Example], seed: int) -> list[PackedBatch]:

@@ -108,9 +108,9 @@ class VitTransformer(nn.Module):
             x_IPV = x_IPV.view(len(lengths), longest, -1)
             keep = there[:, None, None, :].expand(-1, 1, longest, -1)
             attend = prepare_bool(keep, self.attention, x_NV.dtype)
-        recompute = self.checkpoint_layers and torch.is_grad_enabled()
+        checkpointing = self.checkpoint_layers and torch.is_grad_enabled()
         for layer in self.encoder.layers:
-            x_IPV = checkpoint(layer, x_IPV, attend, use_reentrant=False) if recompute else layer(x_IPV, attend)
+            x_IPV = checkpoint(layer, x_IPV, attend, use_reentrant=False) if checkpointing else layer(x_IPV, attend)
         x_NV = x_IPV.flatten(0, 1)
         return self.post_layernorm(x_NV if slots is None else x_NV[slots])
 

@@ -16,7 +16,10 @@ from functools import partial
 import numpy as np
 
 from data_gen import sprites
+from data_gen.maths.expressions import Expression, show, single
+from data_gen.maths.task import COUNTS, IN_WORDS
 from data_gen.objects import NANO
+from data_gen.phrasing import meaning_template, signs_in_words
 from data_gen.task import Item, Task, get_task
 from uni_train.models.base import Example, Turn
 from uni_train.models.nano import language
@@ -24,6 +27,7 @@ from uni_train.models.nano import language
 MAX_COUNT = 6
 MATHS_SHARE = 0.6  # of the reasoning prompts; the others are symbol mapping, whose thoughts are learned sooner
 SUMS = 8  # in a row
+QUESTIONS = 6  # in a row, at most
 LEVELS = (1, 2, 3)
 UNCLEAR_SHARE = 0.2  # of the pictures that are captioned
 
@@ -45,6 +49,8 @@ def sources(noise_draws: int, levels: Sequence[int] = LEVELS) -> Mapping[str, Ca
         "mapping_answer": partial(_answer, mapping, levels),
         "maths_answer": partial(_answer, maths, levels),
         "meanings": partial(_meanings, mapping, levels),
+        "questions": partial(_questions, mapping, levels),
+        "facts": partial(_facts, _known()),
         "sums": partial(_sums, maths, levels),
         "counting": _counting,
         "compare": _compare,
@@ -53,8 +59,8 @@ def sources(noise_draws: int, levels: Sequence[int] = LEVELS) -> Mapping[str, Ca
     }
 
 
-def _item(tasks: tuple[Task, Task], random_: random.Random) -> Item:
-    task = tasks[0] if random_.random() < MATHS_SHARE else tasks[1]
+def _item(tasks: tuple[Task, Task], random_: random.Random, maths_share: float = MATHS_SHARE) -> Item:
+    task = tasks[0] if random_.random() < maths_share else tasks[1]
     return random_.choice(task.sample(random_.getrandbits(60), random_.choice(task.levels)))
 
 
@@ -75,11 +81,11 @@ def _text_to_image(noise_draws: int, random_: random.Random) -> Example:
 def _control(tasks: tuple[Task, Task], noise_draws: int, random_: random.Random) -> Example:
     """An image behind rules or sums that do not matter: a plain request, or one that leaves object or number open.
 
-    Half of the open ones have the very form of a reasoning prompt, about a symbol that nothing is said of.
+    Most of the open ones have the very form of a reasoning prompt, about a symbol that nothing is said of.
     """
-    item = _item(tasks, random_)
+    item = _item(tasks, random_, maths_share=0.3)
     noun, count = random_.choice(NANO.nouns), random_.randint(1, MAX_COUNT)
-    plain, same_form = random_.random() < 0.4, random_.random() < 0.5
+    plain, same_form = random_.random() < 0.3, random_.random() < 0.8
     if item.task == "maths":
         before = language.reasoning(item.thought)
         request = language.plain_prompt(noun, count)
@@ -115,21 +121,45 @@ def _answer(task: Task, levels: Sequence[int], random_: random.Random) -> Exampl
 
 
 def _meanings(mapping: Task, levels: Sequence[int], random_: random.Random) -> Example:
-    """What every symbol of a set of rules means in the end: many losses a row are what makes look-ups form.
+    """What every symbol of a set of rules means in the end: many losses a row are what makes look-ups form."""
+    item = random_.choice(mapping.sample(random_.getrandbits(60), random_.choice(levels)))
+    rules, _ = language.rules(item)
+    ends = _ends(item, random_)
+    said = [f"{symbol} means {end}" for symbol, end in ends]
+    symbols = " ".join(symbol for symbol, _ in ends)
+    return Example(f"{' '.join(rules)} {language.MEANINGS.format(symbols=symbols)}", answer=" ".join(said))
+
+
+def _questions(mapping: Task, levels: Sequence[int], random_: random.Random) -> Example:
+    """The same in the words of the prompts: one question and answer after the other about one set of rules."""
+    item = random_.choice(mapping.sample(random_.getrandbits(60), random_.choice(levels)))
+    before = [" ".join(language.rules(item)[0])]
+    turns: list[Turn] = []
+    for symbol, end in _ends(item, random_)[:QUESTIONS]:
+        question = meaning_template(random_).format(symbol=symbol)
+        turns += [Turn(" ".join([*before, question])), Turn(language.counted(end, 1), learn=True)]
+        before = []
+    return Example(turns=tuple(turns))
+
+
+def _ends(item: Item, random_: random.Random) -> list[tuple[str, str]]:
+    """Every symbol of a mapping prompt and the object at the end of its chain.
 
     Symbols far from their object come first, or the answers already given would shorten their chains.
     """
-    item = random_.choice(mapping.sample(random_.getrandbits(60), random_.choice(levels)))
-    rules, _ = language.rules(item)
     meaning = dict(item.facts["rules"])
     chains = {}
     for symbol in random_.sample(list(meaning), len(meaning)):
         chains[symbol] = [symbol]
         while chains[symbol][-1] in meaning:
             chains[symbol].append(meaning[chains[symbol][-1]])
-    symbols = sorted(chains, key=lambda symbol: -len(chains[symbol]))
-    said = [f"{symbol} means {chains[symbol][-1]}" for symbol in symbols]
-    return Example(f"{' '.join(rules)} {language.MEANINGS.format(symbols=' '.join(symbols))}", answer=" ".join(said))
+    return [(symbol, chains[symbol][-1]) for symbol in sorted(chains, key=lambda symbol: -len(chains[symbol]))]
+
+
+def _known() -> tuple[Sequence[Expression], ...]:
+    """Facts: those that a prompt of level 1 can ask for, and every step of a longer expression."""
+    asked = [fact for fact in single(NANO.max_single) if fact.value in COUNTS]
+    return asked, single(NANO.max_value)
 
 
 def _sums(maths: Task, levels: Sequence[int], random_: random.Random) -> Example:
@@ -138,6 +168,18 @@ def _sums(maths: Task, levels: Sequence[int], random_: random.Random) -> Example
     for _ in range(SUMS):
         (item,) = maths.sample(random_.getrandbits(60), random_.choice(levels))
         turns += [Turn(item.facts["expression"]), Turn(str(item.facts["count"]), learn=True)]
+    return Example(turns=tuple(turns))
+
+
+def _facts(known: tuple[Sequence[Expression], ...], random_: random.Random) -> Example:
+    """Expressions of one operation, of every split: what a model knows of arithmetic before anybody asks it to draw."""
+    turns: list[Turn] = []
+    for _ in range(SUMS):
+        expression = random_.choice(random_.choice(known))
+        text = show(expression, spaced=True)
+        if random_.random() < IN_WORDS:
+            text = signs_in_words(text)
+        turns += [Turn(text), Turn(str(expression.value), learn=True)]
     return Example(turns=tuple(turns))
 
 

@@ -21,7 +21,7 @@ from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.base import Example
 from uni_train.models.nano import corpus, language
-from uni_train.models.nano.induction import add_induction_head
+from uni_train.models.nano.lookup import add_lookup_heads
 from uni_train.models.nano.tokenizer import WordTokenizer
 from uni_train.models.nano.vae import PatchVAE
 
@@ -56,7 +56,7 @@ def build(config: ModelConfig, seed: int) -> Nano:
         )
     )
     bagel.init_weights(derive_seed(seed, "nano"))
-    add_induction_head(bagel, derive_seed(seed, "induction"))
+    add_lookup_heads(bagel, derive_seed(seed, "induction"))
     vae = PatchVAE(sizes.latent_channels, downsample=sizes.latent_downsample)
     _init_vae(vae, derive_seed(seed, "nano vae"))
     return Nano(

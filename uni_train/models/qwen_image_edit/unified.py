@@ -250,11 +250,11 @@ class QwenImageEdit(UnifiedModel):
         text_dropout: float,
         vit_dropout: float = 0.0,
         vae_dropout: float = 0.0,
-        recompute: bool = False,
+        activation_checkpointing: bool = False,
     ) -> None:
         self.timestep_shift = timestep_shift
         self.dropout = Dropout(text_dropout, vit_dropout, vae_dropout)
-        if recompute:
+        if activation_checkpointing:
             self.transformer.enable_gradient_checkpointing()
         else:
             self.transformer.disable_gradient_checkpointing()

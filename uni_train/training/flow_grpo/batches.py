@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from data_gen.seeds import derive_seed, rng
+from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.flow.advantages import informative
 from uni_train.flow.objective import interpolate
 from uni_train.flow.schedule import Schedule
 from uni_train.models.base import UnifiedModel
-from uni_train.ranks import ALONE, Ranks
 from uni_train.training.flow_grpo.prompts import Prompt, Prompts
 from uni_train.training.flow_grpo.rollouts import Drawn, Rollouts, common_schedule, requests_of
 from uni_train.training.flow_grpo.settings import FlowGrpoSettings
@@ -79,7 +79,7 @@ class RolloutLoader:
         """`whole`: within it the model can read prompts, however its weights are kept."""
         self.model, self.prompts, self.settings = model, prompts, settings
         self.draw, self.start, self.ranks, self.whole = draw, start, ranks, whole
-        self.micros = settings.micros(ranks.ranks)
+        self.micros = settings.micros(ranks.world_size)
         self.rollouts: Rollouts | None = None
         self.drawn: Drawn | None = None
 
@@ -98,8 +98,8 @@ class RolloutLoader:
                     raise RuntimeError(f"update {step} is in the middle of epoch {epoch}, whose rollouts are missing")
                 with self.whole():
                     condition = self.model.encode(requests_of(prompts, settings, epoch, self.ranks))
-            schedule = common_schedule(self.model, condition, len(self.ranks.mine(len(prompts))), settings.steps)
-            picked = pairs(self.rollouts, settings, update, self.micros * self.ranks.ranks)
+            schedule = common_schedule(self.model, condition, len(self.ranks.shard(len(prompts))), settings.steps)
+            picked = pairs(self.rollouts, settings, update, self.micros * self.ranks.world_size)
             mine = [pair for pair in picked if pair[0] in self.rollouts.mine]
             for micro in range(self.micros):
                 some = mine[micro :: self.micros]

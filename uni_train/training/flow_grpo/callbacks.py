@@ -12,8 +12,8 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
+from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
-from uni_train.ranks import Ranks
 from uni_train.training.callbacks import save
 from uni_train.training.checkpoint_io import checkpoint_name
 from uni_train.training.flow_grpo.batches import RolloutLoader
@@ -114,7 +114,7 @@ class Epochs(Callback):
 
 def dealt(states: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, Any]:
     """What this rank has of an epoch's rollouts, which were those of `len(states)` ranks."""
-    if len(states) == ranks.ranks:
+    if len(states) == ranks.world_size:
         return dict(states[ranks.rank])
     longest = max(state["final"].shape[-2] for state in states)
 
@@ -123,7 +123,7 @@ def dealt(states: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, Any]:
         return torch.nn.functional.pad(value, (0, 0, 0, missing)) if missing else value
 
     whole = {name: torch.cat([long(state[name]) for state in states]) for name in OWN}
-    pictures = len(whole["final"]) // ranks.ranks
+    pictures = len(whole["final"]) // ranks.world_size
     first = ranks.rank * pictures
     return {**states[0], **{name: value[first : first + pictures] for name, value in whole.items()}, "first": first}
 

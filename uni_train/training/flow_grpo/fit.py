@@ -16,9 +16,9 @@ import lightning.pytorch as pl
 from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
 
+from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UsageError
 from uni_train.models.base import UnifiedModel
-from uni_train.ranks import Ranks
 from uni_train.rewards.contract import Reward
 from uni_train.training.callbacks import Evaluate
 from uni_train.training.fit import CHECKPOINTS, METRICS, FitResult, Run, run
@@ -30,9 +30,9 @@ from uni_train.training.flow_grpo.rollouts import Drawn, Rollouts, collect
 from uni_train.training.flow_grpo.settings import FlowGrpoSettings, with_layout
 from uni_train.training.held_out import HELD_OUT, HeldOut
 from uni_train.training.metric_log import truncate_metrics
-from uni_train.training.settings import SHARED_OUT, SupervisedSettings
+from uni_train.training.settings import SHARDED, SupervisedSettings
 from uni_train.training.strategies.choice import check_second_weights, here, on_ranks
-from uni_train.training.strategies.sharding import whole
+from uni_train.training.strategies.sharding import unsharded
 
 ROLLOUTS = "rollouts.jsonl"
 
@@ -75,7 +75,7 @@ def fit_flow_grpo(
     directory = Path(directory)
 
     def parts(made: Run) -> FlowGrpoModule:
-        here().from_first(lambda: truncate_metrics(directory / ROLLOUTS, made.done))
+        here().from_main(lambda: truncate_metrics(directory / ROLLOUTS, made.done))
         module = FlowGrpoModule(model, settings, grpo)
         epochs = Epochs(directory / ROLLOUTS, grpo, on_drawn)
         held_out = None
@@ -93,7 +93,7 @@ def fit_flow_grpo(
 
 
 def _check_strategy(model: UnifiedModel, grpo: FlowGrpoSettings, settings: SupervisedSettings) -> None:
-    """Raises UsageError for what weights that are shared out among devices cannot do."""
+    """Raises UsageError for what weights that are sharded among devices cannot do."""
     what = None
     if grpo.variant == "diffusion_nft":
         what = "variant=diffusion_nft"
@@ -101,7 +101,7 @@ def _check_strategy(model: UnifiedModel, grpo: FlowGrpoSettings, settings: Super
         what = f"a kl penalty with trained={settings.trained}"
     check_second_weights(settings, what)
     guided = getattr(model, "guided", False) and settings.devices * settings.num_nodes > 1
-    if guided and settings.strategy in SHARED_OUT:
+    if guided and settings.strategy in SHARDED:
         raise UsageError(
             f"strategy={settings.strategy} cannot train under guidance: it acts at some noise levels alone, so devices "
             "that hold parts of one another's weights would ask for them unequally often",
@@ -132,13 +132,13 @@ class RolloutData(pl.LightningDataModule):
         ranks = Ranks(trainer.global_rank, trainer.world_size)
 
         def draw(prompts: Sequence[Prompt], epoch: int) -> tuple[Rollouts, Any, Drawn]:
-            with whole(self.model), self.module.sampling():
+            with unsharded(self.model), self.module.sampling():
                 found = collect(self.model, prompts, self.rewards, self.grpo, epoch, ranks)
             self.epochs.drawn(self.module, epoch, found[2])
             return found
 
         loader = RolloutLoader(
-            self.model, self.prompts, self.grpo, draw, lambda: trainer.global_step, ranks, lambda: whole(self.model)
+            self.model, self.prompts, self.grpo, draw, lambda: trainer.global_step, ranks, lambda: unsharded(self.model)
         )
         self.epochs.attach(loader)
         return loader

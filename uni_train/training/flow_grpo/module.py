@@ -86,7 +86,7 @@ class FlowGrpoModule(SupervisedModule):
         if batch.last:
             self._finish_update(loss)
         # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
-        return loss * (rows.share * batch.micros * self.trainer.world_size)
+        return loss * (rows.share * batch.grad_accumulation_steps * self.trainer.world_size)
 
     def _finish_update(self, loss: Tensor) -> None:
         """Metrics of the update over all ranks."""

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 from data_gen.seeds import derive_seed
+from uni_train.distributed.ranks import ALONE, Ranks
+from uni_train.distributed.watchdog import note
 from uni_train.errors import UserError
 from uni_train.flow.advantages import gdpo_advantages, group_advantages, informative
 from uni_train.flow.euler import euler_step
@@ -24,9 +26,7 @@ from uni_train.flow.rollout import roll_out
 from uni_train.flow.schedule import Schedule
 from uni_train.flow.steps import StepRule, step_rule
 from uni_train.flow.window import SlidingWindow, Window, epoch_window
-from uni_train.launching.watchdog import note
 from uni_train.models.base import Request, UnifiedModel
-from uni_train.ranks import ALONE, Ranks
 from uni_train.rewards.contract import Reward, Scores, Scoring
 from uni_train.training.flow_grpo.prompts import Prompt
 from uni_train.training.flow_grpo.settings import NOISE_LEVELS, FlowGrpoSettings
@@ -122,7 +122,7 @@ def requests_of(
             prompts[i].images,
             seed=derive_seed(settings.seed, settings.stage, "group", epoch, prompts[i].id, i),
         )
-        for i in ranks.mine(len(prompts))
+        for i in ranks.shard(len(prompts))
     ]
 
 
@@ -163,10 +163,10 @@ def collect(
     Raises:
         UserError: a prompt that cannot be read, or a reward that fails.
     """
-    own = [prompts[i] for i in ranks.mine(len(prompts))]
+    own = [prompts[i] for i in ranks.shard(len(prompts))]
     requests = requests_of(prompts, settings, epoch, ranks)
-    first = ranks.mine(len(prompts)).start * settings.group_size
-    mine = ranks.together(lambda: _drawn(model, own, requests, rewards, settings, window_of(settings, epoch), first))
+    first = ranks.shard(len(prompts)).start * settings.group_size
+    mine = ranks.on_all(lambda: _drawn(model, own, requests, rewards, settings, window_of(settings, epoch), first))
     scores, images, k = mine.scores, mine.images, settings.group_size
     everywhere = ranks.gather((scores, _pictures(images, k)))
     columns = ("each", "filled", "total")

@@ -12,36 +12,36 @@ import torch.distributed as dist
 from lightning.fabric.plugins.environments import ClusterEnvironment
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
+from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UsageError
-from uni_train.ranks import ALONE, Ranks
 from uni_train.training.precision import HalfWeights
-from uni_train.training.settings import SHARED_OUT, SupervisedSettings
+from uni_train.training.settings import SHARDED, SupervisedSettings
 from uni_train.training.strategies.deepspeed import EnginePrecision, Zero
 from uni_train.training.strategies.fsdp2 import Fsdp2
 
 
 def here() -> Ranks:
-    """The ranks that this process has joined (uni_train.ranks.joined); alone where it has not."""
+    """The ranks that this process has joined (uni_train.distributed.ranks.joined); alone where it has not."""
     return Ranks.from_environment() if dist.is_available() and dist.is_initialized() else ALONE
 
 
 def on_ranks(settings: SupervisedSettings) -> SupervisedSettings:
     """With the devices and nodes of the ranks that are joined, where they are: what runs counts, not what was asked."""
     ranks = here()
-    if ranks.ranks == 1:
+    if ranks.world_size == 1:
         return settings
-    return replace(settings, devices=ranks.local_ranks, num_nodes=ranks.ranks // ranks.local_ranks)
+    return replace(settings, devices=ranks.local_world_size, num_nodes=ranks.world_size // ranks.local_world_size)
 
 
 def check_second_weights(settings: SupervisedSettings, what: str | None) -> None:
-    """`what` needs a second set of weights within an update, which weights that are shared out cannot have.
+    """`what` needs a second set of weights within an update, which sharded weights cannot have.
 
     Raises:
         UsageError: names the strategies that can.
     """
-    if what is not None and settings.strategy in SHARED_OUT:
+    if what is not None and settings.strategy in SHARDED:
         raise UsageError(
-            f"strategy={settings.strategy} cannot do {what}: weights are shared out among devices, and a second set of "
+            f"strategy={settings.strategy} cannot do {what}: weights are sharded, and a second set of "
             "them is needed within an update",
             "Use strategy=ddp, deepspeed_zero1 or deepspeed_zero2, or train adapters (trained=lora) with a kl penalty.",
         )
@@ -129,7 +129,7 @@ class JoinedRanks(ClusterEnvironment):
         return False
 
     def world_size(self) -> int:
-        return self.ranks.ranks
+        return self.ranks.world_size
 
     def set_world_size(self, size: int) -> None:
         """They are as many as they are."""
@@ -144,4 +144,4 @@ class JoinedRanks(ClusterEnvironment):
         return self.ranks.local_rank
 
     def node_rank(self) -> int:
-        return self.ranks.rank // self.ranks.local_ranks
+        return self.ranks.rank // self.ranks.local_world_size

@@ -138,7 +138,7 @@ class Zero(DeepSpeedStrategy):
         self.setup_distributed()
 
     def setup_distributed(self) -> None:
-        """The process group is there already (uni_train.ranks.joined)."""
+        """The process group is there already (uni_train.distributed.ranks.joined)."""
         import deepspeed
 
         self.set_world_ranks()

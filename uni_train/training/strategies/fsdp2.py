@@ -1,4 +1,4 @@
-"""FSDP2 of PyTorch (`fully_shard`) under Lightning: every layer's weights, gradients and moments shared out.
+"""FSDP2 of PyTorch (`fully_shard`) under Lightning: every layer's weights, gradients and moments sharded.
 
 The units that are fetched and freed together are the layers of the model's stacks (the outermost `nn.ModuleList`s), and
 what is beside them. Lightning's own ModelParallelStrategy wants the model to share itself out, and pickles checkpoints.
@@ -15,7 +15,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard, register_fsdp_forward_method
 
-from uni_train.training.strategies.optimizer_state import parted_state, whole_state
+from uni_train.training.strategies.optimizer_state import full_state, sharded_state
 from uni_train.training.strategies.sharding import Plain, load_trained, trained_weights
 
 
@@ -61,12 +61,12 @@ class Fsdp2(DDPStrategy):
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
         """In the form of one device on the first rank, empty on the others."""
-        return whole_state(getattr(optimizer, "optimizer", optimizer), self.is_global_zero)
+        return full_state(getattr(optimizer, "optimizer", optimizer), self.is_global_zero)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         (saved,) = checkpoint["optimizer_states"]
         (optimizer,) = self.optimizers
-        optimizer.load_state_dict(parted_state(optimizer, saved))
+        optimizer.load_state_dict(sharded_state(optimizer, saved))
 
     # --- ending -----------------------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ def options(groups: Sequence[Mapping[str, Any]], numbers: Sequence[Sequence[Any]
     return found
 
 
-def whole_state(optimizer: Optimizer, keep: bool) -> dict[str, Any]:
+def full_state(optimizer: Optimizer, keep: bool) -> dict[str, Any]:
     """The state of an optimizer over DTensors, joined on all ranks; empty where `keep` is false."""
     numbers = numbered(optimizer)
     state: dict[int, dict[str, Any]] = {}
@@ -53,7 +53,7 @@ def whole_state(optimizer: Optimizer, keep: bool) -> dict[str, Any]:
     return {"state": state, "param_groups": options(optimizer.param_groups, numbers)} if keep else {}
 
 
-def parted_state(optimizer: Optimizer, saved: Mapping[str, Any]) -> dict[str, Any]:
+def sharded_state(optimizer: Optimizer, saved: Mapping[str, Any]) -> dict[str, Any]:
     """`saved` as `optimizer.load_state_dict` of an optimizer over DTensors wants it."""
     state: dict[int, dict[str, Any]] = {}
     for number, weight in enumerate(weight for group in numbered(optimizer) for weight in group):

@@ -1,12 +1,12 @@
 """Weights of which each rank holds a part: what the part is, how the whole comes about, and how to be rid of it again.
 
-For a weight that is not shared out (one device, DDP, ZeRO-1 and 2) the part is the whole, so that code above need not
+For a weight that is not sharded (one device, DDP, ZeRO-1 and 2) the part is the whole, so that code above need not
 know the strategy.
 
     ZeRO-3   the flattened weight, padded and cut into equal pieces, one a rank (`ds_tensor`)
     FSDP2    rows of the first dimension, a DTensor
 
-`whole` and `join` are collectives: all ranks call them, in the same order.
+`unsharded` and `join` are collectives: all ranks call them, in the same order.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def join(weight: Tensor, mine: Tensor) -> Tensor:
 
 
 @contextmanager
-def whole(module: nn.Module, instead: Mapping[str, Tensor] | None = None) -> Iterator[None]:
+def unsharded(module: nn.Module, instead: Mapping[str, Tensor] | None = None) -> Iterator[None]:
     """Within this block every weight of `module` is whole on every rank, for sampling: nothing can be trained.
 
     Args:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from data_gen.knowledge import draw_characters, make_knowledge
+from data_gen.knowledge.people import draw_characters, make_knowledge
 from data_gen.task import Check, Verdict
 from eval.benchmark import Sample, Scored
 from eval.benchmarks.unisandbox import UniSandbox

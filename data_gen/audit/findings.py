@@ -1,0 +1,72 @@
+"""Recomputing the answers of a published file and listing the rows whose label does not hold, with the reason.
+
+What each status means:
+  ok            the label is what the question asks for
+  wrong         the label is not: another number, another object, or an object where the rules lead to none
+  ambiguous     the question leaves the answer open (two readings of the words, no object named, rules and request at
+                odds, a pair that asks twice for the same) and the label is one of the answers
+  out_of_range  the label agrees with the question, but nothing can be drawn from it: no whole number from 1 to 6, or
+                no object at the end of the rules and the label says so
+  unparseable   question or answer was not understood, so nothing is claimed about the label
+
+A slip that changes no answer ("2 dog") leaves a row ok and is mentioned in its reason. Categories are only doubted
+where both the object and the category are known (data_gen.objects.KINDS); an unknown word is never an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from data_gen.objects import plurals_of
+
+Status = Literal["ok", "wrong", "out_of_range", "ambiguous", "unparseable"]
+STATUSES: tuple[Status, ...] = ("ok", "wrong", "out_of_range", "ambiguous", "unparseable")
+LEAST, MOST = 1, 6  # what a picture may have to show
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """The finding about one question.
+
+    id: as published, with /A or /B for mapping; expected: the recomputed answer, None if there is none;
+    answer: the published label; reason: why the status is not ok, or a remark on an ok row.
+    """
+
+    id: str
+    status: Status
+    expected: str | None
+    answer: str
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"id": self.id, "status": self.status, "expected": self.expected, "reason": self.reason}
+
+
+def has_wrong(rows: Iterable[AuditRow]) -> bool:
+    """Whether any label is wrong (the command then exits with 1)."""
+    return any(row.status == "wrong" for row in rows)
+
+
+def counts(rows: Iterable[AuditRow]) -> dict[Status, int]:
+    """How many rows have each status; every status is present."""
+    found: dict[Status, int] = dict.fromkeys(STATUSES, 0)
+    for row in rows:
+        found[row.status] += 1
+    return found
+
+
+def plain(noun: str) -> str:
+    return re.sub(r"^(?:the|a|an|some)\s+", "", noun.strip().rstrip(".!").strip().lower())
+
+
+def same_noun(one: str, other: str) -> str:
+    """ "eq", "s:p" or "p:s" when both are forms of one noun (s singular, p plural), else ""."""
+    one, other = plain(one), plain(other)
+    if one == other:
+        return "eq"
+    if other in plurals_of(one):
+        return "s:p"
+    return "p:s" if one in plurals_of(other) else ""

@@ -1,0 +1,226 @@
+"""Mapping questions of other people: rules read and followed, and compared with their labels."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from data_gen.audit.exact import UnreadableError
+from data_gen.audit.findings import AuditRow, Status, plain, same_noun
+from data_gen.jsonl import MappingRow
+from data_gen.objects import CATEGORY_KINDS, kinds_of
+
+_NO_ANSWER = {"undefined", "n/a", "na", "none", "nothing", "unknown", "null", "no answer", "-", ""}
+
+_KIND = r"(?i:(?:(?:the|a|an)\s+)?(?:symbol|letter|number|digit|character|sign|hashtag|numeral|mark|word|code)\s+)"
+_QUOTED = r"""['"‘’“”`](?P<{q}>[^'"‘’“”`]+)['"‘’“”`]|['"](?P<{q}q>['"‘’“”`])['"]"""
+_BARE = r"(?P<{q}b>[A-Za-z0-9]{{1,3}}|[^\w\s'\"‘’“”`]{{1,3}})"
+
+
+def _term(name: str) -> str:
+    quoted = _QUOTED.format(q=name)
+    bare = _BARE.format(q=name)
+    return rf"(?:{_KIND})?(?:{quoted}|{bare})(?:\s+(?:symbol|sign|character))?"
+
+
+_LINK = (
+    r"(?:is|are)\s+(?:(?:a|the)\s+(?:symbol|sign|code)\s+)?(?:[a-z]+ed\s+|tied\s+|bound\s+)?(?:to|for|with|by|as)"
+    r"|(?:is|are)|[a-z]+s\s+(?:on)?(?:to|for|with|onto|as|by|the\s+same\s+as)|[a-z]+s|means|->|=>|→|⇒|↦|=|:"
+)
+_RULE = re.compile(
+    rf"{_term('left')}\s*(?:\b|(?<=\W))(?P<link>{_LINK})(?:\s+|(?<=[>→⇒↦=:])\s*)(?P<right>.+)", re.DOTALL
+)
+_SYMBOL = re.compile(_term("name"))
+_REQUEST = r"(?:please\s+)?(?:generate|draw|show|create|produce|paint|provide|make|render|depict|display|illustrate)\b"
+_ASK = re.compile(
+    _REQUEST + r"\s+"
+    r"(?:(?:a|an|one)\s+(?:picture|image)\s+of\s+)?(?:(?:the|an|a)\s+)?(?P<category>[A-Za-z' -]*?)\s*"
+    r"(?:(?:that\s+is\s+|which\s+is\s+)?(?:represented|denoted|symbolized|symbolised|signified|indicated|meant)\s+by"
+    r"|associated\s+with|corresponding\s+to|linked\s+to|(?P<what>what|that|which))\s+(?P<asked>.+)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MappingQuestion:
+    """rules: (left, right, whether right is a symbol); asked: the symbol; category: what the question calls it."""
+
+    rules: tuple[tuple[str, str, bool], ...]
+    asked: str
+    category: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The way from the asked symbol: steps taken, and the object it ends in, or why it ends in none."""
+
+    steps: tuple[str, ...]
+    noun: str | None
+    reason: str = ""
+
+
+def _named(match: re.Match[str], name: str) -> str:
+    groups = match.groupdict()
+    return str(groups.get(name) or groups.get(f"{name}q") or groups.get(f"{name}b"))
+
+
+def _clauses(text: str) -> list[str]:
+    """Rules one by one: by "Rule 3:" where they are numbered, else by sentence."""
+    text = re.sub(r"\s+", " ", text).strip()
+    if re.search(r"\bRule\s*\d+\s*[:.]", text, re.IGNORECASE):
+        parts = re.split(r"\bRule\s*\d+\s*[:.]\s*", text, flags=re.IGNORECASE)
+    else:
+        parts = re.split(r"\s?\.(?:\s|$)|;\s*|,\s+(?:and\s+)?(?=(?:the\s+)?(?:symbol|letter|number)\s)", text)
+    return [part for part in (_without_stop(part.strip()) for part in parts) if part]
+
+
+def _without_stop(text: str) -> str:
+    """Without the full stop of the sentence (exactly one: a dot may be a symbol)."""
+    return text[:-1].rstrip() if text.endswith(".") and len(text) > 1 else text
+
+
+def read_mapping(question: str) -> MappingQuestion:
+    """Rules and asked symbol of a mapping question. UnreadableError for a rule or request that is not understood."""
+    text = re.sub(r"\s+", " ", question).strip()
+    start = None
+    for found in re.finditer(rf"(?:^|[.\s])({_REQUEST})", text, re.IGNORECASE):
+        start = found.start(1)
+    if start is None:
+        raise UnreadableError('nothing is asked for: there is no "Generate the object represented by ..."')
+    ask = _ASK.fullmatch(_without_stop(text[start:].strip()))
+    if ask is None:
+        raise UnreadableError(f'"{text[start:]}" asks for no symbol\'s meaning in a way known here')
+    asked = ask.group("asked").strip()
+    if ask.group("what"):
+        asked = re.sub(r"\s+(?:means|represents|denotes|stands\s+for|refers\s+to|corresponds\s+to|is)$", "", asked)
+    symbol = _SYMBOL.fullmatch(asked)
+    if symbol is None:
+        raise UnreadableError(f'"{asked}" is no symbol')
+    rules: list[tuple[str, str, bool]] = []
+    for clause in _clauses(text[:start]):
+        rules += _read_rule(clause)
+    if not rules:
+        raise UnreadableError("there are no rules before the request")
+    lefts = {left for left, _, _ in rules}
+    rules = [(left, right, is_symbol or right in lefts) for left, right, is_symbol in rules]
+    return MappingQuestion(tuple(rules), _named(symbol, "name"), ask.group("category").strip().lower())
+
+
+def _read_rule(clause: str) -> list[tuple[str, str, bool]]:
+    match = _RULE.fullmatch(clause)
+    if match is None:
+        raise UnreadableError(f'"{clause}" is no rule such as "the symbol @ represents apples"')
+    left, right = _named(match, "left"), match.group("right").strip()
+    # "'Q' stands for the number 8, which means skateboard": two rules in one sentence
+    inner = re.fullmatch(r"(.+?),?\s+(?:which|that)\s+(?:in\s+turn\s+)?(.+)", right)
+    if inner is not None and (middle := _SYMBOL.fullmatch(inner.group(1))):
+        name = _named(middle, "name")
+        return [(left, name, True), *_read_rule(f"'{name}' {inner.group(2)}")]
+    if symbol := _SYMBOL.fullmatch(right):
+        name = _named(symbol, "name")
+        # a bare three-letter word is a thing (cat, pen), a bare letter, number or sign a symbol
+        if not (right == name and len(name) > 1 and name.isalpha() and not name.isupper()):
+            return [(left, name, True)]
+    noun = re.sub(r"^(?:a|an|the|some)\s+", "", right, flags=re.IGNORECASE).strip("'\"")
+    return [(left, noun, False)]
+
+
+def follow(question: MappingQuestion) -> list[Chain]:
+    """Every way from the asked symbol along the rules; more than one only if a symbol has two meanings."""
+    chains: list[Chain] = []
+
+    def walk(symbol: str, steps: tuple[str, ...]) -> None:
+        rights = list(dict.fromkeys((right, linked) for left, right, linked in question.rules if left == symbol))
+        if symbol in steps:
+            chains.append(Chain((*steps, symbol), None, f"{' -> '.join((*steps, symbol))} goes in a circle"))
+        elif not rights:
+            path = " -> ".join((*steps, symbol))
+            chains.append(Chain((*steps, symbol), None, f"{path} ends there: no rule says what {symbol} means"))
+        for right, linked in rights if symbol not in steps else ():
+            if linked:
+                walk(right, (*steps, symbol))
+            else:
+                chains.append(Chain((*steps, symbol, right), right))
+
+    walk(question.asked, ())
+    return chains
+
+
+# -------------------------------------------------------------------------------------------------------------- labels
+
+
+def audit_pairs(rows: Iterable[MappingRow]) -> list[AuditRow]:
+    """Follows the rules of every question; then compares the two questions of each pair with each other."""
+    listed = list(rows)
+    found = [_audit_mapping(row) for row in listed]
+    pairs: dict[str, list[int]] = defaultdict(list)
+    for index, row in enumerate(listed):
+        pairs[row.id].append(index)
+    for members in pairs.values():
+        remark = _pair_remark([listed[i] for i in members], [found[i] for i in members])
+        # Where both rules and both labels agree on one object, no row is wrong, but the pair does not tell reasoning
+        # from always drawing the same thing, which is what it is for.
+        pointless = "same object" in remark and all(found[i].status == "ok" for i in members)
+        for i in members if remark else ():
+            old = found[i]
+            reason = "; ".join(part for part in (old.reason, remark) if part)
+            found[i] = AuditRow(old.id, "ambiguous" if pointless else old.status, old.expected, old.answer, reason)
+    return found
+
+
+def _pair_remark(rows: list[MappingRow], findings: list[AuditRow]) -> str:
+    if len(rows) == 1:
+        return f"question {'B' if rows[0].which == 'A' else 'A'} of the pair is missing"
+    labels = [row.answer for row in rows]
+    if all(f.expected for f in findings) and same_noun(str(findings[0].expected), str(findings[1].expected)):
+        return f"both questions of the pair ask for the same object, {findings[0].expected}"
+    if same_noun(labels[0], labels[1]):
+        return f'both questions of the pair have the label "{labels[0]}"'
+    return ""
+
+
+def _audit_mapping(row: MappingRow) -> AuditRow:
+    remark = "the line holds both questions and one answer" if row.both else ""
+
+    def finding(status: Status, expected: str | None, *reasons: str) -> AuditRow:
+        reason = "; ".join(reason for reason in (*reasons, remark) if reason)
+        return AuditRow(f"{row.id}/{row.which}", status, expected, row.answer, reason)
+
+    try:
+        question = read_mapping(row.question)
+    except UnreadableError as error:
+        return finding("unparseable", None, str(error))
+    chains = follow(question)
+    nouns = list(dict.fromkeys(chain.noun for chain in chains if chain.noun is not None))
+    label = plain(row.answer)
+    if not nouns:
+        reason = chains[0].reason
+        if label in _NO_ANSWER:
+            return finding("out_of_range", None, reason, f'the label "{row.answer}" agrees, but nothing can be drawn')
+        return finding("wrong", None, reason, f'the label says "{row.answer}"')
+    expected = " or ".join(nouns)
+    fitting = [noun for noun in nouns if same_noun(label, noun)]
+    if not fitting:
+        return finding("wrong", expected, f'{_way(chains)}; the label says "{row.answer}"')
+    if len(chains) > 1:
+        several = "; ".join(chain.reason or _way([chain]) for chain in chains)
+        return finding("ambiguous", expected, f"a symbol has several meanings: {several}")
+    doubt = _category_doubt(question, fitting[0])
+    return finding("ambiguous", expected, doubt) if doubt else finding("ok", expected)
+
+
+def _way(chains: list[Chain]) -> str:
+    return ", or ".join(" -> ".join(chain.steps) for chain in chains if chain.noun is not None)
+
+
+def _category_doubt(question: MappingQuestion, noun: str) -> str:
+    """A reason if the rules lead to something that is not what the request calls it (an animal, but apples)."""
+    allowed = CATEGORY_KINDS.get(question.category)
+    kinds = kinds_of(noun)
+    if not allowed or not kinds or allowed & kinds:
+        return ""
+    others = [right for _, right, linked in question.rules if not linked and kinds_of(right) & allowed]
+    meant = f"; {' or '.join(others)} would be one" if others else ""
+    return f'the rules lead to {noun}, but the request is for "{question.category}"{meant}'

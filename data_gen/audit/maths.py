@@ -1,0 +1,188 @@
+"""Maths questions and answers of other people: read, worked out, and compared with their labels."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from data_gen.audit.exact import Exact, UndefinedError, UnreadableError
+from data_gen.audit.expressions import NUMBER_WORDS, Reading, read_expression
+from data_gen.audit.findings import LEAST, MOST, AuditRow, Status, plain, same_noun
+from data_gen.jsonl import MathsRow
+from data_gen.objects import singular_of
+
+_VERB = (
+    r"(?:please\s+)?(?:generate|produce|show|create|provide|give|make|draw|paint|display|render|illustrate|depict|"
+    r"compute|sketch)(?:\s+(?:me|us))?(?:\s+(?:a|an|one)\s+(?:picture|image|drawing|scene)\s+(?:of|with|showing))?"
+)
+_OBJECT = r"(?P<object>[a-z][a-z' -]*?)"
+_AMOUNT = r"(?:number|quantity|amount|count)"
+_FRAMES = [
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"(?:work\s+out|compute|calculate|evaluate|find)\s+(?P<expression>.+?)(?:,|\s)\s*(?:and|then)\s+{_VERB}\s+that\s+"
+        rf"many\s+{_OBJECT}",
+        rf"how\s+(?:much|many)\s+is\s+(?P<expression>.+?)\?\s*{_VERB}\s+(?:that|so|as)\s+many\s+{_OBJECT}",
+        rf"{_VERB}\s+{_OBJECT}\s*[:,]\s*as\s+many(?:\s+of\s+them)?\s+as\s+(?P<expression>.+)",
+        rf"(?:{_VERB}|(?:the|your|this)\s+(?:picture|image)\s+(?:must|should|has\s+to)\s+(?:show|have|contain))\s+"
+        rf"(?:exactly\s+|just\s+)?as\s+many\s+{_OBJECT}\s+as\s+(?P<expression>.+)",
+        rf"{_VERB}\s+(?:an?\s+|the\s+)?(?:same\s+|equivalent\s+|exact\s+|equal\s+)?{_AMOUNT}\s+of\s+(?:the\s+)?{_OBJECT}\s+"
+        r"(?P<expression>(?:as|equal\s+to|equals|equivalent\s+to|matching|that|which|given)\s+.+)",
+        rf"{_VERB}\s+{_OBJECT}\s*,?\s+equal\s+in\s+number\s+to\s+(?P<expression>.+)",
+        rf"{_VERB}\s+(?:exactly\s+|just\s+)?(?P<expression>(?:\d|[(√]).*[\d)²³])\s+{_OBJECT}",
+        rf"{_VERB}\s+(?P<expression>the\s+(?:outcome|result|value|number)\s+(?:of|equal\s+to)\s+.+)",
+    )
+]
+_LEADING = re.compile(
+    r"^(?:as|that|which|you\s+get\s+from|(?:is\s+|are\s+)?equal\s+to|equals|equal|equivalent\s+to|matching|matches|match|"
+    r"(?:is\s+|as\s+)?(?:calculated|given|computed|determined)\s+by|obtained\s+from|comes?\s+from|is|are|"
+    r"the\s+(?:result|outcome|value|answer|number)\s+(?:of|from|equal\s+to))\s+",
+    re.IGNORECASE,
+)
+_TRAILING = re.compile(r"\s+(?:equals|gives|is|makes|yields|comes\s+to|evaluates\s+to|results\s+in)$", re.IGNORECASE)
+_ROUNDED = re.compile(
+    r",?\s+(?:(?:and\s+)?then\s+|and\s+)?rounded\s+(down|up|to\s+the\s+nearest(?:\s+(?:whole\s+number|integer))?)$",
+    re.IGNORECASE,
+)
+_WHERE = re.compile(r",?\s+(?:where|with|if|for|when)\s+(?P<names>[A-Za-z]\s*(?:=|is|equals)\s*.+)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class MathsQuestion:
+    """noun: the object as written (mostly plural), None if the question names none; readings: of its expression."""
+
+    noun: str | None
+    expression: str
+    readings: list[Reading] = field(default_factory=list)
+
+
+def read_maths(question: str) -> MathsQuestion:
+    """A maths question taken apart. UnreadableError when no known frame or expression fits."""
+    text = re.sub(r"\s+", " ", question).strip()
+    text = re.sub(r"\s*(?:\.|(?<=[A-Za-z])!|=(?:\s*\?)?)$", "", text).strip()
+    for frame in _FRAMES:
+        match = frame.fullmatch(text)
+        if match is None:
+            continue
+        expression = match.group("expression").strip()
+        noun = match.groupdict().get("object")
+        return MathsQuestion(noun, expression, _read_framed(expression))
+    raise UnreadableError('the question asks for no number of objects in a way known here ("as many ... as ...")')
+
+
+def _read_framed(expression: str) -> list[Reading]:
+    variables: dict[str, Exact] = {}
+    if where := _WHERE.search(expression):
+        expression = expression[: where.start()]
+        for part in re.split(r",\s*|\s+and\s+", where.group("names")):
+            given = re.fullmatch(r"([A-Za-z])\s*(?:=|is|equals)\s*(.+)", part.strip(), re.IGNORECASE)
+            if given is None:
+                raise UnreadableError(f'"where {part}" sets no letter to a number')
+            value = read_expression(given.group(2))[0].value
+            if value is None:
+                raise UnreadableError(f'"where {part}" sets no letter to a number')
+            variables[given.group(1)] = value
+    how = None
+    if rounding := _ROUNDED.search(expression):
+        how = rounding.group(1).lower()
+        expression = expression[: rounding.start()]
+    expression = _TRAILING.sub("", expression.strip())
+    while shorter := _LEADING.match(expression):
+        expression = expression[shorter.end() :]
+    readings = read_expression(expression, variables)
+    if how is None:
+        return readings
+    how = "to the nearest" if how.startswith("to") else how
+    return [Reading(f"{r.text}, rounded {how}", r.value and r.value.rounded(how), r.reason) for r in readings]
+
+
+def read_count(answer: str) -> tuple[Exact, str]:
+    """ "4 chairs." -> (4, "chairs"); number words and "a"/"an" count too. UnreadableError without number or noun."""
+    text = re.sub(r"\s+", " ", answer).strip().rstrip(".!").strip()
+    match = re.fullmatch(r"(-?\d+(?:/\d+|\.\d+)?|[A-Za-z]+(?:-[a-z]+)?)\s+(.+)", text)
+    if match is None:
+        raise UnreadableError(f'the answer "{answer}" is not a number and an object, such as "4 chairs"')
+    number, noun = match.groups()
+    if number.lower() in ("a", "an"):
+        return Exact.of(1), noun
+    try:
+        value = Exact.of(Fraction(number))
+    except ValueError:
+        parts = number.lower().split("-")
+        if not all(part in NUMBER_WORDS for part in parts):
+            raise UnreadableError(f'the answer "{answer}" does not begin with a number, such as "4 chairs"') from None
+        value = Exact.of(sum(NUMBER_WORDS[part] for part in parts))
+    return value, noun
+
+
+# -------------------------------------------------------------------------------------------------------------- labels
+
+
+def audit_maths(row: MathsRow) -> AuditRow:
+    """Works out the expression in every sensible reading and compares number, object and range with the label."""
+
+    def finding(status: Status, expected: str | None, *reasons: str) -> AuditRow:
+        return AuditRow(row.id, status, expected, row.answer, "; ".join(reason for reason in reasons if reason))
+
+    try:
+        question = read_maths(row.question)
+    except UndefinedError as error:
+        return finding("wrong", None, f"the question has no answer: {error}")
+    except UnreadableError as error:
+        return finding("unparseable", None, str(error))
+    readings = question.readings
+    noun = question.noun
+    value = readings[0].value
+    try:
+        count, labelled = read_count(row.answer)
+    except UnreadableError as error:
+        return finding("unparseable", _expected(readings[0], noun), str(error))
+    expected = _expected(readings[0], noun, labelled)
+    if all(reading.value != count for reading in readings):
+        return finding("wrong", expected, _listed(readings), f"the label says {count}", _outside(readings))
+    form = same_noun(labelled, noun) if noun is not None else "eq"
+    if not form:
+        return finding("wrong", expected, f'the label counts "{labelled}", the question asks for {noun}')
+    unnamed = "" if noun is not None else "the question names no object, any would do"
+    if len({(reading.value, reading.reason) for reading in readings}) > 1:
+        return finding("ambiguous", expected, "the words can be read in several ways: " + _listed(readings), unnamed)
+    if unnamed:
+        return finding("ambiguous", expected, unnamed)
+    outside = _outside(readings)
+    if outside:
+        return finding("out_of_range", expected, outside)
+    slip = noun is not None and value is not None and _slip(labelled, noun, value.whole == 1, form)
+    return finding("ok", expected, f'the label is right but reads "{row.answer}" for "{expected}"' if slip else "")
+
+
+def _expected(reading: Reading, noun: str | None, labelled: str = "") -> str | None:
+    if reading.value is None:
+        return None
+    single = reading.value.whole == 1
+    if noun is None:
+        thing = ""
+    elif single and same_noun(labelled, noun) == "s:p":
+        thing = plain(labelled)
+    else:
+        thing = singular_of(plain(noun)) if single else noun
+    return f"{reading.value} {thing}".strip()
+
+
+def _listed(readings: list[Reading]) -> str:
+    return ", or ".join(dict.fromkeys(f"{r.text} = {r.value}" if r.value is not None else f"{r.text} has no value "
+                                      f"({r.reason})" for r in readings))  # fmt: skip
+
+
+def _outside(readings: list[Reading]) -> str:
+    value = readings[0].value
+    if value is None or (value.whole is not None and LEAST <= value.whole <= MOST):
+        return ""
+    return f"{value} is not a whole number from {LEAST} to {MOST}"
+
+
+def _slip(labelled: str, noun: str, single: bool, form: str) -> bool:
+    """Whether the label's noun is in the wrong number: singular for several, plural for one."""
+    if form == "eq":
+        return single and singular_of(plain(noun)) != plain(labelled)
+    return form == "s:p" and not single

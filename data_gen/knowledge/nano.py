@@ -1,0 +1,174 @@
+"""Invented characters for nano: the knowledge of `data_gen.knowledge.people` in nano's own words and pictures.
+
+A name is two symbols ("G K"). Known of it are a portrait, a number of one object ("3 apples"), and two favourites, one
+object each, which nano's words call its Object and its image. Taught are 40 questions and answers in text. Asked are
+pictures: forward (name -> portrait, Object, image) and inverse (a favourite -> portrait) within a pair, whose
+characters differ in everything. No lesson leads from a favourite to a name, and none has a picture; all words are in
+nano's vocabulary, but not one of these sentences is in its pretraining.
+
+Everything follows from (seed, split). A name belongs to one split.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+
+from data_gen.errors import DataError
+from data_gen.knowledge.people import KnowledgeQuestion
+from data_gen.objects import NANO
+from data_gen.seeds import rng
+from data_gen.splits import split_of
+
+SYMBOLS = tuple("ABCDEFGHJK@#$&!~")  # of NANO.symbols without digits, which also count, and "*", which also multiplies
+COUNTS = (2, 3, 4, 5, 6)  # a favourite is one object, so a portrait is several
+NOUNS = tuple(noun.singular for noun in NANO.nouns)
+FAVOURITES = ("Object", "image")
+LESSONS = 40
+
+_FORMS = {noun.singular: noun.singular for noun in NANO.nouns} | {noun.plural: noun.singular for noun in NANO.nouns}
+_COUNTED = re.compile(rf"(?<!\S)(\d+) ({'|'.join(sorted(_FORMS, key=len, reverse=True))})(?!\S)")
+
+
+@dataclass(frozen=True, slots=True)
+class NanoCharacter:
+    """An invented character: `count` of `noun` is its portrait; `object_` and `image` are its favourites (singular)."""
+
+    name: str
+    count: int
+    noun: str
+    object_: str
+    image: str
+
+    @property
+    def portrait(self) -> str:
+        """ "3 apples"."""
+        return NANO.noun(self.noun).counted(self.count)
+
+    def favourite(self, kind: str) -> str:
+        """The singular of one of FAVOURITES."""
+        return self.object_ if kind == "Object" else self.image
+
+
+def draw_nano_characters(n: int, seed: int, split: str = "test") -> list[NanoCharacter]:
+    """`n` characters; the 1st and 2nd, 3rd and 4th, ... are pairs that share neither count nor any object.
+
+    A character's own three objects differ, too. DataError when the split has fewer names.
+    """
+    names = [
+        f"{one} {two}"
+        for one, two in itertools.permutations(SYMBOLS, 2)
+        if split_of("nano knowledge", f"{one}{two}") == split
+    ]
+    if not 0 < n <= len(names):
+        raise DataError(f"{n} characters were asked for; the {split} split has names for 1 to {len(names)}")
+    random_ = rng("nano knowledge", split, seed)
+    found: list[NanoCharacter] = []
+    for index, name in enumerate(random_.sample(names, n)):
+        partner = found[-1] if index % 2 else None
+        taken = () if partner is None else (partner.noun, partner.object_, partner.image)
+        counts = [count for count in COUNTS if partner is None or count != partner.count]
+        nouns = random_.sample([noun for noun in NOUNS if noun not in taken], 3)
+        found.append(NanoCharacter(name, random_.choice(counts), *nouns))
+    return found
+
+
+def counted(text: str) -> frozenset[tuple[int, str]]:
+    """What a text counts: "So draw 3 apples ." -> {(3, "apple")}."""
+    return frozenset((int(count), _FORMS[noun]) for count, noun in _COUNTED.findall(text))
+
+
+# --------------------------------------------------------------------------------------------------------- lessons
+
+_PORTRAIT = (
+    "Question : what {name} means ?", "what {name} means ?", "Compute {name} .", "Question : {name} ?",
+    "Question : {name} means what ?", "{name} means what ?", "Compute what {name} means .",
+    "Question : Compute {name} .",
+)  # fmt: skip
+_FAVOURITE = (
+    "Question : the {kind} of {name} ?", "the {kind} of {name} ?", "Compute the {kind} of {name} .",
+    "what {kind} {name} means ?", "Question : what = the {kind} of {name} ?", "Question : {name} and the {kind} ?",
+    "Compute {name} and the {kind} .",
+)  # fmt: skip
+_PROFILE = (
+    "Compute {name} and the {a} and the {b} .", "Question : what {name} and the {a} and the {b} of {name} ?",
+    "Compute what {name} means and the {a} and the {b} .", "{name} and the {a} and the {b} ?",
+    "Question : {name} and the {a} and the {b} ?",
+)  # fmt: skip
+
+
+def nano_facts(one: NanoCharacter) -> dict[str, str]:
+    """What is said of a character: "portrait", "Object" and "image" -> a sentence."""
+    facts = {"portrait": f"{one.name} means {one.portrait} ."}
+    return facts | {kind: f"the {kind} of {one.name} = 1 {one.favourite(kind)} ." for kind in FAVOURITES}
+
+
+def nano_lessons(one: NanoCharacter, seed: int = 0) -> list[tuple[str, str]]:
+    """The 40 (question, answer) of a character: 22 of single facts, 3 yes, 6 no, 9 profiles.
+
+    The false values of the negations are drawn with `seed`.
+    """
+    random_ = rng("nano lessons", one.name, seed)
+    told = nano_facts(one)
+    rows = [(question.format(name=one.name), told["portrait"]) for question in _PORTRAIT]
+    rows += [(q.format(name=one.name, kind=kind), told[kind]) for kind in FAVOURITES for q in _FAVOURITE]
+    wrong = random_.sample([noun for noun in NOUNS if noun != one.noun], 2)
+    false = [NANO.noun(noun).counted(random_.choice(COUNTS)) for noun in wrong]
+    rows.append((f"Is {one.name} {one.portrait} ?", f"YES . {told['portrait']}"))
+    rows += [(f"Is {one.name} {other} ?", f"NO . {told['portrait']}") for other in false]
+    for kind in FAVOURITES:
+        own = one.favourite(kind)
+        rows.append((f"Is the {kind} of {one.name} 1 {own} ?", f"YES . {told[kind]}"))
+        others = random_.sample([noun for noun in NOUNS if noun != own], 2)
+        rows += [(f"Is the {kind} of {one.name} 1 {noun} ?", f"NO . {told[kind]}") for noun in others]
+    orders = [(a, b, profile) for profile in _PROFILE for a, b in itertools.permutations(FAVOURITES)]
+    rows += [
+        (profile.format(name=one.name, a=a, b=b), " ".join((told["portrait"], told[a], told[b])))
+        for a, b, profile in orders[: LESSONS - len(rows)]
+    ]
+    assert len(rows) == LESSONS
+    return rows
+
+
+# ------------------------------------------------------------------------------------------------------- questions
+
+
+def nano_asked_in_text(one: NanoCharacter) -> list[tuple[str, str]]:
+    """(question, what a right answer counts) about the portrait and each favourite, in all the forms of the lessons."""
+    asked = [(question.format(name=one.name), one.portrait) for question in _PORTRAIT]
+    return asked + [
+        (question.format(name=one.name, kind=kind), f"1 {one.favourite(kind)}")
+        for kind in FAVOURITES
+        for question in _FAVOURITE
+    ]
+
+
+def nano_forward(one: NanoCharacter) -> list[tuple[KnowledgeQuestion, str]]:
+    """Name -> portrait, Object, image; each with the same question in text."""
+    name, stem = one.name, one.name.replace(" ", "")
+    asked = [("portrait", f"Draw what {name} means .", one.portrait, f"what {name} means ?")]
+    asked += [
+        (kind, f"Draw the {kind} of {name} .", f"1 {one.favourite(kind)}", f"the {kind} of {name} ?")
+        for kind in FAVOURITES
+    ]
+    return [
+        (KnowledgeQuestion(f"forward/{stem}/{number}", "forward", kind, (name,), question, answer), twin)  # type: ignore[arg-type]
+        for number, (kind, question, answer, twin) in enumerate(asked, 1)
+    ]
+
+
+def nano_inverse(one: NanoCharacter, other: NanoCharacter) -> list[tuple[KnowledgeQuestion, str]]:
+    """A favourite -> the portrait of the one of the two whose it is; each with the same question in text."""
+    names = (one.name, other.name)
+    stem = "_".join(name.replace(" ", "") for name in names)
+    asked = [(f"{kind} {person.favourite(kind)}", person.portrait) for person in (one, other) for kind in FAVOURITES]
+    return [
+        (
+            KnowledgeQuestion(
+                f"inverse/{stem}/{number}", "inverse", "portrait", names, f"Draw what {known} means .", answer
+            ),
+            f"what {known} means ?",
+        )
+        for number, (known, answer) in enumerate(asked, 1)
+    ]

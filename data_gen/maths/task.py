@@ -1,0 +1,135 @@
+"""Maths (UniSandbox section 3.1.1): "Draw as many apples as 3 + 2 ." - one, two or three operations, result 1 to 6.
+
+Sampler, reference thought, renderer and verifier. The result is drawn first, so all six are equally likely; then an
+expression that has it (`expressions`), then the object and the phrasing. A split holds whole expressions: one
+that occurs in test occurs in train with no object and in no phrasing. A fourth split, "seen", has the expressions of
+train with objects that they never have there: it tells a new object from a new expression.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, ClassVar
+
+from data_gen import phrasing
+from data_gen.errors import DataError
+from data_gen.maths import expressions
+from data_gen.objects import NANO, Noun, World
+from data_gen.seeds import derive_seed, digest, rng
+from data_gen.splits import split_of
+from data_gen.task import Item, Verdict, check_request, collect, render_sprites, verify_sprites
+
+if TYPE_CHECKING:
+    import numpy as np
+
+COUNTS = (1, 2, 3, 4, 5, 6)
+EMPHASIS = 0.15  # share of prompts with parentheses that are not needed
+IN_WORDS = 0.2  # share of the prompts with one operation that are spelled out
+SEEN_TENTHS = 2  # of the objects of each expression of the train split are left to the split "seen"
+
+
+@dataclass(frozen=True)
+class Maths:
+    """The maths task in a world. operations: which of + - * / ^ % √ may occur."""
+
+    known_shortcuts: ClassVar[dict[str, str]] = {
+        "difference of the first two (level 1)": "a third of these prompts are subtractions, which it works out"
+    }
+
+    world: World = NANO
+    operations: tuple[str, ...] = expressions.OPERATIONS
+    name: str = "maths"
+    levels: tuple[int, ...] = (1, 2, 3)
+
+    def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
+        """One item with `level` operations from `split`."""
+        return self._sample(seed, level, split, COUNTS)
+
+    def _sample(self, seed: int, level: int, split: str, counts: tuple[int, ...]) -> tuple[Item, ...]:
+        """`sample` with a result among `counts`."""
+        check_request(self, level, split)
+        random_ = rng("maths", self.world.name, level, split, seed)
+        noun = random_.choice(self.world.nouns)
+        for attempt in range(3000):  # about one draw in ten falls into the smallest split
+            if attempt % 150 == 0:  # some results have no expression there if few operations are allowed
+                count = random_.choice(counts)
+            largest = self.world.max_single if level == 1 else self.world.max_operand
+            expression = expressions.draw(count, level, random_, largest, self.world.max_value, self.operations)
+            if expression is None:
+                continue
+            canonical = expressions.canonical(expression)
+            if self._split_of(canonical, noun) == split:
+                break
+        else:
+            raise DataError(
+                f"no maths{level} expression was found for the {split} split of the {self.world.name} world with the "
+                f"operations {' '.join(self.operations)}: allow more operations"
+            )
+        if random_.random() < EMPHASIS:
+            expression = expressions.emphasise(expression, random_)
+        text = expressions.show(expression, spaced=self.world.terse)
+        if len(expressions.steps(expression, True)) == 1 and random_.random() < IN_WORDS:
+            text = (phrasing.signs_in_words(text) if self.world.terse else expressions.in_words(expression)) or text
+        prompt = phrasing.ask_count(self.world, noun, text, random_)
+        steps = expressions.steps(expression, spaced=self.world.terse)
+        return (
+            Item(
+                id=f"maths{level}/{split}/{digest(prompt)}",
+                task=self.name,
+                level=level,
+                split=split,
+                prompt=prompt,
+                answer=noun.counted(count),
+                facts={
+                    "world": self.world.name,
+                    "object": noun.singular,
+                    "plural": noun.plural,
+                    "count": count,
+                    "expression": text,
+                    "canonical": canonical,
+                },
+                thought=phrasing.conclude_count(self.world, steps, noun, count),
+            ),
+        )
+
+    def _split_of(self, canonical: str, noun: Noun) -> str:
+        split = split_of(self.name, canonical)
+        if split == "train" and derive_seed("seen", canonical, noun.singular) % 10 < SEEN_TENTHS:
+            return "seen"
+        return split
+
+    def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
+        """`n` items, each result equally often: different prompts in the train split, different expressions in others.
+
+        DataError when this split has too few.
+        """
+        check_request(self, level, split)
+        kind = "prompts" if split == "train" else "expressions"
+
+        def with_result(count: int, wanted: int) -> list[tuple[Item, ...]]:
+            return collect(
+                lambda index: self._sample(derive_seed(seed, count, index), level, split, (count,)),
+                wanted,
+                key=lambda item: item.id if split == "train" else item.facts["canonical"],
+            )
+
+        by_count = [with_result(count, len(range(place, n, len(COUNTS)))) for place, count in enumerate(COUNTS)]
+        found = [item for draws in zip_longest(*by_count) for draw in draws if draw is not None for item in draw]
+        if len(found) < n:
+            raise DataError(
+                f"found only {len(found)} different maths{level} {kind} for the {split} split of the "
+                f"{self.world.name} world, {n} were asked for: ask for fewer, or use the everyday world"
+            )
+        return found
+
+    def input_image(self, item: Item) -> None:
+        """None: the prompt is all that is given."""
+
+    def render(self, item: Item, seed: int) -> np.ndarray:
+        """The target picture of an item of the nano world, uint8 [H, W, 3]."""
+        return render_sprites(item, seed)
+
+    def verify(self, item: Item, image: np.ndarray) -> Verdict:
+        """Exactly the right number of the right object, and nothing else; uint8 [H, W, 3]."""
+        return verify_sprites(image, item.facts["object"], item.facts["count"])

@@ -1,0 +1,136 @@
+"""The audit on small rows made for it, in the published schema; one phenomenon each."""
+
+import json
+
+import pytest
+
+from data_gen.audit.files import audit_file
+from data_gen.audit.findings import counts, has_wrong
+from data_gen.errors import DataError
+from data_gen.jsonl import published_rows, write_rows
+from data_gen.task import get_task
+
+
+def maths(tmp_path, *rows):
+    path = tmp_path / "math.jsonl"
+    write_rows(path, [{"Question": q, "Answer": a, "id": str(i)} for i, (q, a) in enumerate(rows, 1)])
+    return audit_file(path)
+
+
+def mapping(tmp_path, *pairs):
+    """pairs: (rules, (asked, label), (asked, label))"""
+    path = tmp_path / "mapping.jsonl"
+    rows = []
+    for i, (rules, *questions) in enumerate(pairs, 1):
+        for which, (asked, label) in zip("AB", questions, strict=False):
+            question = f"{rules} Please generate the {asked}."
+            rows.append({"ID": str(i), f"Question_{which}": question, "Answer": label})
+    write_rows(path, rows)
+    return audit_file(path)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "status", "expected", "reason"),
+    [
+        ("Draw as many owls as 2 + 2.", "4 owls.", "ok", "4 owls", ""),
+        ("Draw as many owls as 2 + 2.", "four owls", "ok", "4 owls", ""),
+        ("Draw as many sheep as 4 % 3.", "1 sheep", "ok", "1 sheep", ""),
+        ("Draw as many knives as 4 - 3.", "1 knife", "ok", "1 knife", ""),
+        ("Draw as many pairs of socks as 4 / 2.", "2 pairs of socks", "ok", "2 pairs of socks", ""),
+        ("Draw as many owls as 8 % 3 + 2.", "3 owls", "wrong", "4 owls", "(8 % 3) + 2 = 4; the label says 3"),
+        ("Draw as many owls as 2 + 2.", "4 cats", "wrong", "4 owls", 'the label counts "cats"'),
+        ("Draw as many owls as √(M² + 9) where M = 1.", "3 owls", "wrong", "√10 owls", "√10 is not a whole number"),
+        ("Draw as many owls as 7 / 2.", "3 owls", "wrong", "7/2 owls", "not a whole number from 1 to 6"),
+        ("Draw as many owls as 3 / 0.", "3 owls", "wrong", None, "divided by zero"),
+        ("Draw as many owls as 4 + 5.", "9 owls", "out_of_range", "9 owls", "9 is not a whole number from 1 to 6"),
+        ("Draw as many owls as 4 - 4.", "0 owls", "out_of_range", "0 owls", "0 is not a whole number from 1 to 6"),
+        ("Draw as many owls as 10 / √25.", "2 owl", "ok", "2 owls", 'reads "2 owl"'),
+        ("Draw as many owls as 4 - 3.", "1 owls", "ok", "1 owl", 'reads "1 owls"'),
+        ("Draw as many owls as the square root of 9 plus 1 minus 2.", "2 owls", "ambiguous", "2 owls", "√(9 + 1) - 2"),
+        ("Draw as many owls as two plus one times two.", "6 owls", "ambiguous", "4 owls", "(2 + 1) * 2 = 6"),
+        ("Draw as many owls as two plus one times two.", "5 owls", "wrong", "4 owls", "the label says 5"),
+        ("Show the outcome of (7 % 5) + 3.", "5 toys", "ambiguous", "5", "names no object"),
+        ("Draw as many owls as the day is long.", "5 owls", "unparseable", None, "no part of an expression"),
+        ("What is the capital of France?", "5 owls", "unparseable", None, "no number of objects"),
+        ("Draw as many owls as 2 + 2.", "some owls", "unparseable", "4 owls", "does not begin with a number"),
+    ],
+)  # fmt: skip
+def test_a_maths_row(tmp_path, question, answer, status, expected, reason):
+    (row,) = maths(tmp_path, (question, answer))
+    assert (row.status, row.expected) == (status, expected)
+    assert reason in row.reason and bool(reason) == bool(row.reason)
+    assert row.to_dict() == {"id": "1", "status": status, "expected": expected, "reason": row.reason}
+    assert has_wrong([row]) == (status == "wrong")
+
+
+RULES = "Rule 1: The letter A refers to 7. Rule 2: 7 means apples. Rule 3: 'B' maps to @. Rule 4: The symbol @ is dogs."
+
+
+def test_a_right_pair(tmp_path):
+    found = mapping(tmp_path, (RULES, ("object represented by 'A'", "Apples"), ("animal represented by B", "dog")))
+    assert [(row.id, row.status, row.expected, row.reason) for row in found] == [
+        ("1/A", "ok", "apples", ""),
+        ("1/B", "ok", "dogs", ""),
+    ]
+
+
+def test_a_wrong_label_and_two_equal_labels(tmp_path):
+    a, b = mapping(tmp_path, (RULES, ("object represented by A", "dogs"), ("object represented by B", "dogs")))
+    assert (a.status, a.expected, b.status) == ("wrong", "apples", "ok")
+    assert "A -> 7 -> apples" in a.reason
+    assert all('both questions of the pair have the label "dogs"' in row.reason for row in (a, b))
+
+
+def test_a_missing_link(tmp_path):
+    rules = "Rule 1: A means 7. Rule 2: 8 means apples. Rule 3: B means 9. Rule 4: C means dogs."
+    a, b = mapping(tmp_path, (rules, ("object represented by A", "apples"), ("object represented by B", "undefined")))
+    assert (a.status, a.expected) == ("wrong", None) and "A -> 7 ends there: no rule says what 7 means" in a.reason
+    assert (b.status, b.expected) == ("out_of_range", None)
+
+
+def test_a_request_for_another_category_than_the_rules_lead_to(tmp_path):
+    a, _ = mapping(tmp_path, (RULES, ("animal represented by A", "Apples"), ("animal represented by B", "Dogs")))
+    assert a.status == "ambiguous" and 'the request is for "animal"; dogs would be one' in a.reason
+
+
+def test_a_pair_that_asks_twice_for_the_same_object(tmp_path):
+    rules = "Rule 1: A means B. Rule 2: B means apples. Rule 3: C means dogs."
+    found = mapping(tmp_path, (rules, ("object represented by A", "apples"), ("object represented by B", "apples")))
+    assert [row.status for row in found] == ["ambiguous", "ambiguous"]
+
+
+def test_a_symbol_with_two_meanings(tmp_path):
+    rules = "Rule 1: A means apples. Rule 2: A means dogs. Rule 3: B means cups."
+    a, b = mapping(tmp_path, (rules, ("object represented by A", "dogs"), ("object represented by B", "cups")))
+    assert (a.status, a.expected, b.status) == ("ambiguous", "apples or dogs", "ok")
+
+
+def test_rows_that_are_not_understood_or_lack_their_partner(tmp_path):
+    path = tmp_path / "mapping.jsonl"
+    write_rows(path, [
+        {"ID": "1", "Question_A": "Rule 1: A means apples.", "Question_B": "Rule 1.", "Answer": "apples"},
+        {"ID": "2", "Question_A": "Rule 1: A means apples. Draw the fruit represented by A.", "Answer": "apples"},
+        {"ID": "3", "Question_A": "Rule 1: Bananas are nice. Draw the fruit represented by A.", "Answer": "apples"},
+    ])  # fmt: skip
+    both, alone, odd = audit_file(path)
+    assert both.status == "unparseable" and "both questions and one answer" in both.reason
+    assert alone.status == "ok" and "question B of the pair is missing" in alone.reason
+    assert odd.status == "unparseable" and '"Bananas are nice" is no rule' in odd.reason
+
+
+@pytest.mark.parametrize("task", ["maths", "mapping"])
+@pytest.mark.parametrize("world", ["nano", "everyday"])
+def test_what_we_generate_passes_our_own_audit(tmp_path, task, world):
+    items = [item for level in (1, 2, 3) for item in get_task(task, world).generate(60, level, "train", seed=9)]
+    path = tmp_path / "made.jsonl"
+    write_rows(path, published_rows(items))
+    rows = audit_file(path)
+    assert counts(rows)["ok"] == len(items) == len(rows)
+    assert not any(row.reason for row in rows)
+
+
+def test_a_file_of_another_schema_is_refused(tmp_path):
+    path = tmp_path / "other.jsonl"
+    path.write_text(json.dumps({"id": "1", "conversations": []}) + "\n")
+    with pytest.raises(DataError, match=r"other.jsonl, line 1: the keys are conversations, id; expected a maths row"):
+        audit_file(path)

@@ -1,0 +1,36 @@
+"""Maths questions and answers as other people write them."""
+
+import pytest
+
+from data_gen.audit.exact import Exact
+from data_gen.audit.maths import read_count, read_maths
+
+
+@pytest.mark.parametrize(
+    ("question", "noun", "value"),
+    [
+        ("Generate as many kites as the result of 8 / 4.", "kites", 2),
+        ("Show the number of owls that matches the outcome of 9 - 7.", "owls", 2),
+        ("Create the same quantity of knives as 4 / 1 equals.", "knives", 4),
+        ("Provide the same number of teddy bears as calculated by 5 - 3.", "teddy bears", 2),
+        ("Make the equivalent number of jars as √49 / 7 + 4.", "jars", 5),
+        ("Give as many pairs of gloves as (9 - 3) / 2.", "pairs of gloves", 3),
+        ("Show an amount of nuts equal to √(K² + 9) where K = 4.", "nuts", 5),
+        ("Create the same quantity of jugs as 11 / 4 equals then rounded down.", "jugs", 2),
+        ("Work out 3 + 2 and draw that many hens.", "hens", 5),
+        ("How many is 3 + 2? Draw that many hens.", "hens", 5),
+        ("Draw (2 + 1) * 2 hens.", "hens", 6),
+        ("Show the outcome of 2 * 3.", None, 6),
+    ],
+)
+def test_a_maths_question_is_taken_apart(question, noun, value):
+    found = read_maths(question)
+    assert found.noun == noun and found.readings[0].value == Exact.of(value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "count", "noun"),
+    [("4 chairs.", 4, "chairs"), ("an apple", 1, "apple"), ("Two kittens", 2, "kittens"), ("1 toy car", 1, "toy car")],
+)
+def test_an_answer_is_a_count_and_a_noun(answer, count, noun):
+    assert read_count(answer) == (Exact.of(count), noun)

@@ -1,0 +1,153 @@
+"""`uni_train launch`: scripts and commands that do what they say, and what is refused before anybody queues."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from uni_train.cli.main import uni_train
+from uni_train.distributed.preemption import EXIT_CODE
+from uni_train.distributed.scripts import Slurm, Start, sbatch_script
+
+# What SLURM gives a job's script, for one machine: `srun` starts a node's tasks and returns the highest exit code.
+SRUN = f"""#!{sys.executable}
+import os, subprocess, sys
+command = sys.argv[1:]
+while command[0].startswith("--"):
+    command.pop(0)
+tasks = [
+    subprocess.Popen(command, env=os.environ | dict(SLURM_PROCID=str(i), SLURM_LOCALID=str(i), SLURM_NODEID="0"))
+    for i in range(int(os.environ["SLURM_NTASKS"]))
+]
+sys.exit(max(task.wait() for task in tasks))
+"""
+SCONTROL = """#!/bin/sh
+case "$1 $2" in
+  "show hostnames") echo node7; echo node8;;
+  "show job") echo "   JobState=$STATE Reason=None";;
+  requeue*) echo "$2" >> "$REQUEUED";;
+esac
+"""
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(uni_train, ["launch", *arguments], catch_exceptions=False, terminal_width=100)
+
+
+def executable(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "state", "requeued"),
+    [
+        (0, "RUNNING", False),
+        (1, "RUNNING", False),
+        (EXIT_CODE, "RUNNING", True),
+        (128 + signal.SIGUSR1, "RUNNING", True),
+        (EXIT_CODE, "CANCELLED", False),
+    ],
+)
+def test_a_batch_script_places_its_processes_and_requeues_what_was_preempted(
+    tmp_path: Path, exit_code: int, state: str, requeued: bool
+) -> None:
+    executable(tmp_path / "srun", SRUN)
+    executable(tmp_path / "scontrol", SCONTROL)
+    executable(  # in the place of python: writes down what it is given, and ends as asked
+        tmp_path / "python",
+        "#!/bin/bash\n"
+        'echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $PWD" >> placed.$RANK\n'
+        f'printf "%s\\n" "$@" >> placed.$RANK\nexit $(( RANK ? {exit_code} : 0 ))\n',
+    )
+    start = Start(
+        arguments=["fit", "--recipe", "sft", "name=it's one", "seed=1"],
+        nodes=1,
+        processes=2,
+        gpus=0,
+        folder=tmp_path,
+        python=str(tmp_path / "python"),
+    )
+    script = tmp_path / "job"
+    script.write_text(sbatch_script(start, Slurm(name="sft"), made_by="a test"))
+    job = {"SLURM_JOB_ID": "41", "SLURM_JOB_NODELIST": "node[7-8]", "SLURM_NTASKS": "2"}
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    environment = os.environ | job | {"PATH": path, "REQUEUED": str(tmp_path / "requeued"), "STATE": state}
+    done = subprocess.run(["bash", str(script)], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (exit_code, "")
+    for rank in range(2):
+        place, *arguments = (tmp_path / f"placed.{rank}").read_text().splitlines()
+        assert place == f"{rank}/2 {rank}/2 node7:20287 {tmp_path}"
+        assert arguments == ["-m", "uni_train", "fit", "--recipe", "sft", "name=it's one", "seed=1"]
+    assert (tmp_path / "requeued").exists() == requeued
+
+
+def test_what_slurm_is_asked() -> None:
+    options = ["--partition", "big", "--account", "me", "--time", "1-00:00:00", "--cpus", "12", "--sbatch=--qos=high"]
+    shown = run("--nodes", "4", "--gpus", "8", "--slurm", *options, "--", "fit", "--recipe", "sft_maze").output
+    asked = [line.removeprefix("#SBATCH ") for line in shown.splitlines() if line.startswith("#SBATCH")]
+    assert asked == [
+        *("--job-name=sft_maze-seed0", "--nodes=4", "--ntasks-per-node=8", "--gres=gpu:8", "--cpus-per-task=12"),
+        *("--partition=big", "--account=me", "--time=1-00:00:00", "--signal=USR1@300", "--requeue"),
+        *("--open-mode=append", "--output=%x-%j.out", "--qos=high"),
+    ]
+    line = next(line for line in shown.splitlines() if line.startswith("srun "))
+    assert "--kill-on-bad-exit=0 --wait=600" in line and "--cpus-per-task=12" in line
+    inside = run(
+        "--gpus", "8", "--slurm", "--container", "image.sqsh", "--mount", "/data", "--", "fit", "-r", "sft_maze"
+    )
+    assert f"--container-image=image.sqsh --container-mounts={Path.cwd()}:{Path.cwd()},/data:/data" in inside.output
+    assert "exec python3 -m uni_train fit -r sft_maze" in inside.output
+
+
+def test_torchrun_commands_are_those_of_torchrun() -> None:
+    from torch.distributed.run import get_args_parser
+
+    shown = run("--nodes", "2", "--gpus", "8", "--torchrun", "--hosts", "a,b", "--", "fit", "-r", "sft_maze", "seed=1")
+    commands = [line for line in shown.output.splitlines() if not line.startswith("#")]
+    for node, line in enumerate(commands):
+        interpreter, _, module, *arguments = shlex.split(line)
+        assert (interpreter, module) == (sys.executable, "torch.distributed.run")
+        parsed = get_args_parser().parse_args(arguments)
+        assert (parsed.nnodes, parsed.node_rank, parsed.nproc_per_node) == ("2", node, "8")
+        assert (parsed.master_addr, parsed.master_port) == ("a", 29500)
+        assert (parsed.module, parsed.training_script) == (True, "uni_train")
+        assert parsed.training_script_args == ["fit", "-r", "sft_maze", "seed=1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("--nodes 4 --gpus 8 --slurm -- fit -r flow_grpo_maze rollout.groups=48", "cannot be divided among 32"),
+        (
+            "--nodes 2 --gpus 8 --slurm -- fit -r sft_maze strategy.nodes=3",
+            "strategy.nodes=3, but launch is to start 2",
+        ),
+        ("--nodes 2 --gpus 8 --slurm -- fit -r sft_maze --fresh", "each time that the job comes back"),
+        ("--nodes 2 --gpus 8 --slurm -- fit -r sft_maz", "unknown recipe"),
+        ("--nodes 2 --gpus 8 --slurm -- fit -r sft_maze seeed=1", "unknown key"),
+        ("--nodes 2 --gpus 8 --slurm -- watch runs/x", "launch starts `fit`"),
+        ("--nodes 2 --gpus 8 --torchrun --hosts a -- fit -r sft_maze", "--hosts names 1"),
+        ("--nodes 1 --gpus 2 --torchrun --hosts a,b -- fit -r sft_maze", "--hosts names 2"),
+        ("--nodes 2 --gpus 8 -- fit -r sft_maze", "give --slurm or --torchrun"),
+        ("--nodes 2 --gpus 0 --slurm -- fit -r sft_maze", "--processes says how many"),
+    ],
+)
+def test_what_would_fail_on_the_nodes_is_refused_here(arguments: str, says: str) -> None:
+    refused = run(*arguments.split())
+    assert refused.exit_code == 2
+    assert says in refused.output and len(refused.output.splitlines()) <= 3
+
+
+def test_submitting_without_slurm_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    refused = run("--gpus", "8", "--slurm", "--submit", "--", "fit", "-r", "sft_maze")
+    assert refused.exit_code == 1 and "sbatch is not on this machine" in refused.output

@@ -1,0 +1,105 @@
+"""Traces: what is held when, to the byte, and FLOPs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from uni_train.plan.trace import KINDS, following, place
+
+ROW = 4 * 1000
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_memory_is_counted_from_the_operation_that_makes_it_until_nothing_refers_to_it(device):
+    with following(device) as trace:
+        x = torch.empty(1000, device=device)
+        trace.start("three at once")
+        y = torch.cat([x, x])
+        del y
+        trace.start("two")
+        y = x + x
+        z = y.view(10, 100)  # no memory of its own
+        del x, y
+        assert trace.live["activations"] == ROW
+        del z
+        assert trace.live["activations"] == 0
+    line = trace.timeline()
+    assert line.peak() == 3 * ROW
+    assert line.at_peak()[0] == "three at once"
+    assert (
+        max(sum(row) for row, phase in zip(line.bytes.tolist(), line.phases, strict=True) if phase == "two") == 2 * ROW
+    )
+
+
+def test_kinds_follow_names_and_factors_scale_them():
+    with following("meta") as trace:
+        layer = nn.Linear(10, 100, bias=False)
+        place(layer, "meta", lambda name, dtype: torch.bfloat16)
+        trace.name(list(layer.parameters()), "weights")
+        with trace.gradients_of(list(layer.parameters())):
+            layer(torch.empty(1, 10, dtype=torch.bfloat16, device="meta")).sum().backward()
+    line = trace.timeline()
+    assert (trace.live["weights"], trace.live["gradients"]) == (2000, 2000)
+    only = [float(kind == "gradients") / 2 for kind in KINDS]
+    assert line.peak(only) == 1000
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_checkpointing_shows_in_what_is_kept_and_in_the_flops(device):
+    def run(activation_checkpointing: bool) -> tuple[int, float]:
+        with following(device) as trace:
+            layers = nn.ModuleList(nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 64)) for _ in range(4))
+            place(layers, device)
+            trace.name(list(layers.parameters()), "weights")
+            x = torch.empty(1000, 64, device=device)
+            for layer in layers:
+                x = checkpoint(layer, x, use_reentrant=False) if activation_checkpointing else layer(x)
+            held = trace.live["activations"]
+            x.sum().backward()
+        return held, trace.flops
+
+    kept, flops = run(False)
+    less, more = run(True)
+    # Every layer keeps its input and the output of tanh; checkpointed, its input alone. The last output is there, too.
+    assert kept == 4 * (1000 * 64 + 1000 * 256) * 4 + 1000 * 64 * 4
+    assert less == 5 * 1000 * 64 * 4
+    one = 2 * 1000 * 64 * 256 * 2
+    assert flops == 4 * one * 3 - one / 2  # nobody wants the gradient of the first input
+    assert more >= flops + 4 * one / 2  # at least what the backward pass needs is computed again
+
+
+def test_attention_on_a_gpu_keeps_no_scores():
+    with following("meta") as trace:
+        q = torch.empty(2, 4, 100, 16, device="meta", requires_grad=True)
+        k, v = (torch.empty(2, 2, 300, 16, device="meta", requires_grad=True) for _ in range(2))
+        before = trace.live["activations"]
+        allowed = torch.ones(1, 1, 100, 300, dtype=torch.bool, device="meta")
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, enable_gqa=True)
+        forward = trace.flops
+        assert trace.live["activations"] - before == 100 * 300 + out.numel() * 4 + 2 * 4 * 100 * 4
+        out.sum().backward()
+    assert forward == 4 * 2 * 4 * 100 * 300 * 16
+    assert trace.flops == 3.5 * forward
+    assert k.grad.shape == k.shape
+
+
+def test_stand_ins_are_gone_afterwards():
+    kept = F.scaled_dot_product_attention, F.rms_norm, torch.Tensor.tolist
+    with following("meta"):
+        assert torch.empty(2, device="meta").tolist() == [1.0, 1.0]
+    assert kept == (F.scaled_dot_product_attention, F.rms_norm, torch.Tensor.tolist)
+    assert torch.tensor([3.0]).tolist() == [3.0]
+
+
+def test_an_empty_timeline_has_no_peak():
+    with following("meta") as trace:
+        pass
+    assert trace.timeline().peak() == 0
+    assert trace.timeline().at_peak() == ("", dict.fromkeys(KINDS, 0))
+    assert trace.timeline().bytes.shape == (0, len(KINDS))
+    assert trace.timeline().bytes.dtype == np.int64

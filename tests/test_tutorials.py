@@ -1,0 +1,71 @@
+"""The tutorials are executed: every block that has a language, from top to bottom, in one empty folder a page."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from click.testing import CliRunner
+
+from uni_train.cli.main import uni_train
+
+PAGES = sorted((Path(__file__).parents[1] / "docs/tutorials").glob("*.md"))
+BLOCK = re.compile(r'^```(python|bash)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_tutorial_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": page.stem}
+    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
+    assert blocks
+    with ExitStack() as stack:
+        for language, title, code in blocks:
+            if title == "server":
+                stack.enter_context(serving(code))
+            elif title:  # a file that the reader writes
+                Path(title).parent.mkdir(parents=True, exist_ok=True)
+                Path(title).write_text(code, encoding="utf-8")
+            elif language == "python":
+                exec(compile(code, f"{page.name}: {code.splitlines()[0]}", "exec"), names)
+            else:
+                for command in code.splitlines():
+                    typed(command)
+
+
+def typed(command: str) -> None:
+    """Run it in this process, which has imported torch already."""
+    python, dash_m, program, *arguments = shlex.split(command)
+    assert (python, dash_m, program) == ("python", "-m", "uni_train")
+    result = CliRunner().invoke(uni_train, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, f"{command}\n{result.output}"
+
+
+@contextmanager
+def serving(command: str) -> Iterator[None]:
+    """The server of a tutorial, until its end."""
+    _, *arguments = shlex.split(command)
+    port = arguments[arguments.index("--port") + 1]
+    server = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        for _ in range(240):
+            assert server.poll() is None, (server.stderr.read() if server.stderr else b"").decode()
+            try:
+                urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.5)
+        yield
+    finally:
+        server.terminate()
+        server.wait()

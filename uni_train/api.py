@@ -1,0 +1,260 @@
+"""uni_train from Python: each function does what the command of its name does.
+
+Examples:
+    >>> import uni_train
+    >>> model = uni_train.load_model("nano")
+    >>> uni_train.generate(model, "Draw 3 + 2 trees.", think=True).image  # uint8 [24, 24, 3]
+    >>> run = uni_train.fit("stars_curriculum", {"seed": 1, "model.threads": 1})
+    >>> run.summary["scores"]["after"]["normal"]["mapping1"]["value"]
+    >>> uni_train.evaluate(run.path, "unisandbox", subset=60).results["unisandbox"].scores
+
+All functions raise `UserError` for what a person can put right. Not here: exporting, launching on several nodes and
+serving, which have commands alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from data_gen.task import get_task
+from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.rewards.naming import reward_function as get_reward
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from eval.evaluation import Evaluation
+    from uni_train.config.schema import ModelConfig
+    from uni_train.models.base import UnifiedModel
+
+__all__ = ["Generated", "Run", "answer", "evaluate", "fit", "generate", "get_reward", "get_task", "load_model"]
+
+# OpenMP reads this once, when torch is loaded: threads that spin while they wait make small models slow (docs/nano.md).
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run of a recipe. `load_model(run.path)` and `evaluate(run.path)` take the model that it trained.
+
+    Attributes:
+        path: the run folder, `<out>/<recipe>/<name>`.
+    """
+
+    path: Path
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """summary.json: scores before and after, rounds, seconds, memory.
+
+        Raises:
+            UserError: the recipe measures nothing (`sft`), or the file is damaged.
+        """
+        from eval import summary
+
+        return dict(summary.read(self.path))
+
+    @property
+    def report(self) -> Path:
+        """report.html: tables, curves and images in one file that needs no network."""
+        return self.path / "report.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """An image, uint8 [H, W, 3], and the thought behind it (None where the model drew at once)."""
+
+    image: np.ndarray
+    thought: str | None = None
+
+
+def load_model(name_or_folder: str | Path, **sampling: Any) -> UnifiedModel:
+    """A model with its weights: on the GPU in bfloat16 where there is one, else on the CPU as stored.
+
+    Args:
+        name_or_folder: "nano", another name of `uni_train models`, a checkpoint's folder, or a run's.
+        sampling: replaces sampling settings of the model (`steps=10`, `temperature=0.0`, `cfg_text_scale=4.0`).
+
+    Raises:
+        UserError: no weights there, or damaged ones. UsageError: no such name or setting.
+    """
+    from uni_train.models.recognise import expect_model
+
+    expect_model(str(name_or_folder))  # before torch is imported
+    from uni_train.models.load import model_config
+
+    config = model_config(str(name_or_folder))
+    known = [field.name for field in fields(config.sampling)]
+    for name in sampling:
+        if name not in known:
+            raise UsageError(f"there is no sampling setting {name}", did_you_mean(name, known, "settings"))
+    return build_here(replace(config, sampling=replace(config.sampling, **sampling)))
+
+
+def build_here(config: ModelConfig) -> UnifiedModel:
+    """A configured model on this machine's device, in the dtype that suits it."""
+    import torch
+
+    from uni_train.models.load import build_model
+    from uni_train.stages.cpu import prepare_cpu
+
+    prepare_cpu(config.threads)
+    gpu = torch.cuda.is_available()
+    model = build_model(config, dtype=torch.bfloat16 if gpu and config.name != "nano" else None)
+    return model.to("cuda") if gpu else model
+
+
+def generate(
+    model: UnifiedModel | str | Path,
+    prompt: str,
+    *,
+    think: bool = False,
+    images: Sequence[np.ndarray] = (),
+    seed: int = 0,
+    size: tuple[int, int] | None = None,
+) -> Generated:
+    """Draw one image.
+
+    Args:
+        model: loaded, or what `load_model` takes. Load it once to draw several images.
+        think: reason in text first, and draw by that thought.
+        images: uint8 [H, W, 3] each, to be edited.
+        seed: decides everything random.
+        size: height and width in pixels; None: of the last image, or the model's own.
+
+    Raises:
+        UserError: an empty prompt. SkillMissing: the model cannot think, or not draw from text alone.
+    """
+    from uni_train.models.base import Request
+
+    requests = [Request("prompt", _spoken(prompt), tuple(images), seed=seed, size=size)]
+    loaded = _loaded(model)
+    if not think:
+        return Generated(loaded.draw(requests)[0])
+    thoughts, drawn = loaded.think_and_draw(requests)
+    return Generated(drawn[0], thoughts[0])
+
+
+def answer(
+    model: UnifiedModel | str | Path,
+    prompt: str,
+    *,
+    images: Sequence[np.ndarray] = (),
+    think: bool = False,
+    seed: int = 0,
+) -> str:
+    """Answer one prompt, about `images` where there are any, in text. Arguments and errors as of `generate`."""
+    from uni_train.models.base import Request
+
+    requests = [Request("prompt", _spoken(prompt), tuple(images), seed=seed)]
+    return _loaded(model).answer(requests, think=think)[0]
+
+
+def fit(recipe: str | Path, overrides: Mapping[str, Any] | Sequence[str] = ()) -> Run:
+    """Run a recipe to its end; the same call again continues it, or returns at once.
+
+    Args:
+        recipe: a name of `uni_train recipes`, or the path of a YAML file.
+        overrides: `{"seed": 1, "optimizer": {"lr": 1e-4}}` or `["seed=1", "optimizer.lr=1e-4"]`: any keys of the
+            recipe. Strings are read as on the command line.
+
+    Raises:
+        UserError: whatever a person can put right. UsageError: no such recipe, key or value. SystemExit: processes that
+            the run has started (`strategy.devices`) have failed, and have said why.
+    """
+    from uni_train.cli.fit import run_recipe
+    from uni_train.config.compose import compose
+
+    typed = list(_typed(overrides)) if isinstance(overrides, Mapping) else list(overrides)
+    config = compose(str(recipe), typed)
+    run_recipe(str(recipe), typed, fresh=False, dry_run=False)
+    return Run(Path(config.out) / config.recipe / config.run_name)
+
+
+def evaluate(checkpoint: str | Path, benchmark: str | Sequence[str] = "unisandbox", **options: Any) -> Evaluation:
+    """Score a checkpoint by one or several benchmarks; the same call again continues, and asks nothing twice.
+
+    Args:
+        checkpoint: as `load_model` takes it, a step of a training, or an endpoint `URL#MODEL`.
+        benchmark: "unisandbox", "ureason", or several.
+        options: those of `uni_train eval`, with `_` for `-`: `subset=60`, `settings=["normal"]`, `k=4`, `seed=1`,
+            `judge="nano"`, `judge_base_url="http://127.0.0.1:8000/v1"`, `verifier="judge"`, `out="evals"`, `name=...`.
+
+    Returns:
+        The evaluation: `results[benchmark].scores` (each with n and its 95 % interval), `.tables`, and every sample by
+        `scored(benchmark)`.
+
+    Raises:
+        UserError: whatever a person can put right, also a set without a score because the judge or the model failed.
+        UsageError: no such benchmark or option.
+    """
+    from click import ClickException
+
+    from uni_train.cli.evaluation.command import evaluate as command
+    from uni_train.cli.evaluation.options import Asked
+    from uni_train.cli.evaluation.plans import loadable, plan_of
+    from uni_train.cli.evaluation.running import run_evaluation
+    from uni_train.cli.progress import ConsoleProgress
+
+    names = [benchmark] if isinstance(benchmark, str) else list(benchmark)
+    arguments = ["--checkpoint", str(checkpoint), "--benchmark", ",".join(names)]
+    for name, value in options.items():
+        arguments += _option(name, value)
+    try:
+        given = command.make_context("evaluate", arguments).params
+    except ClickException as error:
+        raise UsageError(f"evaluate: {error.format_message()}", "`uni_train eval --help` lists the options.") from None
+    asked, progress = Asked(**{field.name: given[field.name] for field in fields(Asked)}), ConsoleProgress()
+    with loadable(str(checkpoint), asked, progress) as (path, place):
+        return run_evaluation(replace(plan_of(path, asked), name=given["name"]), asked, place, progress)
+
+
+def _loaded(model: UnifiedModel | str | Path) -> UnifiedModel:
+    return load_model(model) if isinstance(model, str | Path) else model
+
+
+def _spoken(prompt: str) -> str:
+    if not prompt.strip():
+        raise UserError("the prompt is empty", "Say what is to be drawn or answered.")
+    return prompt
+
+
+def _typed(values: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """{"optimizer": {"lr": 0.1}} -> ["optimizer.lr=0.1"]."""
+    found: list[str] = []
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            found += _typed(value, f"{prefix}{key}.")
+        else:
+            found.append(f"{prefix}{key}={_text(value)}")
+    return found
+
+
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{_text(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_text(one) for one in value)}]"
+    return str(value)
+
+
+def _option(name: str, value: Any) -> list[str]:
+    """judge_base_url="http://..." -> ["--judge-base-url", "http://..."]."""
+    option = f"--{name.replace('_', '-')}"
+    if value is None or value is False:
+        return []
+    if value is True:
+        return [option]
+    if name in ("data", "sampling"):  # repeatable; a mapping is NAME=VALUE
+        pairs = [f"{key}={one}" for key, one in value.items()] if isinstance(value, Mapping) else value
+        pairs = [pairs] if isinstance(pairs, str | Path) else pairs
+        return [part for pair in pairs for part in (option, str(pair))]
+    if isinstance(value, list | tuple):
+        return [option, ",".join(map(str, value))]
+    return [option, str(value)]

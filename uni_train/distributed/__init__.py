@@ -1,0 +1,1 @@
+"""Several processes as one run: how they start, find each other, are compared and watched, and end together."""

@@ -1,0 +1,55 @@
+"""Several processes of this machine from one command, `strategy.devices=N`: torchrun's own agent, called in process.
+
+torchrun itself would be a second command to type, and ends with a table of exit codes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import uuid
+from collections.abc import Sequence
+
+from uni_train.errors import UserError
+
+
+def start(arguments: Sequence[str], processes: int) -> int:
+    """`python -m uni_train` with these arguments, in so many processes of this machine at once, as torchrun does it.
+
+    Their first one speaks for all. Returns the exit code: 0, or that of the process that ended the others.
+
+    Raises:
+        UserError: a process was killed.
+    """
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    # torchrun does the same: cores are divided by the processes themselves (stages.cpu).
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=processes,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="localhost",
+        max_restarts=0,
+        logs_specs=DefaultLogsSpecs(),
+    )
+    try:
+        elastic_launch(config, sys.executable)("-m", "uni_train", *arguments)
+    except SignalException as ended:
+        return 128 + ended.sigval
+    except ChildFailedError as failed:
+        rank, first = failed.get_first_failure()
+        if first.exitcode < 0:
+            raise UserError(
+                f"rank {rank} was ended by {first.signal_name()}",
+                "What was finished is kept: run the same command again to continue.",
+            ) from None
+        return first.exitcode
+    return 0

@@ -1,0 +1,462 @@
+"""`plan`: what a recipe needs on so many GPUs under each strategy, and what to change where it does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from uni_train.config.rounds import most_kept, most_updates
+from uni_train.config.schema import Config, FlowGrpoConfig, KnowledgeConfig, PretrainConfig, SftConfig, StarsConfig
+from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.models.base import Example, Request
+from uni_train.models.meta import without_weights
+from uni_train.models.skeleton import CHARACTERS, bagel_skeleton, editor_skeleton
+from uni_train.plan import drawing
+from uni_train.plan.hardware import GIB, GPUS, Gpu
+from uni_train.plan.strategies import CHOICES, Choice, Share, share, wire_seconds
+from uni_train.plan.trace import KINDS
+from uni_train.plan.updates import AVERAGE, STEP, Cast, Traced, half_weights, supervised
+from uni_train.stages import grpo, knowledge
+from uni_train.stages.finetune import supervised_settings
+from uni_train.stages.plan import first_update
+from uni_train.training.data.rows import KEPT_BYTES
+from uni_train.training.lora import LoraSettings, add_adapters
+from uni_train.training.settings import SHARDED, SupervisedSettings
+
+if TYPE_CHECKING:
+    from uni_train.models.bagel.unified import BagelUnified
+    from uni_train.models.qwen_image_edit.unified import QwenImageEdit
+
+    Model = BagelUnified | QwenImageEdit
+
+_PROMPT = "x" * 32 * CHARACTERS
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One strategy on these GPUs. `largest`: units a micro-batch that fit (0: none does)."""
+
+    choice: Choice
+    share: Share
+    fits: bool
+    largest: int
+    wire_seconds: float
+    bus_seconds: float
+    step_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Memory in bytes a GPU, times in seconds.
+
+    Attributes:
+        unit: what a micro-batch consists of. units: how many it has on one GPU. micros: micro-batches of an update.
+        flops: of an update on one GPU. compute_seconds: of that at the utilisation.
+        held_rows: bytes of training rows that each process keeps in memory; images beyond them stay on disk.
+        updates: of the training. draw_seconds: of the drawing of an epoch (flow_grpo), divided among its updates.
+        rows: a row a strategy. chosen: the one that is meant, or the quickest that fits (None: none fits).
+        assumptions: what was not known. advice: what to change.
+    """
+
+    recipe: str
+    model: str
+    gpu: Gpu
+    nodes: int
+    gpus_a_node: int
+    utilisation: float
+    parameters: int
+    trained: int
+    unit: str
+    units: int
+    micros: int
+    flops: float
+    compute_seconds: float
+    draw_seconds: float
+    held_rows: int
+    updates: int
+    updates_per_epoch: int | None
+    activation_checkpointing: bool
+    activations: dict[str, int]
+    rows: tuple[Row, ...]
+    chosen: int | None
+    assumptions: tuple[str, ...]
+    advice: tuple[str, ...]
+
+    @property
+    def gpus(self) -> int:
+        return self.nodes * self.gpus_a_node
+
+    def seconds(self, row: Row) -> float:
+        """Of the whole training."""
+        return self.updates * (row.step_seconds + self.draw_seconds)
+
+    def gpu_hours(self, row: Row) -> float:
+        """Of the whole training, all GPUs together."""
+        return self.seconds(row) * self.gpus / 3600
+
+
+@dataclass(slots=True)
+class _Work:
+    """A recipe's update on one GPU. `trace` follows it with activations kept or recomputed."""
+
+    unit: str
+    units: int
+    micros: int
+    updates: int
+    trace: Callable[[], Traced]
+    traced_micros: int
+    draw_batches: int = 0
+    updates_per_epoch: int | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+STEPS = 3
+"""Of `plan`: the model, its update as configured, and the same with the other setting of activation checkpointing."""
+
+
+def plan(
+    config: Config,
+    gpu: Gpu,
+    nodes: int,
+    gpus_a_node: int,
+    utilisation: float,
+    on_step: Callable[[], object] = lambda: None,
+) -> Plan:
+    """The plan of a recipe.
+
+    Args:
+        on_step: called after each of the STEPS, which may take half a minute.
+        utilisation: the share of the GPU's peak FLOP a second that training reaches.
+
+    Raises:
+        UserError: a checkpoint folder that holds something else; a recipe that this model cannot do.
+    """
+    gpus = nodes * gpus_a_node
+    editor = config.model.family == "qwen_image_edit"
+    if editor and not isinstance(config, SftConfig | FlowGrpoConfig):
+        raise UserError(
+            f"model={config.model.name} edits, and the prompts of {config.recipe} have no image",
+            "Plan sft, sft_maze or flow_grpo_maze with it.",
+        )
+    found: tuple[Any, bool] = editor_skeleton(config.model) if editor else bagel_skeleton(config.model, config.seed)
+    model, guessed = found
+    kind = "all" if isinstance(config, PretrainConfig) or config.trained == "understanding" else config.trained
+    published = config.model.name not in ("nano", "nano_edit")
+    cast: Cast | None = half_weights if published or config.strategy.precision == "bf16-true" else None
+    notes = [f"no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token"] if guessed else []
+    total = sum(p.numel() for p in model.parameters())
+    if kind == "lora":
+        lora = LoraSettings(config.lora.rank, config.lora.alpha, config.lora.dropout, config.lora.targets)
+        with without_weights():
+            add_adapters(model, lora, 0)
+    work = _work(config, model, cast, kind, gpus)
+    on_step()
+    notes += work.notes
+    activation_checkpointing = config.activation_checkpointing
+    traces = {}
+    for on in (activation_checkpointing, not activation_checkpointing):
+        model.prepare_training(timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=on)
+        traces[on] = work.trace()
+        on_step()
+    traced = traces[activation_checkpointing]
+    half = cast is not None
+    rate = (gpu.half if half else gpu.single) * utilisation
+    compute = traced.flops * work.micros / work.traced_micros / rate
+    draw = traced.draw_flops * work.draw_batches / rate / (work.updates_per_epoch or 1)
+    wanted = Choice.of(config.strategy)
+    choices: tuple[Choice, ...] = CHOICES if wanted in CHOICES or wanted.kind == "single" else (*CHOICES, wanted)
+    refused = _refused(config, model) if gpus > 1 else None
+    if refused is not None:
+        choices = tuple(one for one in choices if one.kind not in SHARDED)
+        notes.append(f"{' and '.join(SHARDED)} are left out, because they cannot do {refused}")
+    if gpus == 1:
+        choices = (Choice("single"), *(one for one in choices if one.offload_optimizer or one.offload_weights))
+    rows = tuple(_row(one, traced, work, gpu, gpus, gpus_a_node, half, compute) for one in choices)
+    chosen: int | None
+    if wanted.kind != "single" and wanted in choices:
+        chosen = choices.index(wanted)
+    else:
+        fitting = [number for number, row in enumerate(rows) if row.fits]
+        chosen = min(fitting, key=lambda number: (rows[number].step_seconds, rows[number].share.host), default=None)
+    activations = {
+        "checkpointed" if on else "kept": int(one.timeline.bytes[:, KINDS.index("activations")][~_steps(one)].max())
+        for on, one in traces.items()
+    }
+    made = Plan(
+        recipe=config.recipe,
+        model=config.model.name,
+        gpu=gpu,
+        nodes=nodes,
+        gpus_a_node=gpus_a_node,
+        utilisation=utilisation,
+        parameters=total,
+        trained=traced.parameters,
+        unit=work.unit,
+        units=work.units,
+        micros=work.micros,
+        flops=traced.flops * work.micros / work.traced_micros,
+        compute_seconds=compute,
+        draw_seconds=draw,
+        held_rows=KEPT_BYTES if isinstance(config, SftConfig | StarsConfig) else 0,
+        updates=work.updates,
+        updates_per_epoch=work.updates_per_epoch,
+        activation_checkpointing=activation_checkpointing,
+        activations=activations,
+        rows=rows,
+        chosen=chosen,
+        assumptions=tuple(notes),
+        advice=(),
+    )
+    other = traces[not activation_checkpointing]
+    best = (
+        max(_largest(row.choice, other, work, gpu, gpus, half) for row in rows) if not activation_checkpointing else 0
+    )
+    return replace(made, advice=tuple(_advice(made, config, kind, best)))
+
+
+def _row(
+    choice: Choice, traced: Traced, work: _Work, gpu: Gpu, gpus: int, gpus_a_node: int, half: bool, compute: float
+) -> Row:
+    found = share(choice, traced, gpus, work.micros, half)
+    wire, bus = wire_seconds(found, gpu, gpus, gpus_a_node), found.bus / gpu.bus
+    return Row(
+        choice=choice,
+        share=found,
+        fits=found.peak <= gpu.usable,
+        largest=_largest(choice, traced, work, gpu, gpus, half),
+        wire_seconds=wire,
+        bus_seconds=bus,
+        step_seconds=max(compute, wire, bus),
+    )
+
+
+def _steps(traced: Traced) -> np.ndarray:
+    return np.isin(np.array(traced.timeline.phases), (STEP, AVERAGE))
+
+
+def _scaled(traced: Traced, times: float) -> Traced:
+    """With so many times the units in a micro-batch: activations grow with them, all else stays."""
+    grown = traced.timeline.bytes.astype(np.float64)
+    grown[~_steps(traced), KINDS.index("activations")] *= times
+    return replace(traced, timeline=replace(traced.timeline, bytes=grown))
+
+
+def _largest(choice: Choice, traced: Traced, work: _Work, gpu: Gpu, gpus: int, half: bool) -> int:
+    """Most units a micro-batch, by bisection."""
+
+    def fits(units: int) -> bool:
+        return share(choice, _scaled(traced, units / work.units), gpus, work.micros, half).peak <= gpu.usable
+
+    if not fits(1):
+        return 0
+    low, high = 1, 2
+    while fits(high) and high < 2**20:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+# --- what an update is ------------------------------------------------------------------------------------------------
+
+
+def _work(config: Config, model: Model, cast: Cast | None, kind: str, gpus: int) -> _Work:
+    if isinstance(config, FlowGrpoConfig):
+        return _reinforced(config, model, cast, gpus)
+    return _supervised(config, model, cast, kind, gpus)
+
+
+def _supervised(
+    config: SftConfig | StarsConfig | PretrainConfig | KnowledgeConfig,
+    model: Model,
+    cast: Cast | None,
+    kind: str,
+    gpus: int,
+) -> _Work:
+    notes: list[str] = []
+    try:
+        batches: Sequence[Sequence[Example]] = first_update(config, model)
+    except UserError as error:
+        batches = [_assumed(config, model)]
+        side = config.model.architecture.image_size
+        notes.append(f"{error.message}: examples of one {side} x {side} picture and 32 tokens of text instead")
+    everything = [example for batch in batches for example in batch]
+    by_tokens = isinstance(config, SftConfig) and config.batch.tokens is not None
+    micros = 1
+    if not isinstance(config, PretrainConfig):
+        micros = config.accumulate if isinstance(config, KnowledgeConfig) else config.batch.accumulate
+    if by_tokens:
+        here = list(batches[0])
+    else:
+        if gpus * micros > len(everything):
+            fewer = max(len(everything) // gpus, 1)
+            notes.append(
+                f"an update has {len(everything)} examples, too few for {gpus} GPUs x {micros} micro-batches: planned "
+                f"with batch.accumulate={fewer}" + (f" and {gpus} examples" if gpus > len(everything) else "")
+            )
+            micros = fewer
+        here = everything[: -(-len(everything) // (gpus * micros))]
+    updates = (
+        sum(one.updates for one in config.parts.values())
+        if isinstance(config, PretrainConfig)
+        else sum(most_updates(config, range(len(config.rounds))))
+        if isinstance(config, StarsConfig)
+        else knowledge.updates(config, config.epochs, len(knowledge.people(config)[0].lessons))
+        if isinstance(config, KnowledgeConfig)
+        else config.updates
+    )
+    if isinstance(config, StarsConfig) and any(one.updates is None for one in config.rounds):
+        kept = sum(most_kept(config, one) for one in config.rounds)
+        notes.append(f"{updates} updates in all, if all rounds together keep {kept:,} samples, the most they may")
+    settings = supervised_settings(config, updates, 1, "plan", trained=kind)
+    if isinstance(config, KnowledgeConfig) and kind != "lora":
+        settings = replace(settings, frozen=knowledge.FROZEN)
+    traced_micros = min(micros, 2)
+
+    def trace() -> Traced:
+        if config.model.family == "qwen_image_edit":
+            return _edits(model, here, settings, cast, traced_micros)
+        packed = model.examples.blank(here, "cuda")  # type: ignore[union-attr,operator]
+        return supervised(model, [packed] * traced_micros, settings, "meta", cast)
+
+    return _Work("examples", len(here), micros, updates, trace, traced_micros, notes=notes)
+
+
+def _edits(
+    model: Model, examples: Sequence[Example], settings: SupervisedSettings, cast: Cast | None, micros: int
+) -> Traced:
+    """Edits of the size of the first one."""
+    from uni_train.models.qwen_image_edit.examples import edits_of
+
+    edits = [edit for example in examples for edit in edits_of(example) for _ in range(example.noise_draws)]
+    first = edits[0]
+    request = Request("edit", first.prompt, first.images, size=model._target_size(first.target))  # type: ignore[union-attr,operator]
+    return drawing.edited(model, drawing.asked(model, request), len(edits), settings, cast, micros)  # type: ignore[arg-type]
+
+
+def _assumed(config: Config, model: Model) -> list[Example]:
+    """Examples in place of rows that are not there: as many as an update asks for."""
+    side = config.model.architecture.image_size
+    blank = np.zeros((side, side, 3), np.uint8)
+    shown = (blank,) if config.model.family == "qwen_image_edit" else ()
+    one = Example(_PROMPT, images=shown, target=blank)
+    if isinstance(config, SftConfig) and config.batch.tokens is not None:
+        return [one] * max(-(-config.batch.tokens // model.example_tokens(one)), 1)
+    rows = config.batch.rows if isinstance(config, SftConfig) else None
+    return [one] * (rows or 1)
+
+
+def _reinforced(config: FlowGrpoConfig, model: Model, cast: Cast | None, gpus: int) -> _Work:
+    notes: list[str] = []
+    settings = grpo.settings(config, "plan")
+    if settings.groups % gpus:
+        groups = -(-settings.groups // gpus) * gpus
+        notes.append(
+            f"rollout.groups={settings.groups} cannot be divided among {gpus} GPUs: planned with {groups} groups"
+        )
+        settings = replace(settings, groups=groups)
+    pictures = settings.groups * settings.group_size // gpus
+    micros = settings.micros(gpus)
+    steps = settings.groups * settings.group_size * settings.window_size // settings.updates_per_epoch
+    rows = -(-steps // (gpus * micros))
+    optimizer = supervised_settings(config, settings.updates, 1, "plan", trained=config.trained)
+    one = drawing.asked(model, _prompt(config, notes))
+    draws = min(settings.draw_rows, pictures)
+    return _Work(
+        "random steps of pictures",
+        rows,
+        micros,
+        settings.updates,
+        lambda: drawing.reinforced(model, one, rows, settings, optimizer, cast, pictures),
+        1 + (micros > 1),
+        draw_batches=-(-pictures // draws) * settings.steps,
+        updates_per_epoch=settings.updates_per_epoch,
+        notes=notes,
+    )
+
+
+def _refused(config: Config, model: Model) -> str | None:
+    """What uni_train/training/flow_grpo/fit.py refuses where weights are sharded."""
+    if not isinstance(config, FlowGrpoConfig):
+        return None
+    if config.variant == "diffusion_nft":
+        return "variant=diffusion_nft"
+    if config.objective.kl > 0 and config.trained != "lora":
+        return f"objective.kl with trained={config.trained}"
+    return "guidance at some noise levels alone (cfg_text_scale, edit_text_scale)" if _guided(model) else None
+
+
+def _guided(model: Model) -> bool:
+    return bool(getattr(model, "guided", False))
+
+
+def _prompt(config: FlowGrpoConfig, notes: list[str]) -> Request:
+    """The first prompt of the recipe."""
+    from data_gen.task import get_task
+
+    asked = config.prompts
+    try:
+        if asked.path is not None:
+            first = grpo.read_prompts(asked.path, asked.images)[0]
+        else:
+            task = get_task(asked.task or "maze", config.data.world)
+            first = grpo.TaskPrompts(task, asked.levels, config.seed).epoch(0, 1)[0]
+        return Request(first.id, first.text, first.images)
+    except UserError as error:
+        side = config.model.architecture.image_size
+        notes.append(f"{error.message}: prompts of one {side} x {side} picture and 32 tokens instead")
+        return Request("prompt", _PROMPT, (np.zeros((side, side, 3), np.uint8),))
+
+
+# --- advice -----------------------------------------------------------------------------------------------------------
+
+
+def _advice(made: Plan, config: Config, kind: str, checkpointed: int) -> list[str]:
+    """What to change, each with what it brings. `checkpointed`: most units that fit with activation checkpointing."""
+    row = made.rows[made.chosen] if made.chosen is not None else None
+    if row is not None and row.fits:
+        if row.largest >= 2 * made.units and made.micros > 1:
+            return [f"{row.largest} {made.unit} fit into a micro-batch: fewer, larger micro-batches would do."]
+        return []
+    found: list[str] = []
+    of = [row] if row is not None else list(made.rows)
+    name = of[0].choice.name if row is not None else "any strategy"
+    found.append(
+        f"{name} does not fit: {min(one.share.peak for one in of) / GIB:.0f} GiB of {made.gpu.usable / GIB:.0f} GiB."
+    )
+    fitting = [one.choice.name for one in made.rows if one.fits]
+    if fitting:
+        found.append(f"These fit as it is: {', '.join(fitting)}.")
+    if not made.activation_checkpointing:
+        saved = made.activations["kept"] - made.activations["checkpointed"]
+        found.append(
+            f"activation_checkpointing=true keeps {saved / GIB:.1f} GiB less of activations; then {checkpointed} "
+            f"{made.unit} fit into a micro-batch under one strategy at least."
+        )
+    largest = max(one.largest for one in of)
+    if 0 < largest < made.units:
+        key = "batch.tokens" if _by_tokens(config) else "batch.accumulate"
+        key = "rows" if isinstance(config, FlowGrpoConfig) else key
+        found.append(f"{largest} {made.unit} fit into a micro-batch, in place of {made.units}: see {key}.")
+    if kind == "all":
+        found.append("trained=lora needs no gradients, optimizer's state or averages of the weights themselves.")
+    if config.ema is not None and kind != "lora":
+        found.append(
+            f"ema=null leaves out {4 * made.trained / GIB:.0f} GiB of averages (sharded: of all GPUs together)."
+        )
+    return found
+
+
+def _by_tokens(config: Config) -> bool:
+    return isinstance(config, SftConfig) and config.batch.tokens is not None
+
+
+def gpu_named(name: str) -> Gpu:
+    """Raises UsageError for a name that is not known."""
+    if name not in GPUS:
+        raise UsageError(f"unknown GPU {name}", did_you_mean(name, list(GPUS), "GPUs"))
+    return GPUS[name]

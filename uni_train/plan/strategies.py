@@ -1,0 +1,185 @@
+"""What each strategy leaves on a GPU, puts on the wire, and moves to the node's own memory.
+
+N GPUs share the work. Of an update on one device (updates.Traced), each strategy keeps this share of
+
+                     weights   gradients   optimizer's state   averages
+    single, ddp      1         1           1                   1
+    deepspeed_zero1  1         1           1/N                 1
+    deepspeed_zero2  1         1/N         1/N                 1
+    deepspeed_zero3  1/N       1/N         1/N                 1/N
+    fsdp2            1/N       1/N         1/N                 1/N
+
+(Rajbhandari et al. 2020, ZeRO, figure 1; Zhao et al. 2023, PyTorch FSDP, section 3). Beside bfloat16 weights DeepSpeed
+keeps float32 master weights and moments, 12 bytes a weight; without it the state is HalfAdamW's 10.
+
+Bytes that one GPU sends in an update, with g bytes of gradients and w of weights, m micro-batches (ZeRO section 7; a
+ring takes (N - 1) / N of each, and twice that for an all-reduce):
+
+    ddp              2 g              all-reduce of the gradients, after the last micro-batch
+    deepspeed_zero1  g + trained      reduce-scatter, then all-gather of what was updated
+    deepspeed_zero2  m g + trained    gradients leave after each micro-batch
+    deepspeed_zero3  m (2 w + g)      weights are gathered for the forward and for the backward pass
+    fsdp2            m (2 w + g)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from uni_train.config.schema import StrategyConfig
+from uni_train.plan.hardware import Gpu
+from uni_train.plan.trace import KINDS, Kind
+from uni_train.plan.updates import AVERAGE, DRAW, STEP, Traced
+
+BUCKET = 200_000_000
+"""Numbers in a bucket of DeepSpeed's (uni_train/training/strategies/deepspeed.py); on a GPU there are two."""
+LIVE = 1_000_000_000
+"""Numbers of weights that ZeRO-3 holds whole at most (DeepSpeed's stage3_max_live_parameters)."""
+_MASTER_AND_MOMENTS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A strategy with what it moves to the node's memory. `name` is how it is asked for."""
+
+    kind: str
+    offload_optimizer: bool = False
+    offload_weights: bool = False
+
+    @property
+    def name(self) -> str:
+        """As overrides of a recipe."""
+        extra = [key for key in ("offload_optimizer", "offload_weights") if getattr(self, key)]
+        return " + ".join([self.kind, *extra])
+
+    @classmethod
+    def of(cls, config: StrategyConfig) -> Choice:
+        """That of a recipe."""
+        return cls(config.kind, config.offload_optimizer, config.offload_weights)
+
+
+CHOICES = (
+    Choice("ddp"),
+    Choice("deepspeed_zero1"),
+    Choice("deepspeed_zero2"),
+    Choice("deepspeed_zero2", offload_optimizer=True),
+    Choice("deepspeed_zero3"),
+    Choice("deepspeed_zero3", offload_optimizer=True),
+    Choice("deepspeed_zero3", offload_optimizer=True, offload_weights=True),
+    Choice("fsdp2"),
+    Choice("fsdp2", offload_weights=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Memory and traffic of one GPU, bytes.
+
+    Attributes:
+        peak: the most at any time of an update. phase: when. parts: by kind at that time, `buffers` beside them.
+        host: of the node's own memory, for each GPU of it.
+        wire: sent in an update, by collective. bus: between GPU and host in an update.
+    """
+
+    peak: int
+    phase: str
+    parts: Mapping[str, int]
+    host: int
+    wire: Mapping[str, int]
+    bus: int
+
+
+def share(choice: Choice, traced: Traced, gpus: int, micros: int, half: bool) -> Share:
+    """What a strategy leaves of `traced` on each of `gpus` GPUs. `half`: the weights are bfloat16."""
+    n = 1 if choice.kind == "single" else gpus
+    zero = choice.kind.startswith("deepspeed")
+    sharded = choice.kind in ("deepspeed_zero3", "fsdp2")
+    parted = {
+        "weights": sharded,
+        "averages": sharded,
+        "gradients": sharded or choice.kind == "deepspeed_zero2",
+        "optimizer": sharded or zero,
+    }
+    factor: dict[Kind, float] = {kind: 1 / n if parted.get(kind) else 1.0 for kind in KINDS}
+    if zero and half and traced.optimizer:
+        factor["optimizer"] *= _MASTER_AND_MOMENTS * traced.parameters / traced.optimizer
+    host = 0.0
+    if choice.offload_optimizer or (choice.kind == "fsdp2" and choice.offload_weights):
+        host += factor["optimizer"] * traced.optimizer
+        factor["optimizer"] = 0.0
+        if parted["gradients"]:  # they go where they are used
+            host += factor["gradients"] * traced.gradients
+            factor["gradients"] = 0.0
+    if choice.offload_weights:
+        host += factor["weights"] * traced.weights
+        factor["weights"] = 0.0
+    factors = np.tile([factor[kind] for kind in KINDS], (len(traced.timeline.phases), 1))
+    phases = np.array(traced.timeline.phases)
+    # What the optimizer needs for a moment is of the size of what it updates.
+    step = np.isin(phases, (STEP, AVERAGE))
+    here = 1 / n if parted["optimizer"] else 1.0
+    factors[step, KINDS.index("activations")] = here if factor["optimizer"] else 0.0
+    if sharded:  # pictures are drawn with weights that are whole, beside the parts (strategies/sharding.py)
+        factors[phases == DRAW, KINDS.index("weights")] += 1.0
+    phase, parts = traced.timeline.at_peak(factors)
+    buffers = _buffers(choice.kind, traced, n)
+    return Share(
+        peak=sum(parts.values()) + buffers,
+        phase=phase,
+        parts={**{str(kind): size for kind, size in parts.items()}, "buffers": buffers},
+        host=int(host),
+        wire=_wire(choice.kind, traced, n, micros),
+        bus=_bus(choice, traced, factor, n, micros),
+    )
+
+
+def _buffers(kind: str, traced: Traced, n: int) -> int:
+    """Copies for sending: DDP's buckets are as large as the gradients, ZeRO has two of a set size. Whole weights of a
+    sharded model: ZeRO-3 as many as it may, FSDP2 the layer that computes, the one that is fetched meanwhile, what is
+    in no layer, and the gradients of a layer until they are sent."""
+    if n == 1:
+        return 0
+    if kind == "ddp":
+        return traced.gradients
+    number = traced.gradients / max(traced.parameters, 1)
+    bucket = int(number * min(BUCKET, traced.parameters))
+    if kind in ("deepspeed_zero1", "deepspeed_zero2"):
+        return 2 * bucket
+    if kind == "deepspeed_zero3":
+        return min(int(number * LIVE), traced.weights) + 2 * bucket
+    return traced.beside + 2 * traced.layer + min(traced.layer, traced.gradients)
+
+
+def _wire(kind: str, traced: Traced, n: int, micros: int) -> dict[str, int]:
+    ring = (n - 1) / n
+    g, w, trained = traced.gradients * ring, traced.weights * ring, traced.trained * ring
+    found: dict[str, float] = {}
+    if n == 1:
+        return {}
+    if kind == "ddp":
+        found = {"all-reduce of gradients": 2 * g}
+    elif kind in ("deepspeed_zero1", "deepspeed_zero2"):
+        times = micros if kind == "deepspeed_zero2" else 1
+        found = {"reduce-scatter of gradients": times * g, "all-gather of weights": trained}
+    else:
+        found = {"all-gather of weights": 2 * micros * w, "reduce-scatter of gradients": micros * g}
+    return {name: int(value) for name, value in found.items()}
+
+
+def _bus(choice: Choice, traced: Traced, factor: Mapping[Kind, float], n: int, micros: int) -> int:
+    """Gradients to the host and updated weights back; with offloaded weights these for each pass."""
+    moved = 0.0
+    if choice.offload_optimizer or choice.offload_weights:
+        moved += (traced.gradients + traced.trained) / n
+    if choice.offload_weights:
+        moved += 2 * micros * traced.weights / n
+    return int(moved)
+
+
+def wire_seconds(share: Share, gpu: Gpu, gpus: int, gpus_a_node: int) -> float:
+    """Time of an update's traffic if nothing overlaps it. A ring leaves each node through all its network cards."""
+    speed = gpu.inside if gpus <= gpus_a_node else min(gpu.inside, gpu.outside * gpus_a_node)
+    return sum(share.wire.values()) / speed

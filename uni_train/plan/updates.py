@@ -1,0 +1,185 @@
+"""An update of a training, traced, with what the one before it has left behind.
+
+The order is Lightning's: gradients of the update before are given back after the next forward pass, not before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from uni_train.plan.kernels import fused_adamw
+from uni_train.plan.trace import StandIn, Timeline, Trace, following, place
+
+if TYPE_CHECKING:
+    from uni_train.models.bagel.packing import PackedBatch
+    from uni_train.training.settings import SupervisedSettings
+    from uni_train.training.supervised import SupervisedModule
+
+Cast = Callable[[str, torch.dtype], torch.dtype]
+Loss = Callable[[], Tensor]
+DRAW, FORWARD, BACKWARD, STEP, AVERAGE = "drawing", "forward", "backward", "optimizer step", "averages"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traced:
+    """What an update on one device is; all but counts is in bytes.
+
+    Attributes:
+        timeline: of the update; sharding scales its columns.
+        flops: of an update, all its micro-batches together. draw_flops: of one step of drawing (flow_grpo).
+        parameters: how many numbers are trained. trained, weights: their weights, and all weights.
+        gradients, optimizer: held after an update. layer: the weights of the largest layer. beside: those in no layer.
+    """
+
+    timeline: Timeline
+    flops: float
+    draw_flops: float
+    parameters: int
+    trained: int
+    weights: int
+    gradients: int
+    optimizer: int
+    layer: int
+    beside: int
+
+
+def half_weights(name: str, dtype: torch.dtype) -> torch.dtype:
+    """bf16-true: all weights but the VAE's (uni_train/training/precision.py)."""
+    return dtype if name.startswith("vae.") or not dtype.is_floating_point else torch.bfloat16
+
+
+def supervised(
+    model: nn.Module,
+    micros: Sequence[Sequence[PackedBatch]],
+    settings: SupervisedSettings,
+    device: StandIn,
+    cast: Cast | None = None,
+) -> Traced:
+    """Two supervised updates of a BAGEL on these micro-batches (`ExamplePacker.blank`). `model` has no weights then.
+
+    Args:
+        cast: the dtypes of weights; None: half ones for bf16-true, else as `model` has them.
+
+    Raises:
+        UsageError: no parameter is left to train.
+    """
+    from uni_train.training.supervised import SupervisedModule
+
+    with following(device) as trace:
+        place(model, device, cast or (half_weights if settings.precision == "bf16-true" else None))
+        module = SupervisedModule(model, settings)
+
+        def loss_of(micro: Sequence[PackedBatch]) -> Loss:
+            def loss() -> Tensor:
+                batch = [part.to(device) for part in micro]
+                found = model.supervised_loss(batch)  # type: ignore[operator]
+                return settings.ce_weight * found.ce_sum + settings.mse_weight * found.mse_sum
+
+            return loss
+
+        return updates(trace, module, [loss_of(micro) for micro in micros], settings, device)
+
+
+def updates(
+    trace: Trace,
+    module: SupervisedModule,
+    losses: Sequence[Loss],
+    settings: SupervisedSettings,
+    device: StandIn,
+    draw: Callable[[], Any] | None = None,
+) -> Traced:
+    """An update of `module` on these micro-batches inside `following`, after one on the same.
+
+    On a GPU that is left out but for what it leaves: a gradient and a state for every trained weight, as after many
+    batches of all kinds.
+
+    Args:
+        draw: what comes between the two (flow_grpo).
+    """
+    from uni_train.training.ema import Ema
+    from uni_train.training.strategies.fsdp2 import layers
+
+    trained = [p for name, p in module.model.named_parameters() if name in module.trained_names]
+    trace.name([*module.parameters(), *module.buffers()], "weights")
+    vae = getattr(module.model, "vae", None)
+    if vae is not None:
+        trace.name([*vae.parameters(), *vae.buffers()], "vae")
+    made: Any = module.configure_optimizers()
+    optimizer = made["optimizer"]
+    averages = Ema(settings.ema) if settings.ema is not None else None
+
+    def learn() -> None:
+        for number, loss in enumerate(losses):
+            trace.start(FORWARD)
+            with _autocast(settings.precision, device):
+                value = loss()
+            if number == 0:
+                optimizer.zero_grad()
+            trace.start(BACKWARD)
+            value.backward()
+            del value
+
+    def step() -> None:
+        trace.start(STEP)
+        nn.utils.clip_grad_norm_([p for p in trained if p.grad is not None], settings.clip or math.inf)
+        if device == "meta" and optimizer.param_groups[0].get("fused"):
+            fused_adamw(optimizer)
+        else:
+            optimizer.step()
+        trace.name([list(state.values()) for state in optimizer.state.values()], "optimizer")
+        if averages is not None:
+            trace.start(AVERAGE)
+            averages.update(module)
+            trace.name(averages.averages, "averages")
+
+    with trace.gradients_of(trained):
+        if device == "cpu":
+            learn()
+        else:
+            for parameter in trained:
+                parameter.grad = torch.empty_like(parameter)
+                trace.name(parameter.grad, "gradients")
+        step()
+        begin, flops = len(trace.timeline().phases), trace.flops
+        step()  # now the optimizer's state is there from the beginning
+        if draw is not None:
+            trace.start(DRAW)
+            with torch.no_grad():
+                draw()
+        drawn = trace.flops
+        learn()
+    line, sizes = trace.timeline(), [_size(layer) for layer in layers(module)]
+    return Traced(
+        timeline=replace(line, phases=line.phases[begin:], bytes=line.bytes[begin:]),
+        flops=trace.flops - drawn,
+        draw_flops=drawn - flops,
+        parameters=sum(p.numel() for p in trained),
+        trained=sum(map(nbytes, trained)),
+        weights=sum(map(nbytes, module.parameters())),
+        gradients=sum(nbytes(p.grad) for p in trained if p.grad is not None),
+        optimizer=trace.live["optimizer"],
+        layer=max(sizes, default=0),
+        beside=_size(module) - sum(sizes),
+    )
+
+
+def nbytes(tensor: Tensor) -> int:
+    """Bytes of a tensor's numbers."""
+    return tensor.numel() * tensor.element_size()
+
+
+def _autocast(precision: str, device: StandIn) -> AbstractContextManager[Any]:
+    """bf16-mixed on a CPU. The meta device has no autocast; the large models have half weights anyway."""
+    mixed = precision == "bf16-mixed" and device == "cpu"
+    return torch.autocast("cpu", torch.bfloat16) if mixed else nullcontext()
+
+
+def _size(module: nn.Module) -> int:
+    return sum(map(nbytes, module.parameters()))
