@@ -6,7 +6,7 @@
 
 A refusal is one message and the exit code 1 or 2. Counted beside it: tracebacks; hangs (more than 10 seconds of the
 processor, or 60 of the clock); ends by the limit of memory (4 GiB more than at the start); silent successes; raw escape
-sequences on the terminal; messages of more than 3,000 letters. Exits with 1 if there is any.
+sequences on the terminal; messages of more than 6,000 letters. Exits with 1 if there is any.
 """
 
 from __future__ import annotations

@@ -125,15 +125,21 @@ def _kind(path: Path, number: int, row: Mapping[str, Any]) -> str:
 
 def read_items(path: Path) -> list[Item]:
     """Items written by `write_items`."""
-    items = []
+    items: list[Item] = []
+    seen: dict[str, int] = {}
     for number, row in read_objects(Path(path)):
         try:
-            items.append(Item.from_dict(row))
+            items.append(item := Item.from_dict(row))
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"{path}, line {number}: not an item ({type(error).__name__}: {error}); expected the keys id, task, "
                 "level, split, prompt, answer, facts, thought, as `data make` writes them to items.jsonl"
             ) from error
+        if item.id in seen:
+            raise DataError(f"{path}, line {number}: the item {item.id} is in line {seen[item.id]} already")
+        seen[item.id] = number
+    if not items:
+        raise DataError(f"{path} has no items; expected lines as `data make` writes them to items.jsonl")
     return items
 
 

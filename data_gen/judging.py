@@ -65,9 +65,7 @@ def judge_file(item: Item, file: Path) -> Verdict:
     except DataError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(
-            f"{item.id}: its facts are not those of {item.task} ({error!r}); make the items again"
-        ) from error
+        raise DataError(f"{item.id}: these are no facts of {item.task} ({error!r}); make the items again") from error
 
 
 def find_image(item_id: str, folder: Path) -> Path | None:

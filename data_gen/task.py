@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -95,10 +96,15 @@ class Item:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Item:
-        return cls(
-            str(data["id"]), str(data["task"]), int(data["level"]), str(data["split"]), str(data["prompt"]),
-            str(data["answer"]), dict(data["facts"]), str(data["thought"]), data.get("pair"),
-        )  # fmt: skip
+        """Raises KeyError for a key that is missing, TypeError for a value of another type; both name it."""
+        texts = {name: data[name] for name in ("id", "task", "split", "prompt", "answer", "thought")}
+        wrong = [name for name, value in texts.items() if not isinstance(value, str)]
+        wrong += [] if isinstance(data["facts"], Mapping) else ["facts"]
+        wrong += [] if isinstance(data["level"], int) and not isinstance(data["level"], bool) else ["level"]
+        wrong += [] if isinstance(data.get("pair"), str | None) else ["pair"]
+        if wrong:
+            raise TypeError(f"{wrong[0]} is {json.dumps(data[wrong[0]], default=str)[:60]}")
+        return cls(**texts, level=data["level"], facts=dict(data["facts"]), pair=data.get("pair"))
 
 
 class Task(Protocol):

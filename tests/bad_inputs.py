@@ -25,7 +25,7 @@ import click
 from data_gen.errors import DataError
 from uni_train.errors import UserError
 
-MOST_SAID = 3000
+MOST_SAID = 6000
 """Letters of a refusal; more is no message but a dump."""
 
 
@@ -79,7 +79,7 @@ def outcome(case: Case, folder: Path) -> Outcome:
         return Outcome("taken" if case.fine else "silent success", text)
     if len(text) > MOST_SAID:
         return Outcome("long", text)
-    return Outcome("refused", text) if "error" in text.lower() else Outcome("silent failure", text)
+    return Outcome("refused" if text.strip() or out.getvalue().strip() else "silent failure", text)
 
 
 def run(*arguments: str | Path) -> None:
@@ -96,7 +96,7 @@ DEEP = 100_000
 
 def damaged(good: bytes) -> dict[str, bytes]:
     """A JSON document in forms that it must not have."""
-    first = next((at for at, byte in enumerate(good) if chr(byte).isdigit()), len(good) - 1)
+    first = next((at for at, byte in enumerate(good) if chr(byte).isdigit()), len(good) - 2)
     end = good.rstrip()[:-1]
 
     def more(value: bytes) -> bytes:
@@ -130,7 +130,7 @@ def damaged(good: bytes) -> dict[str, bytes]:
         "deep, open": b"[" * DEEP,
         "deep within": more(b"[" * 500 + b"]" * 500),
         "deeper within": more(b"[" * 5000 + b"]" * 5000),
-        "a number cut": good[: first + 1],
+        "cut after a number": good[: first + 1],
     }
 
 
@@ -387,8 +387,9 @@ def json_cases() -> Iterator[Case]:
 
 
 _ITEM = (
-    b'{"id": "maths1/train/0", "task": "maths", "level": 1, "split": "train", "prompt": "Draw 1 + 1 apples", '
-    b'"answer": "2 apples", "facts": {"a": 1}, "thought": "2", "pair": null}'
+    b'{"id": "maths1/train/0", "task": "maths", "level": 1, "split": "train", "prompt": "Draw 2 - 1 trees .", '
+    b'"answer": "1 tree", "facts": {"world": "nano", "object": "tree", "plural": "trees", "count": 1, '
+    b'"expression": "2 - 1", "canonical": "(- 2 1)"}, "thought": "2 - 1 = 1 .", "pair": null}'
 )
 _MATHS = b'{"Question": "Draw 1 + 1 apples.", "Answer": "2 apples", "id": "1"}'
 
@@ -404,15 +405,15 @@ def line_cases() -> Iterator[Case]:
                 run("data", "audit", file)
             else:
                 (folder / "images").mkdir()
+                (folder / "images" / "0.png").write_bytes(png(24, 24))
                 run("data", "verify", "--items", file, "--images", folder / "images", "--out", folder / "out.jsonl")
 
         return asked
 
     for command, row in (("audit", _MATHS), ("verify", _ITEM)):
         for name, content in {**damaged(row), **of_another_type(row)}.items():
-            extra = command == "audit" and name in ("NUL within", "NaN", "-Infinity", "1e999", "deep within")
-            yield Case(f"data {command}", name, ask(command, row + b"\n" + content),
-                       fine=name in ("nothing", "blanks") or (extra and False) or "pair = " in name)  # fmt: skip
+            fine = name in ("nothing", "blanks") or "pair" in name or (command == "audit" and name == "id = -1")
+            yield Case(f"data {command}", name, ask(command, row + b"\n" + content), fine=fine)
         for name in special(Path("x")):
             yield Case(f"data {command}", name, ask(command, name), cheap=name != "far too large")
         for name, content in {
@@ -421,7 +422,7 @@ def line_cases() -> Iterator[Case]:
             "an escape in the id": row.replace(b'"id": "', b'"id": "\\u001b]0;mine\\u0007'),
         }.items():  # fmt: skip
             yield Case(f"data {command}", name, ask(command, content), cheap="100 MB" not in name,
-                       fine=command == "verify" and name == "an escape in the id")  # fmt: skip
+                       fine=name == "an escape in the id")  # fmt: skip
 
 
 # --- images ----------------------------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ class Weights(Mapping[str, Stored]):
         """A tensor in memory of its own; `rows` (start and stop) reads a part of its first dimension only.
 
         Raises:
-            UserError: the file was changed since it was opened.
+            UserError: the file was changed since it was opened, or the tensor holds NaN or an infinity.
         """
         stored = self[name]
         begin, shape = stored.begin, stored.shape
@@ -117,6 +117,13 @@ class Weights(Mapping[str, Stored]):
             with open(stored.file, "rb", buffering=0) as file:
                 file.seek(begin)
                 _fill(file, memoryview(_bytes(value)), stored.file)
+            if value.is_floating_point() and value.dtype.itemsize > 1:
+                low, high = torch.aminmax(value)  # one pass, and NaN is both
+                if not bool(torch.isfinite(low) & torch.isfinite(high)):
+                    raise UserError(
+                        f"{stored.file}: {name} holds numbers that are none (NaN or infinity)",
+                        "The training that made it has diverged, or the file is damaged: take an earlier checkpoint.",
+                    )
         return value
 
     def read_like(self, name: str, like: Tensor) -> Tensor:
