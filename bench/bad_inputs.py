@@ -1,4 +1,4 @@
-"""Bad inputs of all kinds, each in a process of its own: how many are refused, and what is said of the others.
+"""Bad inputs of all kinds, asked in processes with limits: how many are refused, and what is said of the others.
 
     python bench/bad_inputs.py                     # all of them (tests/bad_inputs.py), about ten minutes on a core
     python bench/bad_inputs.py --only YAML,images  # kinds
@@ -16,14 +16,16 @@ import json
 import os
 import random
 import resource
+import select
 import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -41,34 +43,46 @@ MEMORY = 4 << 30
 FAULTS = ("traceback", "hang", "memory", "silent success", "silent failure", "raw escape", "long")
 
 
-def in_fork(case: Case, work: Path) -> Outcome:
-    """The outcome of a case, found by a process with limits."""
-    folder, report = work / "case", work / "report.json"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    report.unlink(missing_ok=True)
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        for descriptor in (0, 1, 2):
-            os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
-        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY,) * 2)
-        used = sum(os.times()[:2])
-        resource.setrlimit(resource.RLIMIT_CPU, (int(used) + CPU_SECONDS + 1,) * 2)
+def outcomes(all_cases: Sequence[Case], work: Path) -> Iterator[Outcome]:
+    """The outcome of each case, found by forks with limits: a new one after each that was ended by them."""
+    done = 0
+    while done < len(all_cases):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            _child(all_cases[done:], work, writing)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            while select.select([pipe], [], [], CLOCK_SECONDS)[0] and (line := pipe.readline()):
+                what, said = json.loads(line)
+                yield Outcome("memory" if "MemoryError" in said and what == "traceback" else what, said)
+                done += 1
+        os.kill(child, signal.SIGKILL)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if done < len(all_cases):
+            hang = status in (-signal.SIGKILL, -signal.SIGPROF)
+            yield Outcome("hang" if hang else "traceback", f"the process ended with {status}")
+            done += 1
+
+
+def _child(some: Sequence[Case], work: Path, writing: int) -> NoReturn:
+    os.setsid()
+    for descriptor in (0, 1, 2):
+        os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY,) * 2)
+    for case in some:
+        folder = work / "case"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
         found = bad_inputs.outcome(case, folder)
-        report.write_text(json.dumps([found.what, found.said]))
-        os._exit(0)
-    until = time.monotonic() + CLOCK_SECONDS
-    while not os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-        if time.monotonic() > until:
-            os.killpg(child, signal.SIGKILL)
-        time.sleep(0.002)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if not report.exists():
-        return Outcome("hang" if status in (-signal.SIGKILL, -signal.SIGXCPU) else "traceback", f"exit status {status}")
-    what, said = json.loads(report.read_text())
-    return Outcome("memory" if "MemoryError" in said and what == "traceback" else what, said)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        line = json.dumps([found.what, found.said]).encode() + b"\n"
+        while line:
+            line = line[os.write(writing, line) :]
+    os._exit(0)
 
 
 def finished_run(work: Path) -> tuple[Path, Sequence[str]]:
@@ -108,10 +122,8 @@ def main() -> int:
             all_cases = [case for case in all_cases if case.kind in asked.only.split(",")]
         keys = [case for case in all_cases if case.kind == "overrides of each key"]
         left_out = {id(one) for one in random.Random(asked.seed).sample(keys, max(len(keys) - asked.each_key, 0))}
-        for case in all_cases:
-            if id(case) in left_out:
-                continue
-            result = in_fork(case, work)
+        all_cases = [case for case in all_cases if id(case) not in left_out]
+        for case, result in zip(all_cases, outcomes(all_cases, work), strict=True):
             found.setdefault(case.kind, Counter())[result.what] += 1
             if result.what in FAULTS:
                 faults.append((case, result))
