@@ -38,7 +38,7 @@ from bench.lightning_loop import Moment
 from bench.nano import SQUARE, Table, processor, row, table
 from uni_train.config.compose import compose
 from uni_train.models.bagel.bagel import Bagel
-from uni_train.models.bagel.checkpoint import PublishedBagel, count_parts, load, open_folder
+from uni_train.models.bagel.checkpoint import PublishedBagel, load, open_folder
 from uni_train.models.bagel.config import BagelConfig, LlmConfig, SpecialTokens, VitConfig
 from uni_train.models.bagel.generation import Branch, Contexts, KVCache, generate_text, prefill
 from uni_train.models.bagel.packing import Text
@@ -46,6 +46,8 @@ from uni_train.models.bagel.prompts import THINK_THEN_ANSWER, THINK_THEN_DRAW
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.bagel.vae import AutoEncoder
 from uni_train.models.base import Example, Request
+from uni_train.models.family import family_of
+from uni_train.models.inspection import by_part
 from uni_train.stages.cpu import prepare_cpu
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -504,8 +506,9 @@ def main() -> None:
     subjects = [made[name]() for name in chosen.models.split(",")]
     for subject in subjects:
         shapes = {name: tuple(weight.shape) for name, weight in subject.model.bagel.named_parameters()}
-        parts = ", ".join(f"{part} {count:,}" for part, count in count_parts(shapes).items())
-        print(f"\n{subject.title}: {sum(count_parts(shapes).values()):,} parameters ({parts})")
+        counts = by_part(family_of("bagel"), shapes)
+        parts = ", ".join(f"{part} {count:,}" for part, count in counts.items() if count)
+        print(f"\n{subject.title}: {sum(counts.values()):,} parameters ({parts})")
     makers: dict[str, Callable[[], Table]] = {
         "draw": lambda: draw(subjects, [int(side) for side in chosen.sides.split(",")]),
         "write": lambda: write(subjects),

@@ -92,7 +92,8 @@ def serve() -> None:
 
 def benchmark(n: int) -> Any:
     """n pictures of nano's world, each to be judged by one criterion."""
-    from data_gen.task import Verdict, get_task
+    from data_gen.registry import get_task
+    from data_gen.task import Verdict
     from eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Sample, Scored, Table
     from eval.judges import image_satisfies
     from eval.sample import encode_png

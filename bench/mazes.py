@@ -73,8 +73,8 @@ class Arm:
 
 _QUIET = ("held_out.n=0", "checkpoint_every=1000")
 _NFT = (
-    *("variant=diffusion_nft", "rollout.groups=24", "objective.noise_draws=2", "objective.kl=0.05"),
-    *("objective.spread=group", "objective.advantage_clip=1"),
+    *("variant=diffusion_nft", "rollout.prompts_per_epoch=24", "objective.noise_draws=2", "objective.kl=0.05"),
+    *("objective.scale_rewards=group", "objective.advantage_clip=1"),
 )
 _BLIND = ("held_out.task=null", "checkpoint_every=1000")
 _AGAIN = (*_BLIND, "optimizer.lr=1e-3", "optimizer.decay_share=1")

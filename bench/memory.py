@@ -33,10 +33,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.bagel import SIDES, SPEECH, TINY, Letters, hundred, hundred_config, picture, released_sampling, requests
 from bench.nano import row, table
-from data_gen.task import get_task
+from data_gen.registry import get_task
 from uni_train.config.compose import compose
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.checkpoint import open_folder
+from uni_train.models.bagel.shapes import packed_loss
 from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.bagel.vae import AutoEncoder
 from uni_train.models.base import Example
@@ -154,7 +155,9 @@ def predict(case: Case, updates: int) -> int:
     if case.trained == "lora":
         with without_weights():
             add_adapters(model, LORA, 0)
-    return supervised(model, micros, case.settings, "cpu").timeline.peak()
+    settings = case.settings
+    losses = [packed_loss(model, micro, settings.ce_weight, settings.mse_weight, "cpu") for micro in micros]
+    return supervised(model, losses, settings, "cpu").timeline.peak()
 
 
 # --- measured ---------------------------------------------------------------------------------------------------------

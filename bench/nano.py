@@ -29,8 +29,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from data_gen.registry import get_task
 from data_gen.seeds import derive_seed
-from data_gen.task import get_task
 from uni_train.config.compose import compose
 from uni_train.config.schema import StarsConfig
 from uni_train.errors import UserError
@@ -110,7 +110,7 @@ class Workbench:
         for one in config.rounds:
             if one.set_name in shares:
                 task = get_task(one.task, config.data.world)
-                items = task.generate(DRAWS // (2 if one.task == "mapping" else 1), one.level, "train", 0)
+                items = task.generate(DRAWS // task.items_per_draw, one.level, "train", 0)
                 sources[one.set_name] = [
                     Example(item.prompt, target=task.render(item, index), noise_draws=config.batch.noise_draws)
                     for index, item in enumerate(items)

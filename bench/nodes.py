@@ -29,7 +29,7 @@ ARGUMENTS = (
     RECIPE,
     *MODEL,
     f"epochs={EPOCHS}",
-    "rollout.groups=8",
+    "rollout.prompts_per_epoch=8",
     "rollout.group_size=8",
     "held_out.n=16",
     "evaluate=false",

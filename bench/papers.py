@@ -28,8 +28,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.stars import SETTINGS, Fit, Summary, column, fit_apart, head, listed, make, plan, row, seeds_of
+from data_gen.registry import TASKS
 from eval import summary as run_summary
-from eval.benchmarks.unisandbox import PAPER_TABLE_2, PAPER_TABLE_3, SAID, VARIANTS, set_name, set_of
+from eval.benchmarks.unisandbox import PAPER_TABLE_2, PAPER_TABLE_3, SAID, set_name, set_of
 from eval.statistics import Estimate, clustered_mean, mean_over_seeds
 from eval.store import read_shards
 from uni_train.config.compose import compose
@@ -38,7 +39,7 @@ from uni_train.files import atomic_write_text
 
 CURRICULUM = "stars_curriculum evaluation.every_round=true name=rounds"
 FILTERS = {"none": "no filter", "self": "its own understanding", "verifier": "the exact verifier"}
-BESIDE = {task: variant for variant, (task, _) in VARIANTS.items()}
+BESIDE = {task: next(iter(TASKS.get(task).variants.items())) for task in ("maths", "mapping")}
 
 # --- what is compared -----------------------------------------------------------------------------------------------
 
@@ -75,7 +76,7 @@ class Page:
     @property
     def beside(self) -> tuple[str, ...]:
         """Sets that are asked beside its own."""
-        return tuple(set_name(self.task, level, BESIDE[self.task]) for level in (1, 2, 3))
+        return tuple(set_name(self.task, level, BESIDE[self.task][0]) for level in (1, 2, 3))
 
 
 def printed(rows: Sequence[object], *names: str) -> tuple[Paper, ...]:
@@ -271,7 +272,7 @@ def lines(page: Page, found: Mapping[str, Mapping[str, Sequence[Run]]], command:
     yield ""
     yield from _scores(page, rows)
     yield ""
-    yield f"The same models on other items: {VARIANTS[BESIDE[page.task]][1]}."
+    yield f"The same models on other items: {BESIDE[page.task][1].said}."
     yield ""
     yield from _others(page, every)
     yield ""

@@ -48,10 +48,9 @@ from uni_train.models.qwen_image_edit.reading import EDIT_SYSTEM, TEMPLATE_TOKEN
 from uni_train.rewards.contract import Reward
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.training.curriculum import Constant
-from uni_train.training.flow_grpo.fit import fit_flow_grpo
-from uni_train.training.flow_grpo.prompts import Prompt, PromptList
-from uni_train.training.flow_grpo.rollouts import Drawn, collect
+from uni_train.training.flow_grpo.rollout import Drawn, Prompt, PromptList, collect
 from uni_train.training.flow_grpo.settings import AlarmSettings, FlowGrpoSettings
+from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.settings import SupervisedSettings
 
 GROUP = 16
@@ -62,7 +61,7 @@ ROWS = 8  # of a training step
 UPDATES = 12
 EPOCHS = 5
 WORDS = "draw a red path from S to E"
-GRPO = FlowGrpoSettings(epochs=EPOCHS, groups=2, group_size=8, steps=6, rows=20, clip_low=0.2, clip_high=0.2,
+GRPO = FlowGrpoSettings(epochs=EPOCHS, prompts_per_epoch=2, group_size=8, steps=6, rows=20, clip_low=0.2, clip_high=0.2,
                         alarms=AlarmSettings(log_ratio=None, diversity=None))  # fmt: skip
 MICROS = 4  # of 16 pictures x 5 random steps, by 20 rows
 OPTIMIZER = SupervisedSettings(lr=1e-5, accelerator="cpu", checkpoint_every=1000, log_every=10)
@@ -112,7 +111,7 @@ def group(folder: Path, rounds: int) -> Table:
         f"{GROUP} pictures of one prompt, {STEPS} steps", "rollout, CPU s", f"{GROUP} pipeline calls, CPU s", "faster"
     )
     pipeline = tiny.pipeline(zero_cond_t=True)
-    settings = replace(GRPO, groups=1, group_size=GROUP, steps=STEPS)
+    settings = replace(GRPO, prompts_per_epoch=1, group_size=GROUP, steps=STEPS)
     for side in SIDES:
         model, shown = editor(folder, side), picture(0, side)
         asked = {
@@ -259,11 +258,11 @@ def sft(folder: Path, rounds: int) -> Table:
 
 def grpo(folder: Path, rounds: int) -> Table:
     """An epoch by `fit_flow_grpo`, and the same calls without it."""
-    pictures = GRPO.groups * GRPO.group_size
+    pictures = GRPO.prompts_per_epoch * GRPO.group_size
     title = f"epoch of Flow-GRPO, {pictures} pictures of {GRPO.steps} steps, {MICROS} micro-batches"
     yield from table(title, "framework, CPU s", "bare calls, CPU s", "ratio")
     model = editor(folder, SIDE)
-    prompts = [Prompt(f"p{i}", WORDS, (picture(i, SIDE),)) for i in range(GRPO.groups)]
+    prompts = [Prompt(f"p{i}", WORDS, (picture(i, SIDE),)) for i in range(GRPO.prompts_per_epoch)]
     ours: list[float] = []
     theirs: list[float] = []
     for _ in range(rounds):

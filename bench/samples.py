@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.memory import LIBC, MB, resident
 from bench.nano import row, table
-from data_gen.task import Check, Verdict, get_task
+from data_gen.registry import get_task
+from data_gen.task import Check, Verdict
 from eval.sample import ScoredSample, decode_png, encode_png
 from eval.store import read_shards, shard_path, write_shard
 from uni_train.models.base import Example

@@ -27,6 +27,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from data_gen.registry import sources
 from eval import summary as run_summary
 from eval.benchmarks.unisandbox import SAID
 from eval.statistics import Estimate, mean_over_seeds
@@ -117,7 +118,7 @@ def _scores(title: str, sets: Sequence[str], groups: Sequence[Group]) -> Iterato
         cells = [group.over_seeds(lambda run, s=s, n=n: score(run, "after", s, n), (0, 1)) for s, n in _cells(sets)]  # type: ignore[misc]
         yield row(group.label, len(group.runs), listed(group.updates), *map(_cell, cells))
     summary = next(iter(groups[0].runs.values()))
-    chance = (summary.get("chance") or {}).get("maths" if sets[0].startswith("math") else "mapping")
+    chance = (summary.get("chance") or {}).get(sources()[sets[0]].task)
     plain = [run_summary.trivial(summary, name) for name in sets]
     if any(plain):
         best = ["-" if one is None else f"{_cell(one.estimate)}, {one.name}" for one in plain]

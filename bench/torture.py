@@ -83,7 +83,7 @@ _MIXTURES = {
 }
 _GRPO = (
     "epochs=2",
-    "rollout.groups=4",
+    "rollout.prompts_per_epoch=4",
     "rollout.group_size=4",
     "rollout.steps=4",
     "rollout.last_step=3",

@@ -1,6 +1,6 @@
 """`data make`: a folder of fresh items - the published schema, our items with all facts, and the pictures.
 
-    OUT/math_1.jsonl or mapping1.jsonl   rows as published, named as published (maths and mapping)
+    OUT/math_1.jsonl or mapping1.jsonl   rows as published, named as published, of tasks that have a published schema
     OUT/<task>.jsonl, direct_<task>.jsonl   the same of UReason's tasks
     OUT/items.jsonl                      every fact, thought and id; "image" and "image_seed" where there are pictures,
                                          "input_image" for mazes
@@ -21,21 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from data_gen.errors import DataError
-from data_gen.jsonl import published_rows, write_rows
+from data_gen.jsonl import write_rows
 from data_gen.objects import get_world
+from data_gen.registry import TASKS, get_task
 from data_gen.seeds import derive_seed
-from data_gen.task import Item, Task, get_task, has_picture
-from data_gen.ureason.files import write_folder
-from data_gen.ureason.taxonomy import TASKS as UREASON
+from data_gen.task import Item, Task
 
-_OURS = {
-    "items.jsonl",
-    "images",
-    "inputs",
-    *(f"math_{n}.jsonl" for n in (1, 2, 3)),
-    *(f"mapping{n}.jsonl" for n in (1, 2, 3)),
-    *(f"{prefix}{task}.jsonl" for prefix in ("", "direct_") for task in UREASON),
-}
 _PLACES = {"image": "images", "input_image": "inputs"}
 
 
@@ -81,8 +72,7 @@ def make(
     drawer = get_task(task, get_world(world)) if isinstance(task, str) else task
     levels = [level] if isinstance(level, int) else list(level)
     items = [item for one in levels for item in drawer.generate(n, one, split, seed)]
-    name = {"maths": f"math_{levels[0]}.jsonl", "mapping": f"mapping{levels[0]}.jsonl"}.get(drawer.name)
-    if name and len(levels) > 1:
+    if len(levels) > 1 and not drawer.level_range:
         raise DataError(f"a published {drawer.name} file holds one level: make a folder for each")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -91,14 +81,11 @@ def make(
     except OSError as error:
         raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
     try:
-        if name:
-            write_rows(folder / name, published_rows(items))
-        if drawer.name == "ureason":
-            name = write_folder(folder, items)[0].name
+        published = drawer.publish(folder, items)
         rows = [item.to_dict() for item in items]
         images = 0
         for item, row in zip(items, rows, strict=True):
-            if has_picture(item):
+            if drawer.has_image(item):
                 images += _draw(folder, drawer, item, row, seed)
         write_rows(folder / "items.jsonl", rows)
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
@@ -108,7 +95,7 @@ def make(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     pairs = sum(item.pair is not None for item in items) // 2
-    return ExportSummary(out, out / (name or "items.jsonl"), len(items), pairs, images, size)
+    return ExportSummary(out, out / (published.name if published else "items.jsonl"), len(items), pairs, images, size)
 
 
 def picture_name(item_id: str) -> str:
@@ -140,7 +127,8 @@ def _check_target(out: Path, force: bool) -> None:
     present = {entry.name for entry in out.iterdir()}
     if present and not force:
         raise DataError(f"{out} is not empty: choose another folder, or use force to replace the data in it")
-    foreign = sorted(present - _OURS)
+    ours = {"items.jsonl", *_PLACES.values(), *(name for task in TASKS.names() for name in TASKS.get(task).published)}
+    foreign = sorted(present - ours)
     if foreign:
         raise DataError(f"{out} holds {foreign[0]}, which is not generated data: choose another folder")
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from data_gen.errors import DataError, nearest
 from data_gen.reading_limits import open_image
-from data_gen.task import Check, Item, Verdict, task_of
+from data_gen.registry import task_of
+from data_gen.task import Check, Item, Verdict
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,6 +1,6 @@
 """Registries: things that go by a name, ours and those of other packages.
 
-A registry is made where the kind of thing is defined, and fills itself when it is asked:
+A registry is made once for each kind of thing, and fills itself when it is asked:
 
     TASKS = Registry[type[Task]]("task", "data_gen.*.task", required=("sample", "verify"))
     task = TASKS.register
@@ -8,7 +8,7 @@ A registry is made where the kind of thing is defined, and fills itself when it 
     @task("mapping")                     # in data_gen/mapping/task.py
     class Mapping(Task): ...
 
-    TASKS.get("mapping")
+    TASKS.get("mapping")                 # the class; get_task("mapping", "nano") is one that draws
 
 What is built in is found by its place, so that a new one is a new file: "data_gen.*.task" says that the task "mapping"
 is registered by `data_gen.mapping.task`, which is imported when "mapping" is asked for and not before. Other packages
@@ -30,9 +30,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from data_gen.errors import DataError, nearest
+from data_gen.objects import NANO, World, get_world
+from data_gen.task import Item, Task
 
 GROUP = "uni_train.plugins"  # of entry points
 ENVIRONMENT = "UNI_TRAIN_PLUGINS"  # worker processes read from it what a recipe has named
@@ -218,3 +220,53 @@ def _said(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     last = [frame for frame in frames if not frame.filename.startswith("<frozen")][-1]
     return f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+
+
+# --------------------------------------------------------------------------------------------------------------- tasks
+
+TASKS = Registry[type[Task]]("task", "data_gen.*.task", required=("name", "levels", "sample", "render", "verify"))
+task = TASKS.register
+
+
+def get_task(name: str, world: World | str = NANO) -> Task:
+    """The task called `name` in `world` (a World or its name); errors name the nearest."""
+    return TASKS.get(name).in_world(get_world(world) if isinstance(world, str) else world)
+
+
+def task_of(item: Item) -> Task:
+    """The task that the item is from: renders and verifies it. DataError for an item of an unknown task."""
+    return get_task(item.task, item.facts.get("world", NANO))
+
+
+class Source(NamedTuple):
+    """What the items of a set are drawn from.
+
+    split: None for the one that is evaluated. options: of the task, replacing its own.
+    """
+
+    task: str
+    level: int
+    variant: str = ""
+    split: str | None = None
+    options: Mapping[str, Any] = {}
+
+
+def sources() -> dict[str, Source]:
+    """Every set in which items of a task are scored, those of variants last: "math1" -> Source("maths", 1)."""
+    tasks = {name: TASKS.get(name) for name in TASKS.names()}
+    own = {known: Source(name, level) for name, one in tasks.items() for level, known in one.sets.items()}
+    return own | {
+        f"{known}_{called}": Source(name, level, called, variant.split, variant.options)
+        for name, one in tasks.items()
+        for called, variant in one.variants.items()
+        for level, known in one.sets.items()
+    }
+
+
+def set_name(task: str, level: int, variant: str = "") -> str:
+    """("maths", 2) -> "math2"; ("maths", 2, "seen") -> "math2_seen". DataError where the task has no such set."""
+    sets = TASKS.get(task).sets
+    if level not in sets:
+        levels = ", ".join(map(str, sets)) or "none"
+        raise DataError(f"{task} has no set of level {level}: it has sets of levels {levels}")
+    return sets[level] + (f"_{variant}" if variant else "")

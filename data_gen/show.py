@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from data_gen.errors import DataError
+from data_gen.registry import task_of
 from data_gen.seeds import derive_seed
-from data_gen.task import Item, has_picture, task_of
+from data_gen.task import Item
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,9 +65,9 @@ def contact_sheet(items: Sequence[Item], columns: int = 2) -> np.ndarray:
 
 def _pictures(item: Item) -> list[np.ndarray]:
     """The input picture and the target picture, as far as the item has them; uint8 [H, W, 3]."""
-    if not has_picture(item):
-        return []
     task = task_of(item)
+    if not task.has_image(item):
+        return []
     given = task.input_image(item)
     return [*([] if given is None else [given]), task.render(item, derive_seed("show", item.id))]
 

@@ -18,6 +18,7 @@ from functools import cache
 import numpy as np
 
 from data_gen.seeds import rng
+from data_gen.task import Check, Verdict
 
 GRID = 3
 CELL = 8
@@ -225,3 +226,16 @@ def read(image: np.ndarray) -> Reading:
         names = ", ".join(sorted({SPRITES[i] for i in found}))
         return Reading(True, None, len(found), f"several kinds of object: {names}")
     return Reading(True, SPRITES[found[0]], len(found))
+
+
+def verify_sprites(image: np.ndarray, singular: str, count: int) -> Verdict:
+    """The nano verifier: `image` must show exactly `count` of the sprite `singular` and nothing else."""
+    reading = read(image)
+    if not reading.readable:
+        return Verdict((Check("readable", "unreadable", reading.reason),))
+    right = reading.name == singular
+    exact = reading.count == count
+    return Verdict((
+        Check("object", "pass" if right else "fail", "" if right else f"{reading.name}, not {singular}"),
+        Check("count", "pass" if exact else "fail", "" if exact else f"{reading.count}, not {count}"),
+    ))  # fmt: skip

@@ -1,26 +1,33 @@
-"""The nouns of data: a Task draws Items, renders their target pictures and gives a Verdict on any picture."""
+"""The nouns of data: a Task draws Items, renders their target images and gives a Verdict on any image.
+
+Types alone: which tasks there are is known to data_gen.registry.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from data_gen.errors import DataError, nearest
-from data_gen.objects import NANO, World, get_world
+from data_gen.objects import NANO, World
+from data_gen.seeds import derive_seed
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from data_gen.audit.findings import AuditRow
+
 Status = Literal["pass", "fail", "unreadable"]
-SPLITS = ("train", "validation", "test", "seen")  # seen: maths alone, see data_gen.maths
-TASKS = ("maths", "mapping", "maze", "ureason")
+SPLITS = ("train", "validation", "test")  # that every task has
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question about a picture ("object", "count") and its answer; `reason` says why it did not pass."""
+    """One question about an image ("object", "count") and its answer; `reason` says why it did not pass."""
 
     name: str
     status: Status
@@ -29,9 +36,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All checks of one picture. Unreadable (nobody can tell) is neither a pass nor a fail and is counted apart.
+    """All checks of one image. Unreadable (nobody can tell) is neither a pass nor a fail and is counted apart.
 
-    score: how nearly right the picture is, in [0, 1], from verifiers that can say so (mazes); for shaping rewards.
+    score: how nearly right the image is, in [0, 1], from verifiers that can say so (mazes); for shaping rewards.
     """
 
     checks: tuple[Check, ...]
@@ -107,44 +114,151 @@ class Item:
         return cls(**texts, level=data["level"], facts=dict(data["facts"]), pair=data.get("pair"))
 
 
-class Task(Protocol):
-    """What every task offers. All methods are pure: the same arguments give the same result in every process."""
+class Variant(NamedTuple):
+    """A set that is asked beside a task's own if a recipe names it: "math1_seen", "mapping1_chain".
 
-    @property
-    def name(self) -> str: ...
+    said: how it differs. split: where its items are from, None for the split that is evaluated. options: of the task
+    (fields of its dataclass), in place of its own.
+    """
 
-    @property
-    def levels(self) -> tuple[int, ...]: ...
+    said: str
+    split: str | None = None
+    options: Mapping[str, Any] = {}
 
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a trivial strategy is given (`text`), and what would be right.
+
+    kind: the task whose strategies apply. answer: a count or a noun; None where the label cannot be read: then no
+    strategy is right. unit: what counts once, a pair or the question itself. cluster: the expression or the set of
+    rules; questions that share it are not independent.
+    """
+
+    kind: str
+    text: str
+    answer: int | str | None
+    unit: str
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A way to answer from the text of a prompt without doing the task: a shortcut, if it pays.
+
+    links: of a prompt's chain, for a strategy that is the task itself where there is one.
+    """
+
+    name: str
+    answer: Callable[[str], int | str | None]
+    links: Callable[[str], int | None] | None = None
+
+
+class Task(ABC):
+    """What every task offers. All methods are pure: the same arguments give the same result in every process.
+
+    A task is a frozen dataclass in a file of its own (data_gen/<name>/task.py, or a plug-in), made known by
+    `data_gen.registry.task`. Needed are `name`, `levels`, `sample`, `render` and `verify`; the rest has a default.
+    Facts of its items have "canonical", and "world" where there are several worlds.
+
+    Attributes:
+        name: what the task is registered under.
+        title: heads its tables ("Symbolic mapping").
+        levels: that can be asked for.
+        default_levels: what `data make` draws where nobody says; empty: the first level.
+        level_range: whether one folder may hold several levels.
+        splits: that the task has. seen: known expressions with new objects (maths).
+        items_per_draw: 1, or 2 for a pair, which is right if both of its items are.
+        sets: level -> the set in which its items are scored ("math1"), also the name of a STARS round. Without sets a
+            task is no reasoning task: rounds and `evaluation.sets` cannot name it.
+        short: of a set in the head of a column, before its level ("M").
+        variants: name -> further sets.
+        chance: that guessing is right, of what counts once; guess: what guessing is ("picking one of the two").
+        filter_question: what a model is asked in order to filter its own samples, with {question} in it; empty: the
+            question that suits any task (eval.prompts.rewards).
+        strategies: trivial ones; known_shortcuts: strategy -> why it works all the same. The name may end in
+            " (level N)" where the reason holds on that level alone. most_frequent: what answering by the most frequent
+            answer of the set is called.
+        published: files of its published schema that `data make` may write.
+    """
+
+    name: ClassVar[str]
+    levels: ClassVar[tuple[int, ...]]
+    title: ClassVar[str] = ""
+    default_levels: ClassVar[tuple[int, ...]] = ()
+    level_range: ClassVar[bool] = False
+    splits: ClassVar[tuple[str, ...]] = ("train", "validation", "test")
+    items_per_draw: ClassVar[int] = 1
+    sets: ClassVar[Mapping[int, str]] = {}
+    short: ClassVar[str] = ""
+    variants: ClassVar[Mapping[str, Variant]] = {}
+    chance: ClassVar[float] = 0.0
+    guess: ClassVar[str] = "guessing"
+    filter_question: ClassVar[str] = ""
+    strategies: ClassVar[tuple[Strategy, ...]] = ()
+    known_shortcuts: ClassVar[Mapping[str, str]] = {}
+    most_frequent: ClassVar[str] = "most frequent answer"
+    published: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def in_world(cls, world: World) -> Task:
+        """The task in a world; tasks that know no worlds are the same in each."""
+        return cls()
+
+    def configured(self, data: Mapping[str, Any]) -> Task:
+        """The task as the section `data` of a recipe wants it."""
+        return self
+
+    @abstractmethod
     def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
         """One draw: a single item, or the two of a pair."""
-        ...
 
     def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
         """`n` distinct draws (2n items for pairs); DataError when the world has too few of them in this split."""
-        ...
+        self.check(level, split)
+        draws = collect(lambda index: self.sample(derive_seed(seed, index), level, split), n)
+        if len(draws) < n:
+            unit = "pairs" if self.items_per_draw == 2 else "prompts"
+            raise DataError(
+                f"found only {len(draws)} different {self.name}{level} {unit} for the {split} split, {n} were asked "
+                "for: ask for fewer, or use a larger world"
+            )
+        return [item for items in draws for item in items]
 
     def input_image(self, item: Item) -> np.ndarray | None:
-        """The picture that belongs to the prompt, uint8 [H, W, 3]; None where the prompt is all that is given."""
-        ...
+        """The image that belongs to the prompt, uint8 [H, W, 3]; None where the prompt is all that is given."""
+        return None
 
+    @abstractmethod
     def render(self, item: Item, seed: int) -> np.ndarray:
-        """The target picture, uint8 [H, W, 3]; DataError for a world without sprites."""
-        ...
+        """The target image, uint8 [H, W, 3]; DataError for a world without sprites."""
 
+    @abstractmethod
     def verify(self, item: Item, image: np.ndarray) -> Verdict:
-        """Checks of a picture, uint8 [H, W, 3]: object and count, or the four of a maze."""
-        ...
+        """Checks of an image, uint8 [H, W, 3]: object and count, or the four of a maze."""
 
+    def has_image(self, item: Item) -> bool:
+        """Whether programs can draw and judge the item's image: those of the nano world."""
+        return item.facts.get("world") == NANO.name
 
-def check_request(task: Task, level: int, split: str) -> None:
-    """DataError unless `level` is one of the task's and `split` one of SPLITS."""
-    if level not in task.levels:
-        raise DataError(f"{task.name} has no level {level}: choose one of {', '.join(map(str, task.levels))}")
-    if split not in SPLITS:
-        raise DataError(f'there is no split "{split}": {nearest(split, SPLITS)}')
-    if split == "seen" and task.name != "maths":
-        raise DataError(f"{task.name} has no split seen: only maths tells new objects from new expressions")
+    def question(self, item: Item) -> Question | None:
+        """The item as a trivial strategy sees it; None where no strategy has anything to say."""
+        return None
+
+    def audit(self, items: Sequence[Item]) -> list[AuditRow]:
+        """The answers worked out again by a program that shares no code with the generator; [] where there is none."""
+        return []
+
+    def publish(self, folder: Path, items: Sequence[Item]) -> Path | None:
+        """Write items to `folder` in their published schema; the (first) file, None for a task that has no schema."""
+        return None
+
+    def check(self, level: int, split: str) -> None:
+        """DataError unless `level` and `split` are the task's."""
+        if level not in self.levels:
+            raise DataError(f"{self.name} has no level {level}: choose one of {', '.join(map(str, self.levels))}")
+        if split not in self.splits:
+            raise DataError(f"{self.name} has no split {split}: {nearest(split, self.splits)}")
 
 
 def collect(
@@ -160,60 +274,3 @@ def collect(
         found.setdefault(known, items)
         index += 1
     return list(found.values())
-
-
-def verify_sprites(image: np.ndarray, singular: str, count: int) -> Verdict:
-    """The nano verifier: `image` must show exactly `count` of the sprite `singular` and nothing else."""
-    from data_gen import sprites
-
-    reading = sprites.read(image)
-    if not reading.readable:
-        return Verdict((Check("readable", "unreadable", reading.reason),))
-    right = reading.name == singular
-    exact = reading.count == count
-    return Verdict((
-        Check("object", "pass" if right else "fail", "" if right else f"{reading.name}, not {singular}"),
-        Check("count", "pass" if exact else "fail", "" if exact else f"{reading.count}, not {count}"),
-    ))  # fmt: skip
-
-
-def render_sprites(item: Item, seed: int) -> np.ndarray:
-    """The nano renderer: `count` sprites of the item's object."""
-    if item.facts.get("world") != "nano":
-        world = item.facts.get("world")
-        raise DataError(f"{item.id} is from the {world} world: only the nano world has sprites to draw")
-    from data_gen import sprites
-
-    return sprites.render(item.facts["object"], item.facts["count"], seed)
-
-
-def has_picture(item: Item) -> bool:
-    """Whether `render` can draw the item's target: mazes always, sprites in the nano world."""
-    return item.task == "maze" or item.facts.get("world") == "nano"
-
-
-def task_of(item: Item) -> Task:
-    """The task that the item is from: renders and verifies it. DataError for an item of an unknown task."""
-    return get_task(item.task, item.facts.get("world", NANO))
-
-
-def get_task(name: str, world: World | str = NANO) -> Task:
-    """The task called `name` (one of TASKS) in `world` (a World or its name); errors name the nearest.
-
-    Mazes of the nano world have the style "nano", others "varied"; construct a `Maze` for another one.
-    """
-    from data_gen.mapping.task import Mapping as MappingTask
-    from data_gen.maths.task import Maths
-    from data_gen.maze.task import Maze
-    from data_gen.ureason.task import UReason
-
-    where = get_world(world) if isinstance(world, str) else world
-    if name == "maths":
-        return Maths(where)
-    if name == "mapping":
-        return MappingTask(where)
-    if name == "maze":
-        return Maze("nano") if where.name == "nano" else Maze()
-    if name == "ureason":
-        return UReason(where)
-    raise DataError(f'there is no task "{name}": {nearest(name, TASKS)}')

@@ -11,6 +11,7 @@ from eval.calls import CallStore, StoredModel
 from eval.last_seen import LastSeen
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.models.batches import ModelDown
+from uni_train.models.family import family_of
 from uni_train.models.identity import ModelIdentity, identify
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _changed(config: ModelConfig, changes: Mapping[str, Any]) -> Any:
 
 def _dtype(config: ModelConfig) -> str:
     """A GPU takes what is large in bfloat16."""
-    if config.name.startswith("nano"):
+    if not family_of(config.family).bfloat16:
         return "stored"
     import torch
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from data_gen.audit.shortcuts import CHANCE, LOOK_UP, MARGIN, Question, Tally, tally
+from data_gen.audit.shortcuts import LOOK_UP, MARGIN, Tally, tally
+from data_gen.registry import TASKS
+from data_gen.task import Question
 from eval.statistics import Estimate, share
 
 
@@ -41,7 +43,7 @@ def trivial(questions: Sequence[Question], known: Mapping[str, str] | None = Non
 def estimated(tallies: Sequence[Tally]) -> list[Trivial]:
     """Tallies with their intervals, clustered by what repeats (expressions, sets of rules)."""
     return [
-        Trivial(one.name, share(one.right, range(len(one.right)), one.clusters), CHANCE[one.kind], one.note)
+        Trivial(one.name, share(one.right, range(len(one.right)), one.clusters), TASKS.get(one.kind).chance, one.note)
         for one in tallies
     ]
 

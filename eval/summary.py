@@ -21,7 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from data_gen.audit.shortcuts import chances
 from data_gen.reading_limits import read_json, reason
+from data_gen.registry import TASKS
 from data_gen.task import Item
 from eval.benchmarks import unisandbox
 from eval.benchmarks.unisandbox import Reliability
@@ -35,10 +37,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _ROUND_LABEL = re.compile(r"round([1-9]\d*)")
-TABLES = {
-    "mapping": ("Symbolic mapping (paper, Table 3)", ("M1", "M2", "M3")),
-    "maths": ("Mathematical operations (paper, Table 2)", ("Math1", "Math2", "Math3")),
-}
+_PAPER = {"mapping": " (paper, Table 3)", "maths": " (paper, Table 2)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,7 @@ def build(
         "one_of_two": {label: _plain(unisandbox.one_of_two(results[label], asked)) for label in ends},
         "statuses": {label: _plain(unisandbox.statuses(results[label], asked)) for label in ends},
         "changes": _plain(unisandbox.compare(results["before"], results["after"])) if results["after"] else {},
-        "chance": dict(unisandbox.CHANCE),
+        "chance": chances(),
         "strategies": {
             name: [one.to_dict() for one in found]
             for name, found in unisandbox.strategies(asked or unisandbox.items_of(results["before"])).items()
@@ -178,11 +177,10 @@ def read(run_dir: Path) -> dict[str, Any]:
 
 
 def _parts(sets: Iterable[str]) -> list[tuple[str, str]]:
-    """(task, variant) of the tables: both tasks of the paper, then the variants among `sets`."""
-    asked = {unisandbox.SOURCES[name].variant for name in sets}
-    return [(task, "") for task in TABLES] + [
-        (task, variant) for variant, (task, _) in unisandbox.VARIANTS.items() if variant in asked
-    ]
+    """(task, variant) of the tables: both tasks of the paper, then the other tasks and the variants among `sets`."""
+    known = unisandbox.sources()
+    asked = sorted({(known[name].variant, known[name].task) for name in sets})
+    return list(dict.fromkeys([*((task, "") for task in _PAPER), *((task, variant) for variant, task in asked)]))
 
 
 def _key(task: str, variant: str) -> str:
@@ -191,7 +189,7 @@ def _key(task: str, variant: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a table of scores shows. task, variant: as in `unisandbox.Source`. trivial: the best strategy of a set."""
+    """What a table shows. task, variant: as in `data_gen.registry.Source`. trivial: the best strategy of a set."""
 
     task: str
     variant: str
@@ -205,12 +203,12 @@ def score_tables(summary: Mapping[str, Any]) -> Iterator[Scores]:
     """The tables of what was evaluated: mapping, maths, then the sets beside the six."""
     asked = {name for scores in summary["scores"].values() for by_set in scores.values() for name in by_set}
     for task, variant in _parts(asked):
-        title, columns = TABLES[task]
+        about = TASKS.get(task)
+        title = about.title + (f": {about.variants[variant].said}" if variant else _PAPER.get(task, ""))
+        columns = tuple(f"{about.short}{level}" for level in about.sets)
         found = rows(summary, task, variant)
-        if variant:
-            title = f"{title.partition(' (')[0]}: {unisandbox.VARIANTS[variant][1]}"
         if found:
-            sets = [unisandbox.set_name(task, level, variant) for level in unisandbox.LEVELS]
+            sets = [unisandbox.set_name(task, level, variant) for level in about.sets]
             yield Scores(task, variant, title, columns, found, [trivial(summary, name) for name in sets])
 
 
@@ -228,7 +226,7 @@ def rows(summary: Mapping[str, Any], task: str, variant: str = "") -> list[Row]:
     labelled += [(label, name, later[label]) for label, name in names.items()]
 
     table: list[Row] = []
-    sets = [unisandbox.set_name(task, level, variant) for level in unisandbox.LEVELS]
+    sets = [unisandbox.set_name(task, level, variant) for level in TASKS.get(task).sets]
     for label, name, scores in labelled:
         cells = {
             setting: tuple(_estimate(scores.get(setting, {}).get(set_name)) for set_name in sets)
@@ -256,11 +254,12 @@ def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
     for it in score_tables(summary):
         task, body, plain = it.task, it.rows, it.trivial
         n = " or ".join(str(n) for n in sorted({cell.n for row in body for cell in row.normal + row.cot if cell}))
-        units = "pairs, both right; picking one of two" if task == "mapping" else "prompts; guessing the count"
+        about = TASKS.get(task)
+        units = f"{'pairs, both right' if about.items_per_draw == 2 else 'prompts'}; {about.guess}"
         named = ", ".join(f"{column} {one.name}" for column, one in zip(it.columns, plain, strict=True) if one)
         table = _table(
             it.title,
-            f"Below: 95 % intervals. n = {n} {units} gives {unisandbox.CHANCE[task]:.2f}."
+            f"Below: 95 % intervals. n = {n} {units} gives {about.chance:.2f}."
             + (f"\nTrivial strategies: {named}." if named else ""),
         )
         table.add_column("Model", overflow="ellipsis", max_width=13)
@@ -275,7 +274,7 @@ def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
         if named:
             table.add_section()
             table.add_row("trivial", *[_cell(one.estimate if one else None) for one in plain] * 2)
-            table.add_row("chance", *[f"{unisandbox.CHANCE[task]:.2f}"] * 6)
+            table.add_row("chance", *[f"{about.chance:.2f}"] * 2 * len(it.columns))
             table.add_row("n / distinct", *[counted(one.estimate) if one else "-" for one in plain] * 2)
         yield table
     if any(unisandbox.SAID in scores for scores in summary["scores"].values()):
@@ -286,7 +285,11 @@ def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
 
 def _said_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:
     found = {when: by_setting.get(unisandbox.SAID, {}) for when, by_setting in scores.items()}
-    names = [name for name in unisandbox.SETS if any(name in by_set for by_set in found.values())]
+    names = [
+        name
+        for name in dict.fromkeys([*unisandbox.SETS, *unisandbox.sources()])
+        if any(name in by_set for by_set in found.values())
+    ]
     table = _table("Said: the right answer in words at once, nothing drawn", "Below: 95 % intervals.")
     table.add_column("When")
     for name in names:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from data_gen.registry import TASKS
 from data_gen.seeds import derive_seed
 from eval import summary as run_summary
 from eval.benchmark import Table
@@ -46,7 +47,7 @@ def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
 
     summary = run_summary.read(run_dir)
     logged: dict[str, Any] = dict(flat_scores(summary))
-    for task in run_summary.TABLES:
+    for task in dict.fromkeys(it.task for it in run_summary.score_tables(summary)):
         columns, rows = table(summary, task)
         if rows:
             logged[f"tables/{task}"] = wandb.Table(columns=columns, data=rows)
@@ -166,7 +167,8 @@ def flat_scores(summary: Mapping[str, Any]) -> Iterator[tuple[str, float | int]]
 def table(summary: Mapping[str, Any], task: str) -> tuple[list[str | int], list[list[Any]]]:
     """Columns and rows of the paper's table for one task (mapping: Table 3, maths: Table 2), and what stands beside
     the scores: the best trivial strategy, chance."""
-    names = run_summary.TABLES[task][1]
+    about = TASKS.get(task)
+    names = [f"{about.short}{level}" for level in about.sets]
     columns: list[str | int] = [
         "model",
         *(f"{setting} {name}" for setting in ("Normal", "CoT") for name in names),
@@ -182,12 +184,12 @@ def table(summary: Mapping[str, Any], task: str) -> tuple[list[str | int], list[
         ]
         for row in run_summary.rows(summary, task)
     ]
-    plain = [run_summary.trivial(summary, unisandbox.set_name(task, level)) for level in unisandbox.LEVELS]
+    plain = [run_summary.trivial(summary, unisandbox.set_name(task, level)) for level in about.sets]
     if rows and any(plain):
         values = [one.estimate.value if one else None for one in plain]
         rows += [
             ["best trivial strategy", *values * 2, None, None],
-            ["chance", *[unisandbox.CHANCE[task]] * 7, None],
+            ["chance", *[about.chance] * (2 * len(plain) + 1), None],
         ]
     return columns, rows
 

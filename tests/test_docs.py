@@ -116,6 +116,40 @@ def test_every_name_of_the_reference_exists() -> None:
         assert [one for one in members.split(", ") if one and not hasattr(found, one)] == []
 
 
+# --- English that one can skim --------------------------------------------------------------------------------------
+
+GUIDES = [page for page in PAGES if page.name != "CHANGELOG.md" and not {"results", "design"} & set(page.parts)]
+LONGEST = 25  # words; 20 is the aim
+
+
+def sentences(page: Path) -> Iterator[str]:
+    """Of the paragraphs and list items; not of code, tables, headings and captions. Code counts as one word."""
+    blocks: list[list[str]] = [[]]
+    fenced = False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        fenced ^= line.startswith("```")
+        if fenced or not line.strip() or line.startswith(("    ", "```", "|", "#", "!", "<", ":::")):
+            blocks.append([])
+        elif item := re.match(r"\s*(?:[-*]|\d+\.) (.*)", line):
+            blocks.append([item[1]])
+        else:
+            blocks[-1].append(line.strip())
+    for block in blocks:
+        text = re.sub(r"`[^`]*`", "code", " ".join(block))
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("et al.", "et al")
+        yield from re.split(r"(?<=[.!?])[*\")]*\s+", text)
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_sentences_are_short(page: Path) -> None:
+    long = [one for one in sentences(page) if sum(bool(re.search(r"\w", word)) for word in one.split()) > LONGEST]
+    assert long == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 700
+
+
 def test_the_snippet_in_data_runs() -> None:
     lines = [line[4:] for line in (ROOT / "docs/data.md").read_text(encoding="utf-8").split("\n## ")[0].splitlines()]
     names: dict[str, Any] = {}

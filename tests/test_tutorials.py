@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -16,6 +17,7 @@ from urllib.request import urlopen
 import pytest
 from click.testing import CliRunner
 
+from data_gen import registry
 from uni_train.cli.main import uni_train
 
 PAGES = sorted((Path(__file__).parents[1] / "docs/tutorials").glob("*.md"))
@@ -26,6 +28,10 @@ BLOCK = re.compile(r'^```(python|bash)(?: title="([^"]+)")?\n(.*?)^```$', re.MUL
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_tutorial_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # as python does for the current folder
+    monkeypatch.setenv(registry.ENVIRONMENT, "")  # and what the page registers goes with it
+    monkeypatch.setattr(registry, "_named", set())
+    monkeypatch.setattr(registry.TASKS, "_entries", dict(registry.TASKS._entries))
     names: dict[str, Any] = {"__name__": page.stem}
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     assert blocks
@@ -44,9 +50,14 @@ def test_the_tutorial_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def typed(command: str) -> None:
-    """Run it in this process, which has imported torch already."""
-    python, dash_m, program, *arguments = shlex.split(command)
+    """Run it in this process, which has imported torch already; with a variable of its own, in a new one."""
+    variables = [word for word in shlex.split(command) if re.match(r"[A-Z_]+=", word)]
+    python, dash_m, program, *arguments = [word for word in shlex.split(command) if word not in variables]
     assert (python, dash_m, program) == ("python", "-m", "uni_train")
+    if variables:
+        environment = {**os.environ, **dict(one.split("=", 1) for one in variables)}
+        subprocess.run([sys.executable, dash_m, program, *arguments], env=environment, check=True)
+        return
     result = CliRunner().invoke(uni_train, arguments, catch_exceptions=False)
     assert result.exit_code == 0, f"{command}\n{result.output}"
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.task import get_task
+from data_gen.registry import get_task
 from uni_train.errors import UsageError, UserError, did_you_mean
-from uni_train.rewards.naming import reward_function as get_reward
+from uni_train.rewards.registry import find_reward as get_reward
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,12 +99,13 @@ def build_here(config: ModelConfig) -> UnifiedModel:
     """A configured model on this machine's device, in the dtype that suits it."""
     import torch
 
+    from uni_train.models.family import family_of
     from uni_train.models.load import build_model
     from uni_train.stages.cpu import prepare_cpu
 
     prepare_cpu(config.threads)
     gpu = torch.cuda.is_available()
-    model = build_model(config, dtype=torch.bfloat16 if gpu and config.name != "nano" else None)
+    model = build_model(config, dtype=torch.bfloat16 if gpu and family_of(config.family).bfloat16 else None)
     return model.to("cuda") if gpu else model
 
 

@@ -1,68 +1,32 @@
 """Trivial strategies: what a model reaches without doing the task. On a good set all of them stay at chance.
 
-Each strategy is a pure function from the text of a prompt to an answer, or None where it has none; the most frequent
-answer alone knows the labels of the set. They read our own prompts of both worlds and the published ones (UniSandbox,
-paper 004). Shortcut learning, and its audit by baselines that see part of the input: Geirhos et al. 2020 (arXiv
-2004.07780), Gururangan et al. 2018 (arXiv 1803.02324).
+A task brings its strategies (`Task.strategies`). Each is a pure function from the text of a prompt to an answer, or
+None where it has none; the most frequent answer alone knows the labels of the set. Shortcut learning, and its audit by
+baselines that see part of the input: Geirhos et al. 2020 (arXiv 2004.07780), Gururangan et al. 2018 (arXiv 1803.02324).
 
-Chance: `CHANCE["maths"]` is one count of six, because results run from 1 to 6; `CHANCE["mapping"]` is a pick of one of
-two objects for each of the two questions of a pair, of which both must be right. UReason's prompts of the nano world
-that ask for one kind of object are counted as maths. A maze names no answers to choose from, and has no strategy.
-
-A task states the shortcuts that it is known to have as `known_shortcuts`: name of the strategy -> why it works. The
-name may end in " (level N)" where the reason holds on that level alone.
+Chance is the task's too. UReason's prompts of the nano world that ask for one kind of object are counted as maths. A
+maze names no answers to choose from, and has no strategy.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from data_gen.audit.exact import UnreadableError
-from data_gen.audit.expressions import NUMBER_WORDS
 from data_gen.audit.files import read_any
-from data_gen.audit.findings import LEAST, MOST, same_noun
-from data_gen.audit.mapping import MappingQuestion, follow, read_mapping
+from data_gen.audit.findings import same_noun
 from data_gen.audit.maths import read_count, read_maths
 from data_gen.jsonl import MappingRow, MathsRow
-from data_gen.seeds import derive_seed
-from data_gen.task import Item, Task, task_of
+from data_gen.registry import TASKS, task_of
+from data_gen.task import Item, Question, Task
 from data_gen.ureason.audit import is_ureason
 
-CHANCE = {"maths": 1 / 6, "mapping": 1 / 4}
 MARGIN = 0.05  # a strategy that beats chance by more, with its interval clear of chance, is a shortcut
 LOOK_UP = "at one link this is the look-up itself"
-Answer = int | str
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a strategy is given (`text`), and what would be right.
-
-    kind: "maths" (an answer is a count) or "mapping" (a noun). answer: None where the label cannot be read: then no
-    strategy is right. unit: what counts once, a pair or the question itself. cluster: the expression or the set of
-    rules; questions that share it are not independent.
-    """
-
-    kind: str
-    text: str
-    answer: Answer | None
-    unit: str
-    cluster: str
-
-
-@dataclass(frozen=True, slots=True)
-class Strategy:
-    """answer: from the text of a prompt. look_up: with one link a chain it is no shortcut but the task itself."""
-
-    name: str
-    kind: str
-    answer: Callable[[str], Answer | None]
-    look_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,180 +48,16 @@ class Tally:
         return sum(self.right) / len(self.right)
 
 
-# ------------------------------------------------------------------------------------------------------------- maths
-
-_NUMBER = re.compile(rf"\d+|(?<![A-Za-z])(?:{'|'.join(NUMBER_WORDS)})(?![A-Za-z])", re.IGNORECASE)
-
-
-def numbers(text: str) -> list[int]:
-    """The numbers of a prompt as they stand there, in digits or words: "twenty-one" and "twenty one" are 21."""
-    found: list[int] = []
-    end = 0
-    for match in _NUMBER.finditer(text):
-        word = match.group().lower()
-        value = NUMBER_WORDS.get(word)
-        if value is not None and 0 < value < 10 and found and found[-1] >= 20 and found[-1] % 10 == 0:
-            between = text[end : match.start()]
-            if between in (" ", "-") and text[:end][-1:].isalpha():
-                found[-1] += value
-                end = match.end()
-                continue
-        found.append(int(word) if value is None else value)
-        end = match.end()
-    return found
-
-
-def _count(pick: Callable[[list[int]], int], least: int = 1) -> Callable[[str], int | None]:
-    """A strategy on the numbers of a prompt, clipped to what can be asked for; None below `least` numbers."""
-
-    def answer(text: str) -> int | None:
-        found = numbers(text)
-        return min(max(pick(found), LEAST), MOST) if len(found) >= least else None
-
-    return answer
-
-
-# ----------------------------------------------------------------------------------------------------------- mapping
-
-
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """mentions: (place, name, whether it is an object) in the rules, in order; ends: objects of the longest chains."""
-
-    asked: str
-    mentions: tuple[tuple[int, str, bool], ...]
-    ends: tuple[str, ...]
-    links: int
-
-    @property
-    def nouns(self) -> list[str]:
-        return [name for _, name, noun in self.mentions if noun]
-
-    def nouns_after(self, among: Sequence[str] | None = None) -> list[str]:
-        """Objects named after the first mention of the asked symbol."""
-        places = [place for place, name, noun in self.mentions if not noun and name == self.asked]
-        return [
-            name
-            for place, name, noun in self.mentions
-            if noun and places and place > places[0] and (among is None or name in among)
-        ]
-
-
-@lru_cache(maxsize=4096)
-def _rules(text: str) -> _Rules | None:
-    try:
-        question = read_mapping(text)
-    except UnreadableError:
-        return None
-    nouns = dict.fromkeys(right for _, right, linked in question.rules if not linked)
-    symbols = dict.fromkeys(name for left, right, linked in question.rules for name in (left, *([right] * linked)))
-    # The number of a rule ("Rule 3:") is no symbol, and the request is no rule.
-    stated = re.sub(r"\bRule\s*\d+\s*[:.]", lambda match: " " * len(match.group()), text, flags=re.IGNORECASE)
-    mentions = sorted(
-        (match.start(), name, name in nouns)
-        for name in (*nouns, *symbols)
-        for match in re.finditer(_whole(name), stated)
-    )
-    request = [place for place, name, _ in mentions if name == question.asked]
-    mentions = [one for one in mentions if not request or one[0] < request[-1]]
-    depth = {noun: _depth(question, noun) for noun in nouns}
-    ends = tuple(noun for noun in nouns if depth[noun] == max(depth.values()))
-    links = max((len(chain.steps) - 1 for chain in follow(question)), default=0)
-    return _Rules(question.asked, tuple(mentions), ends, links)
-
-
-def _whole(name: str) -> str:
-    """`name` as a whole word; a sign between spaces, quotes or stops."""
-    if name[:1].isalnum():
-        return rf"(?<!\w){re.escape(name)}(?!\w)"
-    return rf"""(?<![^\s'"‘’“”`]){re.escape(name)}(?![^\s'"‘’“”`.,;:])"""
-
-
-def _depth(question: MappingQuestion, noun: str) -> int:
-    """Links of the longest chain that ends in `noun`."""
-    above = [left for left, right, _ in question.rules if right == noun]
-    seen: set[str] = set()
-    depth = 0
-    while above:
-        depth += 1
-        seen.update(above)
-        above = [left for left, right, _ in question.rules if right in above and left not in seen]
-    return depth
-
-
-def _noun(pick: Callable[[_Rules], str | None]) -> Callable[[str], str | None]:
-    def answer(text: str) -> str | None:
-        rules = _rules(text)
-        return pick(rules) if rules is not None and rules.nouns else None
-
-    return answer
-
-
-def _first(nouns: Sequence[str]) -> str | None:
-    return nouns[0] if nouns else None
-
-
-def _last(nouns: Sequence[str]) -> str | None:
-    return nouns[-1] if nouns else None
-
-
-def _before(rules: _Rules) -> str | None:
-    places = [place for place, name, noun in rules.mentions if not noun and name == rules.asked]
-    return _last([name for place, name, noun in rules.mentions if noun and places and place < places[0]])
-
-
-def _nearest(rules: _Rules) -> str | None:
-    """By distance in the text, from the last rule that names the asked symbol."""
-    places = [place for place, name, noun in rules.mentions if not noun and name == rules.asked]
-    found = [(abs(place - places[-1]), name) for place, name, noun in rules.mentions if noun and places]
-    return min(found)[1] if found else None
-
-
-def _coin(text: str) -> str | None:
-    """One of the chain ends, by a hash of the prompt: chance, measured."""
-    rules = _rules(text)
-    if rules is None or not rules.ends:
-        return None
-    return rules.ends[derive_seed("coin", text) % len(rules.ends)]
-
-
-# -------------------------------------------------------------------------------------------------------- the registry
-
-STRATEGIES = (
-    Strategy("first number", "maths", _count(lambda found: found[0])),
-    Strategy("second number", "maths", _count(lambda found: found[1], least=2)),
-    Strategy("last number", "maths", _count(lambda found: found[-1])),
-    Strategy("largest number", "maths", _count(max)),
-    Strategy("smallest number", "maths", _count(min)),
-    Strategy("number of operands", "maths", _count(len)),
-    Strategy("difference of the first two", "maths", _count(lambda found: abs(found[0] - found[1]), least=2)),
-    Strategy("first noun after the symbol", "mapping", _noun(lambda rules: _first(rules.nouns_after())), look_up=True),
-    Strategy("last noun after the symbol", "mapping", _noun(lambda rules: _last(rules.nouns_after()))),
-    Strategy("next chain end", "mapping", _noun(lambda rules: _first([*rules.nouns_after(rules.ends), *rules.ends])),
-             look_up=True),
-    Strategy("last noun before the symbol", "mapping", _noun(_before)),
-    Strategy("noun nearest to the symbol", "mapping", _noun(_nearest), look_up=True),
-    Strategy("first noun", "mapping", _noun(lambda rules: _first(rules.nouns))),
-    Strategy("last noun", "mapping", _noun(lambda rules: _last(rules.nouns))),  # of the rule nearest to the question
-    Strategy("coin between chain ends", "mapping", _coin),
-)  # fmt: skip
-MOST_FREQUENT = {"maths": "most frequent count", "mapping": "most frequent noun"}
+def chances() -> dict[str, float]:
+    """Reasoning task -> how often guessing is right, of what counts once: a prompt, or a pair."""
+    tasks = {name: TASKS.get(name) for name in TASKS.names()}
+    return {name: one.chance for name, one in tasks.items() if one.sets}
 
 
 def questions_of(items: Iterable[Item]) -> list[Question]:
-    """Questions of maths, of mapping, and of nano's UReason items with one kind of object; others are left out."""
-    found = []
-    for item in items:
-        if item.task == "mapping":
-            found.append(
-                Question("mapping", item.prompt, item.answer, item.pair or item.id, str(item.facts["canonical"]))
-            )
-        elif item.task == "maths":
-            count = int(item.facts["count"])
-            found.append(Question("maths", item.prompt, count, item.id, str(item.facts["canonical"])))
-        elif item.task == "ureason" and len(groups := item.facts["outcome"].get("groups", ())) == 1:
-            found.append(Question("maths", item.prompt, int(groups[0][1]), item.id, str(item.facts["canonical"])))
-    return found
+    """The items as strategies see them; those on which no strategy has anything to say are left out."""
+    asked = (task_of(item).question(item) for item in items)
+    return [question for question in asked if question is not None]
 
 
 def question_of_row(row: MathsRow | MappingRow) -> Question:
@@ -303,36 +103,34 @@ def tally_file(path: Path) -> dict[str, list[Tally]]:
 
 def known_shortcuts(task: Task, level: int) -> dict[str, str]:
     """Strategy -> why it works on this level, as the task states it."""
-    stated: Mapping[str, str] = getattr(task, "known_shortcuts", {})
     ending = f" (level {level})"
     return {
-        name.removesuffix(ending): why for name, why in stated.items() if name.endswith(ending) or "(level " not in name
+        name.removesuffix(ending): why
+        for name, why in task.known_shortcuts.items()
+        if name.endswith(ending) or "(level " not in name
     }
 
 
 def tally(questions: Sequence[Question], known: Mapping[str, str] | None = None) -> list[Tally]:
     """How every strategy does on one set, the best first; [] for no questions.
 
-    questions: all of one kind, and of one level. known: strategy -> why it works here, for the notes. Two questions
-    of mapping make a unit, and one without its partner is never right.
+    questions: all of one kind, and of one level. known: strategy -> why it works here, for the notes. Where two
+    questions make a unit (mapping), one without its partner is never right.
     """
     if not questions:
         return []
     kind = questions[0].kind
-    size = 2 if kind == "mapping" else 1
-    strategies = [one for one in STRATEGIES if one.kind == kind]
-    links: Counter[int] = Counter()
-    given: dict[str, list[Answer | None]] = {one.name: [] for one in strategies}
+    task = TASKS.get(kind)
+    given: dict[str, list[int | str | None]] = {one.name: [] for one in task.strategies}
     for question in questions:  # the prompts in the outer loop, so that each is read once
-        for one in strategies:
+        for one in task.strategies:
             given[one.name].append(one.answer(question.text))
-        if kind == "mapping" and (rules := _rules(question.text)) is not None:
-            links[rules.links] += 1
     frequent = Counter(_plain(q.answer) for q in questions if q.answer is not None).most_common(1)
-    given[MOST_FREQUENT[kind]] = [frequent[0][0] if frequent else None] * len(questions)
+    given[task.most_frequent] = [frequent[0][0] if frequent else None] * len(questions)
     notes = dict(known or {})
-    if links and links.most_common(1)[0][0] == 1:
-        notes |= {one.name: LOOK_UP for one in strategies if one.look_up}
+    for one in task.strategies:
+        if one.links is not None and _most_frequent(map(one.links, (q.text for q in questions))) == 1:
+            notes[one.name] = LOOK_UP
     found = []
     for name, answers in given.items():
         marks: dict[str, list[bool]] = defaultdict(list)
@@ -340,16 +138,21 @@ def tally(questions: Sequence[Question], known: Mapping[str, str] | None = None)
         for question, answer in zip(questions, answers, strict=True):
             marks[question.unit].append(_right(answer, question.answer))
             clusters[question.unit] = question.cluster
-        right = tuple(len(marks[unit]) == size and all(marks[unit]) for unit in clusters)
+        right = tuple(len(marks[unit]) == task.items_per_draw and all(marks[unit]) for unit in clusters)
         found.append(Tally(name, kind, right, tuple(clusters.values()), notes.get(name, "")))
     return sorted(found, key=lambda one: -one.share)
 
 
-def _plain(answer: Answer) -> Answer:
+def _most_frequent(links: Iterable[int | None]) -> int | None:
+    counted = Counter(one for one in links if one is not None).most_common(1)
+    return counted[0][0] if counted else None
+
+
+def _plain(answer: int | str) -> int | str:
     return answer if isinstance(answer, int) else answer.strip().rstrip(".!").lower()
 
 
-def _right(given: Answer | None, wanted: Answer | None) -> bool:
+def _right(given: int | str | None, wanted: int | str | None) -> bool:
     if given is None or wanted is None:
         return False
     if isinstance(given, int) or isinstance(wanted, int):

@@ -9,25 +9,34 @@ hence whole pairs.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping as Facts
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from data_gen import phrasing
 from data_gen.errors import DataError
-from data_gen.objects import NANO, Noun, World
-from data_gen.seeds import derive_seed, digest, rng
+from data_gen.jsonl import MappingRow, published_rows, write_rows
+from data_gen.mapping.prompts import FILTER
+from data_gen.mapping.shortcuts import STRATEGIES
+from data_gen.objects import Noun
+from data_gen.registry import task
+from data_gen.seeds import digest, rng
 from data_gen.splits import split_of
-from data_gen.task import Item, Verdict, check_request, collect, render_sprites, verify_sprites
+from data_gen.sprite_task import SpriteTask
+from data_gen.task import Item, Question, Task, Variant
 
 if TYPE_CHECKING:
-    import numpy as np
+    from data_gen.audit.findings import AuditRow
 
 SAME_CATEGORY = 0.4  # share of everyday pairs whose objects share a category, so that the prompt can ask for it
 MAX_DISTRACTORS = 6
 
 
+@task("mapping")
 @dataclass(frozen=True)
-class Mapping:
+class Mapping(SpriteTask):
     """The mapping task in a world.
 
     distractors: each prompt has 0 to so many extra rules about symbols that nobody asks for (the other chain of the
@@ -35,19 +44,33 @@ class Mapping:
     shuffle: rules in random order; otherwise each chain is stated from its symbol to its object.
     """
 
-    world: World = NANO
+    name = "mapping"
+    title = "Symbolic mapping"
+    levels = (1, 2, 3)
+    items_per_draw = 2
+    sets: ClassVar = {1: "mapping1", 2: "mapping2", 3: "mapping3"}
+    short = "M"
+    variants: ClassVar = {"chain": Variant("rules in chain order", options={"shuffle": False, "distractors": 0})}
+    chance = 1 / 4  # one of two objects, for both questions of a pair
+    guess = "picking one of the two"
+    filter_question = FILTER
+    strategies = STRATEGIES
+    most_frequent = "most frequent noun"
+    published = ("mapping1.jsonl", "mapping2.jsonl", "mapping3.jsonl")
+
     distractors: int = 2
     shuffle: bool = True
-    name: str = "mapping"
-    levels: tuple[int, ...] = (1, 2, 3)
 
     def __post_init__(self) -> None:
         if not 0 <= self.distractors <= MAX_DISTRACTORS:
             raise DataError(f"distractors is {self.distractors}: choose 0 to {MAX_DISTRACTORS}")
 
+    def configured(self, data: Facts[str, Any]) -> Task:
+        return replace(self, distractors=data["distractors"], shuffle=data["rule_order"] == "random")
+
     def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
         """The two questions A and B of one set of rules with `level` links a chain."""
-        check_request(self, level, split)
+        self.check(level, split)
         world = self.world
         random_ = rng("mapping", world.name, level, split, seed, self.distractors, int(self.shuffle))
         while True:  # each draw falls into the split with a chance of at least one in ten
@@ -109,27 +132,20 @@ class Mapping:
             return [first, second, *random_.sample(rest, distractors)]
         return random_.sample(nouns, 2 + distractors)
 
-    def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
-        """`n` different pairs, A then B: 2n items; DataError when this split has too few."""
-        check_request(self, level, split)
-        draws = collect(lambda index: self.sample(derive_seed(seed, index), level, split), n)
-        if len(draws) < n:
-            raise DataError(
-                f"found only {len(draws)} different mapping{level} pairs for the {split} split of the "
-                f"{self.world.name} world, {n} were asked for: ask for fewer, or use the everyday world"
-            )
-        return [item for items in draws for item in items]
+    def question(self, item: Item) -> Question:
+        return Question("mapping", item.prompt, item.answer, item.pair or item.id, str(item.facts["canonical"]))
 
-    def input_image(self, item: Item) -> None:
-        """None: the prompt is all that is given."""
+    def audit(self, items: Sequence[Item]) -> list[AuditRow]:
+        from data_gen.audit.mapping import audit_pairs
 
-    def render(self, item: Item, seed: int) -> np.ndarray:
-        """The target picture of an item of the nano world: the object once, uint8 [H, W, 3]."""
-        return render_sprites(item, seed)
+        rows = (MappingRow(item.pair or item.id, item.id[-1], item.prompt, item.answer, 0) for item in items)
+        return audit_pairs(rows)
 
-    def verify(self, item: Item, image: np.ndarray) -> Verdict:
-        """The asked-for object, once and alone; uint8 [H, W, 3]."""
-        return verify_sprites(image, item.facts["object"], item.facts["count"])
+    def publish(self, folder: Path, items: Sequence[Item]) -> Path:
+        """`mapping<level>.jsonl`."""
+        path = folder / f"mapping{items[0].level}.jsonl"
+        write_rows(path, published_rows(items))
+        return path
 
 
 def _key(right: str | Noun) -> str:

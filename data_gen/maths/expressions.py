@@ -13,8 +13,11 @@ import random
 from dataclasses import dataclass
 from functools import lru_cache
 
+from data_gen.splits import split_of
+
 OPERATIONS = ("+", "-", "*", "/", "^", "%", "√")
 MAX_EXPONENT = 4
+TEST_TENTHS = 3  # so that 300 expressions of one operation are left for the test
 _RANK = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2, "^": 3, "√": 4}
 _WORDS = {
     "+": "{} plus {}", "-": "{} minus {}", "*": "{} times {}", "/": "{} divided by {}",
@@ -221,3 +224,8 @@ def canonical(expression: Expression) -> str:
     if expression.op in "+*":
         sides.sort()
     return f"({expression.op} {' '.join(sides)})"
+
+
+def split(canonical: str) -> str:
+    """ "train", "validation" or "test", 60 / 10 / 30."""
+    return split_of("maths", canonical, TEST_TENTHS)

@@ -8,20 +8,26 @@ train with objects that they never have there: it tells a new object from a new 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from data_gen import phrasing
 from data_gen.errors import DataError
+from data_gen.jsonl import MathsRow, published_rows, write_rows
 from data_gen.maths import expressions
-from data_gen.objects import NANO, Noun, World
+from data_gen.maths.prompts import FILTER
+from data_gen.maths.shortcuts import STRATEGIES
+from data_gen.objects import Noun
+from data_gen.registry import task
 from data_gen.seeds import derive_seed, digest, rng
-from data_gen.splits import split_of
-from data_gen.task import Item, Verdict, check_request, collect, render_sprites, verify_sprites
+from data_gen.sprite_task import SpriteTask
+from data_gen.task import Item, Question, Variant, collect
 
 if TYPE_CHECKING:
-    import numpy as np
+    from data_gen.audit.findings import AuditRow
 
 COUNTS = (1, 2, 3, 4, 5, 6)
 EMPHASIS = 0.15  # share of prompts with parentheses that are not needed
@@ -29,18 +35,29 @@ IN_WORDS = 0.2  # share of the prompts with one operation that are spelled out
 SEEN_TENTHS = 2  # of the objects of each expression of the train split are left to the split "seen"
 
 
+@task("maths")
 @dataclass(frozen=True)
-class Maths:
+class Maths(SpriteTask):
     """The maths task in a world. operations: which of + - * / ^ % √ may occur."""
 
-    known_shortcuts: ClassVar[dict[str, str]] = {
+    name = "maths"
+    title = "Mathematical operations"
+    levels = (1, 2, 3)
+    splits = ("train", "validation", "test", "seen")
+    sets: ClassVar = {1: "math1", 2: "math2", 3: "math3"}
+    short = "Math"
+    variants: ClassVar = {"seen": Variant("new objects, seen expressions", split="seen")}
+    chance = 1 / 6  # one count of six, because results run from 1 to 6
+    guess = "guessing the count"
+    filter_question = FILTER
+    strategies = STRATEGIES
+    known_shortcuts: ClassVar = {
         "difference of the first two (level 1)": "a third of these prompts are subtractions, which it works out"
     }
+    most_frequent = "most frequent count"
+    published = ("math_1.jsonl", "math_2.jsonl", "math_3.jsonl")
 
-    world: World = NANO
     operations: tuple[str, ...] = expressions.OPERATIONS
-    name: str = "maths"
-    levels: tuple[int, ...] = (1, 2, 3)
 
     def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
         """One item with `level` operations from `split`."""
@@ -48,7 +65,7 @@ class Maths:
 
     def _sample(self, seed: int, level: int, split: str, counts: tuple[int, ...]) -> tuple[Item, ...]:
         """`sample` with a result among `counts`."""
-        check_request(self, level, split)
+        self.check(level, split)
         random_ = rng("maths", self.world.name, level, split, seed)
         noun = random_.choice(self.world.nouns)
         for attempt in range(3000):  # about one draw in ten falls into the smallest split
@@ -94,7 +111,7 @@ class Maths:
         )
 
     def _split_of(self, canonical: str, noun: Noun) -> str:
-        split = split_of(self.name, canonical)
+        split = expressions.split(canonical)
         if split == "train" and derive_seed("seen", canonical, noun.singular) % 10 < SEEN_TENTHS:
             return "seen"
         return split
@@ -104,7 +121,7 @@ class Maths:
 
         DataError when this split has too few.
         """
-        check_request(self, level, split)
+        self.check(level, split)
         kind = "prompts" if split == "train" else "expressions"
 
         def with_result(count: int, wanted: int) -> list[tuple[Item, ...]]:
@@ -123,13 +140,16 @@ class Maths:
             )
         return found
 
-    def input_image(self, item: Item) -> None:
-        """None: the prompt is all that is given."""
+    def question(self, item: Item) -> Question:
+        return Question("maths", item.prompt, int(item.facts["count"]), item.id, str(item.facts["canonical"]))
 
-    def render(self, item: Item, seed: int) -> np.ndarray:
-        """The target picture of an item of the nano world, uint8 [H, W, 3]."""
-        return render_sprites(item, seed)
+    def audit(self, items: Sequence[Item]) -> list[AuditRow]:
+        from data_gen.audit.maths import audit_maths
 
-    def verify(self, item: Item, image: np.ndarray) -> Verdict:
-        """Exactly the right number of the right object, and nothing else; uint8 [H, W, 3]."""
-        return verify_sprites(image, item.facts["object"], item.facts["count"])
+        return [audit_maths(MathsRow(item.id, item.prompt, item.answer, 0)) for item in items]
+
+    def publish(self, folder: Path, items: Sequence[Item]) -> Path:
+        """`math_<level>.jsonl`."""
+        path = folder / f"math_{items[0].level}.jsonl"
+        write_rows(path, published_rows(items))
+        return path

@@ -127,7 +127,7 @@ def choose_picture(style: str, rooms: int, side: int | None, random_: random.Ran
         wall, margin, stroke, *colours = _STYLES[style]
         letter_share = 0.65
     else:
-        from data_gen.task import nearest
+        from data_gen.errors import nearest
 
         raise DataError(f'there is no maze style "{style}": {nearest(style, STYLES)}')
     pitch = int(side / (rooms + wall + 2 * margin))

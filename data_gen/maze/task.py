@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 from data_gen.errors import DataError
 from data_gen.maze import picture as pictures
 from data_gen.maze.grid import ALGORITHMS, Grid, draw, moves
-from data_gen.maze.picture import VARIED, Picture
+from data_gen.maze.picture import NANO, VARIED, Picture
+from data_gen.objects import World
+from data_gen.registry import task
 from data_gen.seeds import derive_seed, digest, rng
 from data_gen.splits import split_of
-from data_gen.task import Item, Verdict, check_request, collect
+from data_gen.task import Item, Task, Verdict, collect
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,23 +34,33 @@ TEST_LEVELS = (2, 3, 4, 5, 6, 7)  # and tests on these
 _WORDS = {"R": "right", "L": "left", "D": "down", "U": "up"}
 
 
+@task("maze")
 @dataclass(frozen=True)
-class Maze:
+class Maze(Task):
     """The maze task in a style.
 
     style: one of `picture.STYLES`; side: pixels of the square pictures, None for 512 (nano: what it needs).
     algorithms: each draw takes one of them.
     """
 
+    name = "maze"
+    title = "Mazes"
+    levels = tuple(range(2, 25))
+    default_levels = (4,)
+    level_range = True
+
     style: str = VARIED
     side: int | None = None
     algorithms: tuple[str, ...] = tuple(ALGORITHMS)
-    name: str = "maze"
-    levels: tuple[int, ...] = tuple(range(2, 25))
+
+    @classmethod
+    def in_world(cls, world: World) -> Task:
+        """Of the nano world in the style "nano", else "varied"; construct a `Maze` for another one."""
+        return cls(NANO) if world.terse else cls()
 
     def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
         """One maze of `level` x `level` rooms from `split`. DataError when its rooms would be too small to draw."""
-        check_request(self, level, split)
+        self.check(level, split)
         if level == 2 and split != "test":
             raise DataError("the mazes of 2 x 2 rooms are too few to be divided and all test: take level 3 or more")
         random_ = rng("maze", level, split, seed)
@@ -75,7 +87,7 @@ class Maze:
 
     def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
         """`n` different mazes; DataError when this split has too few."""
-        check_request(self, level, split)
+        self.check(level, split)
         draws = collect(
             lambda index: self.sample(derive_seed(seed, index), level, split),
             n,
@@ -87,6 +99,9 @@ class Maze:
                 "asked for: ask for fewer, or for larger mazes"
             )
         return [item for items in draws for item in items]
+
+    def has_image(self, item: Item) -> bool:
+        return True
 
     def input_image(self, item: Item) -> np.ndarray:
         """The maze without a path, uint8 [H, W, 3]."""

@@ -15,7 +15,8 @@ from data_gen import sprites
 from data_gen.errors import DataError
 from data_gen.objects import NANO
 from data_gen.seeds import derive_seed
-from data_gen.task import Check, Verdict, verify_sprites
+from data_gen.sprites import verify_sprites
+from data_gen.task import Check, Verdict
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,19 +8,23 @@ code lie between the prompt and the picture.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_gen.errors import DataError
+from data_gen.maths import expressions
 from data_gen.objects import NANO, World
+from data_gen.registry import task as register
 from data_gen.seeds import derive_seed, digest, rng
 from data_gen.splits import split_of
-from data_gen.task import Item, Verdict, check_request
+from data_gen.task import Item, Question, Task, Verdict
 from data_gen.ureason import arithmetic, attribute, code, nano, spatial, text, words
+from data_gen.ureason.files import write_folder
 from data_gen.ureason.outcomes import Sprites, outcome_from
 from data_gen.ureason.puzzle import Puzzle
-from data_gen.ureason.taxonomy import subcategories
+from data_gen.ureason.taxonomy import TASKS, subcategories
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,14 +43,24 @@ _DRAWS = 1000
 _REPEATS = 50
 
 
+@register("ureason")
 @dataclass(frozen=True)
-class UReason:
+class UReason(Task):
     """UReason in a world: "everyday" has all thirty subcategories, "nano" seven. tasks: which of the five."""
+
+    name = "ureason"
+    title = "UReason"
+    levels = (1, 2, 3)
+    default_levels = (1, 2, 3)
+    level_range = True
+    published = tuple(f"{prefix}{task}.jsonl" for prefix in ("", "direct_") for task in TASKS)
 
     world: World = NANO
     tasks: tuple[str, ...] = ()
-    name: str = "ureason"
-    levels: tuple[int, ...] = (1, 2, 3)
+
+    @classmethod
+    def in_world(cls, world: World) -> Task:
+        return cls(world)
 
     def __post_init__(self) -> None:
         known = subcategories(self.world.name)
@@ -62,7 +76,7 @@ class UReason:
 
     def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
         """One item of a subcategory that the seed decides."""
-        check_request(self, level, split)
+        self.check(level, split)
         cells = list(self.cells)
         rng("ureason", "cell", seed).shuffle(cells)
         for task, subcategory in cells:
@@ -77,7 +91,7 @@ class UReason:
         A subcategory that has no more in this split drops out of the turn (nano has few sums of one operation);
         DataError when all have.
         """
-        check_request(self, level, split)
+        self.check(level, split)
         found: dict[str, Item] = {}
         cells = list(self.cells)
         index = 0
@@ -99,9 +113,6 @@ class UReason:
                 )
         return list(found.values())
 
-    def input_image(self, item: Item) -> None:
-        """None: the prompt is all that is given."""
-
     def render(self, item: Item, seed: int) -> np.ndarray:
         """The target picture of an item of the nano world, uint8 [24, 24, 3]."""
         return _sprites(item).render(seed)
@@ -109,6 +120,17 @@ class UReason:
     def verify(self, item: Item, image: np.ndarray) -> Verdict:
         """Object and count, for an item of the nano world; uint8 [24, 24, 3]."""
         return _sprites(item).verify(image)
+
+    def question(self, item: Item) -> Question | None:
+        """Nano's items with one kind of object are counted as maths."""
+        groups: list[Any] = item.facts["outcome"].get("groups", []) if self.has_image(item) else []
+        if len(groups) != 1:
+            return None
+        return Question("maths", item.prompt, int(groups[0][1]), item.id, str(item.facts["canonical"]))
+
+    def publish(self, folder: Path, items: Sequence[Item]) -> Path:
+        """`<task>.jsonl` and `direct_<task>.jsonl` of each of its tasks; the first of them."""
+        return write_folder(folder, list(items))[0]
 
     def _draw(self, task: str, subcategory: str, level: int, split: str, seed: int) -> Item | None:
         """An item of the cell, or None where the split has none of it."""
@@ -138,7 +160,7 @@ def _puzzle(world: World, task: str, subcategory: str, level: int, random_: rand
 def _split_of(world: World, task: str, subcategory: str, puzzle: Puzzle) -> str:
     # nano was pretrained on the train split of maths, so its arithmetic is split in the same way.
     single = world.name == "nano" and task == "arithmetic" and subcategory != "Multi-Type"
-    return split_of("maths" if single else f"ureason-{task}", puzzle.split_key)
+    return expressions.split(puzzle.split_key) if single else split_of(f"ureason-{task}", puzzle.split_key)
 
 
 def _item(world: World, task: str, subcategory: str, level: int, split: str, puzzle: Puzzle) -> Item:

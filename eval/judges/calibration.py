@@ -24,8 +24,9 @@ from typing import Any
 from data_gen.errors import DataError
 from data_gen.judging import find_image
 from data_gen.reading_limits import IMAGE_BYTES, read_bytes, read_json
+from data_gen.registry import task_of
 from data_gen.seeds import derive_seed
-from data_gen.task import Item, task_of
+from data_gen.task import Item
 from eval.benchmark import Ask, Benchmark, Case, Sample, Scored
 from eval.judges.config import JudgeConfig
 from eval.judges.failures import mostly_failed

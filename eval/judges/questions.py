@@ -49,7 +49,9 @@ async def caption_matches(ask: JudgeAsk, image: bytes, expected: str, *, kind: s
         return await _nano_caption_matches(ask, image, expected, kind)
     read = unisandbox.parse_knowledge_caption if kind == "knowledge" else unisandbox.parse_caption
     wanted = "one line in one of the formats given" if kind == "knowledge" else '"Caption: ..." as the last line'
-    caption = await ask(unisandbox.CAPTIONS[kind], (image,), parse=_reader(read, wanted))
+    caption = await ask(
+        unisandbox.CAPTIONS.get(kind, unisandbox.CAPTIONS["maths"]), (image,), parse=_reader(read, wanted)
+    )
     if caption.strip(".'\"*") in unisandbox.REFUSED_CAPTIONS:
         return _verdict("caption", False, f"the judge captions the picture {caption!r}")
     question = unisandbox.compare_prompt(caption, expected, kind)
@@ -77,7 +79,7 @@ async def prompt_accepted(ask: JudgeAsk, image: bytes, task: str, prompt: str) -
     asked of another model. The judge is not told the answer.
 
     Args:
-        task: "maths" or "mapping".
+        task: whose filter question is asked.
 
     Raises Unparseable.
     """

@@ -1,6 +1,6 @@
-"""What is asked of a picture while it is trained on: ours, in the structure of UniSandbox's Table 13.
+"""What rewards ask a model about an image: ours, in the structure of UniSandbox's Table 13.
 
-SELF_CHECK ends in a line that `unisandbox.parse_final_answer` reads, SCORE in one for `uni_train.rewards.asking`.
+SELF_CHECK ends in a line that `eval.prompts.unisandbox.parse_final_answer` reads, SCORE in one for `asking.read_score`.
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ Score: N"""  # noqa: E501
 
 
 def asking(template: str, prompt: str) -> str:
-    """`template` about a picture for `prompt`."""
+    """`template` about an image for `prompt`."""
     return template.replace("{prompt}", prompt)  # not str.format: prompts may contain braces

@@ -1,9 +1,9 @@
 """The instructions of UniSandbox (paper 004), word for word, and strict readers of the answers to them.
 
 Tables 9 and 10: an image is captioned, then the caption is compared with the expected answer; Table 11 does the same for
-portraits, fruits and flowers. Table 13: the model filters its own images for STARS (maths). Nobody has published the filter for
-symbolic mapping; FILTER_MAPPING is ours, in the structure of Table 13 with the steps that a mapping needs. Markdown emphasis is
-part of the published text and kept.
+portraits, fruits and flowers. Table 13: the model filters its own images for STARS (maths); nobody has published the filter for
+symbolic mapping. These instructions belong to the tasks (data_gen/maths/prompts.py, data_gen/mapping/prompts.py). Markdown
+emphasis is part of the published text and kept.
 
 The readers accept the answer only where the prompt asks for it, at the end, and give None for anything else: a "yes" inside
 a sentence is not an answer, and an unreadable answer is a status of its own, not a NO.
@@ -13,6 +13,9 @@ a sentence is not an answer, and an unreadable answer is a status of its own, no
 from __future__ import annotations
 
 import re
+
+from data_gen.registry import get_task
+from eval.prompts.rewards import SELF_CHECK, asking
 
 # Table 9, prompt 1.
 CAPTION_MATHS = """\
@@ -156,79 +159,6 @@ Input: Generated: {caption} — GroundTruth: {gt}
 
 Output format (MUST be exact): Score: YES or Score: NO"""
 
-# Table 13. Placeholder: {question}.
-FILTER_MATHS = """\
-You are an expert image quality assessor. Your task is to evaluate an image based on a specific question. You must be extremely strict and analytical in your evaluation.
-
-Question: {question}
-
-Please follow these steps exactly:
-
-1. Analyze the Question:
-
-- First, identify the **type of object(s)** mentioned in the question (e.g., desks, chairs, cats, etc.).
-- Next, determine the **correct number** of objects required by the question. If the question contains a mathematical expression (e.g., '8 / 4', '5 - 3'), you **MUST** perform the calculation first to get the correct number.
-
-2. Examine the Image and Count Objects:
-
-- Carefully examine the image and count the number of objects of the identified type.
-- Describe the objects you see and state the actual count.
-
-3. Perform a Strict Criteria Check:
-
-- Based on your analysis and count, check if the image meets **ALL** of the following criteria. **Be very strict.**
-- **Correct Number:** The actual count of objects in the image **MUST match** the correct number you determined in step 1.
-- **Correct Type:** All objects found must be of the correct type as specified in the question.
-- **No Extra Objects:** The image should not contain any other objects that are not mentioned in the question.
-- **Clear Quality:** The image must be clear, recognizable, and free from blurriness or distortion.
-- **Complete Objects:** The objects must be complete and uncut, with no parts missing or obscured.
-
-4. Final Judgment:
-
-- After completing the checks in step 3, provide your final judgment using **ONLY** one of the two formats below. Do not add any extra text or explanation.
-- If all criteria are met: **Final Answer: YES**
-- If even ONE criterion is NOT met: **Final Answer: NO**
-
-Think step by step and be very strict in your evaluation."""
-
-# Ours, the twin of Table 13 for symbolic mapping. Placeholder: {question}.
-FILTER_MAPPING = """\
-You are an expert image quality assessor. Your task is to evaluate an image based on a question that defines symbols by rules. You must be extremely strict and analytical in your evaluation.
-
-Question: {question}
-
-Please follow these steps exactly:
-
-1. Analyze the Question:
-
-- First, identify the **symbol** that the question asks about. Rules about other symbols are distractors.
-- Next, find out **which object** this symbol stands for. Start from the asked symbol and follow the rules one step at a time (e.g., 'A' stands for '1', '1' stands for a cat), writing down each step. You **MUST** follow the chain to its end: only the last step names an object.
-- Finally, determine the **correct number** of objects. It is one unless the question states another number.
-
-2. Examine the Image and Count Objects:
-
-- Carefully examine the image before comparing it with anything.
-- Describe the objects you see, name their type and state the actual count.
-
-3. Perform a Strict Criteria Check:
-
-- Based on your analysis and count, check if the image meets **ALL** of the following criteria. **Be very strict.**
-- **Correct Type:** All objects found must be of the type you determined in step 1. An object that belongs to another symbol of the question is wrong, however well it is drawn.
-- **Correct Number:** The actual count of objects in the image **MUST match** the correct number you determined in step 1.
-- **No Extra Objects:** The image should not contain any other objects, nor a mixture of two objects.
-- **No Written Characters:** The image should not contain any letters, symbols or numbers, such as those used in the rules.
-- **Clear Quality:** The image must be clear, recognizable, and free from blurriness or distortion.
-- **Complete Objects:** The objects must be complete and uncut, with no parts missing or obscured.
-
-4. Final Judgment:
-
-- After completing the checks in step 3, provide your final judgment using **ONLY** one of the two formats below. Do not add any extra text or explanation.
-- If all criteria are met: **Final Answer: YES**
-- If even ONE criterion is NOT met: **Final Answer: NO**
-
-Think step by step and be very strict in your evaluation."""
-
-FILTERS = {"maths": FILTER_MATHS, "mapping": FILTER_MAPPING}
 CAPTIONS = {
     "maths": CAPTION_MATHS,
     "mapping": CAPTION_MAPPING,
@@ -254,9 +184,10 @@ DIRECT = (
 
 
 def filter_prompt(task: str, question: str) -> str:
-    """The filter's instruction for one prompt of "maths" (Table 13) or "mapping" (ours). Raises KeyError for other tasks."""
+    """The filter's instruction for one prompt: the task's own (Table 13 for maths, ours for mapping), or one for any."""
     # Not str.format: mapping questions may contain braces.
-    return FILTERS[task].replace("{question}", question)
+    own = get_task(task).filter_question
+    return own.replace("{question}", question) if own else asking(SELF_CHECK, question)
 
 
 def direct_prompt(question: str, world: str) -> str:
@@ -265,8 +196,8 @@ def direct_prompt(question: str, world: str) -> str:
 
 
 def compare_prompt(caption: str, expected_answer: str, kind: str = "maths") -> str:
-    """The second prompt of Tables 9 to 11, for a kind of COMPARISONS. Raises KeyError for other kinds."""
-    before, between, after = re.split(r"\{caption\}|\{expected_answer\}|\{gt\}", COMPARISONS[kind])
+    """The second prompt of Tables 9 to 11, for a kind of COMPARISONS, or that of maths."""
+    before, between, after = re.split(r"\{caption\}|\{expected_answer\}|\{gt\}", COMPARISONS.get(kind, COMPARE))
     return before + caption + between + expected_answer + after
 
 

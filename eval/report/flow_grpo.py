@@ -194,20 +194,26 @@ def _success_chart(seen: Sequence[Line]) -> charts.Chart:
 def _reward_charts(epochs: Sequence[Line]) -> Iterable[charts.Chart]:
     quantiles = (("reward_p90", "best tenth"), ("reward", "mean"), ("reward_p10", "worst tenth"))
     yield from _curve("Reward", epochs, (*quantiles, ("best_of_group", "best of a group")))
-    each = sorted({name for line in epochs for name in line if name.startswith("reward/")})
-    yield from _curve("Reward by name", epochs, [(name, name.removeprefix("reward/")) for name in each])
+    each = sorted({name for line in epochs for name in line if name.startswith("rewards/")})
+    yield from _curve(
+        "Reward by name", epochs, [(name, name.removeprefix("rewards/").removesuffix("/mean")) for name in each]
+    )
     missing = sorted({name for line in epochs for name in line if name.startswith("missing/")})
     failed = [(name, f"without {name.removeprefix('missing/')}") for name in missing]
-    shares = [("flat_groups", "groups that teach nothing"), *failed]
+    shares = [("frac_reward_zero_std", "groups that teach nothing"), *failed]
     yield from _curve("Shares", epochs, shares, bounds=(0.0, 1.0))
 
 
 def _policy_charts(updates: Sequence[Line]) -> Iterable[charts.Chart]:
     yield from _curve("Gradient norm", updates, (("grad_norm", "before clipping"),), log=True)
     yield from _curve("KL from the start", updates, (("kl", ""),))
-    yield from _curve("Clipped steps", updates, (("clip_high", "above"), ("clip_low", "below")))
+    yield from _curve("Clipped steps", updates, (("clip_ratio/high_mean", "above"), ("clip_ratio/low_mean", "below")))
     yield from _curve("Ratio", updates, (("ratio", "mean"),), bounds=(0.995, 1.005))
-    spread = (("log_ratio_max", "largest |log ratio|"), ("ratio_std", "deviation of the ratio"), ("drift", "drift"))
+    spread = (
+        ("log_ratio_max", "largest |log ratio|"),
+        ("ratio_std", "deviation of the ratio"),
+        ("approx_kl", "approximate KL"),
+    )
     yield from _curve("How far from the weights that drew", updates, spread, log=True)
 
 

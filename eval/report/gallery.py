@@ -25,7 +25,13 @@ IMAGE_BUDGET = 7_000_000  # bytes of images in the page, as base64
 _LARGEST_EDGE = 192  # larger images are shown as thumbnails
 # Mapping first: it is the paper's main table.
 SETS = ("mapping1", "mapping2", "mapping3", "math1", "math2", "math3")
-ALL_SETS = (*SETS, *(name for name in unisandbox.SOURCES if name not in SETS))
+
+
+def all_sets() -> tuple[str, ...]:
+    """The sets in the order in which they are shown."""
+    return tuple(dict.fromkeys([*SETS, *unisandbox.sources()]))
+
+
 Key = tuple[Hashable, ...]
 
 
@@ -182,4 +188,4 @@ def _fitting(slots: Mapping[Key, Mapping[str, ScoredSample]], limit: int) -> lis
 
 def _rank(name: str, setting: str) -> tuple[int, int, str, str]:
     known = unisandbox.SETTINGS
-    return (ALL_SETS.index(name), known.index(setting) if setting in known else len(known), name, setting)
+    return (all_sets().index(name), known.index(setting) if setting in known else len(known), name, setting)

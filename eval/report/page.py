@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from data_gen.audit.shortcuts import chances
 from data_gen.reading_limits import read_json, read_yaml, reason
+from data_gen.registry import TASKS
 from eval import summary as run_summary
 from eval.benchmarks import unisandbox
 from eval.report import charts, flow_grpo, gallery
@@ -85,10 +87,10 @@ def write_report(run_dir: Path) -> Path:
         "loss_charts": list(_loss_charts(_curves(run_dir))),
         "reinforced": flow_grpo.stages(run_dir),
         "gallery": cards,
-        "sets": [name for name in gallery.ALL_SETS if any(card["set"] == name for card in cards.cards)],
+        "sets": [name for name in gallery.all_sets() if any(card["set"] == name for card in cards.cards)],
         "setting_names": {key: name for key, name in _SETTING_NAMES.items() if key in _settings(summary)},
         "status_names": _STATUS_NAMES,
-        "chance": unisandbox.CHANCE,
+        "chance": chances(),
     }
     return write_page(run_dir / "report.html", "report.html", context, ("style.css", "flow_grpo.css"), "gallery.js")
 
@@ -226,7 +228,7 @@ def _tables(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     tables = []
     published = {"mapping": unisandbox.PAPER_TABLE_3, "maths": unisandbox.PAPER_TABLE_2}
     for it in run_summary.score_tables(summary):
-        task, ours = it.task, it.rows
+        task, ours, about = it.task, it.rows, TASKS.get(it.task)
         cells = [cell for row in ours for cell in row.normal + row.cot if cell]
         theirs = [
             {
@@ -239,7 +241,7 @@ def _tables(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "average": row.average,
                 "delta": row.average - published[task][0].average,
             }
-            for row in ([] if it.variant else published[task])
+            for row in (() if it.variant else published.get(task, ()))
         ]
         tables.append(
             {
@@ -254,9 +256,9 @@ def _tables(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 ],
                 "theirs": theirs,
                 "n": sorted({cell.n for cell in cells}),
-                "guess": "Picking one of the two objects" if task == "mapping" else "Guessing a count from 1 to 6",
-                "unit": "pairs" if task == "mapping" else "prompts",
-                "chance": unisandbox.CHANCE[task],
+                "guess": about.guess.capitalize(),
+                "unit": "pairs" if about.items_per_draw == 2 else "prompts",
+                "chance": about.chance,
                 "trivial": it.trivial,
             }
         )
@@ -285,7 +287,7 @@ def _outcomes(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row per set and setting: the headline, single images, pairs half right, and how the images were read."""
     rows = []
     for setting in _settings(summary):
-        for name in gallery.ALL_SETS:
+        for name in gallery.all_sets():
             moments = []
             for when in ("before", "after"):
                 shares = _dig(summary, "statuses", when, setting, name)
@@ -321,9 +323,9 @@ def _dig(tree: Mapping[str, Any], *keys: str) -> Any:
 
 def _accuracy_charts(summary: Mapping[str, Any]) -> Iterator[charts.Chart]:
     """Accuracy after each round, one chart per task and setting, with the chance line."""
-    for task, (_, columns) in run_summary.TABLES.items():
-        rows = run_summary.rows(summary, task)
-        if len(rows) < 2:
+    for it in run_summary.score_tables(summary):
+        about, rows, columns = TASKS.get(it.task), it.rows, it.columns
+        if it.variant or len(rows) < 2:
             continue
         names = ["base", *(row.name.removeprefix("after ") for row in rows[1:])]
         x = charts.Axis(-0.25, len(rows) - 0.75, [(i, name) for i, name in enumerate(names)])
@@ -341,8 +343,8 @@ def _accuracy_charts(summary: Mapping[str, Any]) -> Iterator[charts.Chart]:
                     series.append(charts.Series(column, points, level + 1, markers=True, intervals=whiskers))
             if series:
                 told = "; ".join(f"{one.name} from {one.points[0][1]:.2f} to {one.points[-1][1]:.2f}" for one in series)
-                title = f"{'Symbolic mapping' if task == 'mapping' else 'Maths'}, {_SETTING_NAMES[setting]}"
-                guess = (unisandbox.CHANCE[task], "one of two" if task == "mapping" else "guessed count")
+                title = f"{about.title}, {_SETTING_NAMES[setting]}"
+                guess = (about.chance, about.guess)
                 yield charts.chart(title, f"Accuracy by round: {told}.", series, x, y, reference=guess)
 
 

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from bench import papers, stars
-from data_gen.task import Check, Item, Verdict, get_task
+from data_gen.registry import get_task
+from data_gen.task import Check, Item, Verdict
 from eval import summary as run_summary
 from eval.benchmarks.unisandbox import SAID
 from eval.sample import ScoredSample

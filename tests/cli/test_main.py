@@ -81,6 +81,7 @@ def test_a_real_process_prints_the_error_on_stderr_and_nothing_else() -> None:
         (["generate", "-m", "no/where", "-p", "Draw 2 cups."], ["there is nothing at no/where"]),
         (["export", "no/where", "out"], ["there is nothing at no/where"]),
         (["models", "inspect", "no/where"], ["there is nothing at no/where"]),
+        (["eval", "-c", "no/where"], ["there is nothing at no/where"]),
     ],
 )
 def test_a_path_that_leads_nowhere_is_told_before_torch_is_imported(

@@ -27,7 +27,7 @@ from uni_train.errors import UsageError
     ],
 )
 def test_what_cannot_be_meant_is_named(overrides: list[str], message: str) -> None:
-    sizes = ["rollout.groups=24", "rollout.group_size=8", "rollout.steps=8", "rollout.last_step=4"]
+    sizes = ["rollout.prompts_per_epoch=24", "rollout.group_size=8", "rollout.steps=8", "rollout.last_step=4"]
     with pytest.raises(UsageError) as error:
         compose("flow_grpo_maze", [*sizes, *overrides])
     assert all(part in " ".join(str(error.value).split()) for part in message.split(".*"))

@@ -9,8 +9,8 @@ from data_gen.audit.files import audit_file
 from data_gen.errors import DataError
 from data_gen.export import make
 from data_gen.jsonl import read_items
+from data_gen.registry import get_task
 from data_gen.show import contact_sheet
-from data_gen.task import get_task
 
 image_module = pytest.importorskip("PIL.Image")
 

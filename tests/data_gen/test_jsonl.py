@@ -4,7 +4,7 @@ import pytest
 
 from data_gen import jsonl
 from data_gen.errors import DataError
-from data_gen.task import get_task
+from data_gen.registry import get_task
 
 
 def test_items_and_published_rows_round_trip(tmp_path):

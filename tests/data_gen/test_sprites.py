@@ -29,8 +29,7 @@ from PIL import Image, ImageFilter
 
 from data_gen import sprites
 from data_gen.objects import NANO
-from data_gen.sprites import CELL, MAX_COUNT, SIZE, SPRITES, Reading, read, render
-from data_gen.task import verify_sprites
+from data_gen.sprites import CELL, MAX_COUNT, SIZE, SPRITES, Reading, read, render, verify_sprites
 
 seeds = st.integers(0, 2**62)
 names = st.sampled_from(SPRITES)

@@ -14,10 +14,11 @@ from data_gen.audit.mapping import follow, read_mapping
 from data_gen.audit.maths import read_maths
 from data_gen.errors import DataError
 from data_gen.mapping.task import Mapping
+from data_gen.maths import expressions
 from data_gen.maths.task import Maths
 from data_gen.objects import EVERYDAY, NANO
-from data_gen.splits import split_of
-from data_gen.task import Check, Item, Verdict, get_task
+from data_gen.registry import get_task
+from data_gen.task import Check, Item, Verdict
 
 worlds = pytest.mark.parametrize("world", ["nano", "everyday"])
 levels = pytest.mark.parametrize("level", [1, 2, 3])
@@ -96,7 +97,7 @@ def test_maths_has_room_for_a_test_and_tells_new_objects_from_new_expressions(wo
     assert Counter(item.facts["count"] for item in test) == dict.fromkeys(range(1, 7), n // 6)
     train = {(i.facts["canonical"], i.facts["object"]) for i in task.generate(600, level, "train", seed=1)}
     assert not train & {(item.facts["canonical"], item.facts["object"]) for item in seen}
-    assert {split_of("maths", item.facts["canonical"]) for item in seen} == {"train"}
+    assert {expressions.split(item.facts["canonical"]) for item in seen} == {"train"}
 
 
 def test_seen_is_a_split_of_maths_alone():
@@ -149,7 +150,7 @@ def test_plurals(singular, count, text):
 
 def test_the_same_seed_gives_the_same_items_in_another_process():
     code = (
-        "from data_gen.task import get_task; import json\n"
+        "from data_gen.registry import get_task; import json\n"
         "print(json.dumps([i.to_dict() for t in ('maths', 'mapping') for w in ('nano', 'everyday') "
         "for i in get_task(t, w).generate(5, 3, 'test', 42)]))"
     )

@@ -126,7 +126,10 @@ def test_torchrun_commands_are_those_of_torchrun() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("--nodes 4 --gpus 8 --slurm -- fit -r flow_grpo_maze rollout.groups=48", "cannot be divided among 32"),
+        (
+            "--nodes 4 --gpus 8 --slurm -- fit -r flow_grpo_maze rollout.prompts_per_epoch=48",
+            "cannot be divided among 32",
+        ),
         (
             "--nodes 2 --gpus 8 --slurm -- fit -r sft_maze strategy.nodes=3",
             "strategy.nodes=3, but launch is to start 2",

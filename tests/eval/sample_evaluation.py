@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from data_gen import sprites
+from data_gen.registry import get_task
 from data_gen.seeds import derive_seed, rng
-from data_gen.task import Item, Verdict, get_task
+from data_gen.task import Item, Verdict
 from eval.benchmark import Ask, Benchmark, Case, Respondent, Sample, Scored, Table
 from eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Evaluation, Result, load
 from eval.report.evaluation import Header, Part, write_evaluation_report

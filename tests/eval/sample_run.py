@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from data_gen import sprites
+from data_gen.registry import get_task
 from data_gen.seeds import derive_seed, rng
-from data_gen.task import Item, get_task
+from data_gen.task import Item
 from eval import store, summary
 from eval.benchmarks import unisandbox
 from eval.report import write_report

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_gen.task import Check, Verdict, get_task
+from data_gen.registry import get_task
+from data_gen.task import Check, Verdict
 from eval import store
 from eval.sample import ScoredSample, decode_png, encode_png
 from uni_train.errors import UserError

@@ -16,7 +16,7 @@ from uni_train.flow.advantages import (
     informative,
 )
 from uni_train.flow.grpo import grpo_loss, guard_loss
-from uni_train.flow.nft import anchor, nft_loss, old_policy_decay, optimality
+from uni_train.flow.nft import anchor, nft_loss, optimality
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import bagel_schedule
 from uni_train.flow.steps import FlowCPS, FlowSDE
@@ -55,7 +55,7 @@ def test_a_group_with_equal_rewards_teaches_nothing(seed, reward):
     values[groups == 2] = reward
     flat = groups == 2
     assert torch.equal(informative(values, groups), ~flat)
-    for options in ({}, {"spread": "batch"}, {"eps": 0.0, "floor": 1e-6}):
+    for options in ({}, {"scale_rewards": "batch"}, {"eps": 0.0, "floor": 1e-6}):
         assert group_advantages(values, groups, **options)[flat].abs().max() < 1e-3
 
 
@@ -89,7 +89,7 @@ def test_unchanged_weights_give_the_plain_policy_gradient(seed):
     assert torch.equal(policy.ratio, torch.ones(6, dtype=torch.double))
     torch.testing.assert_close(policy.loss.detach(), -advantage.mean())
     torch.testing.assert_close(new.grad, -advantage / 6)
-    assert float(policy.clipped_high) == float(policy.clipped_low) == float(policy.drift) == 0
+    assert float(policy.clipped_high) == float(policy.clipped_low) == float(policy.approx_kl) == 0
 
 
 def test_what_was_gained_beyond_the_clip_range_has_no_gradient_and_what_was_lost_has():
@@ -191,10 +191,7 @@ def test_nft_learns_nothing_from_the_middling_and_opposites_from_good_and_bad(se
     assert (gradient(1.0) * (target - old)).sum() < 0
 
 
-def test_optimality_decay_and_anchor():
+def test_optimality_and_anchor():
     assert optimality(torch.tensor([-9.0, -2.5, 0.0, 5.0, 9.0]), 5.0).tolist() == [0.0, 0.25, 0.5, 1.0, 1.0]
-    assert [old_policy_decay(step, "slow") for step in (0, 100, 900)] == [0.0, 0.1, 0.5]
-    assert [old_policy_decay(step, "late") for step in (75, 76, 900)] == [0.0, 0.0075, 0.999]
-    assert old_policy_decay(900, "on_policy") == 0
     x = torch.tensor([[[1.0], [3.0]]])
     assert anchor(x, torch.zeros_like(x), torch.tensor([[[True], [False]]])).tolist() == [1.0]

@@ -24,8 +24,8 @@ from uni_train.flow.steps import FlowSDE
 def test_flow_grpo_advantages(rewards, golden, close):
     case = golden("advantages")
     groups, values = group_index(case.settings["prompts"]), case[f"in.{rewards}"]
-    for number, spread in enumerate(("group", "batch")):
-        close(group_advantages(values, groups, spread), case[f"out.tracker.global_std_{number}.{rewards}"])
+    for number, scale_rewards in enumerate(("group", "batch")):
+        close(group_advantages(values, groups, scale_rewards), case[f"out.tracker.global_std_{number}.{rewards}"])
     close(batch_advantages(values), case[f"out.no_tracking.{rewards}"])
 
 
@@ -36,9 +36,9 @@ def test_flow_grpo_statistics_of_groups(golden, close):
     statistics = group_statistics(rewards, groups)
     assert len(statistics.size) == int(case["out.tracker.num_prompts"])
     assert float(statistics.size.double().mean()) == float(case["out.tracker.avg_group_size"])
-    assert float(statistics.flat.double().mean()) == float(case["out.zero_std_ratio"])
+    assert float(statistics.zero_std.double().mean()) == float(case["out.zero_std_ratio"])
     close(statistics.std.mean(), case["out.reward_std_mean"])
-    assert informative(rewards, groups).sum() == int(statistics.size[~statistics.flat].sum())
+    assert informative(rewards, groups).sum() == int(statistics.size[~statistics.zero_std].sum())
 
 
 @pytest.mark.golden
@@ -48,8 +48,8 @@ def test_flow_grpo_advantages_of_flow_factory(golden, close):
     weights = torch.tensor([case.settings["ff_weights"][name] for name in names])
     rewards = torch.stack([case[f"in.ff_reward_{name}"] for name in names], 1)
     groups = case["in.ff_unique_id"]
-    for number, spread in enumerate(("group", "batch")):
-        ours = group_advantages(rewards @ weights, groups, spread, eps=0.0, floor=FLOW_FACTORY_FLOOR)
+    for number, scale_rewards in enumerate(("group", "batch")):
+        ours = group_advantages(rewards @ weights, groups, scale_rewards, eps=0.0, floor=FLOW_FACTORY_FLOOR)
         close(ours, case[f"out.flow_factory.sum.global_std_{number}"])
         close(gdpo_advantages(rewards, weights, groups), case[f"out.flow_factory.gdpo.global_std_{number}"])
 
@@ -98,7 +98,7 @@ def test_flow_grpo_objectives(trainer, inputs, golden, close):
         close(policy.loss / accumulated, case[f"{stored}.policy_loss"])
         close(kl / accumulated, case[f"{stored}.kl_loss"])
         close(loss, case[f"{stored}.loss"])
-        close(policy.drift, case[f"{stored}.approx_kl"])
+        close(policy.approx_kl, case[f"{stored}.approx_kl"])
         assert float(policy.clipped_high) == pytest.approx(float(case[f"{stored}.clipfrac_gt_one"]))
         assert float(policy.clipped_low) == pytest.approx(float(case[f"{stored}.clipfrac_lt_one"]))
         close(velocity.grad, case[f"{stored}.grad_noise_pred"], 1e-4, f"{stored}.grad")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from uni_train.flow.guidance import true_cfg
-from uni_train.flow.schedule import DynamicShift, Schedule, bagel_schedule, static_schedule
+from uni_train.flow.schedule import DynamicShift, Schedule, bagel_schedule, shift_timestep
 from uni_train.flow.steps import DanceSDE, FlowCPS, FlowSDE, step_rule
 from uni_train.flow.window import draw_window
 
@@ -42,7 +42,10 @@ def schedule_of(case):
         return bagel_schedule(settings["num_timesteps"], settings["timestep_shift"])
     if config["use_dynamic_shifting"]:
         return dynamic_shift(config).schedule(settings["num_steps"], settings["image_seq_len"])
-    return static_schedule(settings["num_steps"], config["shift"], config["num_train_timesteps"])
+    # A fixed shift (Stable Diffusion 3) counts twice in diffusers: for the end of the even spacing, and for its levels.
+    shift, last = config["shift"], torch.tensor(1 / config["num_train_timesteps"], dtype=torch.double)
+    even = torch.linspace(1, float(shift_timestep(last, shift)), settings["num_steps"], dtype=torch.double)
+    return Schedule(torch.cat([shift_timestep(even, shift), even.new_zeros(1)]).float())
 
 
 def stored_steps(case):

@@ -81,11 +81,17 @@ def test_float32_training_keeps_two_moments_a_weight():
 
 @pytest.mark.parametrize("variant", ["guard", "diffusion_nft"])
 def test_reinforcement_counts_drawing_references_and_rollouts(variant):
-    rollout = ["rollout.groups=48", "rollout.group_size=8", "rollout.steps=6", "rollout.first_step=0", "rows=8"]
+    rollout = [
+        "rollout.prompts_per_epoch=48",
+        "rollout.group_size=8",
+        "rollout.steps=6",
+        "rollout.first_step=0",
+        "rows=8",
+    ]
     rollout += ["rollout.window=null", "rollout.last_step=3", "updates_per_epoch=1"]
     asked = [*BAGEL, *rollout, f"variant={variant}", "objective.kl=0.1", "data.world=everyday"]
     found = planning.plan(compose("flow_grpo_maze", asked), H100, 4, 8, 0.4)
-    assert any("planned with 64 groups" in one for one in found.assumptions)
+    assert any("planned with 64 prompts" in one for one in found.assumptions)
     assert found.units == 8 and found.unit == "random steps of pictures"
     assert found.micros == 64 * 8 // 32 * (4 if variant == "diffusion_nft" else 3) // 8
     assert found.draw_seconds > 0

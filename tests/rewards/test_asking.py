@@ -14,16 +14,28 @@ import numpy as np
 import pytest
 import torch
 
-from data_gen.task import get_task
+from data_gen.registry import get_task
 from tests.stages.tiny import MODEL, save_talker
 from uni_train.config.compose import compose
-from uni_train.config.schema import JudgeConfig
+from uni_train.config.schema import JudgeConfig, RewardConfig
 from uni_train.errors import UsageError, UserError
 from uni_train.models.base import Request
 from uni_train.models.load import build_model
-from uni_train.rewards.asking import Asked, read_score
+from uni_train.rewards.asking import Asked, Judge, SelfCheck, read_score
 from uni_train.rewards.contract import Reward, score
-from uni_train.stages.rewards import judge, rewards, self_check
+from uni_train.rewards.registry import Trained
+from uni_train.stages.grpo import rewards
+from uni_train.training.flow_grpo.trainer import Reference
+
+
+def self_check(model: Any, batch: int) -> SelfCheck:
+    every = {name for name, _ in model.named_parameters()}
+    return SelfCheck(RewardConfig(function="self_check"), Trained(model, lambda: Reference(model, every).active, batch))
+
+
+def judge(config: JudgeConfig) -> Judge:
+    return Judge(RewardConfig(function="judge", judge=config))
+
 
 PICTURES = [np.full((24, 24, 3), value, np.uint8) for value in (0, 100, 200, 250)]
 
@@ -66,7 +78,7 @@ def test_the_model_checks_its_pictures_with_its_first_weights(said: str, value: 
     talker = save_talker(tmp_path / "talker", f"Final Answer: {said}")
     model = build_model(compose("stars_curriculum", [*MODEL, f"model.checkpoint={talker}"]).model)
     item = get_task("maths", "nano").sample(0, 1)[0]
-    asked = self_check(model, "all", batch=3)
+    asked = self_check(model, batch=3)
     columns = {"id": [item.id] * 4, "images": [[]] * 4, "item": [item] * 4}
     assert asked([item.prompt] * 4, PICTURES, **columns) == [value] * 4
     with torch.no_grad():
@@ -74,11 +86,11 @@ def test_the_model_checks_its_pictures_with_its_first_weights(said: str, value: 
             parameter.zero_()
     assert asked([item.prompt] * 4, PICTURES, **columns) == [value] * 4
     assert not any(parameter.any() for parameter in model.parameters())
-    trained_now = self_check(model, "all", batch=4)
+    trained_now = self_check(model, batch=4)
     assert trained_now([item.prompt] * 4, PICTURES, **columns) == [None] * 4, "nothing readable, so no reward"
 
 
-class Judge(BaseHTTPRequestHandler):
+class Server(BaseHTTPRequestHandler):
     """Scores by the brightness of the last picture; refuses dark ones; needs a key."""
 
     def do_GET(self) -> None:
@@ -120,7 +132,7 @@ def _brightness(url: str) -> int:
 
 @contextmanager
 def serving() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Judge)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -11,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_gen.task import get_task
+from data_gen.registry import PluginError, get_task
 from uni_train.errors import UsageError, UserError
 from uni_train.models.batches import ModelDown
 from uni_train.rewards.contract import Reward, Scoring, score
-from uni_train.rewards.naming import reward_function
+from uni_train.rewards.registry import REWARDS, find_reward, reward
 
 IMAGES = [np.full((4, 4, 3), value, np.uint8) for value in (0, 100, 200)]
 COLUMNS = {"id": ["a", "b", "c"], "wanted": [0, 100, 0]}
@@ -51,12 +53,63 @@ def raises(**_: Any) -> list[float]:
         (lambda **_: ["good", 1, 2], "of the picture of a is 'good'"),
         (lambda **_: None, "returned NoneType, not a list"),
         (lambda **_: {1.0: "a", 2.0: "b", 3.0: "c"}, "returned dict, not a list"),
+        (lambda **_: "123", "returned str, not a list"),
+        (lambda **_: ["1", 2, 3], "of the picture of a is '1'"),
+        (lambda **_: [1.0, 1e308, 2.0], r"of the picture of b is 1e\+308"),
+        (lambda **_: [1.0, 2.0, 10**400], "of the picture of c is 1000"),
+        (lambda **_: [1.0, 2.0, 1j], "of the picture of c is 'complex'"),
         (lambda **_: sys.exit(3), "the reward tried raised SystemExit: 3"),
+        (lambda **_: os._exit(0), r"the reward tried raised SystemExit: os\._exit\(0\)"),
+        (lambda **_: (1 / zero for zero in [0]), "the reward tried raised ZeroDivisionError"),
     ],
 )
 def test_a_reward_that_fails_is_named(function: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         asked(function)
+
+
+def test_a_reward_that_crashes_is_named_by_what_is_left(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import os\nfrom uni_train.rewards.contract import Reward, score\n\n\ndef crash(**_):\n    os.abort()\n\n\n"
+        "score([Reward('mine', crash)], ['x'], [1], {})\n"
+    )
+    ended = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=60)
+    assert ended.returncode < 0
+    assert ended.stderr.endswith(
+        "error: the process ended while it asked the reward mine: it has crashed, or it was killed\n"
+    )
+
+
+def test_what_one_reward_has_verified_the_next_ones_and_the_scores_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = get_task("maze", "nano")
+    (item,) = task.sample(0, 4)
+    images = [task.render(item, 0), task.input_image(item)]
+    seen: list[Any] = []
+    verify = type(task).verify
+    monkeypatch.setattr(type(task), "verify", lambda *asked: seen.append(1) or verify(*asked))
+
+    def mine(prompts: list[str], completions: list[np.ndarray], verdict: list[Any], **_: Any) -> list[float]:
+        return [float(one.passed) for one in verdict]
+
+    named = [Reward(name, find_reward(name)) for name in ("verifier", "verifier_dense")]
+    found = score([*named, Reward("mine", mine)], ["", ""], images, {"item": [item, item]})
+    assert len(seen) == 2, "each image once"
+    assert found.each[:, 0].tolist() == found.each[:, 2].tolist() == [1.0, 0.0]
+    assert [one.passed for one in found.verdicts if one is not None] == [True, False]
+
+
+def test_a_reward_of_a_plug_in_goes_by_its_name() -> None:
+    @reward("half_of_it")
+    def half(prompts: list[str], completions: list[np.ndarray], **_: Any) -> list[float]:
+        return [0.5] * len(completions)
+
+    try:
+        assert find_reward("half_of_it") is half and "half_of_it" in REWARDS.names()
+        with pytest.raises(PluginError, match="a name that uni_train has taken"):
+            reward("judge")(half)
+    finally:
+        REWARDS._entries.pop("half_of_it")
 
 
 def test_an_error_in_a_reward_of_ones_own_shows_its_line(tmp_path: Path) -> None:
@@ -66,15 +119,18 @@ def test_an_error_in_a_reward_of_ones_own_shows_its_line(tmp_path: Path) -> None
         "def parsed(prompt):\n    return json.loads(prompt)\n"
     )
     with pytest.raises(UserError, match=rf"JSONDecodeError: .*\({file}, line 9: return json\.loads\(prompt\)\)"):
-        asked(reward_function(f"{file}:mine"))
+        asked(find_reward(f"{file}:mine"))
     file.write_text("def mine(:\n")
     with pytest.raises(UserError, match=rf"SyntaxError: .*\({file}, line 1: def mine\(:\)"):
-        reward_function(f"{file}:mine")
+        find_reward(f"{file}:mine")
+    file.write_text("import sys\n\nsys.exit(0)\n")
+    with pytest.raises(UserError, match=rf"SystemExit: 0\) \({file}, line 3: sys\.exit\(0\)\)"):
+        find_reward(f"{file}:mine")
     file.write_text("import json\n\njson.loads('')\n")
     with pytest.raises(UserError, match=rf"JSONDecodeError: .*\({file}, line 3: json\.loads\(''\)\)"):
-        reward_function(f"{file}:mine")
+        find_reward(f"{file}:mine")
     with pytest.raises(UserError, match=r"cannot be imported \(ModuleNotFoundError: No module named 'no'\)\n"):
-        reward_function("no.such.module:f")
+        find_reward("no.such.module:f")
 
 
 def test_too_many_pictures_without_any_reward_are_an_error() -> None:
@@ -98,12 +154,14 @@ def test_the_verifier_rewards_the_solved_maze_and_the_dense_one_what_is_nearly_s
     task = get_task("maze", "nano")
     (item,) = task.sample(0, 4)
     images = [task.render(item, 0), task.input_image(item)]
-    exact, dense = reward_function("verifier"), reward_function("verifier_dense")
+    exact, dense = find_reward("verifier"), find_reward("verifier_dense")
     columns = {"item": [item, item]}
-    assert exact(prompts=["", ""], completions=images, **columns) == [1.0, 0.0]
+    assert [one.value for one in exact(prompts=["", ""], completions=images, **columns)] == [1.0, 0.0]
     solved, untouched = dense(prompts=["", ""], completions=images, **columns)
-    assert solved is not None and untouched is not None and 0 <= untouched < solved <= 1
-    assert exact(prompts=["", ""], completions=images, item=[None, item]) == [None, 0.0]
+    assert 0 <= untouched.value < solved.value <= 1
+    assert solved.verdict.passed and untouched.verdict.reason.startswith("there is no red path")
+    nothing, wrong = exact(prompts=["", ""], completions=images, item=[None, item])
+    assert nothing is None and wrong.value == 0
     for columns in ({}, {"item": [None, None]}):
         with pytest.raises(UserError, match="the prompts are of no task that it knows"):
             exact(prompts=["", ""], completions=images, **columns)
@@ -112,14 +170,14 @@ def test_the_verifier_rewards_the_solved_maze_and_the_dense_one_what_is_nearly_s
 def test_rewards_are_found_by_name_module_and_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("def good(prompts, completions, **columns):\n    return [0.5] * len(completions)\n")
-    assert reward_function(f"{file}:good")(prompts=["a"], completions=[1]) == [0.5]
-    assert reward_function("uni_train.rewards.verifier:dense") is reward_function("verifier_dense")
+    assert find_reward(f"{file}:good")(prompts=["a"], completions=[1]) == [0.5]
+    assert find_reward("uni_train.rewards.verifier:dense") is find_reward("verifier_dense")
     with pytest.raises(UsageError, match="has no function bad"):
-        reward_function(f"{file}:bad")
+        find_reward(f"{file}:bad")
     with pytest.raises(UsageError, match="there is no reward verifer"):
-        reward_function("verifer")
+        find_reward("verifer")
     with pytest.raises(UserError, match="cannot be imported"):
-        reward_function("no.such.module:f")
+        find_reward("no.such.module:f")
 
 
 # --- asked apart ------------------------------------------------------------------------------------------------------

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_gen.task import get_task
+from data_gen.registry import get_task
 from uni_train.rewards.contract import Reward, score
-from uni_train.rewards.naming import reward_function
+from uni_train.rewards.registry import find_reward
 from uni_train.stages.grpo import prompt_of
 from uni_train.stages.pictures import SHOWN_GROUPS, caption, groups_of, log_groups, write_sheet
-from uni_train.training.flow_grpo.rollouts import Drawn
+from uni_train.training.flow_grpo.rollout import Drawn
 
 
 @pytest.fixture
@@ -23,10 +23,10 @@ def drawn() -> Drawn:
     items = [task.sample(seed, 3 + seed % 2)[0] for seed in range(SHOWN_GROUPS + 1)]
     images = [image for item in items for image in (task.render(item, 0), task.input_image(item))]
     judged = [None, *[0.5] * (len(images) - 1)]
-    rewards = [Reward("solved", reward_function("verifier")), Reward("judge", lambda **_: judged, 2.0)]
+    rewards = [Reward("solved", find_reward("verifier")), Reward("judge", lambda **_: judged, 2.0)]
     columns = {"item": [item for item in items for _ in range(2)]}
     scores = score(rewards, [""] * len(images), images, columns, group_size=2)
-    return Drawn([prompt_of(task, item) for item in items], images, scores, {}, {})
+    return Drawn([prompt_of(task, item) for item in items], images, scores)
 
 
 def test_the_first_groups_have_what_the_verifier_and_the_rewards_said(drawn: Drawn) -> None:

@@ -32,7 +32,7 @@ from uni_train.errors import UserError
 from uni_train.rewards.contract import Reward
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
-from uni_train.training.flow_grpo.fit import fit_flow_grpo
+from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.lora import LoraSettings, adapted
 from uni_train.training.settings import SupervisedSettings
 

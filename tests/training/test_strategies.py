@@ -20,8 +20,8 @@ from uni_train.config.compose import compose
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UsageError
 from uni_train.models.load import build_model
-from uni_train.training.flow_grpo.callbacks import dealt
-from uni_train.training.flow_grpo.fit import fit_flow_grpo
+from uni_train.training.flow_grpo.rollout import resharded
+from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.metric_log import read_metrics
 from uni_train.training.settings import SupervisedSettings
 
@@ -191,12 +191,12 @@ def test_rollouts_of_other_numbers_of_ranks_are_dealt_anew() -> None:
         }  # fmt: skip
 
     parts = [state(0, 6, 3), state(6, 6, 4)]
-    thirds = [dealt(parts, Ranks(rank, 3, rank, 3)) for rank in range(3)]
+    thirds = [resharded(parts, Ranks(rank, 3, rank, 3)) for rank in range(3)]
     assert [part["first"] for part in thirds] == [0, 4, 8]
     assert torch.cat([part["advantages"] for part in thirds]).tolist() == list(range(12))
     assert thirds[1]["final"].shape == (4, 4, 2) and not thirds[1]["mask"][1, 3] and thirds[1]["mask"][2, 3]
     assert thirds[2]["totals"].tolist() == list(range(12))
-    assert dealt(parts, Ranks(1, 2, 1, 2))["first"] == 6
+    assert resharded(parts, Ranks(1, 2, 1, 2))["first"] == 6
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -14,8 +15,6 @@ from uni_train.errors import UsageError
 if TYPE_CHECKING:
     from data_gen.judging import Judged
     from data_gen.task import Item, Task
-
-FIRST_LEVEL = {"maze": 4}  # what is drawn where no level is given; 1 for the others
 
 
 class Levels(click.ParamType):
@@ -49,7 +48,7 @@ def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="1 to 3: how many steps; mazes: rooms a side, 2 to 24. Mazes and ureason: or a range.  "
             "[default: 1, mazes: 4, ureason: 1-3]",
         ),
-        click.option("--task", default="mapping", show_default=True, help="maths, mapping, maze or ureason."),
+        click.option("--task", default="mapping", show_default=True, help="maths, mapping, maze, ureason."),
     ):  # fmt: skip
         command = option(command)
     return command
@@ -59,37 +58,37 @@ def _build_task(
     task: str, levels: tuple[int, ...] | None, split: str, world: str | None, style: str | None, pixels: int | None
 ) -> tuple[Task, tuple[int, ...]]:
     """The task and its levels. These are typed, so a wrong one is an error of usage; data_gen would call it of data."""
-    from data_gen.maze.picture import STYLES
-    from data_gen.maze.task import Maze
+    from data_gen.maze.picture import STYLES, VARIED
     from data_gen.objects import WORLDS
-    from data_gen.task import SPLITS, TASKS, get_task
+    from data_gen.registry import TASKS, get_task
     from uni_train.errors import did_you_mean
 
+    splits = dict.fromkeys(split for name in TASKS.names() for split in TASKS.get(name).splits)
     for noun, name, known in (
-        ("task", task, TASKS),
-        ("split", split, SPLITS),
+        ("task", task, TASKS.names()),
+        ("split", split, tuple(splits)),
         ("world", world or "nano", tuple(WORLDS)),
-        ("style", style or "varied", STYLES),
+        ("style", style or VARIED, STYLES),
     ):
         if name not in known:
             raise UsageError(f"unknown {noun} {name}", did_you_mean(name, known, f"{noun}s"))
-    for option, value, wrong in (
-        ("--world", world, task == "maze"),
-        ("--style", style, task != "maze"),
-        ("--pixels", pixels, task != "maze"),
-    ):
-        if value is not None and wrong:
-            raise UsageError(f"{option} {value} says nothing about {task}", f"Leave {option} out.")
-    if split == "seen" and task != "maths":
-        raise UsageError(f"--split seen says nothing about {task}", "New objects in seen expressions are maths' alone.")
-    built = Maze(style or "varied", pixels) if task == "maze" else get_task(task, world or "nano")
-    levels = levels or (built.levels if task == "ureason" else (FIRST_LEVEL.get(task, 1),))
+    built = get_task(task, world or "nano")
+    looks = {"world": ("world", world), "style": ("style", style), "side": ("pixels", pixels)}
+    for attribute, (option, value) in looks.items():
+        if value is not None and not hasattr(built, attribute):
+            raise UsageError(f"--{option} {value} says nothing about {task}", f"Leave --{option} out.")
+    if split not in built.splits:
+        owners = " and ".join(name for name in TASKS.names() if split in TASKS.get(name).splits)
+        raise UsageError(f"--split {split} says nothing about {task}", f"This split is {owners}' alone.")
+    if hasattr(built, "style"):  # a maze
+        built = replace(cast(Any, built), style=style or VARIED, side=pixels)
+    levels = levels or built.default_levels or built.levels[:1]
     if levels[0] < built.levels[0] or levels[-1] > built.levels[-1]:
         raise UsageError(
             f"--level {'-'.join(map(str, dict.fromkeys((levels[0], levels[-1]))))} is not a level of {task}",
             f"Choose from {built.levels[0]} to {built.levels[-1]}.",
         )
-    if len(levels) > 1 and task not in ("maze", "ureason"):
+    if len(levels) > 1 and not built.level_range:
         raise UsageError(
             f"--level with a range is for mazes and ureason, not for {task}", "Run the command once a level."
         )
@@ -209,7 +208,7 @@ def show(
         items = read_items(made / "items.jsonl" if made.is_dir() else made)[:n]
     else:
         built, levels = _build_task(task, levels, split, world, style, pixels)
-        draws = (n + 1) // 2 if task == "mapping" else n
+        draws = -(-n // built.items_per_draw)
         items = [item for level in levels for item in built.generate(-(-draws // len(levels)), level, split, seed)][:n]
     for item in items:
         maze = "".join(f"\n    {line}" for line in item.facts.get("maze", ()))
@@ -286,6 +285,7 @@ def _strategies(file: Path) -> Iterator[Any]:
     from rich.table import Table
 
     from data_gen.audit.shortcuts import tally_file
+    from data_gen.registry import TASKS
     from eval.shortcuts import estimated
 
     sets = tally_file(file)
@@ -294,7 +294,7 @@ def _strategies(file: Path) -> Iterator[Any]:
     for name, tallies in sets.items():
         found = estimated(tallies)
         kind = tallies[0].kind
-        units = "pairs, both right" if kind == "mapping" else "prompts"
+        units = "pairs, both right" if TASKS.get(kind).items_per_draw == 2 else "prompts"
         repeats = f", {found[0].estimate.distinct} distinct" if found[0].estimate.distinct is not None else ""
         table = Table(
             title=f"Trivial strategies, {name}",

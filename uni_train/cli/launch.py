@@ -119,13 +119,14 @@ def _checked(command: tuple[str, ...], nodes: int, each: int, *, requeued: bool)
     Raises:
         UsageError: another command than fit, options that cannot be repeated, a layout that does not divide.
     """
-    from uni_train.cli.main import uni_train
     from uni_train.config.compose import compose
     from uni_train.config.schema import FlowGrpoConfig
 
     if command[0] != "fit":
         raise UsageError(f"launch starts `fit`, not {command[0]}", "uni_train launch ... -- fit --recipe NAME")
-    with uni_train.commands["fit"].make_context("fit", list(command[1:])) as context:
+    every = click.get_current_context().find_root().command
+    assert isinstance(every, click.Group), "launch is a command beside fit"
+    with every.commands["fit"].make_context("fit", list(command[1:])) as context:
         asked = dict(context.params)
     if asked["dry_run"]:
         raise UsageError("--dry-run needs no nodes", "Leave `launch ... --` out.")

@@ -25,6 +25,7 @@ from uni_train.cli.plan import plan
 from uni_train.cli.recipe import TakesRecipe, complete, recipe_options
 from uni_train.cli.serve import serve
 from uni_train.cli.terminal import print_anything
+from uni_train.cli.view import view
 from uni_train.cli.watch import watch
 from uni_train.errors import nearest
 
@@ -77,6 +78,7 @@ uni_train.add_command(generate)
 uni_train.add_command(launch)
 uni_train.add_command(models)
 uni_train.add_command(plan)
+uni_train.add_command(view)
 uni_train.add_command(watch)
 uni_train.add_command(serve)
 

@@ -11,11 +11,11 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Union
 
+from data_gen.registry import TASKS, sources
 from uni_train.config.schema import (
-    ALL_SETS,
     KINDS,
     Config,
     FlowGrpoConfig,
@@ -273,6 +273,8 @@ def _check_common(config: RunConfig, where: Where) -> None:
         _check_name(config.name, where)
     if not config.out or not config.out.isprintable():
         raise _error(f"out must be the path of a folder, not {config.out!r:.60}", "out", where)
+    for i, name in enumerate(config.evaluation.sets):
+        _check_known(name, sources(), "set", f"evaluation.sets.{i}", where)
     low, high = config.model.sampling.cfg_interval
     if low > high:
         raise _error(f"model.sampling.cfg_interval starts at {low} after its end {high}", "model.sampling", where)
@@ -297,7 +299,7 @@ def _check_common(config: RunConfig, where: Where) -> None:
             "model.architecture.image_size",
             where,
         )
-    if config.model.editing is not None and config.model.family != "qwen_image_edit":
+    if config.model.editing is not None and not config.model.edits:
         raise _error(f"model.editing has no meaning for a {config.model.family}", "model.editing", where)
     for key in ("sets", "modes"):
         if not getattr(config.evaluation, key):
@@ -356,6 +358,12 @@ def _check_judge(judge: JudgeConfig, where: Where) -> None:
 _LONGEST_NAME = 200  # bytes: what file systems take, with room for the ends that are put behind it
 
 
+def _check_known(name: str | None, known: Iterable[str], noun: str, key: str, where: Where) -> None:
+    names = tuple(known)
+    if name is not None and name not in names:
+        raise _error(f"{key}: unknown {noun} {name}", key, where, did_you_mean(name, names, f"{noun}s"))
+
+
 def _check_name(name: str, where: Where) -> None:
     if not name.isprintable() or not name or name.startswith(".") or "/" in name or "\\" in name:
         raise _error(f"name must be usable as a folder name, not {name!r:.60}", "name", where)
@@ -364,6 +372,7 @@ def _check_name(name: str, where: Where) -> None:
 
 
 def _check_sft(config: SftConfig, where: Where) -> None:
+    _check_known(config.held_out.task, TASKS.names(), "task", "held_out.task", where)
     if not config.used_sources:
         raise _error(
             "sources is empty: there is nothing to train on",
@@ -394,6 +403,7 @@ def _check_sft(config: SftConfig, where: Where) -> None:
 
 
 def _check_grpo(config: FlowGrpoConfig, where: Where) -> None:
+    _check_known(config.prompts.task, TASKS.names(), "task", "prompts.task", where)
     if (config.prompts.task is None) == (config.prompts.path is None):
         raise _error(
             "prompts needs one of task and path", "prompts", where, "prompts.task=maze, or prompts.path=items.jsonl."
@@ -420,13 +430,13 @@ def _check_grpo(config: FlowGrpoConfig, where: Where) -> None:
     for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
         if levels is not None and not levels:
             raise _error(f"{key} is empty", key, where)
-    rollout, pictures = config.rollout, config.rollout.groups * config.rollout.group_size
+    rollout, pictures = config.rollout, config.rollout.prompts_per_epoch * config.rollout.group_size
     if pictures % config.updates_per_epoch:
         updates = (n for n in range(1, pictures + 1) if pictures % n == 0)
         near = min(updates, key=lambda n: abs(n - config.updates_per_epoch))
         raise _error(
-            f"rollout.groups {rollout.groups} x rollout.group_size {rollout.group_size}: {pictures} pictures cannot be "
-            f"divided into {config.updates_per_epoch} equal updates",
+            f"rollout.prompts_per_epoch {rollout.prompts_per_epoch} x rollout.group_size {rollout.group_size}: "
+            f"{pictures} pictures cannot be divided into {config.updates_per_epoch} equal updates",
             "updates_per_epoch",
             where,
             f"The nearest number is updates_per_epoch={near}.",
@@ -451,7 +461,7 @@ def _check_grpo(config: FlowGrpoConfig, where: Where) -> None:
 
 
 def _check_knowledge(config: KnowledgeConfig, where: Where) -> None:
-    if config.model.family != "bagel" or config.model.name == "nano_edit":
+    if config.model.edits:
         raise _error(
             f"model={config.model.name} answers no questions, and whoever is taught in text must",
             "model",
@@ -490,6 +500,14 @@ def _check_knowledge(config: KnowledgeConfig, where: Where) -> None:
 def _check_stars(config: StarsConfig, where: Where) -> None:
     if not config.rounds:
         raise _error("rounds is empty: there is nothing to train", "rounds", where)
+    tasks = [name for name in TASKS.names() if TASKS.get(name).sets]
+    sets = [name for name, source in sources().items() if not source.variant]
+    for i, one in enumerate(config.rounds):
+        _check_known(one.task, tasks, "task", f"rounds.{i}.task", where)
+        levels = TASKS.get(one.task).sets
+        if one.level not in levels:
+            key, known = f"rounds.{i}.level", ", ".join(map(str, levels))
+            raise _error(f"{key} must be one of {known}, not {one.level}", key, where)
     if config.schedule.kind == "ramp" and len(config.rounds) < 2:
         raise _error("schedule.kind=ramp needs at least two rounds, a first and a last", "schedule.kind", where)
     if config.batch.accumulate > config.batch.prompts:
@@ -498,7 +516,7 @@ def _check_stars(config: StarsConfig, where: Where) -> None:
             "batch.accumulate",
             where,
         )
-    if config.model.family != "bagel" or config.model.name == "nano_edit":
+    if config.model.edits:
         raise _error(
             f"model={config.model.name} edits images, and the prompts of STARS have none",
             "model",
@@ -519,13 +537,13 @@ def _check_stars(config: StarsConfig, where: Where) -> None:
             where,
             "filter=self, or filter=judge with the run's judge.",
         )
-    known = (*ALL_SETS, "pretrain")
+    replayed = (*sets, "pretrain")
     for i, one in enumerate(config.rounds):
         _check_round(config, i, where)
         key = f"rounds.{i}.replay"
         for name, part in one.replay.items():
-            if name not in known:
-                raise _error(f"unknown set {name} in {key}", key, where, did_you_mean(name, known, "sets"))
+            if name not in replayed:
+                raise _error(f"unknown set {name} in {key}", key, where, did_you_mean(name, replayed, "sets"))
             if not 0 <= part <= 1:
                 raise _error(f"{key}.{name} must be between 0 and 1, not {part:g}", f"{key}.{name}", where)
             if name == one.set_name:
@@ -535,8 +553,8 @@ def _check_stars(config: StarsConfig, where: Where) -> None:
         if sum(one.replay.values()) >= 1:
             raise _error(f"the shares in {key} add up to 1 or more: nothing is left for {one.set_name}", key, where)
     for name in config.budget:
-        if name not in ALL_SETS:
-            raise _error(f"unknown set {name} in budget", "budget", where, did_you_mean(name, ALL_SETS, "sets"))
+        if name not in sets:
+            raise _error(f"unknown set {name} in budget", "budget", where, did_you_mean(name, sets, "sets"))
     if config.teacher == "current" and config.schedule.kind != "sequential":
         raise _error(
             "teacher=current needs schedule.kind=sequential: the other kinds sample all rounds before training",
@@ -563,5 +581,5 @@ def _check_round(config: StarsConfig, i: int, where: Where) -> None:
             where,
             f"Raise rounds.{i}.prompts or budget.{one.set_name}.prompts: the most that is sampled.",
         )
-    if config.whole_pairs and one.task == "mapping" and one.kept % 2:
+    if config.whole_pairs and TASKS.get(one.task).items_per_draw == 2 and one.kept % 2:
         raise _error(f"rounds.{i}.kept {one.kept} is odd: a whole pair has two samples", f"rounds.{i}.kept", where)

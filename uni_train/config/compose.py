@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_gen.reading_limits import Unreadable, read_yaml
+from data_gen.registry import set_name
 from uni_train.config.build import build, takes_text
 from uni_train.config.places import configs_dir, find_recipe, groups, options, recipes_dir
-from uni_train.config.schema import KINDS, Config, set_name
+from uni_train.config.schema import KINDS, Config
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:

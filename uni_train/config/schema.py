@@ -10,6 +10,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from data_gen.registry import set_name
+
 # --- ranges, written beside the field that they bound ---------------------------------------------------------------
 
 
@@ -41,24 +43,10 @@ def positive(default: Any = dataclasses.MISSING) -> Any:
 
 # --- names ----------------------------------------------------------------------------------------------------------
 
-TaskName = Literal["maths", "mapping"]
 Mode = Literal["normal", "cot"]
 EvaluationMode = Literal["normal", "cot", "said"]  # said: the answer in words at once, nothing is drawn
-SetName = Literal["math1", "math2", "math3", "mapping1", "mapping2", "mapping3"]
-# evaluation.sets may also name: new objects in expressions that training has; mapping with rules in chain order.
-EvaluatedSet = Literal[
-    SetName, "math1_seen", "math2_seen", "math3_seen", "mapping1_chain", "mapping2_chain", "mapping3_chain"
-]
-ALL_SETS: tuple[SetName, ...] = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")
+SIX_SETS = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")  # of UniSandbox
 LEVELS = (1, 2, 3)
-
-
-def set_name(task: str, level: int) -> SetName:
-    """The benchmark set of a task and level, as the paper names it: ("maths", 1) -> "math1"."""
-    name = f"{'math' if task == 'maths' else task}{level}"
-    if name not in ALL_SETS:
-        raise ValueError(f"no set {name}")
-    return name  # type: ignore[return-value]
 
 
 # --- model (configs/model/*.yaml) -----------------------------------------------------------------------------------
@@ -121,10 +109,11 @@ class ModelConfig:
     """One option of configs/model/."""
 
     name: str
-    family: Literal["bagel", "qwen_image_edit"] = "bagel"
+    family: str = "bagel"  # a folder of uni_train/models/
+    edits: bool = False  # draws from an image and an instruction, never from words alone
     checkpoint: str | None = None  # 'shipped' = the one inside the package; a folder; null = random weights
     architecture: ArchitectureConfig
-    editing: EditingConfig | None = None  # family=qwen_image_edit alone
+    editing: EditingConfig | None = None  # of Qwen-Image-Edit
     sampling: SamplingConfig = SamplingConfig()
     think_batch: int = count(128)  # requests a batch while thinking or answering
     draw_batch: int = count(256)  # requests a batch while drawing
@@ -172,7 +161,8 @@ class EvaluationConfig:
     """Normal and CoT accuracy, as in Table 3, and of direct answers in words. `n` counts prompts of maths and pairs."""
 
     n: int = count(256)
-    sets: tuple[EvaluatedSet, ...] = ALL_SETS  # and math1_seen, mapping1_chain, ...: beside the six, if named
+    # of tasks (data_gen.registry.sources); math1_seen, mapping1_chain, ... and those of other tasks only if named
+    sets: tuple[str, ...] = SIX_SETS
     modes: tuple[EvaluationMode, ...] = ("normal", "cot")
     split: Literal["validation", "test"] = "test"  # choose settings on validation, report test
     every_round: bool = False  # also after each round, not only before and after all
@@ -268,8 +258,8 @@ class BudgetConfig:
 class RoundConfig:
     """Sample, filter, finetune once. `replay`: set names or 'pretrain' -> share of each batch."""
 
-    task: TaskName
-    level: int = ranged(low=1, high=3)
+    task: str  # one that has sets
+    level: int = ranged(low=1)
     prompts: int = count()  # sampled, with `kept` at most; a mapping pair counts as two
     kept: int | None = ranged(None, low=1)  # sample until so many samples are kept; a whole mapping pair counts as two
     updates: int | None = ranged(None, low=1)  # one of updates and epochs
@@ -277,7 +267,7 @@ class RoundConfig:
     replay: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
-    def set_name(self) -> SetName:
+    def set_name(self) -> str:
         return set_name(self.task, self.level)
 
 
@@ -308,7 +298,7 @@ class StarsConfig(RunConfig):
     """Self-training with rejection sampling (UniSandbox 3.4)."""
 
     kind: Literal["stars"] = "stars"
-    level: int | None = ranged(None, low=1, high=3)  # for recipes of one level: level=2
+    level: int | None = ranged(None, low=1)  # for recipes of one level: level=2
     rounds: tuple[RoundConfig, ...]
     # set name -> what a round of it does by default
     budget: dict[str, BudgetConfig] = dataclasses.field(default_factory=dict)
@@ -425,7 +415,7 @@ class SftBatchConfig:
 class SftHeldOutConfig:
     """Success on prompts of a task while training, by the verifier, drawn as the model always draws."""
 
-    task: Literal["maths", "mapping", "maze"] | None = None  # null = no such look
+    task: str | None = None  # null = no such look
     levels: tuple[int, ...] = ranged((1,), low=1)
     n: int = count(64)  # prompts a level
     every: int = count(250)  # updates
@@ -463,7 +453,7 @@ GrpoVariant = Literal["flow_grpo", "fast", "cps", "dance", "guard", "mix", "diff
 class PromptsConfig:
     """What is asked. A task draws prompts of its train split; a file has rows as `data make` writes them."""
 
-    task: Literal["maths", "mapping", "maze"] | None = None
+    task: str | None = None
     levels: tuple[int, ...] = ranged((1,), low=1)  # in turns
     n: int | None = ranged(None, low=1)  # draws of the task, asked again and again; null = new ones every epoch
     path: str | None = None  # a .jsonl or .parquet file, in place of a task's draws
@@ -485,7 +475,7 @@ class RewardConfig:
 class RolloutConfig:
     """How pictures are drawn for training."""
 
-    groups: int = count()  # prompts an epoch
+    prompts_per_epoch: int = count()
     group_size: int = ranged(low=2)  # pictures a prompt
     steps: int = count()
     noise_level: float | None = ranged(None, low=0.0)  # null = the variant's published one
@@ -504,12 +494,12 @@ class ObjectiveConfig:
     clip_high: float = positive(1e-3)
     advantage_clip: float = positive(5.0)
     kl: float = ranged(0.0, low=0.0)  # weight of the penalty towards the starting weights; diffusion_nft: the anchor
-    spread: Literal["group", "batch", "each"] = "group"  # by what advantages are divided; each: reward by reward
-    drop_flat: bool = True  # leave out groups whose rewards are all equal
+    scale_rewards: Literal["group", "batch", "each"] = "group"  # whose deviation divides advantages; each: by reward
+    drop_zero_std: bool = True  # leave out groups whose rewards are all equal
     noise_draws: int = count(4)  # diffusion_nft: noise levels drawn for each picture
     nft_beta: float = positive(1.0)
     nft_decay: float = share(0.9)  # diffusion_nft: how much of the drawing weights is kept after an epoch
-    parity: float = positive(0.5)  # before weights change, |log ratio| may be this share of the clip range
+    on_policy_check: float = positive(0.5)  # before weights change, |log ratio| may be this share of the clip range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -519,7 +509,7 @@ class AlarmsConfig:
     log_ratio: float | None = positive(1.0)  # largest |log ratio| of a step
     diversity: float | None = share(0.1)  # smallest share left of the spread within groups
     held_out: float | None = positive(None)  # largest fall of the held-out score below its best
-    flat_epochs: int | None = ranged(20, low=1)  # epochs in a row without a group whose rewards differ
+    zero_std_epochs: int | None = ranged(20, low=1)  # epochs in a row without a group whose rewards differ
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from data_gen.registry import TASKS
 from uni_train.config.rounds import most_updates
 from uni_train.config.schema import Config, FlowGrpoConfig, KnowledgeConfig, PretrainConfig, RoundConfig, SftConfig
 
@@ -51,7 +52,7 @@ def stage_list(config: Config) -> tuple[PlannedStage, ...]:
     if isinstance(config, FlowGrpoConfig):
         if config.evaluate:
             add("evaluate", "before", evaluated)
-        drawn = f"{config.rollout.groups} prompts x {config.rollout.group_size} pictures"
+        drawn = f"{config.rollout.prompts_per_epoch} prompts x {config.rollout.group_size} pictures"
         asked = config.prompts.path or config.prompts.task
         rewards = ", ".join(config.used_rewards)
         add("grpo", "", f"{config.variant}: {config.epochs} epochs of {drawn} on {asked}, rewarded by {rewards}")
@@ -73,7 +74,7 @@ def stage_list(config: Config) -> tuple[PlannedStage, ...]:
 
     def sample_and_filter(i: int, one: RoundConfig) -> None:
         images = f", {config.candidates} images each" if config.candidates > 1 else ""
-        whole = ", whole pairs alone" if config.whole_pairs and one.task == "mapping" else ""
+        whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(one.task).items_per_draw == 2 else ""
         keep = f"keep what {_FILTERS[config.filter]}{whole}"
         if one.kept is not None:
             asked = f"at most {one.prompts} prompts{images}: think, draw, {keep}, until {one.kept} samples are kept"

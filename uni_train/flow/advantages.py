@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Spread = Literal["group", "batch"]
+ScaleRewards = Literal["group", "batch"]
 
 FLOW_GRPO_EPS = 1e-4
 FLOW_FACTORY_FLOOR = 1e-6
@@ -30,21 +30,26 @@ def group_index(keys: Sequence[Hashable]) -> Tensor:
 
 
 def group_advantages(
-    rewards: Tensor, groups: Tensor, spread: Spread = "group", eps: float = FLOW_GRPO_EPS, floor: float = 0.0
+    rewards: Tensor,
+    groups: Tensor,
+    scale_rewards: ScaleRewards = "group",
+    eps: float = FLOW_GRPO_EPS,
+    floor: float = 0.0,
 ) -> Tensor:
-    """float32, like `rewards` [N] or [N, R] (each reward by itself): by the group's mean and the given spread.
+    """float32, like `rewards` [N] or [N, R] (each reward by itself): less the group's mean, divided by the deviation of
+    the group or of the batch.
 
     Flow-GRPO's per-prompt tracker adds `eps` to the standard deviation; Flow-Factory has no `eps`, but a `floor` of
     1e-6 below it.
     """
     statistics = group_statistics(rewards, groups)
     values = rewards.double()
-    std = statistics.std[statistics.member] if spread == "group" else values.std(0, correction=0)
+    std = statistics.std[statistics.member] if scale_rewards == "group" else values.std(0, correction=0)
     return _over(values - statistics.mean[statistics.member], std, eps, floor).float()
 
 
 def batch_advantages(rewards: Tensor, eps: float = FLOW_GRPO_EPS, floor: float = 0.0) -> Tensor:
-    """float32, like `rewards`: by mean and spread of all numbers in it, whatever their prompt or reward."""
+    """float32, like `rewards`: by mean and deviation of all numbers in it, whatever their prompt or reward."""
     values = rewards.double()
     return _over(values - values.mean(), values.std(correction=0), eps, floor).float()
 
@@ -68,14 +73,14 @@ class GroupStatistics:
     Attributes:
         mean, std: float64 [G] or [G, R].
         size: int64 [G].
-        flat: bool, like `std`: all rewards of the group are equal, exactly.
+        zero_std: bool, like `std`: all rewards of the group are equal, exactly.
         member: int64 [N], the row of `mean` that a sample belongs to.
     """
 
     mean: Tensor
     std: Tensor
     size: Tensor
-    flat: Tensor
+    zero_std: Tensor
     member: Tensor
 
 
@@ -91,14 +96,14 @@ def group_statistics(rewards: Tensor, groups: Tensor) -> GroupStatistics:
 
     mean = reduce(values, "mean")
     std = reduce((values - mean[member]).square(), "mean").sqrt()
-    flat = reduce(values, "amax") == reduce(values, "amin")
-    return GroupStatistics(mean, std, torch.bincount(member), flat, member)
+    zero_std = reduce(values, "amax") == reduce(values, "amin")
+    return GroupStatistics(mean, std, torch.bincount(member), zero_std, member)
 
 
 def informative(rewards: Tensor, groups: Tensor) -> Tensor:
     """bool [N]: samples of groups whose rewards [N] differ; the others have advantage 0 and need no training."""
     statistics = group_statistics(rewards, groups)
-    return ~statistics.flat[statistics.member]
+    return ~statistics.zero_std[statistics.member]
 
 
 def _over(difference: Tensor, std: Tensor, eps: float, floor: float) -> Tensor:

@@ -25,7 +25,8 @@ class PolicyLoss:
         loss: scalar, the mean over rows.
         ratio: [B], detached: how much likelier the step has become.
         clipped_high, clipped_low: scalars, shares of rows whose ratio is beyond the clip range.
-        drift: scalar, ``mean (new - old)^2 / 2`` of the log probabilities: an estimate of the divergence from the
+        log_ratio: [B], detached: log probability now less that when the step was sampled.
+        approx_kl: scalar, ``mean (new - old)^2 / 2`` of the log probabilities: an estimate of the divergence from the
             policy that sampled.
     """
 
@@ -33,7 +34,8 @@ class PolicyLoss:
     ratio: Tensor
     clipped_high: Tensor
     clipped_low: Tensor
-    drift: Tensor
+    log_ratio: Tensor
+    approx_kl: Tensor
 
 
 def grpo_loss(
@@ -115,5 +117,6 @@ def _policy_loss(terms: Tensor, ratio: Tensor, log_ratio: Tensor, clip_low: floa
         ratio,
         (ratio - 1 > clip_high).float().mean(),
         (1 - ratio > clip_low).float().mean(),
+        log_ratio.detach(),
         log_ratio.detach().square().mean() / 2,
     )

@@ -68,21 +68,6 @@ def anchor(prediction: Tensor, reference: Tensor, mask: Tensor | None = None) ->
     return row_mean((prediction - reference.detach()).square(), mask)
 
 
-def old_policy_decay(step: int, kind: Literal["on_policy", "slow", "late"]) -> float:
-    """How much of the sampling weights is kept after an epoch: ``old <- d old + (1 - d) new``; `step` counts updates.
-
-    The three courses of the released code: 0 always; 0.001 a step up to 0.5; 0 for 75 steps, then 0.0075 a step up to
-    0.999.
-    """
-    match kind:
-        case "on_policy":
-            return 0.0
-        case "slow":
-            return min(0.001 * step, 0.5)
-        case "late":
-            return min(0.0075 * max(0, step - 75), 0.999)
-
-
 def _image_error(
     velocity: Tensor, x_t: Tensor, clean: Tensor, t: Tensor, weighting: str, mask: Tensor | None
 ) -> Tensor:

@@ -18,11 +18,6 @@ def shift_timestep(t: Tensor, shift: float) -> Tensor:
     return shift * t / (1 + (shift - 1) * t)
 
 
-def unshift_timestep(t: Tensor, shift: float) -> Tensor:
-    """Inverse of `shift_timestep`: ``t / (s - (s - 1) t)``."""
-    return t / (shift - (shift - 1) * t)
-
-
 def train_timestep(logit: Tensor, shift: float) -> Tensor:
     """Noise level of training from a pre-sigmoid draw: ``shift(sigmoid(logit))``.
 
@@ -77,17 +72,6 @@ class Schedule:
 def bagel_schedule(num_timesteps: int, shift: float) -> Schedule:
     """BAGEL's, as in `inference_timesteps`: `num_timesteps` levels are one step less."""
     return Schedule(inference_timesteps(num_timesteps, shift))
-
-
-def static_schedule(num_steps: int, shift: float, train_timesteps: int = 1000) -> Schedule:
-    """That of diffusers' flow-matching Euler scheduler with a fixed shift (Stable Diffusion 3: 3), and 0 behind it.
-
-    The shift counts twice: the lowest of the training levels, ``1 / train_timesteps``, is shifted to find the end of an
-    even spacing from 1, and the spacing is shifted again.
-    """
-    lowest = float(shift_timestep(torch.tensor(1 / train_timesteps, dtype=torch.double), shift))
-    even = torch.linspace(1, lowest, num_steps, dtype=torch.double)
-    return Schedule(_closed(shift_timestep(even, shift)))
 
 
 @dataclass(frozen=True, slots=True)

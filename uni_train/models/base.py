@@ -9,7 +9,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -128,6 +128,9 @@ class SupervisedLoss:
 class Condition(Protocol):
     """What `UnifiedModel.encode` returns: requests as the model has read them, one row each."""
 
+    def __len__(self) -> int:
+        """The number of rows."""
+
     def select(self, rows: Sequence[int] | Tensor) -> Condition:
         """The given rows, in that order; a row may appear several times."""
 
@@ -148,6 +151,8 @@ class UnifiedModel(nn.Module, ABC):
     """
 
     name: str
+    family: ClassVar[str] = ""
+    """By which models.family finds what saves and loads it."""
 
     @abstractmethod
     def think(

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from uni_train.errors import UserError
-from uni_train.files import atomic_path
-from uni_train.models.load import CONFIG, WEIGHTS
-from uni_train.models.recognise import Found, recognise
-from uni_train.models.weights import Weights, write_sharded
-
-Start = Callable[[int], Callable[[], object]]
-"""Told how many tensors there will be; what it returns is called after each."""
+from uni_train.models.family import Found, Start, family_of
+from uni_train.models.recognise import recognise
 
 
 def export_model(
@@ -27,10 +20,10 @@ def export_model(
 ) -> Found:
     """Write the model at `source` (a run's folder or a checkpoint's) to the folder `out`. Returns what it was.
 
-    BAGEL is written in the official layout, Qwen-Image-Edit in diffusers', both complete; nano as `save_model` does.
+    Each family writes its own layout, complete.
 
     Args:
-        dtype: of floating-point weights (Qwen-Image-Edit: of the transformer); None keeps each one's.
+        dtype: of floating-point weights that are trained; None keeps each one's.
         shard_bytes: split the weights into files of at most this size.
 
     Raises:
@@ -44,29 +37,5 @@ def export_model(
         file.stem.split("-")[0] in ("ema", "model", "model_bf16") for file in taken
     ):
         raise UserError(f"{out} holds a model already", "Give another folder, or remove that one.")
-    if found.kind == "bagel":
-        from uni_train.models.bagel.checkpoint import export
-
-        export(found.path, out, start, dtype, shard_bytes)
-        return found
-    if found.kind == "qwen_image_edit":
-        from uni_train.models.qwen_image_edit.checkpoint import export as export_editor
-
-        export_editor(found.path, out, start, dtype, shard_bytes)
-        return found
-    weights = Weights([found.path / WEIGHTS])
-    tensors = {
-        name: (dtype if dtype is not None and stored.dtype.is_floating_point else stored.dtype, stored.shape)
-        for name, stored in weights.items()
-    }
-    advance = start(len(tensors))
-
-    def get(name: str) -> torch.Tensor:
-        advance()
-        return weights.read(name)
-
-    out.mkdir(parents=True, exist_ok=True)
-    with atomic_path(out / CONFIG) as temporary:
-        shutil.copyfile(found.path / CONFIG, temporary)
-    write_sharded(out, Path(WEIGHTS).stem, tensors, get)
+    family_of(found.kind).export(found.path, out, start, dtype, shard_bytes)
     return found

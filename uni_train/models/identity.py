@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
+from uni_train.models.family import family_of
 
 if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig
@@ -75,8 +76,10 @@ def identify(config: ModelConfig, dtype: str = "stored") -> ModelIdentity:
     if config.checkpoint is None:
         return ModelIdentity(f"{config.name}-untrained", "random weights", f"{config.name} seed 0", settings)
     if config.checkpoint == "shipped":
-        path = Path(__file__).parent / "nano" / "assets"
-        return ModelIdentity(config.name, "shipped", content_hash(path), settings)
+        shipped = family_of(config.family).shipped
+        if shipped is None:
+            raise UserError(f"model={config.name} is not shipped", "Give a folder with model.checkpoint=FOLDER.")
+        return ModelIdentity(config.name, "shipped", content_hash(shipped), settings)
     path = Path(config.checkpoint)
     return ModelIdentity(_name(path), str(path), content_hash(path), settings)
 

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import torch
 
-from data_gen.reading_limits import read_json, reason
 from uni_train.config import places
-from uni_train.errors import UserError
-from uni_train.models.load import CONFIG, WEIGHTS, model_config
-from uni_train.models.recognise import Found, recognise
+from uni_train.config.schema import ModelConfig
+from uni_train.models.family import WEIGHTS, Family, Found, family_of
+from uni_train.models.load import model_config
+from uni_train.models.recognise import recognise
 from uni_train.models.weights import Weights, problems
-
-Shapes = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +22,7 @@ class Inspection:
     """What lies at a path, or is meant by a name.
 
     Attributes:
-        kind: nano, bagel, qwen_image_edit or other. what: the same in words.
+        kind: its family, or other. what: the same in words.
         path: where it lies; None for a model whose weights are not on this machine.
         weights: file (of a diffusers folder: subfolder) -> its dtypes, most bytes first.
         bytes: of all weight files.
@@ -61,131 +59,63 @@ def inspect(name_or_path: str) -> Inspection:
     """
     if name_or_path in [option.name for option in places.options("model")]:
         config = model_config(name_or_path)
-        if config.checkpoint == "shipped":
-            from uni_train.models.nano.nano import shipped
-
-            return _nano(shipped())
-        if config.family == "qwen_image_edit" and not Path(config.checkpoint or "").is_dir():
-            from uni_train.models.qwen_image_edit import checkpoint as editor
-
-            parts = zip(editor.PARTS, editor.on_meta(config), strict=True)
-            return Inspection(
-                "qwen_image_edit",
-                f"Qwen-Image-Edit of the sizes in configs/model/{config.name}.yaml",
-                None,
-                parameters={part: sum(value.numel() for value in module.parameters()) for part, module in parts},
-                problems=(f"its folder {config.checkpoint} is not there",),
-                hint="Download the checkpoint there, or give the folder's path.",
-            )
+        family = family_of(config.family)
+        if config.checkpoint == "shipped" and family.shipped is not None:
+            return family.inspect(Found(family.name, family.shipped, config.name, model=config.name))
         if config.checkpoint is None or not Path(config.checkpoint).exists():
-            from uni_train.models.bagel.checkpoint import on_meta
-
-            bagel, vae = on_meta(config)
-            return Inspection(
-                "bagel",
-                f"BAGEL of the sizes in configs/model/{config.name}.yaml",
-                None,
-                parameters=_parts(_shapes(bagel), _shapes(vae)),
-                problems=(f"its folder {config.checkpoint} is not there",),
-                hint="Download the checkpoint there, or give the folder's path.",
-            )
+            return _without_weights(config)
         name_or_path = config.checkpoint
     found = recognise(Path(name_or_path))
-    if found.kind == "bagel":
-        return _bagel(found)
-    if found.kind == "qwen_image_edit":
-        return _editor(found)
-    if found.kind == "nano":
-        return _nano(found.path)
-    return Inspection("other", found.what, str(found.path), hint=found.hint)
+    if found.kind == "other":
+        return Inspection("other", found.what, str(found.path), hint=found.hint)
+    return family_of(found.kind).inspect(found)
 
 
-def _bagel(found: Found) -> Inspection:
-    from uni_train.models.bagel.checkpoint import compare, open_folder
-    from uni_train.models.bagel.tokenizer import has_tokenizer
-
-    folder = open_folder(found.path)
-    shapes, wrong = compare(folder)
-    if folder.vae is None:
-        wrong.append("ae.safetensors is missing")
-    if not has_tokenizer(folder.path):
-        wrong.append("tokenizer.json is missing")
-    files = [folder.weights] if folder.vae is None else [folder.weights, folder.vae]
+def _without_weights(config: ModelConfig) -> Inspection:
+    """A model whose sizes are known, and whose weights are not on this machine."""
+    family = family_of(config.family)
+    model, _ = family.skeleton(config)
+    problem, hint = "it is untrained: nothing is stored", "Train it first."
+    if config.checkpoint is not None:
+        problem = f"its folder {config.checkpoint} is not there"
+        hint = "Download the checkpoint there, or give the folder's path."
     return Inspection(
-        "bagel",
-        found.what,
-        str(found.path),
-        _dtypes(files),
-        sum(weights.bytes for weights in files),
-        _parts(shapes, folder.vae.shapes if folder.vae is not None else {}),
-        tuple(wrong),
-        "Copy what is missing from the folder of BAGEL-7B-MoT; see docs/models/bagel.md." if wrong else "",
+        family.name,
+        f"{family.title} of the sizes in configs/model/{config.name}.yaml",
+        None,
+        parameters=by_part(family, {name: value.shape for name, value in model.named_parameters()}),
+        problems=(problem,),
+        hint=hint,
     )
 
 
-def _editor(found: Found) -> Inspection:
-    from uni_train.models.qwen_image_edit import checkpoint as editor
-
-    folder = editor.open_folder(found.path)
-    wrong = editor.compare(folder)
+def of_state(family: Family, found: Found, own: Mapping[str, torch.Tensor]) -> Inspection:
+    """Of a folder as `Family.save` writes it; `own`: the state of a model of its sizes, on any device."""
+    stored = Weights([found.path / WEIGHTS])
     return Inspection(
-        "qwen_image_edit",
+        family.name,
         found.what,
         str(found.path),
-        {part: tuple(_short(dtype) for dtype in weights.dtypes) for part, weights in folder.weights.items()},
-        sum(weights.bytes for weights in folder.weights.values()),
-        editor.count_parts(folder),
-        tuple(wrong),
-        "Copy the folder again." if wrong else "",
-    )
-
-
-def _nano(folder: Path) -> Inspection:
-    from uni_train.models.bagel.bagel import Bagel
-    from uni_train.models.bagel.config import BagelConfig
-    from uni_train.models.nano.edit import Pixels
-    from uni_train.models.nano.vae import PatchVAE
-
-    stored = Weights([folder / WEIGHTS])
-    try:
-        described = read_json(folder / CONFIG)
-        name, sizes = str(described["model"]), BagelConfig.from_dict(described["bagel"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{folder / CONFIG} is damaged ({reason(error)})", "Copy it again.") from error
-    patch = stored.shapes.get("vae.encoder.0.weight", (1, 3, 1, 1))
-    with torch.device("meta"):
-        bagel = Bagel(sizes)
-        learned = PatchVAE(sizes.latent_channels, hidden=patch[0], downsample=patch[-1])
-        vae = Pixels() if name == "nano_edit" else learned
-    own = {f"bagel.{name}": shape for name, shape in _shapes(bagel).items()}
-    own |= {f"vae.{name}": shape for name, shape in _shapes(vae).items()}
-    return Inspection(
-        "nano",
-        name,
-        str(folder),
-        _dtypes([stored]),
+        dtypes_of([stored]),
         stored.bytes,
-        _parts(
-            {name[6:]: shape for name, shape in stored.shapes.items() if name.startswith("bagel.")},
-            {name: shape for name, shape in stored.shapes.items() if name.startswith("vae.")},
-        ),
-        tuple(problems(stored.shapes, own)),
+        by_part(family, stored.shapes),
+        tuple(problems(stored.shapes, {name: tuple(value.shape) for name, value in own.items()})),
     )
 
 
-def _dtypes(files: Sequence[Weights]) -> dict[str, tuple[str, ...]]:
-    return {file.name: tuple(_short(dtype) for dtype in weights.dtypes) for weights in files for file in weights.files}
+def by_part(family: Family, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Numbers of parameters by part, in the family's order; `shapes` by the names that the model has for them."""
+    counts = dict.fromkeys(family.parts, 0)
+    for name, shape in shapes.items():
+        counts[family.part_of(name)] += math.prod(shape)
+    return counts
 
 
-def _short(dtype: torch.dtype) -> str:
+def dtypes_of(files: Sequence[Weights]) -> dict[str, tuple[str, ...]]:
+    """File name -> its dtypes, most bytes first."""
+    return {file.name: tuple(short(dtype) for dtype in weights.dtypes) for weights in files for file in weights.files}
+
+
+def short(dtype: torch.dtype) -> str:
+    """ "bfloat16"."""
     return str(dtype).removeprefix("torch.")
-
-
-def _parts(bagel: Shapes, vae: Shapes) -> dict[str, int]:
-    from uni_train.models.bagel.checkpoint import count_parts
-
-    return {**count_parts(bagel), "VAE": sum(math.prod(shape) for shape in vae.values())}
-
-
-def _shapes(module: torch.nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(value.shape) for name, value in module.state_dict().items()}

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
-
-import torch
+from typing import TYPE_CHECKING
 
 from data_gen.reading_limits import read_yaml
 from uni_train.config import places
 from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
-from uni_train.files import atomic_write_json
-from uni_train.models.base import UnifiedModel
+from uni_train.models.family import CONFIG, FAMILIES, WEIGHTS, family_of
 from uni_train.models.recognise import recognise
-from uni_train.models.weights import Weights, check, write
 
-WEIGHTS = "model.safetensors"
-CONFIG = "config.json"
+if TYPE_CHECKING:
+    import torch
+
+    from uni_train.models.base import UnifiedModel
+
+__all__ = ["CONFIG", "WEIGHTS", "build_model", "load_weights", "model_config", "save_model"]
 
 
 def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = None) -> UnifiedModel:
@@ -30,26 +30,7 @@ def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = 
     Raises:
         UserError: weights that are missing, damaged or of another shape; a folder that is something else.
     """
-    if config.family == "qwen_image_edit":
-        from uni_train.models.qwen_image_edit import checkpoint as editor
-
-        if config.checkpoint is not None:
-            _expect("qwen_image_edit", Path(config.checkpoint), config.name)
-        return editor.build(config, dtype).eval()
-    if config.name not in ("nano", "nano_edit"):
-        from uni_train.models.bagel import checkpoint
-
-        if config.checkpoint is not None:
-            _expect("bagel", Path(config.checkpoint), config.name)
-        return checkpoint.build(config, dtype).eval()
-    from uni_train.models.nano import edit, nano
-
-    model = edit.build(config, seed) if config.name == "nano_edit" else nano.build(config, seed)
-    if config.checkpoint == "shipped":
-        load_weights(model, nano.shipped())
-    elif config.checkpoint is not None:
-        load_weights(model, Path(config.checkpoint))
-    return (model if dtype is None else model.to(dtype)).eval()
+    return family_of(config.family).build(config, seed, dtype).eval()
 
 
 def model_config(name_or_path: str) -> ModelConfig:
@@ -66,7 +47,8 @@ def model_config(name_or_path: str) -> ModelConfig:
     from uni_train.config.build import build
     from uni_train.config.compose import compose
 
-    name_or_path = "nano" if name_or_path == "shipped" else name_or_path
+    if name_or_path == "shipped":
+        name_or_path = next(name for name in FAMILIES.names() if FAMILIES.get(name).shipped is not None)
     if name_or_path in [option.name for option in places.options("model")]:
         return compose("sft", [f"model={name_or_path}"]).model
     found = recognise(Path(name_or_path))
@@ -90,24 +72,7 @@ def save_model(model: UnifiedModel, folder: Path, dtype: torch.dtype | None = No
     Raises:
         UserError, OSError: the disk is full or the folder cannot be written; an older checkpoint there is untouched.
     """
-    from uni_train.models.bagel.checkpoint import PublishedBagel, save
-
-    if isinstance(model, PublishedBagel):
-        save(model, folder, dtype)
-        return
-    if _family(model) == "qwen_image_edit":
-        from uni_train.models.qwen_image_edit import checkpoint as editor
-
-        editor.save(cast("editor.PublishedEditor", model), folder, dtype)
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    state = model.state_dict()
-    tensors = {
-        name: (dtype if dtype is not None and value.is_floating_point() else value.dtype, tuple(value.shape))
-        for name, value in state.items()
-    }
-    write(folder / WEIGHTS, tensors, lambda name: state[name].detach())
-    atomic_write_json(folder / CONFIG, {"model": model.name, **model.describe()})
+    family_of(model.family).save(model, folder, dtype)
 
 
 def load_weights(model: UnifiedModel, folder: Path) -> None:
@@ -116,39 +81,4 @@ def load_weights(model: UnifiedModel, folder: Path) -> None:
     Raises:
         UserError: a missing or damaged file, or tensors that do not fit (at most ten are named).
     """
-    from uni_train.models.bagel.checkpoint import PublishedBagel, load
-
-    if isinstance(model, PublishedBagel):
-        _expect("bagel", folder, model.name)
-        load(model, folder)
-        return
-    if _family(model) == "qwen_image_edit":
-        from uni_train.models.qwen_image_edit import checkpoint as editor
-
-        _expect("qwen_image_edit", folder, model.name)
-        editor.load(cast("editor.PublishedEditor", model), folder)
-        return
-    file = folder / WEIGHTS
-    if not file.is_file():
-        raise UserError(f"{folder} holds no {WEIGHTS}", "Give a folder that a run has written, e.g. runs/.../model.")
-    stored = Weights([file])
-    own = model.state_dict()
-    check(stored.shapes, {name: tuple(value.shape) for name, value in own.items()}, str(file), "Check model=...")
-    with torch.no_grad():
-        for name, value in own.items():
-            value.copy_(stored.read(name))
-
-
-def _family(model: UnifiedModel) -> str:
-    """Whose code a model is, told without importing it: diffusers takes seconds, and most runs do without."""
-    return type(model).__module__.removeprefix("uni_train.models.").split(".")[0]
-
-
-def _expect(kind: str, path: Path, name: str) -> None:
-    """Raises UserError if a path holds another kind of model, saying which."""
-    found = recognise(path)
-    if found.kind != kind:
-        raise UserError(
-            f"model={name} cannot be loaded from {path}: it is {found.what}",
-            found.hint or f"Choose model={found.model}, or another model.checkpoint=FOLDER.",
-        )
+    family_of(model.family).load(model, folder)

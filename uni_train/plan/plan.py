@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from uni_train.config.rounds import most_kept, most_updates
 from uni_train.config.schema import Config, FlowGrpoConfig, KnowledgeConfig, PretrainConfig, SftConfig, StarsConfig
 from uni_train.errors import UsageError, UserError, did_you_mean
-from uni_train.models.base import Example, Request
+from uni_train.models.base import Example, Request, UnifiedModel
+from uni_train.models.family import family_of
 from uni_train.models.meta import without_weights
-from uni_train.models.skeleton import CHARACTERS, bagel_skeleton, editor_skeleton
+from uni_train.models.shapes import CHARACTERS, Shapes
 from uni_train.plan import drawing
 from uni_train.plan.hardware import GIB, GPUS, Gpu
 from uni_train.plan.strategies import CHOICES, Choice, Share, share, wire_seconds
@@ -24,13 +24,7 @@ from uni_train.stages.finetune import supervised_settings
 from uni_train.stages.plan import first_update
 from uni_train.training.data.rows import KEPT_BYTES
 from uni_train.training.lora import LoraSettings, add_adapters
-from uni_train.training.settings import SHARDED, SupervisedSettings
-
-if TYPE_CHECKING:
-    from uni_train.models.bagel.unified import BagelUnified
-    from uni_train.models.qwen_image_edit.unified import QwenImageEdit
-
-    Model = BagelUnified | QwenImageEdit
+from uni_train.training.settings import SHARDED
 
 _PROMPT = "x" * 32 * CHARACTERS
 
@@ -135,24 +129,23 @@ def plan(
         UserError: a checkpoint folder that holds something else; a recipe that this model cannot do.
     """
     gpus = nodes * gpus_a_node
-    editor = config.model.family == "qwen_image_edit"
-    if editor and not isinstance(config, SftConfig | FlowGrpoConfig):
+    if config.model.edits and not isinstance(config, SftConfig | FlowGrpoConfig):
         raise UserError(
             f"model={config.model.name} edits, and the prompts of {config.recipe} have no image",
             "Plan sft, sft_maze or flow_grpo_maze with it.",
         )
-    found: tuple[Any, bool] = editor_skeleton(config.model) if editor else bagel_skeleton(config.model, config.seed)
-    model, guessed = found
+    family = family_of(config.model.family)
+    model, guessed = family.skeleton(config.model, config.seed)
+    shapes = family.shapes(model)
     kind = "all" if isinstance(config, PretrainConfig) or config.trained == "understanding" else config.trained
-    published = config.model.name not in ("nano", "nano_edit")
-    cast: Cast | None = half_weights if published or config.strategy.precision == "bf16-true" else None
+    cast: Cast | None = half_weights if family.bfloat16 or config.strategy.precision == "bf16-true" else None
     notes = [f"no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token"] if guessed else []
     total = sum(p.numel() for p in model.parameters())
     if kind == "lora":
         lora = LoraSettings(config.lora.rank, config.lora.alpha, config.lora.dropout, config.lora.targets)
         with without_weights():
             add_adapters(model, lora, 0)
-    work = _work(config, model, cast, kind, gpus)
+    work = _work(config, model, shapes, cast, kind, gpus)
     on_step()
     notes += work.notes
     activation_checkpointing = config.activation_checkpointing
@@ -264,15 +257,16 @@ def _largest(choice: Choice, traced: Traced, work: _Work, gpu: Gpu, gpus: int, h
 # --- what an update is ------------------------------------------------------------------------------------------------
 
 
-def _work(config: Config, model: Model, cast: Cast | None, kind: str, gpus: int) -> _Work:
+def _work(config: Config, model: UnifiedModel, shapes: Shapes, cast: Cast | None, kind: str, gpus: int) -> _Work:
     if isinstance(config, FlowGrpoConfig):
-        return _reinforced(config, model, cast, gpus)
-    return _supervised(config, model, cast, kind, gpus)
+        return _reinforced(config, model, shapes, cast, gpus)
+    return _supervised(config, model, shapes, cast, kind, gpus)
 
 
 def _supervised(
     config: SftConfig | StarsConfig | PretrainConfig | KnowledgeConfig,
-    model: Model,
+    model: UnifiedModel,
+    shapes: Shapes,
     cast: Cast | None,
     kind: str,
     gpus: int,
@@ -318,31 +312,17 @@ def _supervised(
     traced_micros = min(micros, 2)
 
     def trace() -> Traced:
-        if config.model.family == "qwen_image_edit":
-            return _edits(model, here, settings, cast, traced_micros)
-        packed = model.examples.blank(here, "cuda")  # type: ignore[union-attr,operator]
-        return supervised(model, [packed] * traced_micros, settings, "meta", cast)
+        loss = shapes.loss(here, settings.ce_weight, settings.mse_weight)
+        return supervised(model, [loss] * traced_micros, settings, "meta", cast)
 
     return _Work("examples", len(here), micros, updates, trace, traced_micros, notes=notes)
 
 
-def _edits(
-    model: Model, examples: Sequence[Example], settings: SupervisedSettings, cast: Cast | None, micros: int
-) -> Traced:
-    """Edits of the size of the first one."""
-    from uni_train.models.qwen_image_edit.examples import edits_of
-
-    edits = [edit for example in examples for edit in edits_of(example) for _ in range(example.noise_draws)]
-    first = edits[0]
-    request = Request("edit", first.prompt, first.images, size=model._target_size(first.target))  # type: ignore[union-attr,operator]
-    return drawing.edited(model, drawing.asked(model, request), len(edits), settings, cast, micros)  # type: ignore[arg-type]
-
-
-def _assumed(config: Config, model: Model) -> list[Example]:
+def _assumed(config: Config, model: UnifiedModel) -> list[Example]:
     """Examples in place of rows that are not there: as many as an update asks for."""
     side = config.model.architecture.image_size
     blank = np.zeros((side, side, 3), np.uint8)
-    shown = (blank,) if config.model.family == "qwen_image_edit" else ()
+    shown = (blank,) if config.model.edits else ()
     one = Example(_PROMPT, images=shown, target=blank)
     if isinstance(config, SftConfig) and config.batch.tokens is not None:
         return [one] * max(-(-config.batch.tokens // model.example_tokens(one)), 1)
@@ -350,28 +330,29 @@ def _assumed(config: Config, model: Model) -> list[Example]:
     return [one] * (rows or 1)
 
 
-def _reinforced(config: FlowGrpoConfig, model: Model, cast: Cast | None, gpus: int) -> _Work:
+def _reinforced(config: FlowGrpoConfig, model: UnifiedModel, shapes: Shapes, cast: Cast | None, gpus: int) -> _Work:
     notes: list[str] = []
     settings = grpo.settings(config, "plan")
-    if settings.groups % gpus:
-        groups = -(-settings.groups // gpus) * gpus
+    if settings.prompts_per_epoch % gpus:
+        groups = -(-settings.prompts_per_epoch // gpus) * gpus
         notes.append(
-            f"rollout.groups={settings.groups} cannot be divided among {gpus} GPUs: planned with {groups} groups"
+            f"rollout.prompts_per_epoch={settings.prompts_per_epoch} cannot be divided among {gpus} GPUs: planned with "
+            f"{groups} prompts"
         )
-        settings = replace(settings, groups=groups)
-    pictures = settings.groups * settings.group_size // gpus
-    micros = settings.micros(gpus)
-    steps = settings.groups * settings.group_size * settings.window_size // settings.updates_per_epoch
+        settings = replace(settings, prompts_per_epoch=groups)
+    pictures = settings.prompts_per_epoch * settings.group_size // gpus
+    micros = settings.grad_accumulation_steps(gpus)
+    steps = settings.prompts_per_epoch * settings.group_size * settings.window_size // settings.updates_per_epoch
     rows = -(-steps // (gpus * micros))
     optimizer = supervised_settings(config, settings.updates, 1, "plan", trained=config.trained)
-    one = drawing.asked(model, _prompt(config, notes))
+    one = shapes.asked(_prompt(config, notes))
     draws = min(settings.draw_rows, pictures)
     return _Work(
         "random steps of pictures",
         rows,
         micros,
         settings.updates,
-        lambda: drawing.reinforced(model, one, rows, settings, optimizer, cast, pictures),
+        lambda: drawing.reinforced(model, shapes, one, rows, settings, optimizer, cast, pictures),
         1 + (micros > 1),
         draw_batches=-(-pictures // draws) * settings.steps,
         updates_per_epoch=settings.updates_per_epoch,
@@ -379,8 +360,8 @@ def _reinforced(config: FlowGrpoConfig, model: Model, cast: Cast | None, gpus: i
     )
 
 
-def _refused(config: Config, model: Model) -> str | None:
-    """What uni_train/training/flow_grpo/fit.py refuses where weights are sharded."""
+def _refused(config: Config, model: UnifiedModel) -> str | None:
+    """What uni_train/training/flow_grpo/trainer.py refuses where weights are sharded."""
     if not isinstance(config, FlowGrpoConfig):
         return None
     if config.variant == "diffusion_nft":
@@ -390,13 +371,13 @@ def _refused(config: Config, model: Model) -> str | None:
     return "guidance at some noise levels alone (cfg_text_scale, edit_text_scale)" if _guided(model) else None
 
 
-def _guided(model: Model) -> bool:
+def _guided(model: UnifiedModel) -> bool:
     return bool(getattr(model, "guided", False))
 
 
 def _prompt(config: FlowGrpoConfig, notes: list[str]) -> Request:
     """The first prompt of the recipe."""
-    from data_gen.task import get_task
+    from data_gen.registry import get_task
 
     asked = config.prompts
     try:

@@ -18,7 +18,7 @@ from uni_train.plan.kernels import fused_adamw
 from uni_train.plan.trace import StandIn, Timeline, Trace, following, place
 
 if TYPE_CHECKING:
-    from uni_train.models.bagel.packing import PackedBatch
+    from uni_train.models.base import UnifiedModel
     from uni_train.training.settings import SupervisedSettings
     from uni_train.training.supervised import SupervisedModule
 
@@ -56,13 +56,13 @@ def half_weights(name: str, dtype: torch.dtype) -> torch.dtype:
 
 
 def supervised(
-    model: nn.Module,
-    micros: Sequence[Sequence[PackedBatch]],
+    model: UnifiedModel,
+    losses: Sequence[Loss],
     settings: SupervisedSettings,
     device: StandIn,
     cast: Cast | None = None,
 ) -> Traced:
-    """Two supervised updates of a BAGEL on these micro-batches (`ExamplePacker.blank`). `model` has no weights then.
+    """Two supervised updates on micro-batches with these losses (`Shapes.loss`). `model` has no weights then.
 
     Args:
         cast: the dtypes of weights; None: half ones for bf16-true, else as `model` has them.
@@ -74,17 +74,7 @@ def supervised(
 
     with following(device) as trace:
         place(model, device, cast or (half_weights if settings.precision == "bf16-true" else None))
-        module = SupervisedModule(model, settings)
-
-        def loss_of(micro: Sequence[PackedBatch]) -> Loss:
-            def loss() -> Tensor:
-                batch = [part.to(device) for part in micro]
-                found = model.supervised_loss(batch)  # type: ignore[operator]
-                return settings.ce_weight * found.ce_sum + settings.mse_weight * found.mse_sum
-
-            return loss
-
-        return updates(trace, module, [loss_of(micro) for micro in micros], settings, device)
+        return updates(trace, SupervisedModule(model, settings), losses, settings, device)
 
 
 def updates(

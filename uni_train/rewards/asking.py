@@ -1,7 +1,7 @@
-"""Rewards by asking a model about each picture: the trained model's own understanding, or a judge elsewhere.
+"""Rewards that ask a model about each image: the trained model's own understanding, or a judge elsewhere.
 
 What cannot be had is None and never 0: a reply that cannot be read, a request that failed. The contract then gives the
-picture what its group has on average, so that a failure neither costs nor pays.
+image what its group has on average, so that a failure neither costs nor pays.
 """
 
 from __future__ import annotations
@@ -10,13 +10,21 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from data_gen.registry import TASKS
 from data_gen.seeds import derive_seed
 from data_gen.task import Item
+from eval.prompts.rewards import SCORE, SELF_CHECK, asking
+from eval.prompts.unisandbox import filter_prompt, parse_final_answer
 from uni_train.models.base import Request
+from uni_train.models.batches import each_answered
+from uni_train.rewards.registry import Trained, reward
+
+if TYPE_CHECKING:
+    from uni_train.config.schema import RewardConfig
 
 Answer = Callable[[Sequence[Request]], Sequence[str | Exception]]
 """Replies to requests, in their order; an exception in the place of one that failed."""
@@ -30,9 +38,9 @@ class Asked:
 
     Attributes:
         answer: who is asked.
-        question: (what the picture was drawn from, its item or None) -> what is asked about it.
+        question: (what the image was drawn from, its item or None) -> what is asked about it.
         read: a reply as a number, None where it says none.
-        show_inputs: show the images that came with the prompt before the picture.
+        show_inputs: show the images that came with the prompt before the image.
         within: what the questions are asked in: a model's frozen weights.
     """
 
@@ -53,7 +61,7 @@ class Asked:
         place: Sequence[int] | None = None,
         **_: object,
     ) -> list[float | None]:
-        """One number a picture. `place`: its number in the epoch, which tells pictures of a prompt apart.
+        """One number an image. `place`: its number in the epoch, which tells images of a prompt apart.
 
         Raises:
             UserError: nobody answers at all (models.batches.ModelDown), or the model cannot answer questions.
@@ -63,10 +71,10 @@ class Asked:
             Request(
                 name,
                 self.question(prompt, one),
-                (*(shown if self.show_inputs else ()), picture),
+                (*(shown if self.show_inputs else ()), image),
                 seed=derive_seed("asked", name, number),
             )
-            for number, name, prompt, one, shown, picture in zip(
+            for number, name, prompt, one, shown, image in zip(
                 place if place is not None else range(len(prompts)),
                 id,
                 prompts,
@@ -86,3 +94,57 @@ def read_score(reply: str) -> float | None:
     found = _SCORE.match((reply.rstrip().splitlines() or [""])[-1])
     value = float(found[1]) / 10 if found else None
     return value if value is not None and value <= 1 else None
+
+
+@reward("self_check")
+class SelfCheck(Asked):
+    """1 where the model's own understanding accepts the image, as in the filter of STARS, else 0. The weights that the
+    run starts from judge, whatever is trained since."""
+
+    def __init__(self, config: RewardConfig, trained: Trained) -> None:
+        model, batch = trained.model, trained.batch
+
+        def answer(requests: Sequence[Request]) -> list[str | Exception]:
+            parts = (requests[at : at + batch] for at in range(0, len(requests), batch))
+            return [reply for part in parts for reply in each_answered(model.answer, part)]
+
+        def question(prompt: str, item: Item | None) -> str:
+            own = model.verification_prompt(prompt)
+            if own is not None:
+                return own
+            if item is not None and item.task in TASKS.names():
+                return filter_prompt(item.task, prompt)
+            return asking(SELF_CHECK, prompt)
+
+        super().__init__(answer, question, _accepted, within=trained.keep())
+
+
+@reward("judge")
+class Judge(Asked):
+    """The score that a model behind an OpenAI-compatible address gives, 0 to 1.
+
+    Raises:
+        ModelDown: nobody answers there. UsageError: no such model.
+    """
+
+    def __init__(self, config: RewardConfig, trained: Trained | None = None) -> None:
+        from uni_train.models.remote import RemoteModel, RemoteSettings
+
+        judge = config.judge
+        assert judge is not None  # config.build has checked
+        settings = RemoteSettings(
+            key_env=judge.key_env,
+            connections=judge.connections,
+            timeout=judge.timeout,
+            retries=judge.retries,
+            temperature=0.0,
+            max_tokens=judge.max_tokens,
+        )
+        remote = RemoteModel.open(str(judge.address), settings)
+        template = judge.question or SCORE
+        super().__init__(remote.answer, lambda prompt, item: asking(template, prompt), read_score)
+
+
+def _accepted(reply: str) -> float | None:
+    said = parse_final_answer(reply)
+    return None if said is None else float(said)

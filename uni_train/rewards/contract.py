@@ -1,33 +1,51 @@
-"""Reward functions, and their sum for a batch of pictures.
+"""Reward functions, and their sum for a batch of images.
 
 A reward function has trl's contract:
 
-    def f(prompts: list[str], completions: list[np.ndarray], **columns: list) -> list[float | None]
+    def f(prompts: list[str], completions: list[np.ndarray], **columns: list) -> list[float | Judged | None]
 
-`completions` are the pictures, uint8 [H, W, 3]; `columns` say more about each prompt, one value a picture: `id`, `item`
-(of data_gen tasks), and the columns of a file of prompts. None means that a reward does not apply to this picture, or
+`completions` are the images, uint8 [H, W, 3]; `columns` say more about each prompt, one value an image: `id`, `item`
+(of data_gen tasks), and the columns of a file of prompts. None means that a reward does not apply to this image, or
 could not be had: if others of its group have it, their mean stands for it, which neither costs nor pays; a whole group
-without it has none. Whatever else comes back, or is raised, stops the run with the reward's name: a wrong number would
-be learned silently.
+without it has none. `Judged` brings the verdict that a number comes from: rewards that are asked later find it in the
+column `verdict`, the gallery shows it, and nothing is verified twice. Whatever else comes back, or is raised, stops the
+run with the reward's name: a wrong number would be learned silently.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 import sysconfig
+import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from data_gen.task import Verdict
 from uni_train.errors import UserError
 from uni_train.rewards.apart import Apart
 
-RewardFunction = Callable[..., Sequence[float | None]]
+LARGEST = 1e12
+"""Of a reward's value times its weight: squares of larger ones, in advantages, would leave the range of numbers."""
+
+
+class Judged(NamedTuple):
+    """What a reward is worth, and the verdict that says why."""
+
+    value: float | None
+    verdict: Verdict
+
+
+RewardFunction = Callable[..., Sequence[float | Judged | None]]
 
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 _OURS = str(Path(__file__).parents[1])
@@ -37,8 +55,8 @@ _OURS = str(Path(__file__).parents[1])
 class Reward:
     """A reward function with its name and its weight in the sum.
 
-    apart: it asks somebody elsewhere, so it is asked in a thread, some pictures at a time, while the next are drawn; it
-    may take so many seconds longer than the drawing. None: asked about all pictures when they are drawn.
+    apart: it asks somebody elsewhere, so it is asked in a thread, some images at a time, while the next are sampled; it
+    may take so many seconds longer than the sampling. None: asked about all images when they are sampled.
     """
 
     name: str
@@ -49,23 +67,25 @@ class Reward:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scores:
-    """Of N pictures by R rewards.
+    """Of N images by R rewards.
 
     Attributes:
         names: of the rewards.
         each: float64 [N, R], NaN where a reward does not apply.
         filled: float64 [N, R], `each` with the group's mean in place of NaN, 0 where the group has none.
         total: float64 [N], the weighted sum of `filled`.
+        verdicts: N of the first reward that brought any, else ().
     """
 
     names: tuple[str, ...]
     each: np.ndarray
     filled: np.ndarray
     total: np.ndarray
+    verdicts: tuple[Verdict | None, ...] = ()
 
     @property
     def unrewarded(self) -> np.ndarray:
-        """bool [N]: pictures that no reward has a value for; within a group their advantage is 0."""
+        """bool [N]: images that no reward has a value for; within a group their advantage is 0."""
         return np.isnan(self.each).all(axis=1)
 
 
@@ -76,7 +96,7 @@ def score(
     columns: Mapping[str, Sequence[Any]],
     group_size: int = 1,
 ) -> Scores:
-    """Ask every reward about all pictures, those of a group in a row.
+    """Ask every reward about all images, those of a group in a row.
 
     Raises:
         UserError: as Scoring.scores.
@@ -87,10 +107,10 @@ def score(
 
 
 class Scoring:
-    """The rewards of pictures that are still being drawn.
+    """The rewards of images that are still being sampled.
 
     >>> with Scoring(rewards, group_size=8) as scoring:
-    ...     scoring.add(prompts[:64], drawn[:64], columns)  # and so on, in order; the pictures of a group in a row
+    ...     scoring.add(prompts[:64], drawn[:64], columns)  # and so on, in order; the images of a group in a row
     ...     scores = scoring.scores()
     """
 
@@ -113,37 +133,43 @@ class Scoring:
     def add(
         self, prompts: Sequence[str], completions: Sequence[np.ndarray], columns: Mapping[str, Sequence[Any]]
     ) -> None:
-        """More pictures; the same columns each time.
+        """More images; the same columns each time.
 
         Raises:
             UserError: a reward that is asked apart has failed.
         """
         ids = list(columns.get("id", range(len(self._prompts), len(self._prompts) + len(prompts))))
         for r, asking in self._apart.items():
-            asking.ask(len(completions), partial(_asked, self.rewards[r], prompts, completions, columns, ids))
+            asking.ask(len(completions), partial(_values, self.rewards[r], prompts, completions, columns, ids))
         self._prompts += prompts
         self._completions += completions
         for name, values in columns.items():
             self._columns.setdefault(name, []).extend(values)
 
     def scores(self) -> Scores:
-        """Of all pictures, when they are there.
+        """Of all images, when they are there.
 
         Raises:
-            UserError: a reward raises, returns the wrong number of values or one that is not a finite number, is late,
-                or no reward has a value for half of the pictures or more; it names the reward and the picture.
+            UserError: a reward raises or ends the process, returns the wrong number of values or one that is not a
+                finite number, is late, or no reward has a value for half of the images or more; it names the reward
+                and the image.
         """
         rewards = self.rewards
         ids = self._columns.get("id", list(range(len(self._prompts))))
         table = np.empty((len(self._completions), len(rewards)))
+        verdicts: tuple[Verdict | None, ...] = ()
+        columns = dict(self._columns)
         for r, reward in enumerate(rewards):
             if r not in self._apart:
-                table[:, r] = _asked(reward, self._prompts, self._completions, self._columns, ids)
+                table[:, r], brought = _asked(reward, self._prompts, self._completions, columns, ids)
+                if any(brought) and not verdicts:
+                    verdicts = tuple(brought)
+                    columns.setdefault("verdict", brought)
         for r, asking in self._apart.items():
             table[:, r] = asking.values()
         filled = _filled(table.reshape(-1, self.group_size, len(rewards))).reshape(table.shape)
         weights = np.array([reward.weight for reward in rewards])
-        scores = Scores(tuple(reward.name for reward in rewards), table, filled, filled @ weights)
+        scores = Scores(tuple(reward.name for reward in rewards), table, filled, filled @ weights, verdicts)
         blank = scores.unrewarded
         if 2 * blank.sum() >= len(blank):
             at = ids[int(blank.argmax())]
@@ -179,17 +205,26 @@ def _filled(table: np.ndarray) -> np.ndarray:
     return np.where(known, table, np.where(low == high, low, mean))
 
 
+def _values(*asked: Any) -> np.ndarray:
+    return _asked(*asked)[0]
+
+
 def _asked(
     reward: Reward,
     prompts: Sequence[str],
     completions: Sequence[np.ndarray],
     columns: Mapping[str, Sequence[Any]],
     ids: Sequence[Any],
-) -> np.ndarray:
+) -> tuple[np.ndarray, list[Verdict | None]]:
+    """Values float64 [N], NaN where there is none, and the verdicts that came with them."""
     try:
-        given = reward.function(
-            prompts=list(prompts), completions=list(completions), **{k: list(v) for k, v in columns.items()}
-        )
+        with _never_ends_the_process(reward):
+            given = reward.function(
+                prompts=list(prompts), completions=list(completions), **{k: list(v) for k, v in columns.items()}
+            )
+            # What is in these is no list of rewards; what can be listed may be code of the reward's, too.
+            listed = isinstance(given, Mapping | str | bytes | set | frozenset) or not hasattr(given, "__iter__")
+            values = None if listed else list(given)
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # sys.exit too: a run does not end without a word
@@ -197,30 +232,59 @@ def _asked(
             f"the reward {reward.name} raised {type(error).__name__}: {error}{place_of(error)}",
             "It is called with prompts, completions (uint8 [H, W, 3] each) and columns, and returns a list of numbers.",
         ) from error
-    try:
-        if isinstance(given, Mapping | str | bytes | set | frozenset):  # what is in them is no list of rewards
-            raise TypeError
-        values = list(given)
-    except TypeError:
+    if values is None:
         raise UserError(
             f"the reward {reward.name} returned {type(given).__name__}, not a list", "Return one number a picture."
-        ) from None
+        )
     if len(values) != len(completions):
         raise UserError(
             f"the reward {reward.name} returned {len(values)} values for {len(completions)} pictures",
             "Return one number a picture, None where it does not apply.",
         )
-    column = np.full(len(values), np.nan)
-    for i, value in enumerate(values):
-        if value is None:
-            continue
-        try:
-            column[i] = float(value)
-        except (TypeError, ValueError, OverflowError):
-            column[i] = np.nan
-        if not math.isfinite(column[i]):
-            raise UserError(
-                f"the reward {reward.name} of the picture of {ids[i]} is {value!r}",
-                "Return a finite number, or None where the reward does not apply.",
-            )
-    return column
+    judged = [one if isinstance(one, Judged) else None for one in values]
+    numbers = [one.value if isinstance(one, Judged) else one for one in values]
+    column = np.array([_number(reward, number, ids[i]) for i, number in enumerate(numbers)], dtype=np.float64)
+    return column, [None if one is None else one.verdict for one in judged]
+
+
+def _number(reward: Reward, value: Any, id: Any) -> float:
+    """As float; NaN for None. Raises UserError for what is no finite number of a sensible size."""
+    if value is None:
+        return math.nan
+    try:
+        number = math.nan if isinstance(value, str | bytes) else float(value)
+    except Exception:
+        number = math.nan
+    if math.isfinite(number) and abs(number * reward.weight) <= LARGEST:
+        return number
+    shown = value if isinstance(value, float | int | str) else type(value).__name__
+    raise UserError(
+        f"the reward {reward.name} of the picture of {id} is {shown!r:.80}",
+        f"Return a number that times its weight is within +-{LARGEST:g}, or None where the reward does not apply.",
+    )
+
+
+@contextmanager
+def _never_ends_the_process(reward: Reward) -> Iterator[None]:
+    """os._exit in the reward raises SystemExit. A crash, which nobody can catch, is at least said: by a shell that
+    waits until the reward is done. Not around rewards of ours."""
+    if getattr(reward.function, "__module__", "").startswith("uni_train.") or os.name != "posix":
+        yield
+        return
+    thread, leave = threading.get_ident(), os._exit
+
+    def refuse(status: int) -> None:
+        if threading.get_ident() != thread:
+            leave(status)
+        raise SystemExit(f"os._exit({status})")
+
+    said = f"error: the process ended while it asked the reward {reward.name}: it has crashed, or it was killed"
+    sys.stderr.flush()
+    waits = subprocess.Popen(["/bin/sh", "-c", 'read _ || echo "$0" >&2', said], stdin=subprocess.PIPE)
+    os._exit = refuse  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os._exit = leave
+        with suppress(OSError):
+            waits.communicate(b"\n")

@@ -37,6 +37,7 @@ from starlette.requests import Request as HttpRequest
 from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
 from uni_train.http_limits import clean, parsed
+from uni_train.models.family import family_of
 from uni_train.models.identity import ModelIdentity, identify
 from uni_train.serving.limits import Limits
 from uni_train.serving.line import Full, Line, Place
@@ -76,10 +77,10 @@ class Served:
 
     @classmethod
     def of(cls, config: ModelConfig, key: str | None = None, limits: Limits | None = None) -> Served:
-        """A configuration as this machine serves it: on a GPU in bfloat16, but for nano. Raises UserError."""
+        """A configuration as this machine serves it: on a GPU in bfloat16, if its family says so. Raises UserError."""
         import torch
 
-        bfloat16 = torch.cuda.is_available() and not config.name.startswith("nano")
+        bfloat16 = torch.cuda.is_available() and family_of(config.family).bfloat16
         return cls(config, identify(config, "bfloat16" if bfloat16 else "stored"), bfloat16, key, limits or Limits())
 
     @property

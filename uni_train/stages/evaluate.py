@@ -1,6 +1,6 @@
 """Normal and CoT accuracy on UniSandbox's six sets (paper 004, Tables 1 to 3), every image stored once.
 
-`evaluation.sets` may name further sets (`unisandbox.SOURCES`): they are asked alike, and shown in tables of their own.
+`evaluation.sets` may name further sets (`data_gen.registry.sources`): they are asked alike, and have their own tables.
 `evaluation.modes` may have "said": how often the model says the right answer in words at once.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from data_gen.errors import DataError
-from data_gen.mapping.task import Mapping
+from data_gen.registry import sources
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task
 from eval.benchmarks import unisandbox
@@ -37,7 +37,7 @@ def sets(work: Work[Config]) -> dict[str, list[Item]]:
     asked = work.config.evaluation
     found: dict[str, list[Item]] = {}
     for name in asked.sets:
-        split = unisandbox.SOURCES[name].split or asked.split
+        split = sources()[name].split or asked.split
         items = _drawn(work, name, "evaluation.n", asked.n, split, derive_seed("evaluation", asked.seed))
         found[name] = unisandbox.named(items, name)
     return found
@@ -51,15 +51,15 @@ def watched(work: Work[StarsConfig], name: str) -> list[Item]:
 
 def _drawn(work: Work[Any], name: str, key: str, n: int, split: str, seed: int) -> list[Item]:
     try:
-        return _task(work, name).generate(n, unisandbox.SOURCES[name].level, split, seed)
+        return _task(work, name).generate(n, sources()[name].level, split, seed)
     except DataError as error:
         raise UserError(f"{key} {n} is too many for {name}: {error}", f"Lower {key}.") from error
 
 
 def _task(work: Work[Any], name: str) -> Task:
-    source = unisandbox.SOURCES[name]
+    source = sources()[name]
     task = work.task(source.task)
-    return replace(cast("Mapping", task), **source.options) if source.options else task
+    return replace(cast(Any, task), **source.options) if source.options else task
 
 
 def run(work: Work[Config], stage: StageRun, label: str) -> None:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from data_gen.registry import get_task
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task
 from eval.groups import write_groups
 from uni_train.config.schema import FlowGrpoConfig
 from uni_train.errors import UserError
+from uni_train.models.base import UnifiedModel
+from uni_train.rewards.contract import Reward
+from uni_train.rewards.registry import Trained, find_reward, make_rewards
 from uni_train.stages.finetune import ADAPTERS, adapters, run_logger, supervised_settings
-from uni_train.stages.held_out import HeldOutPrompts, check_levels, generate, held_out_prompts, intervals, table
 from uni_train.stages.pictures import SHOWN_GROUPS, groups_of, log_groups, write_sheet
-from uni_train.stages.rewards import rewards
+from uni_train.stages.validation import ValidationPrompts, check_levels, generate, intervals, table, validation_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.data.rows import BadRow, Row, image_of, open_rows
-from uni_train.training.flow_grpo.prompts import Prompt, PromptList, Prompts
+from uni_train.training.flow_grpo.rollout import Prompt, PromptList, Prompts
 from uni_train.training.flow_grpo.settings import AlarmSettings, FlowGrpoSettings
+from uni_train.training.trained import select_parameters
 
 if TYPE_CHECKING:
-    from uni_train.training.flow_grpo.rollouts import Drawn
+    from uni_train.training.flow_grpo.rollout import Drawn
 
 GALLERY = "gallery"
 
@@ -30,7 +35,7 @@ GALLERY = "gallery"
 def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     """Train by rewards; held-out success before and after is in the result."""
     # Lightning takes seconds to import, which --dry-run need not wait for.
-    from uni_train.training.flow_grpo.fit import ROLLOUTS, fit_flow_grpo
+    from uni_train.training.flow_grpo.trainer import ROLLOUTS, fit_flow_grpo
     from uni_train.training.metric_log import read_metrics
 
     config = work.config
@@ -43,7 +48,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
 
     def measure(step: int) -> Mapping[str, float]:
         assert held_out is not None
-        return held_out.look(model, step, stage.path, logger, work.ranks)
+        return held_out.evaluate(model, step, stage.path, logger, work.ranks)
 
     def show(epoch: int, drawn: Drawn) -> None:
         if epoch % config.held_out.every and epoch != config.epochs - 1:
@@ -105,6 +110,39 @@ def settings(config: FlowGrpoConfig, stage: str) -> FlowGrpoSettings:
         **rollout,
         **objective,
     )
+
+
+def rewards(config: FlowGrpoConfig, model: UnifiedModel) -> list[Reward]:
+    """The recipe's rewards. To be called with the weights that the run starts from in `model`.
+
+    Raises:
+        UsageError: an unknown reward. UserError: its module cannot be imported, or a judge does not answer.
+    """
+    from uni_train.training.flow_grpo.trainer import Reference
+
+    def keep() -> Callable[[], AbstractContextManager[None]]:
+        # What draws takes no part in an answer, so there is nothing to be kept where it alone is trained.
+        if config.trained == "moe_gen":
+            return nullcontext
+        return Reference(model, set(select_parameters(model, config.trained))).active
+
+    return make_rewards(config.used_rewards, Trained(model, keep, config.model.think_batch))
+
+
+def check(config: FlowGrpoConfig) -> None:
+    """What can be refused before anything runs.
+
+    Raises:
+        UsageError: sizes that do not fit together, an unknown reward. UserError: a reward that cannot be imported, a
+            level that the task lacks.
+    """
+    settings(config, "grpo").check()
+    for one in config.used_rewards.values():
+        find_reward(one.function)
+    if config.prompts.task is not None:
+        task = get_task(config.prompts.task, config.data.world)
+        check_levels(task, config.prompts.levels, "prompts.levels")
+        check_levels(task, config.held_out.levels or (), "held_out.levels")
 
 
 # --- prompts ----------------------------------------------------------------------------------------------------------
@@ -187,10 +225,10 @@ def _prompt(row: Row, index: int) -> Prompt:
     return Prompt(str(values.get("id", f"row{index}")), row.text("prompt"), pictures, columns)
 
 
-def _held_out(work: Work[FlowGrpoConfig]) -> HeldOutPrompts | None:
+def _held_out(work: Work[FlowGrpoConfig]) -> ValidationPrompts | None:
     """Prompts of the task that are never trained on."""
     config, asked = work.config, work.config.held_out
     if config.prompts.task is None or not asked.n:
         return None
     task, levels = work.task(config.prompts.task), asked.levels or config.prompts.levels
-    return held_out_prompts(task, levels, asked.n, asked.split, config.evaluation.seed, config.model.draw_batch)
+    return validation_prompts(task, levels, asked.n, asked.split, config.evaluation.seed, config.model.draw_batch)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_gen.task import Verdict, task_of
+from data_gen.registry import task_of
+from data_gen.task import Verdict
 from eval.groups import Group, Member
 from eval.sample import decode_png, encode_png
 from uni_train.files import atomic_path
 
 if TYPE_CHECKING:
-    from uni_train.training.flow_grpo.rollouts import Drawn
+    from uni_train.training.flow_grpo.rollout import Drawn
 
 SHOWN_GROUPS, SHOWN_MEMBERS = 6, 12
 _BORDER = 2
@@ -29,7 +30,9 @@ def groups_of(drawn: Drawn, group_size: int) -> list[Group]:
         members = []
         for i in range(g * group_size, g * group_size + min(group_size, SHOWN_MEMBERS)):
             image = drawn.images[i]
-            verdict = None if item is None else task_of(item).verify(item, image)
+            verdict = drawn.scores.verdicts[i] if drawn.scores.verdicts else None
+            if verdict is None and item is not None:
+                verdict = task_of(item).verify(item, image)
             each = drawn.scores.each[i]
             rewards = {
                 name: None if np.isnan(value) else float(value)

@@ -1,18 +1,17 @@
 """What a recipe would train, told without weights: parameters, and tokens and shapes of its first batch.
 
-BAGEL is built on the meta device, so a laptop answers for the 7B model; rows come from where training would take them.
+Models are built on the meta device, so a laptop answers for the 7B ones; rows come from where training would take them.
 Where there is no tokenizer to ask, texts are taken to have one token for every four characters.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
-from data_gen.task import get_task
+from data_gen.registry import get_task
+from data_gen.registry import sources as set_sources
 from uni_train.config.rounds import most_updates
 from uni_train.config.schema import (
     Config,
@@ -21,24 +20,18 @@ from uni_train.config.schema import (
     PretrainConfig,
     SftConfig,
     StarsConfig,
-    TaskName,
 )
 from uni_train.config.stage_list import stage_list
 from uni_train.errors import UserError
-from uni_train.models.bagel.checkpoint import PARTS, part_of
-from uni_train.models.bagel.examples import BatchShape
-from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.base import Example, UnifiedModel
-from uni_train.models.skeleton import CHARACTERS, bagel_skeleton, editor_skeleton
+from uni_train.models.family import Family, family_of
+from uni_train.models.shapes import CHARACTERS
 from uni_train.stages import grpo, knowledge, sft
 from uni_train.stages.finetune import PRETRAIN, any_of, curriculum
 from uni_train.training.curriculum import Constant
 from uni_train.training.lora import LoraSettings, count_adapters
 from uni_train.training.steps import Source, StepDataset
 from uni_train.training.trained import select_parameters
-
-if TYPE_CHECKING:
-    from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 
 
 def describe(config: Config) -> list[str]:
@@ -47,18 +40,18 @@ def describe(config: Config) -> list[str]:
     Raises:
         UserError: the checkpoint folder holds something else than this model.
     """
-    if config.model.family == "qwen_image_edit":
-        return _describe_editor(config)
-    model, guessed = bagel_skeleton(config.model, config.seed)
-    lines = _parameters(config, model, (*PARTS, "VAE"), _part_of)
+    family = family_of(config.model.family)
+    model, guessed = family.skeleton(config.model, config.seed)
+    lines = _parameters(config, model, family)
     if isinstance(config, FlowGrpoConfig):
         return [*lines, *_epoch(config)]
+    if config.model.edits and not isinstance(config, SftConfig):
+        return [*lines, "one update: unknown, because this model edits, and the recipe's prompts have no image"]
     try:
         batches = first_update(config, model)
     except UserError as error:
         return [*lines, f"one update: unknown, because {error.message}"]
-    shapes = [model.examples.shapes(examples) for examples in batches]
-    lines += _update(model, [shape for micro in shapes for shape in micro], len(batches), sum(map(len, batches)))
+    lines += family.shapes(model).describe(batches)
     if guessed:
         lines.append(f"there is no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token")
     replayed = isinstance(config, StarsConfig) and any(one.replay.get(PRETRAIN) for one in config.rounds)
@@ -67,14 +60,9 @@ def describe(config: Config) -> list[str]:
     return lines
 
 
-def _part_of(name: str) -> str:
-    """Of a parameter of a BagelUnified."""
-    return "VAE" if name.startswith("vae.") else part_of(name.removeprefix("bagel."))
-
-
-def _parameters(config: Config, model: UnifiedModel, parts: Sequence[str], part_of: Callable[[str], str]) -> list[str]:
+def _parameters(config: Config, model: UnifiedModel, family: Family) -> list[str]:
     """A table of parts: parameters, and how many of them are trained."""
-    counts = dict.fromkeys(parts, 0)
+    counts = dict.fromkeys(family.parts, 0)
     trained = dict.fromkeys(counts, 0)
     kind = "all" if isinstance(config, PretrainConfig) else config.trained
     frozen: Sequence[str] = config.frozen if isinstance(config, SftConfig) else ()
@@ -82,11 +70,12 @@ def _parameters(config: Config, model: UnifiedModel, parts: Sequence[str], part_
         kind, frozen = "all", knowledge.FROZEN
     chosen = set() if kind == "lora" else set(select_parameters(model, kind, frozen))
     for name, parameter in model.named_parameters():
-        part = part_of(name)
+        part = family.part_of(name)
         counts[part] += parameter.numel()
         trained[part] += parameter.numel() if name in chosen else 0
     total = sum(counts.values())
-    lines = [f"model {config.model.name} (a {config.model.family}): {total:,} parameters, {counts['VAE']:,} in its VAE"]
+    vae = counts.get("VAE", 0)
+    lines = [f"model {config.model.name} (a {config.model.family}): {total:,} parameters, {vae:,} in its VAE"]
     lines.append(f"  {'part':<16} {'parameters':>16} {'trained':>16}")
     lines += [f"  {part:<16} {n:>16,} {trained[part]:>16,}" for part, n in counts.items() if n]
     if kind == "lora":
@@ -98,63 +87,17 @@ def _parameters(config: Config, model: UnifiedModel, parts: Sequence[str], part_
     return [*lines, f"  trained={kind}: {sum_trained:,} parameters, {100 * sum_trained / total:.1f} %"]
 
 
-def _describe_editor(config: Config) -> list[str]:
-    """The same for a Qwen-Image-Edit, on the meta device."""
-    from uni_train.models.qwen_image_edit import checkpoint as editor
-    from uni_train.models.qwen_image_edit.examples import edits_of
-
-    model, guessed = editor_skeleton(config.model)
-    lines = _parameters(config, model, editor.PARTS, editor.part_of)
-    if isinstance(config, FlowGrpoConfig):
-        return [*lines, *_epoch(config)]
-    if not isinstance(config, SftConfig):
-        return [*lines, "one update: unknown, because this model edits, and the recipe's prompts have no image"]
-    try:
-        batches = first_update(config, model)
-    except UserError as error:
-        return [*lines, f"one update: unknown, because {error.message}"]
-    edits = [edit for examples in batches for example in examples for edit in edits_of(example)]
-    tokens = sum(model.example_tokens(example) for examples in batches for example in examples)
-    learned = sum(model.shape(edit)[0] for edit in edits) * config.batch.noise_draws
-    lines.append(
-        f"one update: {len(edits)} edits, {tokens:,} tokens; learned: 0 text tokens, {learned:,} latent tokens"
-    )
-    if len(batches) > 1:
-        lines.append(f"  {len(batches)} micro-batches, the first of them:")
-    first = [model.shape(edit) for example in batches[0] for edit in edits_of(example)]
-    for (target, shown), number in sorted(Counter(first).items()):
-        rows = number * config.batch.noise_draws
-        width = model.latents.channels
-        lines.append(f"  latents [{rows}, {target:,} + {shown:,} shown, {width}]")
-    if guessed:
-        lines.append(f"there is no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token")
-    return lines
-
-
-def _update(model: BagelUnified, shapes: Sequence[BatchShape], micros: int, examples: int) -> list[str]:
-    tokens, ce, mse = (sum(getattr(shape, key) for shape in shapes) for key in ("tokens", "ce", "mse"))
-    config = model.bagel.config
-    lines = [f"one update: {examples} examples, {tokens:,} tokens; learned: {ce:,} text tokens, {mse:,} latent tokens"]
-    if micros > 1:
-        lines.append(f"  {micros} micro-batches, the first of them:")
-    for shape in shapes[: max(len(shapes) // micros, 1)]:
-        vit = f", ViT [{shape.vit:,}, {config.vit.patch_dim}]" if shape.vit and config.vit is not None else ""
-        und = f"text and ViT tokens [{shape.rows}, {shape.und:,}]"
-        lines.append(f"  {und}, latents [{shape.rows}, {shape.gen:,}, {config.latent_dim}]{vit}")
-    return lines
-
-
 def _epoch(config: FlowGrpoConfig) -> list[str]:
     """What an epoch of reinforcement draws and trains on."""
+    grpo.check(config)
     asked = grpo.settings(config, "grpo")
-    asked.check()
-    rollout, pictures = config.rollout, asked.groups * asked.group_size
+    rollout, pictures = config.rollout, asked.prompts_per_epoch * asked.group_size
     kind = "noise levels" if config.variant == "diffusion_nft" else "random steps"
     return [
-        f"one epoch: {asked.groups} prompts x {asked.group_size} = {pictures} pictures of {rollout.steps} steps, "
-        f"{asked.window_size} {kind} each",
+        f"one epoch: {asked.prompts_per_epoch} prompts x {asked.group_size} = {pictures} pictures of {rollout.steps} "
+        f"steps, {asked.window_size} {kind} each",
         f"  {asked.updates_per_epoch} updates of {pictures * asked.window_size // asked.updates_per_epoch} rows in "
-        f"{asked.micros()} micro-batches; {asked.updates} updates in all",
+        f"{asked.grad_accumulation_steps()} micro-batches; {asked.updates} updates in all",
     ]
 
 
@@ -162,7 +105,7 @@ def _epoch(config: FlowGrpoConfig) -> list[str]:
 
 
 def first_update(
-    config: StarsConfig | PretrainConfig | SftConfig | KnowledgeConfig, model: BagelUnified | QwenImageEdit
+    config: StarsConfig | PretrainConfig | SftConfig | KnowledgeConfig, model: UnifiedModel
 ) -> list[Sequence[Example]]:
     """The examples of the first update of the first training, by micro-batch.
 
@@ -218,7 +161,7 @@ def _stars(config: StarsConfig, model: UnifiedModel) -> tuple[dict[str, Source],
             else:
                 sources[name] = any_of(replay)
             continue
-        task: TaskName = "maths" if name.startswith("math") else "mapping"
-        items = get_task(task, config.data.world).generate(64, int(name[-1]), "train", config.seed)
+        source = set_sources()[name]
+        items = get_task(source.task, config.data.world).generate(64, source.level, "train", config.seed)
         sources[name] = [Example(item.prompt, target=blank, noise_draws=config.batch.noise_draws) for item in items]
     return sources, shares

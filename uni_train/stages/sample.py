@@ -32,8 +32,8 @@ def run(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> None:
     """Sample the round's prompts with CoT, `candidates` images each; what a verifier says of them is stored beside."""
     config = work.config
     task = work.task(one.task)
-    per_draw = 2 if one.task == "mapping" else 1
-    items = task.generate(one.prompts // per_draw, one.level, "train", derive_seed(config.seed, one.set_name, "train"))
+    seed = derive_seed(config.seed, one.set_name, "train")
+    items = task.generate(one.prompts // task.items_per_draw, one.level, "train", seed)
     wanted = [(item, k) for item in items for k in range(config.candidates)]
     batches = [batch for _, batch in in_batches(wanted, config.model.draw_batch)]
     teacher = work.model(None if config.teacher == "base" else work.weights)
@@ -129,5 +129,5 @@ def say(model: UnifiedModel, wanted: Sequence[tuple[Item, int]], seed: int, answ
 def _scored(
     task: Task, item: Item, k: int, setting: str, seed: int, thought: str | None, image: np.ndarray
 ) -> ScoredSample:
-    verdict = task.verify(item, image) if item.facts["world"] == "nano" else None
+    verdict = task.verify(item, image) if task.has_image(item) else None
     return ScoredSample(item, setting, seed, k, thought, encode_png(image), verdict)

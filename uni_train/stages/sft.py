@@ -14,7 +14,7 @@ from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, ImageSizes
 from uni_train.stages.finetune import ADAPTERS, fit, run_logger, supervised_settings
-from uni_train.stages.held_out import HeldOutPrompts, held_out_prompts, intervals, table
+from uni_train.stages.validation import ValidationPrompts, intervals, table, validation_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.curriculum import Constant
 from uni_train.training.data import conversations, edit, items, text_to_image
@@ -44,16 +44,19 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
         work.progress.say(f"  {name}: {len(rows)} rows")
     held_out = _held_out(work)
     logger = run_logger(work, stage.path.name)
-    looks: list[Callback] = []
+    callbacks: list[Callback] = []
     if held_out is not None:
         # Lightning takes seconds to import, which --dry-run need not wait for.
-        from uni_train.training.held_out import HELD_OUT, HeldOut
+        from uni_train.training.callbacks import Validation
+        from uni_train.training.fit import HELD_OUT
 
-        def look(step: int) -> Mapping[str, float]:
-            return held_out.look(model, step, stage.path, logger, work.ranks)
+        def evaluate(step: int) -> Mapping[str, float]:
+            return held_out.evaluate(model, step, stage.path, logger, work.ranks)
 
-        looks.append(HeldOut(look, config.held_out.every, stage.path / HELD_OUT))
-    result = fit(work, model, found, schedule(config), settings(config, stage.path.name), stage.path, callbacks=looks)
+        callbacks.append(Validation(evaluate, config.held_out.every, stage.path / HELD_OUT))
+    result = fit(
+        work, model, found, schedule(config), settings(config, stage.path.name), stage.path, callbacks=callbacks
+    )
     work.trained(model, stage)
     folders = [stage.path / MODEL, *([stage.path / ADAPTERS] if config.trained == "lora" else [])]
     stage.outputs = sorted(file for folder in folders for file in folder.rglob("*") if file.is_file())
@@ -103,13 +106,13 @@ def settings(config: SftConfig, stage: str) -> SupervisedSettings:
     return replace(common, tokens=config.batch.tokens, accumulate=config.batch.accumulate, frozen=tuple(config.frozen))
 
 
-def _held_out(work: Work[SftConfig]) -> HeldOutPrompts | None:
+def _held_out(work: Work[SftConfig]) -> ValidationPrompts | None:
     """Prompts of the task that the recipe watches."""
     config, asked = work.config, work.config.held_out
     if asked.task is None:
         return None
     batch = config.model.draw_batch
-    return held_out_prompts(work.task(asked.task), asked.levels, asked.n, asked.split, config.evaluation.seed, batch)
+    return validation_prompts(work.task(asked.task), asked.levels, asked.n, asked.split, config.evaluation.seed, batch)
 
 
 def _parser(source: SourceConfig) -> Parse:

@@ -12,14 +12,14 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
-from data_gen.mapping.task import Mapping as Mapping_
-from data_gen.task import Task, get_task
+from data_gen.registry import get_task
+from data_gen.task import Task
 from uni_train.config.build import to_plain
 from uni_train.config.schema import Config
 from uni_train.config.stage_list import PlannedStage
@@ -66,11 +66,7 @@ class Work(Generic[C]):
 
     def task(self, name: str) -> Task:
         """A task in the world of this run."""
-        task = get_task(name, self.config.data.world)
-        if isinstance(task, Mapping_):
-            data = self.config.data
-            return replace(task, distractors=data.distractors, shuffle=data.rule_order == "random")
-        return task
+        return get_task(name, self.config.data.world).configured(asdict(self.config.data))
 
     def model(self, weights: Path | None) -> UnifiedModel:
         """The model with the weights of a stage (None: those that the recipe starts from), loaded once, on the device

@@ -1,4 +1,4 @@
-"""The callbacks that a resumable run needs beside its metric log: checkpoints and the curriculum's state."""
+"""The callbacks that a resumable run needs beside its metric log: checkpoints, validation, the curriculum's state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from uni_train.distributed.ranks import Ranks
 from uni_train.training.checkpoint_io import FolderCheckpointIO, checkpoint_name, list_checkpoints
 from uni_train.training.curriculum import Curriculum
 from uni_train.training.ema import Ema
-from uni_train.training.metric_log import MetricLog
+from uni_train.training.metric_log import JsonlLogger, MetricLog, append_once, truncate_metrics
 from uni_train.training.steps import StepBatch
 from uni_train.training.strategies.sharding import unsharded
 
@@ -65,18 +65,70 @@ class WholeAgain(Callback):
         trainer.strategy.whole_again()  # type: ignore[attr-defined]
 
 
+def evaluated(trainer: pl.Trainer, module: pl.LightningModule, evaluate: Evaluate, step: int) -> dict[str, float]:
+    """`evaluate(step)` with the averaged weights where there are any, the model in eval mode.
+
+    All ranks call it, so that they can share the work; the result of rank 0 counts.
+    """
+    ema = next((one for one in trainer.callbacks if isinstance(one, Ema)), None)  # type: ignore[attr-defined]
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    with torch.no_grad(), ema.averaged(module) if ema is not None else unsharded(module):
+        found = {name: float(value) for name, value in evaluate(step).items()}
+    for part, training in modes.items():
+        part.training = training
+    return trainer.strategy.broadcast(found)
+
+
+class Validation(Callback):
+    """Scores on what is not trained on, before the first update, every `every` updates and after the last.
+
+    One line each in `path`; further loggers get the same. `evaluate` must be a function of the weights alone, then a
+    resumed run writes the same lines. `scores` are the latest, `best` is the best "held_out" of them.
+    """
+
+    def __init__(self, evaluate: Evaluate, every: int, path: Path) -> None:
+        self.evaluate, self.every, self.file = evaluate, every, JsonlLogger(path)
+        self.scores: dict[str, float] = {}
+        self.best = float("-inf")
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.is_global_zero:
+            truncate_metrics(self.file.path, trainer.global_step or -1)  # that before the first update comes again
+        if trainer.global_step == 0:
+            self._validate(trainer, pl_module, 0)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
+    ) -> None:
+        step = batch.step + 1
+        if batch.last and (step % self.every == 0 or step == trainer.max_steps):
+            self._validate(trainer, pl_module, step)
+
+    def _validate(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        self.scores = evaluated(trainer, module, self.evaluate, step)
+        self.best = max(self.best, self.scores.get("held_out", float("-inf")))
+        append_once(trainer, self.file, [{"step": step, **self.scores}])
+        for logger in trainer.loggers:
+            if not isinstance(logger, JsonlLogger):
+                logger.log_metrics(self.scores, step=step)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"scores": self.scores, "best": self.best}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.scores, self.best = state_dict["scores"], state_dict["best"]
+
+
 class CurriculumCallback(Callback):
     """Keeps a curriculum's state in the checkpoint and shows it validation metrics every `check_every` updates.
 
-    `evaluate` runs between two updates, with the averaged weights where there are any. Its result on the first rank
-    counts for all. It belongs to the training like a batch does, so it should be a function of the weights and of its
-    argument alone: then a resumed run takes the same decisions.
+    `evaluate` runs between two updates. It belongs to the training like a batch does, so it should be a function of the
+    weights and of its argument alone: then a resumed run takes the same decisions.
     """
 
-    def __init__(
-        self, curriculum: Curriculum, evaluate: Evaluate | None, metric_log: MetricLog, ema: Ema | None = None
-    ) -> None:
-        self.curriculum, self.evaluate, self.metric_log, self.ema = curriculum, evaluate, metric_log, ema
+    def __init__(self, curriculum: Curriculum, evaluate: Evaluate | None, metric_log: MetricLog) -> None:
+        self.curriculum, self.evaluate, self.metric_log = curriculum, evaluate, metric_log
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
@@ -84,13 +136,7 @@ class CurriculumCallback(Callback):
         every, step = self.curriculum.check_every, batch.step + 1
         if every is None or self.evaluate is None or not batch.last or step % every:
             return
-        modes = {module: module.training for module in pl_module.modules()}
-        pl_module.eval()
-        with torch.no_grad(), self.ema.averaged(pl_module) if self.ema else unsharded(pl_module):
-            metrics = {name: float(value) for name, value in self.evaluate(step).items()}
-        for module, training in modes.items():
-            module.training = training
-        metrics = trainer.strategy.broadcast(metrics)
+        metrics = evaluated(trainer, pl_module, self.evaluate, step)
         self.curriculum.observe(step, metrics)
         self.metric_log.flush(trainer)
         for logger in trainer.loggers:

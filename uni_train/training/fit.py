@@ -45,6 +45,7 @@ from uni_train.training.supervised import SupervisedModule
 
 CHECKPOINTS = "checkpoints"
 METRICS = "metrics.jsonl"
+HELD_OUT = "held_out.jsonl"  # of callbacks.Validation
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def fit_supervised(
     def prepare(made: Run) -> SupervisedModule:
         module = SupervisedModule(model, settings)
         model.train()
-        made.callbacks += [CurriculumCallback(schedule, evaluate, made.log, made.ema), *callbacks]
+        made.callbacks += [CurriculumCallback(schedule, evaluate, made.log), *callbacks]
         made.data = StepData(model, sources, schedule, settings)
         return module
 

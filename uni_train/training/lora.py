@@ -147,7 +147,6 @@ def _write(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> 
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(file) as temporary:
             save_file(tensors, temporary, metadata={"format": "pt", **metadata})
-            temporary.chmod(0o644)
     except (SafetensorError, OSError) as error:
         raise UserError(f"cannot write {file} ({error})", "Make room there, then run again.") from error
 

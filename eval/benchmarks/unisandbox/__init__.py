@@ -4,7 +4,7 @@
 reads the published files and their labels, `thoughts` what a thought concludes, `counting` makes the numbers.
 """
 
-from data_gen.audit.shortcuts import CHANCE
+from data_gen.registry import set_name, sources
 from eval.benchmarks.unisandbox.benchmark import UniSandbox
 from eval.benchmarks.unisandbox.reasoning import (
     LEVELS,
@@ -14,9 +14,6 @@ from eval.benchmarks.unisandbox.reasoning import (
     PAPER_TABLE_3,
     SETS,
     SETTINGS,
-    SOURCES,
-    TASKS,
-    VARIANTS,
     PaperRow,
     Reliability,
     accuracy_rows,
@@ -29,7 +26,6 @@ from eval.benchmarks.unisandbox.reasoning import (
     one_of_two,
     per_image,
     score,
-    set_name,
     set_of,
     statuses,
     strategies,
@@ -38,7 +34,6 @@ from eval.benchmarks.unisandbox.thoughts import said
 from eval.sample import SAID
 
 __all__ = [
-    "CHANCE",
     "LEVELS",
     "PAPER_PAIRS",
     "PAPER_PROMPTS",
@@ -47,9 +42,6 @@ __all__ = [
     "SAID",
     "SETS",
     "SETTINGS",
-    "SOURCES",
-    "TASKS",
-    "VARIANTS",
     "PaperRow",
     "Reliability",
     "UniSandbox",
@@ -66,6 +58,7 @@ __all__ = [
     "score",
     "set_name",
     "set_of",
+    "sources",
     "statuses",
     "strategies",
 ]

@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.task import Verdict, verify_sprites
+from data_gen.sprites import verify_sprites
+from data_gen.task import Verdict
 from eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table
 from eval.benchmarks.unisandbox import counting
 from eval.benchmarks.unisandbox.cases import ALL_SETS, LABELS, REASONING_SETS, Questions, generated, published

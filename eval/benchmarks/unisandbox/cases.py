@@ -22,17 +22,18 @@ from data_gen.audit.exact import UnreadableError
 from data_gen.audit.files import audit_file
 from data_gen.audit.findings import LEAST, MOST, AuditRow, same_noun
 from data_gen.audit.maths import read_count, read_maths
-from data_gen.audit.shortcuts import Question, question_of_row, questions_of
+from data_gen.audit.shortcuts import question_of_row, questions_of
 from data_gen.errors import DataError
 from data_gen.jsonl import MappingRow, MathsRow, read_items, read_published
 from data_gen.knowledge.injection import subjects
 from data_gen.knowledge.nano import counted
 from data_gen.knowledge.people import KnowledgeQuestion, read_test
 from data_gen.objects import NANO, singular_of
+from data_gen.registry import TASKS, get_task, set_name, sources
 from data_gen.seeds import derive_seed
-from data_gen.task import Item, get_task
+from data_gen.task import Item, Question
 from eval.benchmark import Case
-from eval.benchmarks.unisandbox.reasoning import LEVELS, set_name
+from eval.benchmarks.unisandbox.reasoning import LEVELS
 from uni_train.errors import UserError
 
 LABELS = ("official", "corrected")
@@ -73,8 +74,8 @@ def generated(
     cases: list[Case] = []
     for name in sets:
         if name in REASONING_SETS:
-            task = get_task("maths" if name.startswith("math") else "mapping", world)
-            items = task.generate(n, int(name[-1]), split, derive_seed("evaluation", seed))
+            source = sources()[name]
+            items = get_task(source.task, world).generate(n, source.level, split, derive_seed("evaluation", seed))
             cases += [item_case(item) for item in items]
     asked = [name for name in KNOWLEDGE_SETS if name in sets]
     if asked:
@@ -120,6 +121,12 @@ def published(folder: Path, sets: Sequence[str] | None = None, characters: Seque
     if not cases:
         raise UserError(f"{folder} holds no question of the sets and characters asked for", "Ask for others.")
     return Questions(tuple(cases), excluded, published=not (folder / "characters.jsonl").is_file())
+
+
+def per_unit(name: str) -> int:
+    """Questions that count once in a set: the two of a pair of mapping, else one."""
+    source = sources().get(name)
+    return 1 if source is None else TASKS.get(source.task).items_per_draw
 
 
 def _own_folder(folder: Path, sets: Sequence[str] | None) -> Questions:
@@ -178,7 +185,7 @@ def item_case(item: Item) -> Case:
         set=set_name(item.task, item.level),
         prompt=item.prompt,
         cluster=item.pair,
-        category=_counted(int(item.facts["count"])) if item.task == "maths" else f"question {item.id[-1]}",
+        category=_counted(int(item.facts["count"])) if item.pair is None else f"question {item.id[-1]}",
         facts={
             "task": item.task,
             "world": item.facts["world"],
@@ -227,7 +234,7 @@ def _audited(name: str, path: Path) -> tuple[list[Case], dict[str, str]]:
     audits = audit_file(path)
     pairs = [(row, audit) for row, audit in zip(rows, audits, strict=True)]
     maths = [(row, audit) for row, audit in pairs if isinstance(row, MathsRow)]
-    expected = "maths" if name.startswith("math") else "mapping"
+    expected = sources()[name].task
     if (expected == "maths") != bool(maths):
         raise DataError(f"{path} holds rows of {'maths' if maths else 'mapping'}; a file of this name holds {expected}")
     if maths:

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from data_gen.audit.shortcuts import CHANCE, known_shortcuts
-from data_gen.task import Item, task_of
+from data_gen.audit.shortcuts import chances, known_shortcuts
+from data_gen.registry import sources, task_of
+from data_gen.task import Item
 from eval.benchmark import OUTCOMES, Case, Scored, Table
-from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS, question_of
+from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS, per_unit, question_of
 from eval.benchmarks.unisandbox.reasoning import PAPER_TABLE_1, PAPER_TABLE_4
 from eval.benchmarks.unisandbox.thoughts import conclusion
 from eval.shortcuts import Trivial, best, counted, trivial
@@ -29,7 +30,6 @@ SET_NAMES = {
     "inverse": "Inverse Search",
 }
 _POOLED = {"average": "Reasoning, average", "overall": "Knowledge, overall"}
-_GROUPS = {"maths": "math", "mapping": "mapping"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def trials(scored: Sequence[Scored], label: str) -> list[Trial]:
             clusters[unit] = question_of(case).cluster
     counted = []
     for (setting, name, unit, k), members in found.items():
-        size = 2 if name.startswith("mapping") else 1
+        size = per_unit(name)
         if len(members) > size:
             raise ValueError(f"{setting} {name}: {unit} has {len(members)} pictures, at most {size} belong together")
         outcomes = (*members.values(), *["missing"] * (size - len(members)))
@@ -105,14 +105,12 @@ def scores(
         "average": _plain({label: _averages(counted, settings) for label, counted in under.items()}),
         "knowledge": _plain({label: _overall(counted, settings) for label, counted in under.items()}),
         "per_image": _plain(_by_cell(first, settings, sets, _per_image)),
-        "one_of_two": _plain(
-            _by_cell(first, settings, [name for name in sets if name.startswith("mapping")], _one_of_two)
-        ),
+        "one_of_two": _plain(_by_cell(first, settings, [name for name in sets if per_unit(name) == 2], _one_of_two)),
         "outcomes": _plain(_by_cell(first, settings, sets, _outcomes)),
         "cot_gain": _plain(cot_gain(first, sets)),
         "thoughts": _plain(_thoughts(scored, labels[0], sets)),
         "causes": _causes(scored, labels[0], settings, sets),
-        "chance": dict(CHANCE),
+        "chance": chances(),
         "strategies": {
             name: [one.to_dict() for one in found] for name, found in strategies(scored, labels[0], sets).items()
         },
@@ -148,8 +146,8 @@ def tables(
         built.append(_knowledge_table(first, asked, knowledge, published))
     if {"normal", "cot"} <= set(asked):
         built.append(_gain_table(first, sets))
-    if any(name.startswith("mapping") for name in sets):
-        built.append(_shortcut_table(first, asked, [name for name in sets if name.startswith("mapping")]))
+    if pairs := [name for name in sets if per_unit(name) == 2]:
+        built.append(_shortcut_table(first, asked, pairs))
     built.append(_outcome_table(first, asked, sets))
     if "cot" in asked:
         built.append(_thought_table(scored, labels[0], sets))
@@ -223,7 +221,8 @@ def _averages(counted: Sequence[Trial], settings: Sequence[str]) -> dict[str, Es
     """A setting: over the reasoning sets (Table 1); "maths" and "mapping": over levels and settings (Tables 2, 3)."""
     reasoning = [one for one in counted if one.set in REASONING_SETS]
     groups = {setting: [one for one in reasoning if one.setting == setting] for setting in settings}
-    groups |= {task: [one for one in reasoning if one.set.startswith(prefix)] for task, prefix in _GROUPS.items()}
+    of = {name: sources()[name].task for name in REASONING_SETS}
+    groups |= {task: [one for one in reasoning if of[one.set] == task] for task in dict.fromkeys(of.values())}
     return {name: _cell_mean(group) for name, group in groups.items() if group}
 
 
@@ -330,11 +329,12 @@ def _reasoning_table(
         for setting in settings:
             row = [cells[setting].get(name) for name in sets]
             rows.append((_row_name(setting, label, list(under)), *row, means.get(setting)))
+    chances_of = chances()
     leading = {name: best(plain.get(name, ())) for name in sets}
-    chances = [CHANCE["maths" if name.startswith("math") else "mapping"] for name in sets]
+    guessed = [chances_of[sources()[name].task] for name in sets]
     if any(cell is not None for row in rows for cell in row[1:]):  # beside a score, not without one
         rows.append(("Best trivial strategy", *(one.estimate if one else None for one in leading.values()), None))
-        rows.append(("Chance", *(f"{chance:.2f}" for chance in chances), f"{sum(chances) / len(chances):.2f}"))
+        rows.append(("Chance", *(f"{chance:.2f}" for chance in guessed), f"{sum(guessed) / len(guessed):.2f}"))
         rows.append(("n / distinct", *(counted(one.estimate) if one else None for one in leading.values()), None))
     for model in PAPER_TABLE_1 if published else ():
         by_set = dict(zip(REASONING_SETS, model.accuracies, strict=True))
@@ -342,7 +342,7 @@ def _reasoning_table(
         rows.append((f"paper: {model.name}", *(f"{by_set[name]:.2f}" for name in sets), average))
     note = (
         "Maths counts prompts, mapping counts pairs of which both are right. Guessing gives "
-        f"{CHANCE['maths']:.2f} and {CHANCE['mapping']:.2f}."
+        f"{chances_of['maths']:.2f} and {chances_of['mapping']:.2f}."
     )
     named = ", ".join(f"{SET_NAMES[name]} {one.name}" for name, one in leading.items() if one)
     note += f" Trivial strategies: {named}. Distinct: expressions of maths, sets of rules of mapping."

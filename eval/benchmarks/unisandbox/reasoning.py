@@ -14,42 +14,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-from data_gen.audit.shortcuts import CHANCE, known_shortcuts, questions_of
-from data_gen.task import Item, get_task, task_of
+from data_gen.audit.shortcuts import known_shortcuts, questions_of
+from data_gen.registry import TASKS, get_task, set_name, sources, task_of
+from data_gen.task import Item
 from eval.sample import STATUSES, ScoredSample
 from eval.shortcuts import Trivial, best, counted, trivial
 from eval.statistics import Estimate, PairedComparison, paired, proportion, share
 
 SETTINGS = ("normal", "cot")
-TASKS = ("maths", "mapping")
 LEVELS = (1, 2, 3)
 SETS = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")
-_PREFIX = {"maths": "math", "mapping": "mapping"}
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What a set is drawn from. split: None for the one that is evaluated. options: of the task, replacing its own."""
-
-    task: str
-    level: int
-    variant: str = ""
-    split: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-# Sets that are asked beside the six where evaluation.sets names them: variant -> its task, and how it differs.
-VARIANTS = {"seen": ("maths", "new objects, seen expressions"), "chain": ("mapping", "rules in chain order")}
-_CHAIN = {"shuffle": False, "distractors": 0}
-SOURCES = {
-    **{f"math{level}": Source("maths", level) for level in LEVELS},
-    **{f"mapping{level}": Source("mapping", level) for level in LEVELS},
-    **{f"math{level}_seen": Source("maths", level, "seen", split="seen") for level in LEVELS},
-    **{f"mapping{level}_chain": Source("mapping", level, "chain", options=_CHAIN) for level in LEVELS},
-}
 
 # The sizes of the published sets (section 3.1).
 PAPER_PROMPTS = PAPER_PAIRS = 100
@@ -123,11 +99,6 @@ class Reliability:
     correct: int
 
 
-def set_name(task: str, level: int, variant: str = "") -> str:
-    """("maths", 2) -> "math2"; ("maths", 2, "seen") -> "math2_seen"."""
-    return f"{_PREFIX[task]}{level}" + (f"_{variant}" if variant else "")
-
-
 def set_of(item: Item) -> str:
     """The set in which an item is counted: of its task and level, unless `named` says otherwise."""
     return str(item.facts.get("set") or set_name(item.task, item.level))
@@ -135,7 +106,7 @@ def set_of(item: Item) -> str:
 
 def named(items: Sequence[Item], name: str) -> list[Item]:
     """Items as those of the set `name`. One beside the six is written into facts and ids, which no other set shares."""
-    if not SOURCES[name].variant:
+    if not sources()[name].variant:
         return list(items)
 
     def renamed(identity: str) -> str:
@@ -208,7 +179,7 @@ def one_of_two(
         setting: {
             name: _share([sum(trial.images) == 1 for trial in trials], trials)
             for name, trials in by_set.items()
-            if trials[0].task == "mapping"
+            if len(trials[0].statuses) == 2
         }
         for setting, by_set in _trials(results, sets).items()
     }
@@ -239,14 +210,15 @@ def average(
     """The last column of the paper's Tables 2 and 3: the unweighted mean over levels and settings of one task.
 
     Normal and CoT are asked on the same prompts, so the interval is clustered by expression or rules. variant: of the
-    sets (one of VARIANTS), "" for the six. Answers in words are no part of it.
+    sets, "" for the task's own. Answers in words are no part of it.
     """
+    known = sources()
     found = [
         (trial, (setting, name))
         for setting, by_set in _trials(results, sets).items()
         for name, trials in by_set.items()
         for trial in trials
-        if trial.task == task and SOURCES[name].variant == variant and setting in SETTINGS
+        if trial.task == task and known[name].variant == variant and setting in SETTINGS
     ]
     trials, cells = [trial for trial, _ in found], [cell for _, cell in found]
     return share(
@@ -270,15 +242,16 @@ def accuracy_rows(
     asked."""
     rows = []
     for name, found in strategies(sets).items():
-        cells = [by_set[name].value for by_set in scores.values()]
+        estimates = [by_set[name] for by_set in scores.values()]
+        cells = [estimate.value for estimate in estimates]
         plain = best(found)
         rows.append(
             [
                 name,
                 *("-" if value is None else f"{value:.2f}" for value in cells),
                 "-" if plain is None else f"{plain.estimate.value:.2f} {plain.name}",
-                f"{CHANCE[SOURCES[name].task]:.2f}",
-                counted(found[0].estimate),
+                f"{TASKS.get(sources()[name].task).chance:.2f}",
+                counted(found[0].estimate if found else estimates[0]),
             ]
         )
     return ["set", *scores, "best trivial strategy", "chance", "n / distinct"], rows
@@ -381,7 +354,7 @@ def _trials(
     trials: dict[str, dict[str, list[_Trial]]] = defaultdict(lambda: defaultdict(list))
     for setting, name, unit, k in sorted(found, key=_published_order):
         members = found[setting, name, unit, k]
-        size = 2 if task_in[name] == "mapping" else 1
+        size = TASKS.get(task_in[name]).items_per_draw
         if len(members) > size:
             raise ValueError(f"{setting} {name}: {unit} has {len(members)} prompts, at most {size} belong together")
         # A prompt whose partner left no record cannot make a pair: the pair is wrong, and the gap shows as `missing`.
@@ -392,11 +365,12 @@ def _trials(
 
 def _place(item: Item) -> tuple[str, str]:
     """The set and the unit in which an item is counted."""
-    if item.task not in _PREFIX:
-        raise ValueError(f"{item.id}: task {item.task} is no part of UniSandbox's reasoning sets (maths, mapping)")
-    if item.task == "mapping" and item.pair is None:
-        raise ValueError(f"{item.id}: a mapping item needs the id of its pair")
-    return set_of(item), item.pair if item.task == "mapping" and item.pair is not None else item.id
+    task = TASKS.get(item.task)
+    if not task.sets:
+        raise ValueError(f"{item.id}: task {item.task} has no sets, so it is no part of UniSandbox's tables")
+    if item.pair is None and task.items_per_draw == 2:
+        raise ValueError(f"{item.id}: a {item.task} item needs the id of its pair")
+    return set_of(item), item.id if item.pair is None else item.pair
 
 
 def _published_order(key: tuple[str, str, str, int]) -> tuple[int, str, int, str, int]:
@@ -406,7 +380,7 @@ def _published_order(key: tuple[str, str, str, int]) -> tuple[int, str, int, str
 
 
 def _set_rank(name: str) -> int:
-    return list(SOURCES).index(name)
+    return [*SETS, *sources()].index(name)
 
 
 def _cluster(item: Item) -> str:

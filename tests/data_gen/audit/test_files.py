@@ -8,7 +8,7 @@ from data_gen.audit.files import audit_file
 from data_gen.audit.findings import counts, has_wrong
 from data_gen.errors import DataError
 from data_gen.jsonl import published_rows, write_rows
-from data_gen.task import get_task
+from data_gen.registry import get_task
 
 
 def maths(tmp_path, *rows):

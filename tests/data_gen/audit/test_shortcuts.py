@@ -7,13 +7,17 @@ from typing import ClassVar
 
 import pytest
 
-from data_gen.audit.shortcuts import LOOK_UP, STRATEGIES, known_shortcuts, numbers, questions_of, tally_file
+from data_gen.audit.shortcuts import LOOK_UP, known_shortcuts, questions_of, tally_file
 from data_gen.jsonl import published_rows, write_items, write_rows
 from data_gen.mapping.task import Mapping
+from data_gen.maths.shortcuts import numbers
+from data_gen.maths.task import Maths
 from data_gen.objects import get_world
-from data_gen.task import Task, get_task
+from data_gen.registry import get_task
+from data_gen.task import Task
 from eval.shortcuts import Trivial, best, trivial
 
+STRATEGIES = (*Maths.strategies, *Mapping.strategies)
 WORLDS = ("nano", "everyday")
 NANO = "7 means star . A means 7 . B means 9 . 9 means cup . Draw what A means ."
 CHAIN = (
@@ -132,5 +136,6 @@ def test_files_are_read_in_both_forms(tmp_path: Path) -> None:
     half = [row for row in published_rows(items) if "Question_A" in row]
     write_rows(tmp_path / "half.jsonl", half)
     assert not any(any(one.right) for one in tally_file(tmp_path / "half.jsonl")["mapping"])  # no pair is whole
-    write_items(tmp_path / "mazes.jsonl", get_task("maze", "nano").generate(2, 3, "test", 0))
-    assert tally_file(tmp_path / "mazes.jsonl") == {}
+    for others in (get_task("maze"), get_task("ureason", "everyday")):
+        write_items(tmp_path / "others.jsonl", others.generate(12, 3, "test", 0))
+        assert tally_file(tmp_path / "others.jsonl") == {}

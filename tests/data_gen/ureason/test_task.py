@@ -7,7 +7,8 @@ import pytest
 from data_gen.errors import DataError
 from data_gen.maths.task import Maths
 from data_gen.objects import EVERYDAY, NANO
-from data_gen.task import Item, get_task
+from data_gen.registry import get_task
+from data_gen.task import Item
 from data_gen.ureason.outcomes import outcome_from
 from data_gen.ureason.task import UReason
 from data_gen.ureason.taxonomy import SUBCATEGORIES

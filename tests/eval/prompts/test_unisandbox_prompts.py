@@ -38,6 +38,8 @@ def test_prompts_carry_what_they_are_about() -> None:
     for task in ("maths", "mapping"):
         text = prompts.filter_prompt(task, question)
         assert f"Question: {question}\n" in text and "Final Answer: YES" in text
+    other = prompts.filter_prompt("maze", question)  # a task without a filter question of its own
+    assert f"Instruction: {question}\n" in other and "Final Answer: YES" in other
     compared = prompts.compare_prompt("{expected_answer}", "4 chairs")
     assert "**Generated Caption:** {expected_answer}\n" in compared
     assert "**Expected Answer:** 4 chairs\n" in compared

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import yaml
 
-from data_gen.task import Check, Verdict, get_task
+from data_gen.registry import get_task
+from data_gen.task import Check, Verdict
 from eval import groups
 from eval.groups import Group, Member
 from eval.report import flow_grpo, write_report
@@ -56,12 +57,13 @@ def run_dir(tmp_path: Path) -> Path:
                             epoch=epoch, step=epoch)  # fmt: skip
     seconds = {"rollout": 3.0, "reward": 1.0, "update": 6.0}
     epochs = [
-        {"step": e + 1, "epoch": e, "reward": 0.1 * e, "reward_p10": 0.0, "reward_p90": 1.0, "flat_groups": 0.5,
-         "diversity": 30.0, "brightness": 90.0, "contrast": 50.0, "seconds": seconds} for e in range(EPOCHS)
+        {"step": e + 1, "epoch": e, "reward": 0.1 * e, "reward_p10": 0.0, "reward_p90": 1.0,
+         "frac_reward_zero_std": 0.5, "diversity": 30.0, "brightness": 90.0, "contrast": 50.0, "seconds": seconds}
+        for e in range(EPOCHS)
     ]  # fmt: skip
     updates = [
         {"step": e + 1, "loss": -0.1, "kl": 0.01 * e, "ratio": 1.0, "log_ratio_max": 1e-7, "grad_norm": 0.1 + e,
-         "clip_high": 0.0, "clip_low": 0.0, "lr": 1e-3} for e in range(EPOCHS)
+         "clip_ratio/high_mean": 0.0, "clip_ratio/low_mean": 0.0, "lr": 1e-3} for e in range(EPOCHS)
     ]  # fmt: skip
     (stage / "manifest.json").write_text(json.dumps({"stage": "grpo", "seconds": 61.0, "result": {}}))
     for name, lines in (("rollouts.jsonl", epochs), ("metrics.jsonl", updates)):

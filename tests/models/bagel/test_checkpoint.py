@@ -21,11 +21,12 @@ from tests.models.bagel.sharded_driver import loss_of
 from uni_train.config.compose import compose
 from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
-from uni_train.models.bagel.checkpoint import PublishedBagel, count_parts, on_meta
+from uni_train.models.bagel.checkpoint import PublishedBagel, on_meta
 from uni_train.models.bagel.positions import patchify
 from uni_train.models.base import Request
 from uni_train.models.export import export_model
-from uni_train.models.inspection import inspect
+from uni_train.models.family import family_of
+from uni_train.models.inspection import by_part, inspect
 from uni_train.models.load import build_model, load_weights, model_config, save_model
 from uni_train.models.weights import Weights, write
 
@@ -90,7 +91,7 @@ def test_bagel_at_full_size_has_the_released_names_shapes_and_counts(golden_fold
     for name, shape in shapes.items():  # the file lists the first and the last layers
         first = ".".join("0" if part.isdigit() else part for part in name.split("."))
         assert name in full["shapes"] or shape == full["shapes"][first]
-    counts = count_parts(shapes)
+    counts = by_part(family_of("bagel"), shapes)
     known = full["language_model_params"]
     assert counts["generation"] == known["generation_branch_moe_gen"]
     text = counts["understanding"] + counts["text embeddings"] + counts["text head"]

@@ -140,7 +140,7 @@ def test_another_architecture_is_refused_in_a_few_lines(nano: Nano, small_config
 
 def test_a_model_that_cannot_be_built_here_says_so(small_config: ModelConfig) -> None:
     with pytest.raises(UserError, match="bagel_7b"):
-        build_model(replace(small_config, name="bagel_7b"))
+        build_model(replace(small_config, name="bagel_7b", family="bagel"))
 
 
 @pytest.mark.skipif(not (shipped() / WEIGHTS).is_file(), reason="the shipped checkpoint is not there yet")

@@ -12,7 +12,7 @@ import pytest
 
 from data_gen import sprites
 from data_gen.objects import NANO, singular_of
-from data_gen.task import verify_sprites
+from data_gen.sprites import verify_sprites
 from eval.prompts.unisandbox import parse_caption, parse_final_answer
 from uni_train.config.compose import compose
 from uni_train.config.schema import PretrainConfig

@@ -10,7 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from data_gen.task import get_task
+from data_gen.registry import get_task
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.errors import UserError
@@ -76,7 +76,13 @@ def test_the_two_maze_recipes_follow_each_other(tmp_path: Path) -> None:
     run("fit", "--recipe", "sft_maze", *common, *given)
     trained = runs / "sft_maze" / "seed0" / "stages" / "00-sft" / "model"
     run("models", "inspect", str(trained))
-    quick = ["epochs=2", "rollout.groups=2", "rollout.group_size=3", "rollout.steps=3", "rollout.last_step=2"]
+    quick = [
+        "epochs=2",
+        "rollout.prompts_per_epoch=2",
+        "rollout.group_size=3",
+        "rollout.steps=3",
+        "rollout.last_step=2",
+    ]
     quick += ["held_out.n=4", "rewards.solved.function=verifier_dense", f"model.checkpoint={trained}"]
     run("fit", "--recipe", "flow_grpo_maze", *common, *quick)
     stage = runs / "flow_grpo_maze" / "seed0" / "stages" / "00-grpo"

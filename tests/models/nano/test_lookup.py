@@ -43,7 +43,7 @@ def last_state(nano: Nano, text: str) -> torch.Tensor:
 def test_before_any_training_the_object_of_the_asked_chain_matters_most(config: ModelConfig, links: int) -> None:
     nano = build_model(config, seed=0)
     assert isinstance(nano, Nano)
-    wins, trials = 0, 30
+    wins, trials = 0, 60
     for seed in range(trials):
         random = rng("lookup", seed, links)
         symbols = random.sample(NANO.symbols, 3 * links)
@@ -72,7 +72,7 @@ def test_before_any_training_the_object_of_the_asked_chain_matters_most(config: 
             meanings[i] = nouns[3]
             effects.append(float((state(meanings) - plain).norm()))
         wins += max(range(3), key=effects.__getitem__) == asked
-    assert wins >= 0.7 * trials  # 1 in 3 by chance
+    assert wins >= 0.55 * trials  # 1 in 3 by chance: p < 0.001
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,15 @@ from uni_train.rewards.contract import Reward
 from uni_train.training import callbacks
 from uni_train.training.checkpoint_io import list_checkpoints
 from uni_train.training.fit import FitResult
-from uni_train.training.flow_grpo import fit as fitting
-from uni_train.training.flow_grpo.fit import fit_flow_grpo
-from uni_train.training.flow_grpo.rollouts import collect, window_of
+from uni_train.training.flow_grpo import trainer as fitting
+from uni_train.training.flow_grpo.rollout import collect, window_of
 from uni_train.training.flow_grpo.settings import VARIANTS, AlarmSettings, FlowGrpoSettings
+from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.lora import LoraSettings, adapted
 from uni_train.training.metric_log import read_metrics
 from uni_train.training.settings import SupervisedSettings
 
-GRPO = FlowGrpoSettings(epochs=3, updates_per_epoch=2, groups=4, group_size=4, steps=5, rows=12)
+GRPO = FlowGrpoSettings(epochs=3, updates_per_epoch=2, prompts_per_epoch=4, group_size=4, steps=5, rows=12)
 OPTIMIZER = SupervisedSettings(lr=3e-3, accelerator="cpu", checkpoint_every=1, log_every=2, keep=9, ema=0.5)
 REWARDS = [Reward("bright", bright)]
 
@@ -46,7 +46,15 @@ def test_every_variant_raises_the_reward(variant: Any, tmp_path: Path) -> None:
     rewards = [line["reward"] for line in read_metrics(tmp_path / "rollouts.jsonl")]
     assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.02, rewards
     line = read_metrics(tmp_path / "metrics.jsonl")[0]
-    assert {"loss", "policy_loss", "drift", "grad_norm", "reward", "reward_std", "flat_groups"} <= line.keys()
+    assert {
+        "loss",
+        "policy_loss",
+        "approx_kl",
+        "grad_norm",
+        "reward",
+        "reward_std",
+        "frac_reward_zero_std",
+    } <= line.keys()
     if variant != "diffusion_nft":
         assert line["log_ratio_max"] < 1e-5 and line["ratio"] == pytest.approx(1, abs=1e-5)
 
@@ -128,7 +136,7 @@ def test_bfloat16_latents_are_scored_as_they_are_stored(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / "metrics.jsonl")[0]["log_ratio_max"] < 1e-5
 
 
-def test_the_parity_gate_stops_what_draws_and_trains_differently(
+def test_the_on_policy_check_stops_what_draws_and_trains_differently(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dropping(model: ToyFlow, *args: Any) -> Any:
@@ -138,7 +146,7 @@ def test_the_parity_gate_stops_what_draws_and_trains_differently(
 
     monkeypatch.setattr(fitting, "collect", dropping)
     model = ToyFlow(dropout=0.5)
-    with pytest.raises(UserError, match=r"parity: before update 1 .* log ratio"):
+    with pytest.raises(UserError, match=r"on-policy check: before update 1 .* log ratio"):
         fit(tmp_path, model=model)
 
 
@@ -154,7 +162,7 @@ def test_collapse_flat_rewards_and_falling_held_out_scores_are_alarms(tmp_path: 
     def still(prompts: Any, completions: Any, **_: Any) -> list[float]:
         return [1.0] * len(completions)
 
-    flat = replace(GRPO, alarms=AlarmSettings(flat_epochs=2))
+    flat = replace(GRPO, alarms=AlarmSettings(zero_std_epochs=2))
     with pytest.raises(UserError, match="stopped after update 4: in 2 epochs no group"):
         fit(tmp_path / "flat", flat, rewards=[Reward("still", still)])
     with pytest.raises(UserError, match="grey levels"):

@@ -17,14 +17,22 @@ from safetensors.torch import load_file, save_file
 from tests.training.flow_grpo.toy import PROMPTS, ToyFlow
 from uni_train.errors import UsageError
 from uni_train.rewards.contract import Reward
-from uni_train.training.flow_grpo.fit import fit_flow_grpo
 from uni_train.training.flow_grpo.settings import FlowGrpoSettings
+from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.metric_log import read_metrics
 from uni_train.training.settings import SupervisedSettings
 
 ROOT = Path(__file__).parents[3]
 GRPO = FlowGrpoSettings(
-    epochs=3, updates_per_epoch=2, groups=4, group_size=4, steps=5, rows=12, kl=0.01, clip_low=0.1, clip_high=0.1
+    epochs=3,
+    updates_per_epoch=2,
+    prompts_per_epoch=4,
+    group_size=4,
+    steps=5,
+    rows=12,
+    kl=0.01,
+    clip_low=0.1,
+    clip_high=0.1,
 )
 OPTIMIZER = SupervisedSettings(lr=3e-3, eps=1e-3, accelerator="cpu", checkpoint_every=1, log_every=1, keep=9)
 
@@ -70,7 +78,9 @@ def test_two_ranks_draw_and_learn_what_one_does_and_go_on_where_they_stopped(tmp
     ended = on_two(two)
     assert ended.returncode == 0, ended.stderr
     both = load_file(two / "final.safetensors")
-    assert any(line["flat_groups"] > 0 for line in epochs(one)) and any(line["kl"] > 0 for line in metrics(one))
+    assert any(line["frac_reward_zero_std"] > 0 for line in epochs(one)) and any(
+        line["kl"] > 0 for line in metrics(one)
+    )
     for file in (epochs, metrics):
         assert len(file(one)) == len(file(two))
         for first, second in zip(file(one), file(two), strict=True):
@@ -105,12 +115,12 @@ def test_a_reward_that_fails_on_one_rank_ends_all(tmp_path: Path) -> None:
 
 
 def test_groups_that_ranks_cannot_share_are_refused_with_the_nearest_that_they_can(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="groups=5 cannot be divided among 2 devices") as error:
-        train(tmp_path, 2, groups=5)
-    assert "groups=4 or 6" in (error.value.hint or "")
+    with pytest.raises(UsageError, match="prompts_per_epoch=5 cannot be divided among 2 devices") as error:
+        train(tmp_path, 2, prompts_per_epoch=5)
+    assert "prompts_per_epoch=4 or 6" in (error.value.hint or "")
     with pytest.raises(UsageError) as error:
-        replace(GRPO, groups=3).check(4)
-    assert "groups=4." in (error.value.hint or "")
+        replace(GRPO, prompts_per_epoch=3).check(4)
+    assert "prompts_per_epoch=4." in (error.value.hint or "")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from data_gen.seeds import derive_seed
 from uni_train.flow.schedule import Schedule, bagel_schedule
 from uni_train.models.base import Request, UnifiedModel
-from uni_train.training.flow_grpo.prompts import Prompt, PromptList
+from uni_train.training.flow_grpo.rollout import Prompt, PromptList
 
 TOKENS, NUMBERS = 4, 3
 PROMPTS = PromptList([Prompt(f"p{i}", f"prompt {i}", columns={"number": i}) for i in range(6)], seed=0)

@@ -59,6 +59,10 @@ def evaluate(
     if checkpoint is None:
         raise UsageError("--checkpoint is missing", "Name a folder, a run, shipped, or URL#MODEL.")
     asked = Asked(**options)
+    from uni_train.models.recognise import expect_there
+
+    if not plan_only and "://" not in checkpoint:
+        expect_there(checkpoint)  # before torch is imported, which takes seconds
     from uni_train.cli.progress import ConsoleProgress
 
     progress = ConsoleProgress()

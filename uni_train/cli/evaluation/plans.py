@@ -150,14 +150,15 @@ def _folders(asked: Asked) -> dict[str, Path]:
 
 
 def _world(checkpoint: str) -> str:
-    """nano is asked about its own world; nobody else knows it."""
+    """Which world's questions the model is asked, as its family says."""
     from eval.respondent import is_remote
 
     if is_remote(checkpoint):
         return "everyday"
+    from uni_train.models.family import family_of
     from uni_train.models.load import model_config
 
-    return "nano" if checkpoint == "shipped" or model_config(checkpoint).name.startswith("nano") else "everyday"
+    return family_of(model_config(checkpoint).family).world
 
 
 def _external(asked: Asked) -> Any:

@@ -34,11 +34,12 @@ from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.positions import sincos_table
 from uni_train.models.bagel.prompts import THINK_THEN_ANSWER, THINK_THEN_DRAW
 from uni_train.models.bagel.tokenizer import FILES as TOKENIZER_FILES
-from uni_train.models.bagel.tokenizer import read_tokenizer
+from uni_train.models.bagel.tokenizer import has_tokenizer, read_tokenizer
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
 from uni_train.models.meta import without_weights
 from uni_train.models.recognise import PICKLES
+from uni_train.models.shapes import Guess
 from uni_train.models.weights import (
     Weights,
     check,
@@ -73,6 +74,7 @@ class PublishedBagel(BagelUnified):
         source: the folder; its autoencoder, tokenizer and JSON files go into every export.
     """
 
+    family = "bagel"
     source: Path
     bagel: Bagel
     vae: AutoEncoder
@@ -203,6 +205,21 @@ def on_meta(config: ModelConfig) -> tuple[Bagel, AutoEncoder]:
     sizes, nobody = config.architecture, SpecialTokens(0, 0, 0, 0)
     bagel = BagelConfig.from_sizes(sizes, _VOCABULARY, nobody, vit_patches_per_side=_VIT_PATCHES_PER_SIDE)
     return _meta(bagel, VaeConfig(latent_channels=sizes.latent_channels))
+
+
+def skeleton(config: ModelConfig) -> tuple[BagelUnified, bool]:
+    """The model without weights, and whether its tokenizer is a guess.
+
+    Raises:
+        UserError: the checkpoint folder holds something else than this model.
+    """
+    bagel, vae = on_meta(config)
+    folder = Path(config.checkpoint) if config.checkpoint is not None else None
+    known = folder is not None and folder.is_dir() and has_tokenizer(folder)
+    tokenizer = read_tokenizer(folder) if known and folder is not None else Guess()
+    speech, sampling = Speech(THINK_THEN_DRAW), Sampling.of(config.sampling)
+    size = config.architecture.image_size
+    return BagelUnified(config.name, bagel, vae, tokenizer, speech, sampling, size), not known
 
 
 def _meta(config: BagelConfig, vae: VaeConfig) -> tuple[Bagel, AutoEncoder]:
@@ -413,8 +430,6 @@ def _carry(source: Path, folder: Path) -> None:
 
 # --- parts ------------------------------------------------------------------------------------------------------------
 
-PARTS = ("understanding", "generation", "text embeddings", "text head", "ViT", "connector", "latents", "positions")
-"""The parts of a Bagel in the order in which they are listed; the VAE is one more."""
 _PART_OF = {
     "language_model.model.embed_tokens.": "text embeddings",
     "language_model.lm_head.": "text head",
@@ -427,18 +442,10 @@ _PART_OF = {
 
 
 def part_of(name: str) -> str:
-    """Which of `PARTS` a parameter of a Bagel belongs to, by its official name.
+    """Which of `BagelFamily.parts` a parameter of a Bagel belongs to, by its official name.
 
     "latents" are the layers around them: vae2llm, llm2vae, time_embedder. "generation" are the `*_moe_gen` weights.
     """
     if "moe_gen" in name:
         return "generation"
     return next((part for prefix, part in _PART_OF.items() if name.startswith(prefix)), "latents")
-
-
-def count_parts(shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """Numbers of parameters by part, in the order of `PARTS`."""
-    counts = dict.fromkeys(PARTS, 0)
-    for name, shape in shapes.items():
-        counts[part_of(name)] += math.prod(shape)
-    return counts

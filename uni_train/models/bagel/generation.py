@@ -280,6 +280,9 @@ class Contexts:
     def rows(self) -> int:
         return self.full.rows
 
+    def __len__(self) -> int:
+        return self.rows
+
     def select(self, rows: Sequence[int] | Tensor) -> Contexts:
         """As `KVCache.select`, for all contexts."""
         index = torch.as_tensor(rows, dtype=torch.long).tolist()

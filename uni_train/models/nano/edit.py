@@ -86,7 +86,11 @@ class SentenceTokenizer:
         return " ".join(SENTENCES[i - 4] for i in ids if i >= 4)
 
 
-def build(config: ModelConfig, seed: int) -> BagelUnified:
+class NanoEdit(BagelUnified):
+    family = "nano"
+
+
+def build(config: ModelConfig, seed: int) -> NanoEdit:
     """With fresh weights."""
     sizes, tokenizer = config.architecture, SentenceTokenizer()
     token = sizes.latent_downsample * sizes.latent_patch
@@ -101,7 +105,7 @@ def build(config: ModelConfig, seed: int) -> BagelUnified:
     )
     bagel.init_weights(derive_seed(seed, "nano_edit"))
     look_around(bagel)
-    return BagelUnified(
+    return NanoEdit(
         config.name,
         bagel,
         Pixels(),

@@ -21,6 +21,7 @@ from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.base import Example
 from uni_train.models.nano import corpus, language
+from uni_train.models.nano.family import NanoFamily
 from uni_train.models.nano.lookup import add_lookup_heads
 from uni_train.models.nano.tokenizer import WordTokenizer
 from uni_train.models.nano.vae import PatchVAE
@@ -37,6 +38,8 @@ REPLAY = {
 
 class Nano(BagelUnified):
     """A BagelUnified that knows its own pretraining rows and how it wants to be asked for a verification."""
+
+    family = "nano"
 
     def replay_rows(self) -> Mapping[str, tuple[float, Callable[[random.Random], Example]]]:
         makers = corpus.sources(noise_draws=2)
@@ -85,7 +88,7 @@ def build(config: ModelConfig, seed: int) -> Nano:
 
 def shipped() -> Path:
     """The folder of the checkpoint inside the package."""
-    return Path(__file__).parent / "assets"
+    return NanoFamily.shipped
 
 
 def _init_vae(vae: PatchVAE, seed: int) -> None:

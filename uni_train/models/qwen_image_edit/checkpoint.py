@@ -31,10 +31,10 @@ from uni_train.flow.schedule import DynamicShift
 from uni_train.models.meta import without_weights
 from uni_train.models.qwen_image_edit.reading import Processor, image_processor
 from uni_train.models.qwen_image_edit.unified import EditSampling, QwenImageEdit
+from uni_train.models.shapes import Guess
 from uni_train.models.weights import Weights, check, indexed_files, problems, stored_as, write_sharded, write_state
 
 PIPELINES = ("QwenImageEditPipeline", "QwenImageEditPlusPipeline")
-PARTS = ("transformer", "text encoder", "VAE")
 _STEM = "diffusion_pytorch_model"
 _STEMS = {"transformer": _STEM, "text_encoder": "model", "vae": _STEM}
 _SHARD_BYTES = 10 * 10**9
@@ -57,6 +57,7 @@ class PublishedEditor(QwenImageEdit):
         source: the folder; all but the transformer goes from there into every export.
     """
 
+    family = "qwen_image_edit"
     source: Path
 
 
@@ -165,6 +166,18 @@ def on_meta(config: ModelConfig) -> tuple[nn.Module, nn.Module, nn.Module]:
             text = Qwen2_5_VLConfig(text_config=_TEXT_7B, vision_config=seeing)
         with without_weights():
             return transformer, Qwen2_5_VLForConditionalGeneration(text), vae
+
+
+def skeleton(config: ModelConfig) -> tuple[QwenImageEdit, bool]:
+    """The model without weights, and whether its tokenizer is a guess.
+
+    Raises:
+        UserError: the checkpoint folder holds something else than this model.
+    """
+    parts, processor = on_meta(config), read_processor(config)
+    sampling, editing = EditSampling.of(config), config.editing or EditingConfig()
+    model = QwenImageEdit(config.name, *parts, processor or Guess(), DynamicShift(), sampling, editing)
+    return model, processor is None
 
 
 def _meta(opened: EditorFolder) -> tuple[Any, Any]:
@@ -314,16 +327,11 @@ def compare(opened: EditorFolder) -> list[str]:
     ]
 
 
-def part_of(name: str) -> str:
-    """Which of `PARTS` a parameter of a QwenImageEdit belongs to."""
-    return {"text_encoder": "text encoder", "vae": "VAE"}.get(name.split(".")[0], "transformer")
-
-
 def count_parts(opened: EditorFolder) -> dict[str, int]:
-    """Numbers of parameters by part."""
+    """Numbers of parameters by part, as `QwenImageEditFamily.parts` names them."""
     return {
         part: sum(math.prod(stored.shape) for stored in opened.weights[folder].values())
-        for part, folder in zip(PARTS, ("transformer", "text_encoder", "vae"), strict=True)
+        for part, folder in (("transformer", "transformer"), ("text encoder", "text_encoder"), ("VAE", "vae"))
     }
 
 

@@ -24,19 +24,19 @@ class AlarmSettings:
     """Smallest share that is left of the spread within groups of pictures, against the first epoch's."""
     held_out: float | None = None
     """Largest fall of the held-out score below its best."""
-    flat_epochs: int | None = 20
+    zero_std_epochs: int | None = 20
     """Epochs in a row without any group whose rewards differ: nothing can be learned any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlowGrpoSettings:
-    """One reinforced fit. An *epoch* draws `groups` x `group_size` pictures and makes `updates_per_epoch` updates."""
+    """One reinforced fit. An *epoch* samples `prompts_per_epoch` x `group_size` images and makes `updates_per_epoch`
+    updates."""
 
     variant: Variant = "flow_grpo"
     epochs: int = 100
     updates_per_epoch: int = 1
-    groups: int = 24
-    """Prompts an epoch."""
+    prompts_per_epoch: int = 24
     group_size: int = 8
     """Pictures a prompt."""
     steps: int = 10
@@ -56,9 +56,9 @@ class FlowGrpoSettings:
     advantage_clip: float = 5.0
     kl: float = 0.0
     """Weight of the penalty towards the weights that the run starts from (diffusion_nft: of the anchor)."""
-    spread: Literal["group", "batch", "each"] = "group"
+    scale_rewards: Literal["group", "batch", "each"] = "group"
     """Advantages are divided by the deviation of the group or the batch; each: every reward by itself, then summed."""
-    drop_flat: bool = True
+    drop_zero_std: bool = True
     """Leave out groups whose rewards are all equal."""
     nft_beta: float = 1.0
     nft_decay: float = 0.9
@@ -69,7 +69,7 @@ class FlowGrpoSettings:
     """Pictures drawn together."""
     latents: Literal["float32", "bfloat16"] = "float32"
     """How latents are stored and scored."""
-    parity: float = 0.5
+    on_policy_check: float = 0.5
     """Before weights have changed, |log ratio| may be this share of the clip range."""
     alarms: AlarmSettings = AlarmSettings()
     seed: int = 0
@@ -79,20 +79,21 @@ class FlowGrpoSettings:
         """Raises UsageError for sizes that do not fit together, with the nearest that do."""
         if self.group_size < 2:
             raise UsageError(f"group_size={self.group_size}: a group is compared with itself, so it needs at least 2")
-        if self.groups % ranks:
-            below, above = self.groups // ranks * ranks, -(-self.groups // ranks) * ranks
+        if self.prompts_per_epoch % ranks:
+            below, above = self.prompts_per_epoch // ranks * ranks, -(-self.prompts_per_epoch // ranks) * ranks
             nearest = f"{below} or {above}" if below else str(above)
             raise UsageError(
-                f"groups={self.groups} cannot be divided among {ranks} devices: each draws whole groups",
-                f"The nearest numbers are groups={nearest}.",
+                f"prompts_per_epoch={self.prompts_per_epoch} cannot be divided among {ranks} devices: each draws whole "
+                "groups",
+                f"The nearest numbers are prompts_per_epoch={nearest}.",
             )
-        pictures = self.groups * self.group_size
+        pictures = self.prompts_per_epoch * self.group_size
         if pictures % self.updates_per_epoch:
             near = [n for n in range(1, pictures + 1) if pictures % n == 0]
             best = min(near, key=lambda n: abs(n - self.updates_per_epoch))
             raise UsageError(
-                f"groups={self.groups} x group_size={self.group_size}: {pictures} pictures cannot be divided into "
-                f"updates_per_epoch={self.updates_per_epoch} equal updates",
+                f"prompts_per_epoch={self.prompts_per_epoch} x group_size={self.group_size}: {pictures} pictures "
+                f"cannot be divided into updates_per_epoch={self.updates_per_epoch} equal updates",
                 f"The nearest number of updates is {best}.",
             )
         if self.variant != "diffusion_nft":
@@ -125,13 +126,13 @@ class FlowGrpoSettings:
     def updates(self) -> int:
         return self.epochs * self.updates_per_epoch
 
-    def micros(self, ranks: int = 1) -> int:
+    def grad_accumulation_steps(self, ranks: int = 1) -> int:
         """Micro-batches of an update on each rank."""
-        rows = self.groups * self.group_size * self.window_size // self.updates_per_epoch
+        rows = self.prompts_per_epoch * self.group_size * self.window_size // self.updates_per_epoch
         return max(1, -(-rows // (self.rows * ranks)))
 
 
 def with_layout(settings: SupervisedSettings, grpo: FlowGrpoSettings) -> SupervisedSettings:
     """The optimizer's settings with the numbers of updates and micro-batches that follow from the rollouts."""
-    micros = grpo.micros(settings.devices * settings.num_nodes)
+    micros = grpo.grad_accumulation_steps(settings.devices * settings.num_nodes)
     return replace(settings, updates=grpo.updates, accumulate=micros, seed=grpo.seed, stage=grpo.stage)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_gen.task import Check, Item, Verdict, task_of
+from data_gen.registry import task_of
+from data_gen.task import Check, Item, Verdict
 from eval.benchmark import Ask, Case, Sample, Scored
 from eval.benchmarks.unisandbox import UniSandbox
 from eval.generation import asks_of

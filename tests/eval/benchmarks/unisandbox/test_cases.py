@@ -11,7 +11,7 @@ from data_gen.errors import DataError
 from data_gen.export import make
 from data_gen.jsonl import published_rows, write_rows
 from data_gen.knowledge.people import make_knowledge
-from data_gen.task import get_task
+from data_gen.registry import get_task
 from eval.benchmark import Ask, Case, Sample
 from eval.benchmarks.unisandbox import UniSandbox
 from eval.benchmarks.unisandbox.cases import ALL_SETS, generated, published

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from data_gen.objects import NANO
-from data_gen.task import get_task
+from data_gen.registry import get_task
 from eval.benchmark import Case
 from eval.benchmarks.unisandbox.thoughts import conclusion, said
 

@@ -1,7 +1,7 @@
 """Success on a task's prompts that are not trained on, by the exact verifier, while a model is trained.
 
-Every look is a line of held_out.jsonl and a folder `held_out/step=00000100` with what each prompt came to and the first
-pictures of each level (eval/groups.py).
+Every validation is a line of held_out.jsonl (training.callbacks.Validation) and a folder `held_out/step=00000100` with
+what each prompt came to and the first images of each level (eval/groups.py).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from uni_train.models.base import Request, UnifiedModel
 from uni_train.stages.pictures import log_groups
 from uni_train.stages.work import in_batches
 
-LOOKS = "held_out"
+FOLDER = "held_out"
 _SHOWN_PROMPTS = 6  # of each level
 _SHOWN_ALL = 24
 
 
 @dataclass(frozen=True)
-class HeldOutPrompts:
+class ValidationPrompts:
     """What is asked, the same whatever the run's seed.
 
     items: level -> its prompts. seed: of the drawing. batch: pictures drawn together.
@@ -43,13 +43,13 @@ class HeldOutPrompts:
     seed: int
     batch: int
 
-    def look(
+    def evaluate(
         self, model: UnifiedModel, step: int, folder: Path, logger: Any = None, ranks: Ranks = ALONE
     ) -> dict[str, float]:
         """ "held_out": the share of all prompts that the verifier passes, "held_out/4": of level 4; what was seen is
         left in `folder`/held_out, and the pictures with `logger` (W&B) too.
 
-        Ranks share the drawing, all must look, and all get the same.
+        Ranks share the drawing, all must call it, and all get the same.
 
         Raises:
             OSError: the disk is full.
@@ -74,8 +74,8 @@ class HeldOutPrompts:
                 shown.append(Group(item.id, item.prompt, members, inputs, item.level, item.answer))
         if ranks.is_main:
             about = {"step": step, "task": self.task.name, "split": self.split, "levels": levels}
-            write_groups(folder / LOOKS / f"step={step:08d}", shown, **about)
-        log_groups(logger, LOOKS, shown, step)
+            write_groups(folder / FOLDER / f"step={step:08d}", shown, **about)
+        log_groups(logger, FOLDER, shown, step)
         passed = sum(one["passed"].count("1") for one in levels.values())
         return {"held_out": passed / sum(one["n"] for one in levels.values()), **scores}
 
@@ -106,7 +106,9 @@ class HeldOutPrompts:
         )
 
 
-def held_out_prompts(task: Task, levels: Sequence[int], n: int, split: str, seed: int, batch: int) -> HeldOutPrompts:
+def validation_prompts(
+    task: Task, levels: Sequence[int], n: int, split: str, seed: int, batch: int
+) -> ValidationPrompts:
     """`n` prompts (for mapping of pairs: questions) of each level.
 
     Raises:
@@ -114,7 +116,7 @@ def held_out_prompts(task: Task, levels: Sequence[int], n: int, split: str, seed
     """
     check_levels(task, levels, "held_out.levels")
     items = {level: generate(task, n, level, split, seed)[:n] for level in levels}
-    return HeldOutPrompts(task, items, split, seed, batch)
+    return ValidationPrompts(task, items, split, seed, batch)
 
 
 def check_levels(task: Task, levels: Sequence[int], key: str) -> None:
@@ -135,16 +137,16 @@ def generate(task: Task, n: int, level: int, split: str, seed: int) -> list[Item
 
 
 def intervals(folder: Path) -> dict[str, dict[str, Any]]:
-    """Of the first and the last look below `folder`: "before" and "after" -> level -> estimate."""
-    looks = finished(folder / LOOKS)
-    if not looks:
+    """Of the first and the last validation below `folder`: "before" and "after" -> level -> estimate."""
+    folders = finished(folder / FOLDER)
+    if not folders:
         return {}
     return {
         when: {
-            level: proportion(one["passed"].count("1"), one["n"]).to_dict()
-            for level, one in read_facts(look)["levels"].items()
+            level: proportion(counts["passed"].count("1"), counts["n"]).to_dict()
+            for level, counts in read_facts(one)["levels"].items()
         }
-        for when, look in (("before", looks[0]), ("after", looks[-1]))
+        for when, one in (("before", folders[0]), ("after", folders[-1]))
     }
 
 

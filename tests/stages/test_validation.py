@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from data_gen.registry import get_task
 from data_gen.seeds import derive_seed
-from data_gen.task import get_task
 from eval.groups import read_facts, read_groups
 from eval.sample import decode_png
 from tests.models.nano.test_edit import SMALL

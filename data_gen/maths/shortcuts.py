@@ -1,0 +1,54 @@
+"""Trivial strategies for maths: answers from the numbers of a prompt, without working anything out.
+
+They read prompts of both worlds and the published ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from data_gen.audit.expressions import NUMBER_WORDS
+from data_gen.audit.findings import LEAST, MOST
+from data_gen.task import Strategy
+
+_NUMBER = re.compile(rf"\d+|(?<![A-Za-z])(?:{'|'.join(NUMBER_WORDS)})(?![A-Za-z])", re.IGNORECASE)
+
+
+def numbers(text: str) -> list[int]:
+    """The numbers of a prompt as they stand there, in digits or words: "twenty-one" and "twenty one" are 21."""
+    found: list[int] = []
+    end = 0
+    for match in _NUMBER.finditer(text):
+        word = match.group().lower()
+        value = NUMBER_WORDS.get(word)
+        if value is not None and 0 < value < 10 and found and found[-1] >= 20 and found[-1] % 10 == 0:
+            between = text[end : match.start()]
+            if between in (" ", "-") and text[:end][-1:].isalpha():
+                found[-1] += value
+                end = match.end()
+                continue
+        found.append(int(word) if value is None else value)
+        end = match.end()
+    return found
+
+
+def _count(pick: Callable[[list[int]], int], least: int = 1) -> Callable[[str], int | None]:
+    """A strategy on the numbers of a prompt, clipped to what can be asked for; None below `least` numbers."""
+
+    def answer(text: str) -> int | None:
+        found = numbers(text)
+        return min(max(pick(found), LEAST), MOST) if len(found) >= least else None
+
+    return answer
+
+
+STRATEGIES = (
+    Strategy("first number", _count(lambda found: found[0])),
+    Strategy("second number", _count(lambda found: found[1], least=2)),
+    Strategy("last number", _count(lambda found: found[-1])),
+    Strategy("largest number", _count(max)),
+    Strategy("smallest number", _count(min)),
+    Strategy("number of operands", _count(len)),
+    Strategy("difference of the first two", _count(lambda found: abs(found[0] - found[1]), least=2)),
+)

@@ -1,0 +1,99 @@
+"""`uni_train view`: TensorBoard's own HTTP interface gives what our files hold, and sees them grow."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import pytest
+from click.testing import CliRunner
+
+from tests.stages.tiny import QUICK, finish
+from uni_train.cli.main import uni_train as command
+
+pytest.importorskip("tensorboard", reason="pip install -e '.[view]'")
+from uni_train import view
+
+RUN = "stars_curriculum/seed0"
+STAGE = f"{RUN}/03-finetune-mapping1"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, and an evaluation of its model."""
+    folder = tmp_path_factory.mktemp("runs")
+    run = finish(folder, *QUICK)
+    options = ["--n", "2", "--sets", "math1", "--settings", "normal", "--out", str(folder / "evals"), "--name", "mine"]
+    done = CliRunner().invoke(command, ["eval", "-c", str(run), *options], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def ask(address: str, what: str, **query: str) -> object:
+    with urlopen(f"{address}data/plugin/{what}?{urlencode(query)}", timeout=30) as reply:
+        return json.load(reply)
+
+
+def test_curves_scores_and_tables_are_served(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "FRESH", 0.0)
+    address = view.serve(folder, 0)
+    assert address.startswith("http://127.0.0.1:")
+    scalars = ask(address, "scalars/tags")
+    assert isinstance(scalars, dict) and {"loss", "grad_norm", "lr"} <= scalars[STAGE].keys()
+
+    log = next(folder.glob(f"{RUN}/stages/03-*/metrics.jsonl"))
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    curve = ask(address, "scalars/scalars", run=STAGE, tag="loss")
+    assert isinstance(curve, list)
+    assert [(step, value) for _, step, value in curve] == [(line["step"], line["loss"]) for line in lines]
+
+    summary = json.loads((folder / RUN / "summary.json").read_text())["scores"]
+    scores = ask(address, "scalars/scalars", run=RUN, tag="scores/normal/mapping1")
+    assert isinstance(scores, list)
+    assert [p[2] for p in scores] == [summary[label]["normal"]["mapping1"]["value"] for label in ("before", "after")]
+
+    texts = ask(address, "text/tags")
+    assert isinstance(texts, dict)
+    (run,) = texts  # the evaluation, at the update that its checkpoint was reached
+    (step,) = {p[1] for p in ask(address, "scalars/scalars", run=run, tag="unisandbox/normal/math1")}  # type: ignore[attr-defined]
+    assert run == f"{RUN}/evals" and step == 9
+    assert "<table>" in ask(address, "text/text", run=run, tag=texts[run][0])[0]["text"]  # type: ignore[index]
+
+
+def test_a_log_that_grows_or_is_cut_back_is_shown_as_it_is(folder: Path, tmp_path: Path) -> None:
+    stage = tmp_path / "sft/seed0/stages/00-sft"
+    stage.mkdir(parents=True)
+    log = stage / "metrics.jsonl"
+    log.write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.0}\n{"step": 3, "lo')
+    points = {step: value for step, (_, value) in view.read(tmp_path).scalars["sft/seed0/00-sft"]["loss"].items()}
+    assert points == {1: 2.0, 2: 1.0}  # without the line that is being written
+    log.write_text('{"step": 1, "loss": 2.0}\n')  # continued from an earlier checkpoint
+    assert list(view.read(tmp_path).scalars["sft/seed0/00-sft"]["loss"]) == [1]
+    (tmp_path / "summary.json").write_text("{")
+    shutil.copytree(folder / "evals/mine", tmp_path / "other")
+    (tmp_path / "other/scores.json").write_text('{"results": 3}')
+    assert list(view.read(tmp_path).scalars) == ["sft/seed0/00-sft"]  # damaged files hide nothing else
+
+
+def test_only_so_many_points_are_sent(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text("".join(f'{{"step": {i}, "loss": {i}}}\n' for i in range(5000)))
+    runs = view.Runs(tmp_path)
+    query = {"experiment_id": "", "plugin_name": "scalars", "downsample": 100}
+    sent = runs.read_scalars(**query)[tmp_path.name]["loss"]
+    assert len(sent) == 100 and sent[0].step == 0 and sent[-1].step == 4999
+    assert runs.read_scalars(**{**query, "plugin_name": "images"}) == {}
+
+
+@pytest.mark.parametrize(("arguments", "said"), [(["nowhere"], "no such folder"), (["--port", "x"], "not a valid")])
+def test_what_cannot_be_shown_is_said(arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(command, ["view", *arguments])
+    assert result.exit_code != 0 and said in result.output
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    port = int(view.serve(tmp_path, 0).rsplit(":", 1)[1].strip("/"))
+    result = CliRunner().invoke(command, ["view", str(tmp_path), "--port", str(port)])
+    assert result.exit_code == 1 and f"port {port}" in result.output and "--port" in result.output

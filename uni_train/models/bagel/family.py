@@ -1,0 +1,115 @@
+"""BAGEL in its official layout: BAGEL-7B-MoT and what was fine-tuned from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from uni_train.models.family import FAMILIES, Family, Found, Start
+
+if TYPE_CHECKING:
+    import torch
+
+    from uni_train.config.schema import ModelConfig
+    from uni_train.models.bagel.checkpoint import PublishedBagel
+    from uni_train.models.bagel.shapes import BagelShapes
+    from uni_train.models.bagel.unified import BagelUnified
+    from uni_train.models.base import UnifiedModel
+    from uni_train.models.inspection import Inspection
+
+_SIZES = ("llm_config.json", "vit_config.json")
+_WEIGHTS = ("ema", "model_bf16")  # files with these names are a BAGEL's, though its sizes are missing
+VAE = "VAE"
+
+
+@FAMILIES.register("bagel")
+class BagelFamily(Family):
+    title = "BAGEL"
+    parts = (
+        *("understanding", "generation", "text embeddings", "text head", "ViT", "connector", "latents", "positions"),
+        VAE,
+    )
+
+    def recognise(self, path: Path) -> Found | None:
+        if path.is_file():
+            if path.suffix == ".safetensors" and (path.parent / _SIZES[0]).is_file():
+                return Found(self.name, path, f"BAGEL, official layout, weights of {path.name}", model="bagel_7b")
+            return None
+        if any((path / name).is_file() for name in _SIZES):
+            return Found(self.name, path, "BAGEL, official layout", model="bagel_7b")
+        if any((path / f"{stem}.safetensors").is_file() for stem in _WEIGHTS):
+            hint = "Copy the JSON files, tokenizer and ae.safetensors of BAGEL-7B-MoT, if it was fine-tuned from that."
+            return Found("other", path, f"safetensors without {' and '.join(_SIZES)}", hint)
+        return None
+
+    def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
+        from uni_train.models.bagel import checkpoint
+        from uni_train.models.recognise import expect_family
+
+        if config.checkpoint is not None:
+            expect_family(self.name, Path(config.checkpoint), config.name)
+        return checkpoint.build(config, dtype)
+
+    def part_of(self, name: str) -> str:
+        from uni_train.models.bagel.checkpoint import part_of
+
+        return VAE if name.startswith("vae.") else part_of(name.removeprefix("bagel."))
+
+    def skeleton(self, config: ModelConfig, seed: int = 0) -> tuple[UnifiedModel, bool]:
+        from uni_train.models.bagel.checkpoint import skeleton
+
+        return skeleton(config)
+
+    def shapes(self, model: BagelUnified) -> BagelShapes:  # type: ignore[override]
+        from uni_train.models.bagel.shapes import BagelShapes
+
+        return BagelShapes(model)
+
+    def save(self, model: PublishedBagel, folder: Path, dtype: torch.dtype | None = None) -> None:  # type: ignore[override]
+        """The official layout, with the autoencoder and the tokenizer of the folder that the model came from."""
+        from uni_train.models.bagel.checkpoint import save
+
+        save(model, folder, dtype)
+
+    def load(self, model: PublishedBagel, folder: Path) -> None:  # type: ignore[override]
+        from uni_train.models.bagel.checkpoint import load
+        from uni_train.models.recognise import expect_family
+
+        expect_family(self.name, folder, model.name)
+        load(model, folder)
+
+    def export(
+        self,
+        source: Path,
+        out: Path,
+        start: Start,
+        dtype: torch.dtype | None = None,
+        shard_bytes: int | None = None,
+    ) -> None:
+        from uni_train.models.bagel.checkpoint import export
+
+        export(source, out, start, dtype, shard_bytes)
+
+    def inspect(self, found: Found) -> Inspection:
+        from uni_train.models.bagel.checkpoint import compare, open_folder
+        from uni_train.models.bagel.tokenizer import has_tokenizer
+        from uni_train.models.inspection import Inspection, by_part, dtypes_of
+
+        folder = open_folder(found.path)
+        shapes, wrong = compare(folder)
+        if folder.vae is None:
+            wrong.append("ae.safetensors is missing")
+        if not has_tokenizer(folder.path):
+            wrong.append("tokenizer.json is missing")
+        files = [folder.weights] if folder.vae is None else [folder.weights, folder.vae]
+        vae = {f"vae.{name}": shape for name, shape in folder.vae.shapes.items()} if folder.vae is not None else {}
+        return Inspection(
+            self.name,
+            found.what,
+            str(found.path),
+            dtypes_of(files),
+            sum(weights.bytes for weights in files),
+            by_part(self, {**{f"bagel.{name}": shape for name, shape in shapes.items()}, **vae}),
+            tuple(wrong),
+            "Copy what is missing from the folder of BAGEL-7B-MoT; see docs/models/bagel.md." if wrong else "",
+        )

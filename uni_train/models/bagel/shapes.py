@@ -1,0 +1,96 @@
+"""BAGEL's batches and conditions with shapes alone, for `plan` and `--dry-run`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from uni_train.flow.guidance import Guidance
+from uni_train.models.bagel.generation import Contexts, KVCache, guidance_contexts
+from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage, encode
+from uni_train.models.bagel.unified import BagelUnified
+from uni_train.models.base import Example, Request
+from uni_train.models.shapes import Asked, Shapes
+
+
+class BagelShapes(Shapes):
+    def __init__(self, model: BagelUnified) -> None:
+        self.model = model
+
+    def asked(self, request: Request) -> Asked:
+        model = self.model
+        size = request.size or (model.image_size, model.image_size)
+        if request.size is None and request.images:
+            size = model.vae_transform.target_size(*request.images[-1].shape[:2])
+        return Asked.of(request, size, model.stride, model.bagel.config.latent_dim)
+
+    def condition(self, asked: Asked, rows: int, device: str) -> Contexts:
+        """Caches as long as the guidance's three contexts."""
+        model, request = self.model, asked.request
+        editing = model.sampling.editing
+        images: list[Segment] = []
+        for image in request.images:
+            h, w = (side // model.stride for side in model.vae_transform.target_size(*image.shape[:2]))
+            images.append(VaeImage((h, w)))
+            if model.vit_transform is not None:
+                patch = model.vit_transform.stride
+                seen = model.vit_transform.target_size(*model.vae_transform.target_size(*image.shape[:2]))
+                images.append(VitImage((seen[0] // patch, seen[1] // patch)))
+        guidance: Guidance = editing if request.images and editing is not None else model.sampling.guidance
+        full, no_text, no_images = guidance_contexts([*images, Text(model.tokenizer.encode(request.prompt))])
+        by_text = guidance.text_scale > 1
+        return Contexts(
+            self._cache(full, rows, device),
+            self._cache(no_text, rows, device) if by_text else None,
+            self._cache(no_images, rows, device) if by_text and guidance.img_scale > 1 else None,
+            (asked.grid,) * rows,
+            guidance,
+        )
+
+    def _cache(self, segments: Sequence[Segment], rows: int, device: str) -> KVCache:
+        bagel = self.model.bagel
+        llm = bagel.config.llm
+        length = encode(segments, bagel.config).length if segments else 0
+        shape = (rows, llm.num_key_value_heads, length, llm.head_dim)
+        blank = [torch.empty(shape, dtype=bagel.dtype, device=device) for _ in range(2 * llm.num_hidden_layers)]
+        layers = llm.num_hidden_layers
+        valid = torch.empty((rows, length), dtype=torch.bool, device=device)
+        return KVCache(blank[:layers], blank[layers:], valid, torch.zeros(rows, dtype=torch.long, device=device))
+
+    def tensors(self, condition: Contexts) -> list[Tensor]:
+        caches = [one for one in (condition.full, condition.no_text, condition.no_images) if one is not None]
+        return [tensor for cache in caches for tensor in (*cache.keys, *cache.values)]
+
+    def loss(self, examples: Sequence[Example], ce_weight: float, mse_weight: float) -> Callable[[], Tensor]:
+        packed = self.model.examples.blank(examples, "cuda")
+        return packed_loss(self.model, packed, ce_weight, mse_weight, "meta")
+
+    def describe(self, batches: Sequence[Sequence[Example]]) -> list[str]:
+        config, micros = self.model.bagel.config, len(batches)
+        shapes = [shape for examples in batches for shape in self.model.examples.shapes(examples)]
+        tokens, ce, mse = (sum(getattr(shape, key) for shape in shapes) for key in ("tokens", "ce", "mse"))
+        examples = sum(map(len, batches))
+        lines = [
+            f"one update: {examples} examples, {tokens:,} tokens; learned: {ce:,} text tokens, {mse:,} latent tokens"
+        ]
+        if micros > 1:
+            lines.append(f"  {micros} micro-batches, the first of them:")
+        for shape in shapes[: max(len(shapes) // micros, 1)]:
+            vit = f", ViT [{shape.vit:,}, {config.vit.patch_dim}]" if shape.vit and config.vit is not None else ""
+            und = f"text and ViT tokens [{shape.rows}, {shape.und:,}]"
+            lines.append(f"  {und}, latents [{shape.rows}, {shape.gen:,}, {config.latent_dim}]{vit}")
+        return lines
+
+
+def packed_loss(
+    model: BagelUnified, packed: Sequence[PackedBatch], ce_weight: float, mse_weight: float, device: str
+) -> Callable[[], Tensor]:
+    """The supervised loss of a micro-batch made by `ExamplePacker.blank`."""
+
+    def loss() -> Tensor:
+        found = model.supervised_loss([part.to(device) for part in packed])
+        return ce_weight * found.ce_sum + mse_weight * found.mse_sum
+
+    return loss

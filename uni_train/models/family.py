@@ -1,0 +1,212 @@
+"""What a family of models declares about itself, and where families are found.
+
+A family is one folder under uni_train/models/ (or a plug-in). Its `family.py` registers a subclass of `Family`:
+
+    @FAMILIES.register("bagel")
+    class BagelFamily(Family): ...
+
+`model.family` in a model's YAML names it. Only `recognise`, `build` and `part_of` must be written; the rest has
+defaults for models that are stored as model.safetensors and config.json. Nothing heavy is imported by a family.py, so
+that paths can be recognised before torch is there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from data_gen.registry import Registry
+from uni_train.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+    from uni_train.config.schema import ModelConfig
+    from uni_train.models.base import UnifiedModel
+    from uni_train.models.inspection import Inspection
+    from uni_train.models.shapes import Shapes
+
+WEIGHTS = "model.safetensors"
+CONFIG = "config.json"
+
+Start = Callable[[int], Callable[[], object]]
+"""Told how many tensors there will be; what it returns is called after each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """kind: the family that reads it, or "other"; path: the folder (or weight file) that it is given; what: in words.
+
+    hint: for "other": what a person could do. model: the option of configs/model/ that fits it.
+    """
+
+    kind: str
+    path: Path
+    what: str
+    hint: str = ""
+    model: str = ""
+
+
+class Family(ABC):
+    """One architecture: how its models are recognised, built, stored and counted.
+
+    Attributes:
+        name: under which it is registered. title: for people.
+        parts: of its models, in the order in which they are listed.
+        world: of the questions that its models are asked: "nano" or "everyday".
+        bfloat16: whether GPUs take its weights in bfloat16.
+        shipped: the folder of the checkpoint inside the package (`checkpoint: shipped`).
+    """
+
+    name: str
+    title: ClassVar[str]
+    parts: ClassVar[tuple[str, ...]]
+    world: ClassVar[str] = "everyday"
+    bfloat16: ClassVar[bool] = True
+    shipped: ClassVar[Path | None] = None
+
+    @abstractmethod
+    def recognise(self, path: Path) -> Found | None:
+        """What lies at an existing file or folder, told by names and small JSON files; None: nothing of this family.
+
+        `Found.kind` is the family's name, or "other" for what it knows and cannot load.
+        """
+
+    @abstractmethod
+    def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
+        """The model with the weights that `config.checkpoint` names (None: random ones from `seed`).
+
+        Raises:
+            UserError: weights that are missing, damaged or of another shape; a folder that is something else.
+        """
+
+    @abstractmethod
+    def part_of(self, name: str) -> str:
+        """Which of `parts` a parameter belongs to, by its name."""
+
+    def skeleton(self, config: ModelConfig, seed: int = 0) -> tuple[UnifiedModel, bool]:
+        """The model for counting and shapes, on the meta device where it is large; whether its tokenizer is a guess.
+
+        Raises:
+            UserError: the checkpoint folder holds something else than this model.
+        """
+        from dataclasses import replace
+
+        return self.build(replace(config, checkpoint=None), seed, None), False
+
+    def shapes(self, model: UnifiedModel) -> Shapes:
+        """What `plan` and `--dry-run` ask about a skeleton. Raises UserError where the family cannot tell."""
+        raise UserError(
+            f"model={model.name} cannot be planned",
+            f"The family {self.name} does not describe the shapes of its batches (Family.shapes).",
+        )
+
+    def save(self, model: UnifiedModel, folder: Path, dtype: torch.dtype | None = None) -> None:
+        """Write a folder that `build` and `load` read; `dtype` converts floating-point weights. Every file is atomic.
+
+        Raises:
+            UserError, OSError: the disk is full or the folder cannot be written; an older checkpoint is untouched.
+        """
+        from uni_train.files import atomic_write_json
+        from uni_train.models.weights import stored_as, write
+
+        folder.mkdir(parents=True, exist_ok=True)
+        state = model.state_dict()
+        tensors = {name: (stored_as(value.dtype, dtype), tuple(value.shape)) for name, value in state.items()}
+        write(folder / WEIGHTS, tensors, lambda name: state[name].detach())
+        atomic_write_json(folder / CONFIG, {"model": model.name, **model.describe()})
+
+    def load(self, model: UnifiedModel, folder: Path) -> None:
+        """Load what `save` wrote into a model of the same sizes.
+
+        Raises:
+            UserError: a missing or damaged file, or tensors that do not fit (at most ten are named).
+        """
+        import torch
+
+        from uni_train.models.weights import Weights, check
+
+        file = folder / WEIGHTS
+        if not file.is_file():
+            raise UserError(
+                f"{folder} holds no {WEIGHTS}", "Give a folder that a run has written, e.g. runs/.../model."
+            )
+        stored = Weights([file])
+        own = model.state_dict()
+        check(stored.shapes, {name: tuple(value.shape) for name, value in own.items()}, str(file), "Check model=...")
+        with torch.no_grad():
+            for name, value in own.items():
+                value.copy_(stored.read(name))
+
+    def export(
+        self,
+        source: Path,
+        out: Path,
+        start: Start,
+        dtype: torch.dtype | None = None,
+        shard_bytes: int | None = None,
+    ) -> None:
+        """Copy a checkpoint to the folder `out` for others to load, tensor by tensor; the model is never built.
+
+        Args:
+            dtype: of floating-point weights; None keeps each one's.
+            shard_bytes: split the weights into files of at most this size.
+
+        Raises:
+            UserError, OSError: weights that do not fit, or a disk that is full.
+        """
+        import shutil
+
+        from uni_train.files import atomic_path
+        from uni_train.models.weights import Weights, stored_as, write_sharded
+
+        weights = Weights([source / WEIGHTS])
+        tensors = {name: (stored_as(stored.dtype, dtype), stored.shape) for name, stored in weights.items()}
+        advance = start(len(tensors))
+
+        def get(name: str) -> torch.Tensor:
+            advance()
+            return weights.read(name)
+
+        out.mkdir(parents=True, exist_ok=True)
+        with atomic_path(out / CONFIG) as temporary:
+            shutil.copyfile(source / CONFIG, temporary)
+        write_sharded(out, Path(WEIGHTS).stem, tensors, get, shard_bytes)
+
+    def inspect(self, found: Found) -> Inspection:
+        """What a checkpoint of this family holds, from its headers alone.
+
+        Raises:
+            UserError: damaged files.
+        """
+        from uni_train.models.inspection import of_state
+
+        model, _ = self.skeleton(_config_of(found), 0)
+        return of_state(self, found, model.state_dict())
+
+
+FAMILIES: Registry[type[Family]] = Registry(
+    "model family",
+    "uni_train.models.*.family",
+    required=("title", "parts", "recognise", "build", "load", "save", "part_of"),
+)
+
+
+def family_of(name: str) -> Family:
+    """The family of this name.
+
+    Raises:
+        UnknownNameError: there is none. PluginError: a plug-in that cannot be used.
+    """
+    family = FAMILIES.get(name)()
+    family.name = name
+    return family
+
+
+def _config_of(found: Found) -> ModelConfig:
+    from uni_train.models.load import model_config
+
+    return model_config(str(found.path))

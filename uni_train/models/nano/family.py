@@ -1,0 +1,78 @@
+"""nano, which draws in a world of its own, and nano_edit, which draws ways into mazes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from data_gen.reading_limits import read_json, reason
+from uni_train.errors import UserError
+from uni_train.models.bagel.family import BagelFamily
+from uni_train.models.family import CONFIG, FAMILIES, WEIGHTS, Family, Found
+
+if TYPE_CHECKING:
+    import torch
+
+    from uni_train.config.schema import ModelConfig
+    from uni_train.models.bagel.shapes import BagelShapes
+    from uni_train.models.bagel.unified import BagelUnified
+    from uni_train.models.base import UnifiedModel
+    from uni_train.models.inspection import Inspection
+
+MODELS = ("nano", "nano_edit")
+
+
+@FAMILIES.register("nano")
+class NanoFamily(Family):
+    title = "nano"
+    parts = BagelFamily.parts
+    world = "nano"
+    bfloat16 = False
+    shipped = Path(__file__).parent / "assets"
+    part_of = BagelFamily.part_of
+
+    def recognise(self, path: Path) -> Found | None:
+        from uni_train.models.recognise import read_json
+
+        if not (path / CONFIG).is_file():
+            return None
+        name = read_json(path / CONFIG).get("model")
+        return Found(self.name, path, str(name), model=str(name)) if name in MODELS else None
+
+    def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
+        from uni_train.models.nano import edit, nano
+
+        if config.editing is not None:
+            raise UserError(f"model.editing has no meaning for {config.name}", "Leave it out.")
+        model = edit.build(config, seed) if config.edits else nano.build(config, seed)
+        if config.checkpoint is not None:
+            self.load(model, self.shipped if config.checkpoint == "shipped" else Path(config.checkpoint))
+        return model if dtype is None else model.to(dtype)
+
+    def shapes(self, model: BagelUnified) -> BagelShapes:  # type: ignore[override]
+        from uni_train.models.bagel.shapes import BagelShapes
+
+        return BagelShapes(model)
+
+    def inspect(self, found: Found) -> Inspection:
+        import torch
+
+        from uni_train.models.bagel.bagel import Bagel
+        from uni_train.models.bagel.config import BagelConfig
+        from uni_train.models.inspection import of_state
+        from uni_train.models.nano.edit import Pixels
+        from uni_train.models.nano.vae import PatchVAE
+        from uni_train.models.weights import Weights
+
+        try:
+            described = read_json(found.path / CONFIG)
+            name, sizes = str(described["model"]), BagelConfig.from_dict(described["bagel"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{found.path / CONFIG} is damaged ({reason(error)})", "Copy it again.") from error
+        patch = Weights([found.path / WEIGHTS]).shapes.get("vae.encoder.0.weight", (1, 3, 1, 1))
+        with torch.device("meta"):
+            bagel = Bagel(sizes)
+            learned = PatchVAE(sizes.latent_channels, hidden=patch[0], downsample=patch[-1])
+            vae = Pixels() if name == "nano_edit" else learned
+        own = {f"bagel.{name}": value for name, value in bagel.state_dict().items()}
+        return of_state(self, found, own | {f"vae.{name}": value for name, value in vae.state_dict().items()})

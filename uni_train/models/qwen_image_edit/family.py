@@ -1,0 +1,104 @@
+"""Qwen-Image-Edit and its successors 2509 and 2511, in diffusers' layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from uni_train.models.family import FAMILIES, Family, Found, Start
+
+if TYPE_CHECKING:
+    import torch
+
+    from uni_train.config.schema import ModelConfig
+    from uni_train.models.base import UnifiedModel
+    from uni_train.models.inspection import Inspection
+    from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
+    from uni_train.models.qwen_image_edit.shapes import EditShapes
+    from uni_train.models.qwen_image_edit.unified import QwenImageEdit
+
+_PIPELINE, _PLUS = "QwenImageEditPipeline", "QwenImageEditPlusPipeline"
+
+
+@FAMILIES.register("qwen_image_edit")
+class QwenImageEditFamily(Family):
+    title = "Qwen-Image-Edit"
+    parts = ("transformer", "text encoder", "VAE")
+
+    def recognise(self, path: Path) -> Found | None:
+        """2511 gives shown images a time of their own (zero_cond_t)."""
+        from uni_train.models.recognise import read_json
+
+        if not (path / "model_index.json").is_file():
+            return None
+        pipeline = read_json(path / "model_index.json").get("_class_name")
+        if pipeline not in (_PIPELINE, _PLUS):
+            return None
+        plus, config = pipeline == _PLUS, path / "transformer" / "config.json"
+        late = plus and config.is_file() and bool(read_json(config).get("zero_cond_t"))
+        model = "qwen_image_edit_2511" if late else "qwen_image_edit_2509" if plus else "qwen_image_edit"
+        return Found(self.name, path, f"Qwen-Image-Edit, diffusers' layout{', Plus' if plus else ''}", model=model)
+
+    def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
+        from uni_train.models.qwen_image_edit import checkpoint
+        from uni_train.models.recognise import expect_family
+
+        if config.checkpoint is not None:
+            expect_family(self.name, Path(config.checkpoint), config.name)
+        return checkpoint.build(config, dtype)
+
+    def part_of(self, name: str) -> str:
+        return {"text_encoder": "text encoder", "vae": "VAE"}.get(name.split(".")[0], "transformer")
+
+    def skeleton(self, config: ModelConfig, seed: int = 0) -> tuple[UnifiedModel, bool]:
+        from uni_train.models.qwen_image_edit.checkpoint import skeleton
+
+        return skeleton(config)
+
+    def shapes(self, model: QwenImageEdit) -> EditShapes:  # type: ignore[override]
+        from uni_train.models.qwen_image_edit.shapes import EditShapes
+
+        return EditShapes(model)
+
+    def save(self, model: PublishedEditor, folder: Path, dtype: torch.dtype | None = None) -> None:  # type: ignore[override]
+        """diffusers' layout, with all other parts of the folder that the model came from."""
+        from uni_train.models.qwen_image_edit.checkpoint import save
+
+        save(model, folder, dtype)
+
+    def load(self, model: PublishedEditor, folder: Path) -> None:  # type: ignore[override]
+        from uni_train.models.qwen_image_edit.checkpoint import load
+        from uni_train.models.recognise import expect_family
+
+        expect_family(self.name, folder, model.name)
+        load(model, folder)
+
+    def export(
+        self,
+        source: Path,
+        out: Path,
+        start: Start,
+        dtype: torch.dtype | None = None,
+        shard_bytes: int | None = None,
+    ) -> None:
+        """`dtype` is that of the transformer."""
+        from uni_train.models.qwen_image_edit.checkpoint import export
+
+        export(source, out, start, dtype, shard_bytes)
+
+    def inspect(self, found: Found) -> Inspection:
+        from uni_train.models.inspection import Inspection, short
+        from uni_train.models.qwen_image_edit.checkpoint import compare, count_parts, open_folder
+
+        folder = open_folder(found.path)
+        wrong = compare(folder)
+        return Inspection(
+            self.name,
+            found.what,
+            str(found.path),
+            {part: tuple(short(dtype) for dtype in weights.dtypes) for part, weights in folder.weights.items()},
+            sum(weights.bytes for weights in folder.weights.values()),
+            count_parts(folder),
+            tuple(wrong),
+            "Copy the folder again." if wrong else "",
+        )

@@ -1,0 +1,69 @@
+"""Shapes without numbers: what a family tells `plan` and `--dry-run` about batches of models that have no weights."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from uni_train.models.base import Example, Request
+
+CHARACTERS = 4
+"""To a token, where there is no tokenizer."""
+
+
+class Guess:
+    """Stands in for a tokenizer when only numbers of tokens matter."""
+
+    def encode(self, text: str) -> list[int]:
+        return [0] * self.count(text)
+
+    def count(self, text: str) -> int:
+        return -(-len(text) // CHARACTERS)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One prompt of a recipe as a model would be asked it, and the size of the answer in latent tokens."""
+
+    request: Request
+    tokens: int
+    channels: int
+    stride: int
+    grid: tuple[int, int]
+
+    @classmethod
+    def of(cls, request: Request, size: tuple[int, int], stride: int, channels: int) -> Asked:
+        """`size`: of the answer, pixels high and wide."""
+        h, w = size[0] // stride, size[1] // stride
+        return cls(request, h * w, channels, stride, (h, w))
+
+
+class Shapes(ABC):
+    """Of one model, whose weights may be on the meta device."""
+
+    @abstractmethod
+    def asked(self, request: Request) -> Asked:
+        """The size of the picture that the model draws for a request."""
+
+    @abstractmethod
+    def condition(self, asked: Asked, rows: int, device: str) -> Any:
+        """What `model.encode` would return for `rows` such requests, without reading them."""
+
+    @abstractmethod
+    def tensors(self, condition: Any) -> list[Tensor]:
+        """What a condition keeps in memory."""
+
+    @abstractmethod
+    def loss(self, examples: Sequence[Example], ce_weight: float, mse_weight: float) -> Callable[[], Tensor]:
+        """The supervised loss of a micro-batch of these examples, to be called on the meta device."""
+
+    @abstractmethod
+    def describe(self, batches: Sequence[Sequence[Example]]) -> list[str]:
+        """Lines for people about an update: examples, tokens, shapes. `batches`: its micro-batches."""

@@ -1,0 +1,100 @@
+"""Rewards by the name that a recipe gives them: ours, those of plug-ins, and functions by their place.
+
+    @reward("bright")
+    def bright(prompts, completions, **columns): ...
+
+A reward is a function with trl's contract (contract.py), or a class whose objects are such functions. A class is made
+once a run, with its part of the recipe and the model that is trained: `SelfCheck(config, trained)`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from data_gen.registry import Registry
+from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.rewards.contract import Reward, RewardFunction, place_of
+
+if TYPE_CHECKING:
+    from uni_train.config.schema import RewardConfig
+    from uni_train.models.base import UnifiedModel
+
+_BUILT_IN = {
+    "verifier": "uni_train.rewards.verifier",
+    "verifier_dense": "uni_train.rewards.verifier",
+    "self_check": "uni_train.rewards.asking",
+    "judge": "uni_train.rewards.asking",
+}
+REWARDS: Registry[Any] = Registry("reward", _BUILT_IN, required=("__call__",))
+reward = REWARDS.register
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a reward that is a class may use.
+
+    Attributes:
+        model: the one that is trained.
+        keep: keeps the weights as they are when a reward is made, those that the run starts from; within what it
+            returns the model answers with them.
+        batch: questions that it answers together.
+    """
+
+    model: UnifiedModel
+    keep: Callable[[], Callable[[], AbstractContextManager[Any]]]
+    batch: int
+
+
+def make_rewards(configs: Mapping[str, RewardConfig], trained: Trained) -> list[Reward]:
+    """A recipe's rewards by name, in its order. To be called with the weights that the run starts from in the model.
+
+    Raises:
+        UsageError: an unknown reward. UserError: its module cannot be imported, or a judge does not answer.
+    """
+    made = []
+    for name, config in configs.items():
+        found = find_reward(config.function)
+        function: RewardFunction = found(config, trained) if isinstance(found, type) else found
+        asked_apart = config.apart or config.judge is not None
+        made.append(Reward(name, function, config.weight, apart=config.patience if asked_apart else None))
+    return made
+
+
+def find_reward(name: str) -> Any:
+    """The function or class of a registered name, of "package.module:function" or of "folder/file.py:function".
+
+    Raises:
+        UsageError: no such reward. UserError: the module or file cannot be imported.
+    """
+    place, colon, function = name.rpartition(":")
+    if not colon and name in REWARDS.names():
+        return REWARDS.get(name)
+    if not colon or not place or not function:
+        raise UsageError(
+            f"there is no reward {name}",
+            f"{did_you_mean(name, REWARDS.names(), 'rewards')} Or give MODULE:FUNCTION, or FILE.py:FUNCTION.",
+        )
+    try:
+        if place.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+            if spec is None or spec.loader is None:
+                raise ImportError(f"{place} is no Python file")
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(place)
+    except (Exception, SystemExit) as error:
+        raise UserError(
+            f"the reward {name} cannot be imported ({type(error).__name__}: {error}){place_of(error)}",
+            "Check its module or file.",
+        ) from error
+    found = getattr(module, function, None)
+    if not callable(found):
+        raise UsageError(f"{place} has no function {function}", "Name it MODULE:FUNCTION or FILE.py:FUNCTION.")
+    return found

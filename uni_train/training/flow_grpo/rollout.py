@@ -1,0 +1,402 @@
+"""Rollouts: an epoch's prompts, the images sampled for them, their rewards and advantages.
+
+    PromptList.epoch    which prompts: a function of seed and epoch
+    requests_of         one seed for each prompt
+    collect             sample (flow.rollout), reward (rewards.contract), compare within groups (flow.advantages)
+    Rollouts            what the updates of the epoch need; kept in checkpoints
+
+Shapes: N = prompts x group_size images on all ranks, M of them on this rank, W random steps each, latents [G, C]. The
+images of a group stand in a row. What is sampled depends on the weights, the run's seed, the epoch and the prompt, not
+on the batch it is sampled in or on the rank.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from data_gen.seeds import derive_seed, rng
+from uni_train.distributed.ranks import ALONE, Ranks
+from uni_train.distributed.watchdog import note
+from uni_train.errors import UserError
+from uni_train.flow.advantages import gdpo_advantages, group_advantages, informative
+from uni_train.flow.euler import euler_step
+from uni_train.flow.rollout import roll_out
+from uni_train.flow.schedule import Schedule
+from uni_train.flow.steps import StepRule, step_rule
+from uni_train.flow.window import SlidingWindow, Window, epoch_window
+from uni_train.models.base import Request, UnifiedModel
+from uni_train.rewards.contract import Reward, Scores, Scoring
+from uni_train.training.flow_grpo.settings import NOISE_LEVELS, FlowGrpoSettings
+
+# --- prompts --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt, asked `group_size` times.
+
+    Attributes:
+        id: names it in errors, and decides its seeds.
+        images: uint8 [H, W, 3] each, shown before the text.
+        columns: what rewards are told beside it (see rewards.contract).
+    """
+
+    id: str
+    text: str
+    images: tuple[np.ndarray, ...] = ()
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Prompts(Protocol):
+    """Where prompts come from: a list, or a task that generates new ones (stages.grpo.TaskPrompts)."""
+
+    def epoch(self, epoch: int, count: int) -> Sequence[Prompt]:
+        """`count` prompts, the same whenever they are asked for."""
+        ...
+
+
+@dataclass(frozen=True)
+class PromptList:
+    """A fixed list in shuffled order: every prompt once before any comes twice."""
+
+    prompts: Sequence[Prompt]
+    seed: int
+
+    def epoch(self, epoch: int, count: int) -> list[Prompt]:
+        """Prompts number epoch * count to epoch * count + count - 1 of the endless shuffled list."""
+        places = (divmod(place, len(self.prompts)) for place in range(epoch * count, (epoch + 1) * count))
+        return [self.prompts[self._order(turn)[at]] for turn, at in places]
+
+    def _order(self, turn: int) -> list[int]:
+        order = list(range(len(self.prompts)))
+        rng("prompts", self.seed, turn).shuffle(order)
+        return order
+
+
+def requests_of(
+    prompts: Sequence[Prompt], settings: FlowGrpoSettings, epoch: int, ranks: Ranks = ALONE
+) -> list[Request]:
+    """One request for each group of this rank, as `encode` reads it; its seed is that of the group."""
+    return [
+        Request(
+            prompts[i].id,
+            prompts[i].text,
+            prompts[i].images,
+            seed=derive_seed(settings.seed, settings.stage, "group", epoch, prompts[i].id, i),
+        )
+        for i in ranks.shard(len(prompts))
+    ]
+
+
+# --- what an epoch keeps --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rollouts:
+    """Tensors on the model's device.
+
+    Attributes:
+        window: the random steps (None: diffusion_nft has none).
+        first: the number of this rank's first image among all.
+        latents: [M, W + 1, G, C] before, between and after them. log_probs: float32 [M, W]. means: [M, W, G, C], if the
+            objective needs them.
+        final: float32 [M, G, C], clean. mask: bool [M, G, 1], which tokens belong to an image.
+        rewards: float64 [N, R] and totals [N], of all ranks. advantages: [M].
+        statistics: numbers for the logs, over all ranks. seconds: of rollout and reward on this rank.
+    """
+
+    epoch: int
+    first: int
+    window: Window | None
+    latents: Tensor
+    log_probs: Tensor
+    means: Tensor
+    final: Tensor
+    mask: Tensor
+    rewards: Tensor
+    totals: Tensor
+    advantages: Tensor
+    statistics: Mapping[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def mine(self) -> range:
+        """The numbers of this rank's images among all."""
+        return range(self.first, self.first + len(self.final))
+
+    def state_dict(self) -> dict[str, Any]:
+        """On the CPU."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values |= {name: value.cpu() for name, value in values.items() if isinstance(value, Tensor)}
+        return values | {"window": None if self.window is None else (self.window.start, self.window.size)}
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Rollouts:
+        """On the CPU."""
+        return cls(**{**state, "window": None if state["window"] is None else Window(*state["window"])})
+
+    def to(self, device: torch.device) -> Rollouts:
+        """What belongs to images on a device; rewards stay where advantages are computed, on the CPU."""
+        return replace(self, **{name: getattr(self, name).to(device) for name in _OWN})
+
+
+_OWN = ("latents", "log_probs", "means", "final", "mask", "advantages")
+"""Fields of Rollouts that are of one rank's images."""
+
+
+def resharded(states: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, Any]:
+    """This rank's part of an epoch's rollouts, which were those of `len(states)` ranks."""
+    if len(states) == ranks.world_size:
+        return dict(states[ranks.rank])
+    longest = max(state["final"].shape[-2] for state in states)
+
+    def padded(value: Tensor) -> Tensor:
+        missing = longest - value.shape[-2] if value.ndim > 2 else 0
+        return torch.nn.functional.pad(value, (0, 0, 0, missing)) if missing else value
+
+    everything = {name: torch.cat([padded(state[name]) for state in states]) for name in _OWN}
+    images = len(everything["final"]) // ranks.world_size
+    first = ranks.rank * images
+    return {**states[0], **{name: value[first : first + images] for name, value in everything.items()}, "first": first}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """This rank's fresh images, for records and for people. prompts: one a group. images, scores: of its images."""
+
+    prompts: Sequence[Prompt]
+    images: list[np.ndarray]
+    scores: Scores
+
+
+# --- sampling, rewards, advantages ----------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def collect(
+    model: UnifiedModel,
+    prompts: Sequence[Prompt],
+    rewards: Sequence[Reward],
+    settings: FlowGrpoSettings,
+    epoch: int,
+    ranks: Ranks = ALONE,
+) -> tuple[Rollouts, Any, Drawn]:
+    """Sample and reward this rank's images of an epoch; rewards and advantages are those of all ranks.
+
+    Args:
+        prompts: those of all ranks.
+
+    Returns:
+        the rollouts, the condition they were sampled under (one row a group), and the images with their scores.
+
+    Raises:
+        UserError: a prompt that cannot be read, or a reward that fails.
+    """
+    k, window = settings.group_size, window_of(settings, epoch)
+    own = [prompts[i] for i in ranks.shard(len(prompts))]
+    first = ranks.shard(len(prompts)).start * k
+    requests = requests_of(prompts, settings, epoch, ranks)
+    sampled = ranks.on_all(lambda: _sample_and_reward(model, own, requests, rewards, settings, window, first))
+    scores, images = sampled.scores, sampled.images
+
+    parts = ranks.gather((scores.each, scores.filled, scores.total, _image_statistics(images, k)))
+    each, filled, total = (np.concatenate([part[column] for part in parts]) for column in range(3))
+    totals, table = torch.from_numpy(total), torch.from_numpy(filled)
+    groups = torch.arange(len(prompts)).repeat_interleave(k)
+    if settings.scale_rewards == "each":
+        weights = torch.tensor([reward.weight for reward in rewards], dtype=torch.double)
+        advantages = gdpo_advantages(table, weights, groups)
+    else:
+        advantages = group_advantages(totals, groups, settings.scale_rewards)
+
+    statistics = _reward_statistics(scores.names, each, total, k)
+    statistics["frac_reward_zero_std"] = float(1 - informative(totals, groups).float().mean())
+    statistics |= {name: float(np.mean([part[3][name] for part in parts])) for name in parts[0][3]}
+    rollouts = Rollouts(
+        epoch=epoch,
+        first=first,
+        window=window,
+        rewards=table,
+        totals=totals,
+        advantages=advantages[first : first + len(images)].to(model.device),
+        statistics=statistics,
+        seconds=sampled.seconds,
+        **sampled.latents,
+    )
+    return rollouts, sampled.condition, Drawn(own, images, scores)
+
+
+def rule_of(settings: FlowGrpoSettings) -> StepRule:
+    """The random step of a variant."""
+    level = NOISE_LEVELS[settings.variant] if settings.noise_level is None else settings.noise_level
+    if settings.variant == "cps":
+        return step_rule("cps", level)
+    return step_rule("dance" if settings.variant == "dance" else "flow_grpo", level)
+
+
+def window_of(settings: FlowGrpoSettings, epoch: int) -> Window | None:
+    """The random steps of an epoch: fixed, drawn by seed and epoch (fast), or sliding (mix)."""
+    low, high = settings.bounds
+    match settings.variant:
+        case "diffusion_nft":
+            return None
+        case "fast":
+            return epoch_window(settings.seed, epoch, settings.window_size, (low, high))
+        case "mix":
+            slid = SlidingWindow(settings.window_size, high - low, every=settings.window_every).at(epoch)
+            return Window(low + slid.start, slid.size)
+        case _:
+            return Window(low, settings.window_size)
+
+
+def common_schedule(model: UnifiedModel, condition: Any, groups: int, steps: int) -> Schedule:
+    """The noise levels of all groups.
+
+    Raises:
+        UserError: they differ, because images of several sizes are asked for.
+    """
+    schedule = model.schedule(condition, steps=steps)
+    for row in range(1, groups):
+        if not torch.equal(model.schedule(condition, row=row, steps=steps).levels, schedule.levels):
+            raise UserError(
+                f"prompt {row + 1} of an epoch asks for a picture of another size than the first, and {model.name} "
+                "draws sizes at different noise levels",
+                "Give all input images one size.",
+            )
+    return schedule.to(model.device)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sampled:
+    """What one rank has sampled and rewarded by itself. latents: fields of Rollouts by name."""
+
+    condition: Any
+    latents: dict[str, Tensor]
+    images: list[np.ndarray]
+    scores: Scores
+    seconds: dict[str, float]
+
+
+def _sample_and_reward(
+    model: UnifiedModel,
+    prompts: Sequence[Prompt],
+    requests: Sequence[Request],
+    rewards: Sequence[Reward],
+    settings: FlowGrpoSettings,
+    window: Window | None,
+    first: int,
+) -> _Sampled:
+    began = time.perf_counter()
+    k = settings.group_size
+    condition = model.encode(requests)
+    schedule = common_schedule(model, condition, len(requests), settings.steps)
+    asked = [replace(r, seed=derive_seed(r.seed, "picture", j)) for r in requests for j in range(k)]
+    columns = _columns(prompts, k, first)
+    parts: list[dict[str, Tensor]] = []
+    images: list[np.ndarray] = []
+    noise = model.noise(asked)
+    with Scoring(rewards, k) as scoring:
+        for begin in range(0, len(asked), settings.draw_rows):
+            rows = list(range(begin, min(begin + settings.draw_rows, len(asked))))
+            under = condition.select([row // k for row in rows])
+            part = _sample(model, noise[rows], under, [asked[row] for row in rows], schedule, window, settings)
+            decoded = model.decode(part["final"], under)
+            told = {name: values[begin : begin + len(rows)] for name, values in columns.items()}
+            scoring.add([prompts[row // k].text for row in rows], decoded, told)
+            images += decoded
+            parts.append(part)
+            note()  # that it goes on, for ranks that wait for this one
+        sampled = time.perf_counter()
+        scores = scoring.scores()
+    seconds = {"rollout": sampled - began, "reward": time.perf_counter() - sampled}
+    latents = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    return _Sampled(condition, latents, images, scores, seconds)
+
+
+def _sample(
+    model: UnifiedModel,
+    x: Tensor,
+    condition: Any,
+    requests: Sequence[Request],
+    schedule: Schedule,
+    window: Window | None,
+    settings: FlowGrpoSettings,
+) -> dict[str, Tensor]:
+    """From noise x [B, G, C] to images, with the random steps remembered; fields of Rollouts by name."""
+    mask = (x != 0).any(-1, keepdim=True)
+    blank = x.new_zeros(len(x), 0)
+    if window is None:
+        for step in range(schedule.steps):
+            t, t_next = schedule.step(step)
+            x = euler_step(x, model.velocity(x, t, condition), t, t_next)
+        return {"latents": blank, "log_probs": blank, "means": blank, "final": x.float(), "mask": mask}
+
+    def noise(step: int) -> Tensor:
+        rows = [
+            torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(derive_seed(r.seed, "step", step)))
+            for r in requests
+        ]
+        return torch.stack(rows).to(x.device)
+
+    run = roll_out(
+        lambda x, t: model.velocity(x, t, condition),
+        x,
+        schedule,
+        rule_of(settings),
+        window,
+        noise,
+        mask=mask,
+        dtype=getattr(torch, settings.latents),
+        keep_means=settings.variant == "guard",
+    )
+    means = blank if run.means is None else run.means
+    return {"latents": run.latents, "log_probs": run.log_probs, "means": means, "final": run.final, "mask": mask}
+
+
+def _columns(prompts: Sequence[Prompt], k: int, first: int) -> dict[str, list[Any]]:
+    """What rewards are told, one value an image; `place` is its number in the epoch, whatever rank has it."""
+    names = dict.fromkeys(name for one in prompts for name in one.columns)
+    columns: dict[str, list[Any]] = {"id": [one.id for one in prompts for _ in range(k)]}
+    columns["place"] = list(range(first, first + len(prompts) * k))
+    columns["images"] = [list(one.images) for one in prompts for _ in range(k)]
+    return columns | {name: [one.columns.get(name) for one in prompts for _ in range(k)] for name in names}
+
+
+def _reward_statistics(names: Sequence[str], each: np.ndarray, total: np.ndarray, k: int) -> dict[str, float]:
+    """Of rewards `each` [N, R] and their sum `total` [N]: mean, deviation, quantiles; each by name, and the share of
+    images that lack it."""
+    low, median, high = np.quantile(total, [0.1, 0.5, 0.9]).tolist()
+    found = {
+        "reward": float(total.mean()),
+        "reward_std": float(total.std()),
+        "reward_p10": low,
+        "reward_p50": median,
+        "reward_p90": high,
+        "best_of_group": float(total.reshape(-1, k).max(axis=1).mean()),
+    }
+    for r, name in enumerate(names):
+        given = each[~np.isnan(each[:, r]), r]
+        if len(given) < len(each):
+            found[f"missing/{name}"] = 1 - len(given) / len(each)
+        if len(names) > 1 and len(given):
+            found[f"rewards/{name}/mean"] = float(given.mean())
+    return found
+
+
+def _image_statistics(images: Sequence[np.ndarray], k: int) -> dict[str, float]:
+    """Deviation within groups, brightness, contrast, in grey levels."""
+    deviations = [
+        float(np.stack(images[i : i + k]).astype(np.float32).std(axis=0).mean()) for i in range(0, len(images), k)
+    ]
+    return {
+        "diversity": float(np.mean(deviations)),
+        "brightness": float(np.mean([image.mean() for image in images])),
+        "contrast": float(np.mean([image.std() for image in images])),
+    }

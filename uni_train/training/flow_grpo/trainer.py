@@ -1,0 +1,566 @@
+"""Flow-GRPO (Liu et al. 2025, arXiv 2505.05470) from prompts to a step of the optimizer.
+
+Once an epoch, in `RolloutData.batches`:
+
+    1. prompts       `prompts_per_epoch`, a function of seed and epoch               rollout.PromptList
+    2. rollout       `group_size` images each, with random steps in a window      rollout.collect, flow.rollout
+    3. rewards       of each image: verifier, judge, a function of one's own      rewards.contract.Scoring
+    4. advantages    (reward - mean of its group) / deviation                     flow.advantages
+
+Then `updates_per_epoch` times, each on an equal part of the epoch's images, in micro-batches of their random steps:
+
+    5. replay        log probabilities of stored steps under today's weights      FlowGrpoModule.policy_loss
+    6. loss          clipped ratio to the weights that sampled, times advantage   flow.grpo.grpo_loss
+    7. KL            to the weights that the run started from, if objective.kl    Reference
+    8. step          gradients clipped, AdamW, averages                           training.fit.run, by Lightning
+
+Variants change one line each: other random steps (cps, dance: flow.steps), other windows (fast, mix: flow.window),
+another ratio (guard: flow.grpo.guard_loss). DiffusionNFT replaces 5 and 6 by a regression on noised images
+(`FlowGrpoModule.nft_loss`) and samples with weights that follow slowly. Logs and alarms: callbacks.py.
+
+Left out on purpose: dropout (the model stays in eval mode: sampling and replay must agree), a critic, a replay buffer.
+
+    directory/checkpoints/step=00000100/    see checkpoint_io; in the middle of an epoch with its rollouts
+    directory/metrics.jsonl                 one line an update, the same whether interrupted or not
+    directory/rollouts.jsonl                one line an epoch: rewards, images, seconds
+    directory/held_out.jsonl                scores on prompts that are not trained on
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.loggers import Logger
+from rich.progress import Progress
+from torch import Tensor, nn
+
+from data_gen.seeds import derive_seed, rng
+from uni_train.distributed.ranks import Ranks
+from uni_train.errors import UsageError, UserError
+from uni_train.flow.advantages import informative
+from uni_train.flow.grpo import grpo_loss, guard_loss
+from uni_train.flow.nft import anchor, nft_loss, optimality
+from uni_train.flow.objective import interpolate
+from uni_train.flow.schedule import Schedule
+from uni_train.flow.transition import Transition
+from uni_train.models.base import UnifiedModel
+from uni_train.rewards.contract import Reward
+from uni_train.training.callbacks import Evaluate, Validation
+from uni_train.training.fit import CHECKPOINTS, HELD_OUT, FitResult, Run, run
+from uni_train.training.flow_grpo.callbacks import Alarms, EpochLog, OnDrawn
+from uni_train.training.flow_grpo.rollout import (
+    Prompts,
+    Rollouts,
+    collect,
+    common_schedule,
+    requests_of,
+    resharded,
+    rule_of,
+)
+from uni_train.training.flow_grpo.settings import FlowGrpoSettings, with_layout
+from uni_train.training.metric_log import truncate_metrics
+from uni_train.training.settings import SHARDED, SupervisedSettings
+from uni_train.training.steps import StepBatch
+from uni_train.training.strategies.choice import check_second_weights, here, on_ranks
+from uni_train.training.strategies.sharding import unsharded
+from uni_train.training.supervised import SupervisedModule
+
+ROLLOUTS = "rollouts.jsonl"
+IN_METRICS = ("reward", "reward_std", "best_of_group", "frac_reward_zero_std", "diversity")
+"""Statistics of an epoch that every line of metrics.jsonl repeats."""
+
+
+def fit_flow_grpo(
+    model: UnifiedModel,
+    prompts: Prompts,
+    rewards: Sequence[Reward],
+    grpo: FlowGrpoSettings,
+    settings: SupervisedSettings,
+    directory: Path,
+    *,
+    evaluate: Evaluate | None = None,
+    evaluate_every: int = 10,
+    on_drawn: OnDrawn | None = None,
+    logger: Logger | None = None,
+    progress: bool | Progress = True,
+    description: str | None = None,
+) -> FitResult:
+    """Train `model` in place; afterwards it has the final weights, averaged ones if `settings.ema`.
+
+    Running it again with the same arguments continues from the newest intact checkpoint, also in the middle of an
+    epoch, and ends with the same weights and the same metrics.jsonl, bit for bit.
+
+    Args:
+        settings: optimizer, precision, EMA, checkpoints; its updates and micro-batches follow from `grpo`.
+        evaluate: updates done -> scores on held-out prompts ("held_out" is what the alarm watches), every
+            `evaluate_every` epochs.
+        on_drawn: is shown every epoch's images.
+
+    Raises:
+        UsageError: settings that do not fit together.
+        UserError: a reward that fails, the on-policy check, an alarm, a damaged checkpoint, a diverged loss.
+    """
+    settings = on_ranks(settings)
+    grpo.check(settings.devices * settings.num_nodes)
+    _check_strategy(model, grpo, settings)
+    settings = with_layout(settings, grpo)
+    directory = Path(directory)
+
+    def parts(made: Run) -> FlowGrpoModule:
+        here().from_main(lambda: truncate_metrics(directory / ROLLOUTS, made.done))
+        module = FlowGrpoModule(model, settings, grpo)
+        validation = None
+        if evaluate is not None:
+            validation = Validation(evaluate, evaluate_every * grpo.updates_per_epoch, directory / HELD_OUT)
+        made.callbacks += [
+            EpochLog(directory / ROLLOUTS, grpo.updates_per_epoch),
+            *([validation] if validation is not None else []),
+            Alarms(grpo.alarms, grpo.updates_per_epoch, validation, made.log, directory / CHECKPOINTS),
+        ]
+        made.data = RolloutData(model, prompts, rewards, grpo, module, on_drawn)
+        model.eval()
+        return module
+
+    return run(
+        model, settings, directory, parts, logger=logger, progress=progress, description=description or grpo.stage
+    )
+
+
+def _check_strategy(model: UnifiedModel, grpo: FlowGrpoSettings, settings: SupervisedSettings) -> None:
+    """Raises UsageError for what sharded weights cannot do."""
+    what = None
+    if grpo.variant == "diffusion_nft":
+        what = "variant=diffusion_nft"
+    elif grpo.kl and settings.trained != "lora":
+        what = f"a kl penalty with trained={settings.trained}"
+    check_second_weights(settings, what)
+    guided = getattr(model, "guided", False) and settings.devices * settings.num_nodes > 1
+    if guided and settings.strategy in SHARDED:
+        raise UsageError(
+            f"strategy={settings.strategy} cannot train under guidance: it acts at some noise levels alone, so devices "
+            "that hold parts of one another's weights would ask for them unequally often",
+            "Set model.sampling.cfg_text_scale=1 and edit_text_scale=1, or use strategy=deepspeed_zero2.",
+        )
+
+
+# --- the loop: rollouts once an epoch, micro-batches of them for its updates ------------------------------------------
+
+
+class RolloutData(pl.LightningDataModule):
+    """All micro-batches of the run, in order; images are sampled when the first one of an epoch is asked for.
+
+    A micro-batch is a function of the rollouts and of (seed, update). So the rollouts of an unfinished epoch are in the
+    checkpoint, and a run continues in the middle of it, on another number of ranks too.
+    """
+
+    def __init__(
+        self,
+        model: UnifiedModel,
+        prompts: Prompts,
+        rewards: Sequence[Reward],
+        grpo: FlowGrpoSettings,
+        module: FlowGrpoModule,
+        on_drawn: OnDrawn | None = None,
+    ) -> None:
+        super().__init__()
+        self.model, self.prompts, self.rewards, self.grpo = model, prompts, rewards, grpo
+        self.module, self.on_drawn = module, on_drawn
+        self.rollouts: Rollouts | None = None
+        self._since = time.perf_counter()
+
+    def train_dataloader(self) -> _Loader:
+        return _Loader(self)
+
+    @property
+    def ranks(self) -> Ranks:
+        assert self.trainer is not None
+        return Ranks(self.trainer.global_rank, self.trainer.world_size)
+
+    def batches(self) -> Iterator[StepBatch]:
+        """From the first update that is not done."""
+        assert self.trainer is not None
+        grpo, ranks = self.grpo, self.ranks
+        micros = grpo.grad_accumulation_steps(ranks.world_size)
+        self._since = time.perf_counter()
+        if self.rollouts is not None:  # of the checkpoint
+            self.rollouts = self.rollouts.to(self.model.device)
+        for step in range(self.trainer.global_step, grpo.updates):
+            epoch, update = divmod(step, grpo.updates_per_epoch)
+            prompts = self.prompts.epoch(epoch, grpo.prompts_per_epoch)
+            if update == 0:
+                if epoch:
+                    self.module.follow()
+                with unsharded(self.model), self.module.sampling():
+                    self.rollouts, condition, drawn = collect(self.model, prompts, self.rewards, grpo, epoch, ranks)
+                self._since = time.perf_counter()
+                if self.on_drawn is not None:
+                    self.on_drawn(epoch, drawn)
+            else:
+                # Read again, because weights that have moved read a little differently.
+                with unsharded(self.model):
+                    condition = self.model.encode(requests_of(prompts, grpo, epoch, ranks))
+            rollouts = self.rollouts
+            if rollouts is None or rollouts.epoch != epoch:
+                raise RuntimeError(f"update {step} is in the middle of epoch {epoch}, whose rollouts are missing")
+            self.module.epoch_metrics = {name: rollouts.statistics[name] for name in IN_METRICS}
+            schedule = common_schedule(self.model, condition, len(ranks.shard(len(prompts))), grpo.steps)
+            picked = random_steps(rollouts, grpo, update, micros * ranks.world_size)
+            mine = [one for one in picked if one[0] in rollouts.mine]
+            for micro in range(micros):
+                rows = minibatch(
+                    rollouts, condition, schedule, mine[micro::micros], grpo, fresh=update == 0, of=len(picked)
+                )
+                yield StepBatch(step, micro, micros, rows)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Of the epoch so far, restarts included: rollout, reward, update."""
+        assert self.rollouts is not None
+        past = self.rollouts.seconds
+        return {**past, "update": past.get("update", 0.0) + time.perf_counter() - self._since}
+
+    def state_dict(self) -> dict[str, Any]:
+        assert self.trainer is not None
+        if self.rollouts is None or self.trainer.global_step % self.grpo.updates_per_epoch == 0:
+            return {"rollouts": None}
+        return {"rollouts": self.ranks.gather(replace(self.rollouts, seconds=self.seconds).state_dict())}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if state_dict["rollouts"] is not None:
+            self.rollouts = Rollouts.from_state_dict(resharded(state_dict["rollouts"], self.ranks))
+
+
+@dataclass(frozen=True, slots=True)
+class _Loader:
+    """Of no state, because Lightning would save it beside that of RolloutData. Its length is that of the whole run:
+    Lightning then asks for a batch only when the update before it is finished (see steps.StepLoader)."""
+
+    data: RolloutData
+
+    def __len__(self) -> int:
+        return self.data.grpo.updates * self.data.grpo.grad_accumulation_steps(self.data.ranks.world_size)
+
+    def __iter__(self) -> Iterator[StepBatch]:
+        return self.data.batches()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MiniBatch:
+    """R random steps to train on.
+
+    Attributes:
+        x: [R, G, C] before the step. t: [R], its noise level. condition: R rows.
+        steps: int64 [R], after: [R, G, C], old_log_prob: [R], old_mean: [R, G, C] or [R, 0] (densities only).
+        clean: [R, G, C], the finished image (diffusion_nft only, else [R, 0]).
+        advantage: [R]. mask: bool [R, G, 1].
+        share: of the update's rows, on all ranks, that these are; 0: they count nothing.
+        schedule: what `steps` count.
+        fresh: the weights are those that sampled.
+    """
+
+    x: Tensor
+    t: Tensor
+    condition: Any
+    steps: Tensor
+    after: Tensor
+    old_log_prob: Tensor
+    old_mean: Tensor
+    clean: Tensor
+    advantage: Tensor
+    mask: Tensor
+    share: float
+    schedule: Schedule
+    fresh: bool
+
+
+def random_steps(rollouts: Rollouts, grpo: FlowGrpoSettings, update: int, least: int) -> list[tuple[int, int]]:
+    """(image, place in the window) of all rows of an update, on all ranks: an equal part of those images that can teach
+    something, shuffled by seed and epoch, each with all its random steps.
+
+    With fewer rows than `least`, the micro-batches of all ranks, images of groups with equal rewards stay in.
+    """
+    images = list(range(len(rollouts.totals)))
+    size = grpo.window_size
+    if grpo.drop_zero_std:
+        groups = torch.arange(grpo.prompts_per_epoch).repeat_interleave(grpo.group_size)
+        use = informative(rollouts.rewards if grpo.scale_rewards == "each" else rollouts.totals, groups)
+        use = use.any(1) if use.ndim > 1 else use
+        kept = [i for i in images if bool(use[i])]
+        if len(kept) // grpo.updates_per_epoch * size >= least:
+            images = kept
+    rng("pictures", grpo.seed, grpo.stage, rollouts.epoch).shuffle(images)
+    return [(image, place) for image in images[update :: grpo.updates_per_epoch] for place in range(size)]
+
+
+def minibatch(
+    rollouts: Rollouts,
+    condition: Any,
+    schedule: Schedule,
+    picked: Sequence[tuple[int, int]],
+    grpo: FlowGrpoSettings,
+    *,
+    fresh: bool,
+    of: int,
+) -> MiniBatch:
+    """The given steps of this rank's images, as a micro-batch of an update of `of` such on all ranks.
+
+    Without any it is a row that counts nothing: all ranks have to compute as often.
+    """
+    device = rollouts.final.device
+    share = len(picked) / of
+    picked = picked or [(rollouts.first, 0)]
+    images = torch.tensor([image - rollouts.first for image, _ in picked], device=device)
+    places = torch.tensor([place for _, place in picked], device=device)
+    under = condition.select([(image - rollouts.first) // grpo.group_size for image, _ in picked])
+    mask, advantage = rollouts.mask[images], rollouts.advantages[images]
+    none = rollouts.final.new_zeros(len(picked), 0)
+    if rollouts.window is None:
+        clean = rollouts.final[images]
+        noised = [_noise_draw(clean.shape[1:], grpo, rollouts.epoch, image, place) for image, place in picked]
+        t = torch.tensor([level for level, _ in noised], device=device)
+        x = interpolate(clean, torch.stack([noise for _, noise in noised]).to(clean) * mask, t[:, None, None])
+        return MiniBatch(x, t, under, places, none, none[:, :0], none, clean, advantage, mask, share, schedule, fresh)
+    steps = places + rollouts.window.start
+    return MiniBatch(
+        x=rollouts.latents[images, places].float(),
+        t=schedule.levels[steps],
+        condition=under,
+        steps=steps,
+        after=rollouts.latents[images, places + 1].float(),
+        old_log_prob=rollouts.log_probs[images, places],
+        old_mean=rollouts.means[images, places] if rollouts.means.numel() else none,
+        clean=none,
+        advantage=advantage,
+        mask=mask,
+        share=share,
+        schedule=schedule,
+        fresh=fresh,
+    )
+
+
+def _noise_draw(shape: torch.Size, grpo: FlowGrpoSettings, epoch: int, image: int, place: int) -> tuple[float, Tensor]:
+    """Noise level and noise of one draw (diffusion_nft): levels evenly spread over the draws of an image."""
+    generator = torch.Generator().manual_seed(derive_seed(grpo.seed, grpo.stage, "noised", epoch, image, place))
+    level = (place + float(torch.rand((), generator=generator))) / grpo.noise_draws
+    return level, torch.randn(shape, generator=generator)
+
+
+# --- the loss ---------------------------------------------------------------------------------------------------------
+
+
+class FlowGrpoModule(SupervisedModule):
+    """One plain loss a micro-batch; Lightning's automatic optimisation does the rest.
+
+        loss = mean over (image, step) of the clipped objective + kl weight * divergence from the reference
+
+    The mean runs over all rows of an update, whatever its micro-batches. After the last of them `metrics` holds the
+    loss and its parts, statistics of the ratio (mean, deviation, largest |log ratio|), clip fractions, grad_norm,
+    tokens, and the epoch's rewards from `epoch_metrics`.
+
+    Raises (in training_step):
+        UserError: the on-policy check: steps replayed with the weights that sampled them differ too much.
+    """
+
+    def __init__(self, model: nn.Module, settings: SupervisedSettings, grpo: FlowGrpoSettings) -> None:
+        super().__init__(model, settings)
+        self.grpo = grpo
+        self.rule = rule_of(grpo) if grpo.variant != "diffusion_nft" else None
+        # Before Lightning restores a checkpoint: the weights that the run starts from.
+        self.reference = Reference(model, self.trained_names) if grpo.kl else None
+        self.sampler = copy_of(model, self.trained_names) if grpo.variant == "diffusion_nft" else None
+        self.epoch_metrics: dict[str, float] = {}
+        self._means: dict[str, Tensor] = {}
+        self._log_ratios: list[Tensor] = []
+
+    def training_step(self, batch: StepBatch, batch_idx: int) -> Tensor:
+        if batch.step != self.global_step:
+            raise RuntimeError(f"the loader gave the batch of update {batch.step} to update {self.global_step}")
+        rows: MiniBatch = batch.content
+        loss, parts, log_ratio = self.nft_loss(rows) if self.rule is None else self.policy_loss(rows)
+        if rows.fresh and log_ratio is not None:
+            self._check_on_policy(log_ratio, batch.step)
+        if batch.micro == 0:
+            self._means, self._log_ratios = {}, []
+        for name, value in {"loss": loss, **parts}.items():
+            self._means[name] = self._means.get(name, 0) + value.detach().float() * rows.share
+        self._means["tokens"] = self._means.get("tokens", 0) + rows.mask.sum().float() * (rows.share > 0)
+        if log_ratio is not None:
+            self._log_ratios.append(log_ratio if rows.share else log_ratio[:0])
+        if batch.last:
+            self._gather_metrics(loss)
+        # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
+        return loss * (rows.share * batch.grad_accumulation_steps * self.trainer.world_size)
+
+    def policy_loss(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """Replay the steps, compare with when they were sampled: the loss, its parts, the log ratio [R]."""
+        grpo, reference = self.grpo, None
+        if self.reference is not None:
+            with self.reference.active():
+                reference = self._transition(rows)
+        now = self._transition(rows)
+        clip: dict[str, Any] = {
+            "clip_low": grpo.clip_low,
+            "clip_high": grpo.clip_high,
+            "advantage_clip": grpo.advantage_clip,
+        }
+        if grpo.variant == "guard":
+            found = guard_loss(now, rows.after, rows.old_log_prob, rows.old_mean, rows.advantage, **clip)
+        else:
+            found = grpo_loss(now.log_prob(rows.after), rows.old_log_prob, rows.advantage, **clip)
+        parts = {
+            "policy_loss": found.loss,
+            "approx_kl": found.approx_kl,
+            "ratio": found.ratio.mean(),
+            "clip_ratio/high_mean": found.clipped_high,
+            "clip_ratio/low_mean": found.clipped_low,
+        }
+        if reference is None:
+            return found.loss, parts, found.log_ratio
+        parts["kl"] = now.kl(reference.mean).mean()
+        return found.loss + grpo.kl * parts["kl"], parts, found.log_ratio
+
+    def nft_loss(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], None]:
+        """DiffusionNFT (arXiv 2509.16117): towards velocities of good images, away from those of bad ones."""
+        assert self.sampler is not None
+        with torch.no_grad(), weights_of(self.model, self.sampler):
+            old = self._velocity(rows)
+        reference = None
+        if self.reference is not None:
+            with self.reference.active():
+                reference = self._velocity(rows)
+        velocity = self._velocity(rows)
+        good = optimality(rows.advantage, self.grpo.advantage_clip)
+        t = rows.t[:, None, None]
+        terms = nft_loss(velocity, old, rows.x, rows.clean, t, good, beta=self.grpo.nft_beta, mask=rows.mask)
+        loss = terms.mean()
+        parts = {"policy_loss": loss, "approx_kl": anchor(velocity, old, rows.mask).mean()}
+        if reference is None:
+            return loss, parts, None
+        parts["kl"] = anchor(velocity, reference, rows.mask).mean()
+        return loss + self.grpo.kl * parts["kl"], parts, None
+
+    def _velocity(self, rows: MiniBatch) -> Tensor:
+        return self.model.velocity(rows.x, rows.t, rows.condition)  # type: ignore[operator]
+
+    def _transition(self, rows: MiniBatch) -> Transition:
+        assert self.rule is not None
+        return self.rule.transition(rows.x, self._velocity(rows), rows.schedule, rows.steps, rows.mask)
+
+    def _check_on_policy(self, log_ratio: Tensor, step: int) -> None:
+        """Raises UserError where weights that have not moved give another density than when they sampled."""
+        grpo = self.grpo
+        clip_range = min(math.log1p(grpo.clip_high), -math.log1p(-min(grpo.clip_low, 0.999)))
+        most = grpo.on_policy_check * clip_range
+        worst = float(self.trainer.strategy.reduce(log_ratio.abs().max(), reduce_op="max"))
+        if worst <= most:
+            return
+        raise UserError(
+            f"on-policy check: before update {step + 1} the weights are those that drew, but the log ratio of a step "
+            f"is {worst:.2g} (at most {most:.2g}: {grpo.on_policy_check:g} of the clip range)",
+            "Training and drawing compute different velocities: check dropout, precision and latents=float32, or widen "
+            "the clip range.",
+        )
+
+    def _gather_metrics(self, loss: Tensor) -> None:
+        """Metrics of the update over all ranks."""
+        reduce = self.trainer.strategy.reduce
+        names = sorted(self._means)
+        sums = reduce(torch.stack([self._means[name] for name in names]), reduce_op="sum")
+        self.metrics.update(zip(names, sums, strict=True))
+        if self._log_ratios:
+            log_ratios = torch.cat(self._log_ratios)
+            off = log_ratios.double().expm1()  # ratio - 1, whose square is not lost beside 1
+            counted = off.new_tensor(float(len(off)))
+            n, total, squares = reduce(torch.stack([counted, off.sum(), off.square().sum()]), reduce_op="sum")
+            self.metrics["ratio_std"] = (squares / n - (total / n).square()).clamp_min(0).sqrt().float()
+            worst = torch.cat([log_ratios.abs(), log_ratios.new_zeros(1)]).max()
+            self.metrics["log_ratio_max"] = reduce(worst, reduce_op="max")
+        self.metrics.update({name: loss.new_tensor(value) for name, value in self.epoch_metrics.items()})
+
+    # diffusion_nft samples with weights of its own, which follow those that are trained.
+
+    def sampling(self) -> contextlib.AbstractContextManager[None]:
+        """Within this context the model has the weights that sample."""
+        return contextlib.nullcontext() if self.sampler is None else weights_of(self.model, self.sampler)
+
+    def follow(self) -> None:
+        """sampler <- nft_decay sampler + (1 - nft_decay) trained, after an epoch."""
+        for name, parameter in self.model.named_parameters():
+            if self.sampler is not None and name in self.sampler:
+                old = self.sampler[name].to(parameter)
+                self.sampler[name] = torch.lerp(parameter.detach(), old, self.grpo.nft_decay)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        if self.sampler is not None:
+            checkpoint["sampler"] = self.sampler
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        if self.sampler is not None:
+            self.sampler = dict(checkpoint["sampler"])
+
+    def transfer_batch_to_device(self, batch: StepBatch, device: torch.device, dataloader_idx: int) -> StepBatch:
+        return batch  # rollouts are where the model is
+
+
+# --- other weights of the same model, for a moment --------------------------------------------------------------------
+
+
+@contextmanager
+def weights_of(module: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
+    """Within this block the parameters named in `weights` have those values; nothing is copied."""
+    parameters = {name: p for name, p in module.named_parameters() if name in weights}
+    kept = {name: p.data for name, p in parameters.items()}
+    for name, parameter in parameters.items():
+        parameter.data = weights[name].to(parameter.device)
+    try:
+        yield
+    finally:
+        for name, parameter in parameters.items():
+            parameter.data = kept[name]
+
+
+def copy_of(module: nn.Module, names: set[str]) -> dict[str, Tensor]:
+    """Copies of the named parameters."""
+    return {name: p.detach().clone() for name, p in module.named_parameters() if name in names}
+
+
+class Reference:
+    """The weights that a run starts from: adapters switched off where adapters are trained, else a frozen copy."""
+
+    def __init__(self, module: nn.Module, trained: set[str]) -> None:
+        self.module = module
+        self.adapters: list[Any] = []
+        if all("lora_" in name for name in trained):
+            from peft.tuners.lora import LoraLayer
+
+            self.adapters = [layer for layer in module.modules() if isinstance(layer, LoraLayer)]
+        self.copy = {} if self.adapters else copy_of(module, trained)
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Within this block the module is the reference, without gradients."""
+        with torch.no_grad():
+            if not self.adapters:
+                with weights_of(self.module, self.copy):
+                    yield
+                return
+            # Not peft's enable_adapters, which also changes what is trained.
+            before = [layer._disable_adapters for layer in self.adapters]
+            for layer in self.adapters:
+                layer._disable_adapters = True
+            try:
+                yield
+            finally:
+                for layer, disabled in zip(self.adapters, before, strict=True):
+                    layer._disable_adapters = disabled
