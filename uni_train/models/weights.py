@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from data_gen.reading_limits import parse_json, read_json, reason
+from data_gen.reading_limits import open_file, parse_json, read_json, reason
 from uni_train.errors import UserError
 from uni_train.files import atomic_path, atomic_write_json
 
@@ -285,7 +285,7 @@ def indexed_files(index: Path) -> list[Path]:
 def _read_header(file: Path) -> dict[str, Stored]:
     """Name -> place of every tensor, all byte ranges checked against the file's length."""
     try:
-        with open(file, "rb") as opened:
+        with open_file(file) as opened:
             length = os.fstat(opened.fileno()).st_size
             start = opened.read(8)
             if start == b"version ":
