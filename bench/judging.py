@@ -96,7 +96,7 @@ def benchmark(n: int) -> Any:
     from data_gen.task import Verdict
     from eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Sample, Scored, Table
     from eval.judges import image_satisfies
-    from eval.sample import encode_png
+    from uni_train.models.pictures import encode_png
 
     class Criteria(Benchmark):
         name, revision, settings, sets = "criteria", "1", ("direct",), ("all",)

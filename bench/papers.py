@@ -30,9 +30,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.stars import SETTINGS, Fit, Summary, column, fit_apart, head, listed, make, plan, row, seeds_of
 from data_gen.registry import TASKS
 from eval import summary as run_summary
-from eval.benchmarks.unisandbox import PAPER_TABLE_2, PAPER_TABLE_3, SAID, set_name, set_of
+from eval.benchmarks.unisandbox import PAPER_TABLE_2, PAPER_TABLE_3, SAID, set_name
+from eval.scored import read_folder
 from eval.statistics import Estimate, clustered_mean, mean_over_seeds
-from eval.store import read_shards
 from uni_train.config.compose import compose
 from uni_train.errors import UsageError, UserError
 from uni_train.files import atomic_write_text
@@ -190,11 +190,11 @@ class Answers:
 def answers(folder: Path, label: str) -> dict[tuple[str, str], Answers]:
     """(setting, set) -> what this run answered at this evaluation. Raises UserError where its shards are gone."""
     found: dict[tuple[str, str], dict[str, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
-    for shards in folder.glob(f"stages/*-evaluate-{label}/shards"):
-        for one in read_shards(shards, images=False):
-            item, name = one.item, set_of(one.item)
-            cluster = str(item.facts.get("canonical", item.id))
-            found[one.setting, name][item.pair or item.id].append((cluster, one.status))
+    for scored in folder.glob(f"stages/*-evaluate-{label}/scored"):
+        for one in read_folder(scored, images=False):
+            case, facts = one.sample.ask.case, one.sample.ask.case.facts["item"]["facts"]
+            cluster = str(facts.get("canonical", case.id))
+            found[one.sample.ask.setting, case.set][case.cluster or case.id].append((cluster, one.outcome))
     if not found:
         raise UserError(f"{folder} has no answers of its evaluation {label}", "Delete the folder to run it again.")
     return {key: _answers(list(units.values())) for key, units in found.items()}

@@ -26,9 +26,11 @@ from bench.memory import LIBC, MB, resident
 from bench.nano import row, table
 from data_gen.registry import get_task
 from data_gen.task import Check, Verdict
-from eval.sample import ScoredSample, decode_png, encode_png
-from eval.store import read_shards, shard_path, write_shard
+from eval.benchmark import Ask, Sample, Scored
+from eval.benchmarks.unisandbox.cases import item_case
+from eval.scored import TO_TRAIN_ON, read_folder, shard_path, write_scored
 from uni_train.models.base import Example
+from uni_train.models.pictures import decode_png, encode_png
 from uni_train.stages.finetune import kept_samples
 from uni_train.training.data.rows import KEPT_BYTES
 from uni_train.training.steps import Source, StepDataset
@@ -44,8 +46,11 @@ def write(folder: Path, n: int, side: int) -> None:
     images = [encode_png(image) for image in noise]
     for index in range(n // A_SHARD):
         some = zip(items[index * A_SHARD : (index + 1) * A_SHARD], images, strict=True)
-        samples = [ScoredSample(item, "cot", 0, 0, "", image, YES, YES) for item, image in some]
-        write_shard(shard_path(folder, index), samples)
+        scored = [
+            Scored(Sample(Ask(item_case(item), "cot", 0, 0), prompt=item.prompt, image=image), YES, filter_verdict=YES)
+            for item, image in some
+        ]
+        write_scored(shard_path(folder, index), scored, TO_TRAIN_ON)
 
 
 def train(folder: Path, n: int, draws: int, decoded: bool) -> tuple[int, float]:
@@ -56,7 +61,8 @@ def train(folder: Path, n: int, draws: int, decoded: bool) -> tuple[int, float]:
     before = resident("VmRSS")
     source: Source = kept_samples(folder, range(n), 1)
     if decoded:
-        source = [Example(one.item.prompt, target=decode_png(one.image or b"")) for one in read_shards(folder)]
+        stored = [one.sample for one in read_folder(folder)]
+        source = [Example(one.prompt, target=decode_png(one.image or b"")) for one in stored]
     began = time.perf_counter()
     dataset = StepDataset(
         lambda examples, seed: len(examples),

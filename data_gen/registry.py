@@ -20,7 +20,6 @@ those that a recipe names (`load_plugins`). Nothing is imported before the first
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 import pkgutil
@@ -181,7 +180,9 @@ def load_plugins(modules: Iterable[str] = ()) -> None:
     if not _installed:
         _installed.append(True)  # before the imports: a plug-in may look something up itself
         try:
-            for entry in importlib.metadata.entry_points(group=GROUP):
+            from importlib.metadata import entry_points  # not at the top: it takes long to import
+
+            for entry in entry_points(group=GROUP):
                 _import(entry.module, f"{entry.dist.name}, an installed package" if entry.dist is not None else "")
             _load_named(filter(None, os.environ.get(ENVIRONMENT, "").split(",")), f"named in {ENVIRONMENT}")
         except PluginError:

@@ -4,6 +4,11 @@ A `Benchmark` owns its cases, how a setting turns a case into calls of a model, 
 tables of its paper. It owns no storage, no concurrency and no statistics: those are the engine's, and the same for all.
 
     cases -> respond (calls of a model, each stored once) -> Sample -> check | judge -> Scored -> tables
+
+A benchmark is a module or folder of `eval.benchmarks`, or a plug-in's, that makes itself known:
+
+    @benchmark("ufo")
+    class Ufo(Benchmark): ...
 """
 
 from __future__ import annotations
@@ -13,13 +18,19 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from data_gen.task import Verdict
+from data_gen.errors import DataError
+from data_gen.registry import Registry, task_of
+from data_gen.seeds import derive_seed
+from data_gen.task import Item, Verdict
+from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from eval.calls import StoredModel
     from eval.statistics import Estimate, PairedComparison
     from uni_train.models.base import OnStep, Request
 
@@ -82,6 +93,11 @@ class Sample:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def identity(self) -> tuple[str, str, int]:
+        """Case, setting and draw: unique within an evaluation, and equal in two that asked the same."""
+        return self.ask.case.id, self.ask.setting, self.ask.k
+
+    @property
     def key(self) -> str:
         """Content hash of everything that can be scored: equal samples are judged once."""
         case = self.ask.case
@@ -102,6 +118,7 @@ class Scored:
     status says it).
     by: "program" or the judge's name. replies: the judge's words, in order. cause: the benchmark's attribution of a
     sample that is not right ("reasoning wrong", "not extracted", "drawn wrong", ...).
+    filter_verdict: whether a filter keeps it for training (STARS, UniSandbox section 3.4); None where none was asked.
     """
 
     sample: Sample
@@ -110,6 +127,7 @@ class Scored:
     failure: str = ""
     replies: tuple[str, ...] = ()
     cause: str = ""
+    filter_verdict: Verdict | None = None
 
     @property
     def outcome(self) -> str:
@@ -200,10 +218,86 @@ def _cell_from_json(raw: Any) -> str | Estimate | PairedComparison | None:
     return PairedComparison(both, first, second, neither, difference, p_value)
 
 
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Something that one benchmark can be told: `eval --option NAME.key=value`.
+
+    default: says the kind too: a text, a number, or a tuple of names. choices: the values that it may have; empty: any.
+    """
+
+    key: str
+    default: str | int | float | tuple[str, ...]
+    help: str
+    choices: tuple[str, ...] = ()
+
+    def read(self, text: str) -> Any:
+        """The value that is typed. Raises UsageError, which names the key."""
+        if self.choices and text not in self.choices:
+            raise UsageError(f"{self.key}={text}: no such value", did_you_mean(text, self.choices, "values"))
+        if isinstance(self.default, tuple):
+            return tuple(name.strip() for name in text.split(",") if name.strip())
+        try:
+            return type(self.default)(text)
+        except ValueError:
+            raise UsageError(f"{self.key}={text}: no number", f"Write {self.key}={self.default}, say.") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What `eval` tells every benchmark about its questions.
+
+    data: a folder with its published files; None: questions of our own, `n` of a set, from `world` and `split`. sets:
+    which of `known_sets`; None: all that there are. compat: "paper" or "official" (code), where the two differ.
+    verifier: "judge" leaves to the judge too what a program could tell. open_model: another model, by what is typed.
+    """
+
+    data: Path | None = None
+    world: str = "nano"
+    n: int = 100
+    split: str = "test"
+    sets: tuple[str, ...] | None = None
+    compat: str = "paper"
+    verifier: str = "program"
+    open_model: Callable[[str], StoredModel] | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """All but the folder and the other models, as keywords."""
+        names = ("world", "n", "split", "sets", "compat", "verifier")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What counts once when two evaluations are compared: a case, or cases that are right only together.
+
+    ids: of its cases. cluster: units that are not independent share it.
+    """
+
+    setting: str
+    set: str
+    name: str
+    k: int
+    ids: tuple[str, ...]
+    right: bool
+    cluster: str
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        return self.setting, self.set, self.name, self.k
+
+
 class Benchmark(ABC):
-    """One benchmark. `revision` is a content hash of its data and of what is asked, part of every result."""
+    """One benchmark. `revision` is a content hash of its data and of what is asked, part of every result.
+
+    known_sets: what --sets may name. options: what --option may. open(source, **options): makes it from what is typed;
+    who is registered has these three.
+    """
 
     name: str
+    known_sets: ClassVar[tuple[str, ...]]
+    options: ClassVar[tuple[Option, ...]] = ()
+    open: ClassVar[Callable[..., Benchmark]]
     revision: str
     settings: tuple[str, ...]
     sets: tuple[str, ...]
@@ -236,6 +330,47 @@ class Benchmark(ABC):
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
         """The paper's tables, filled in."""
 
+    @classmethod
+    def labels(cls, scores: Mapping[str, Any]) -> Sequence[str]:
+        """Under which labels `scores` were counted, the first of them first; "" where there is one kind."""
+        return [""]
+
+    @classmethod
+    def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
+        """What counts once, under one label: here each sample by itself."""
+        return [
+            Unit(ask.setting, ask.case.set, ask.case.id, ask.k, (ask.case.id,), one.passed, ask.case.id)
+            for one in scored
+            for ask in (one.sample.ask,)
+        ]
+
+    def reference(self, case: Case) -> bytes | None:
+        """An image that is right by construction, as PNG; None where nothing can draw it."""
+        from uni_train.models.pictures import encode_png
+
+        if "item" not in case.facts:
+            return None
+        item = Item.from_dict(case.facts["item"])
+        try:
+            return encode_png(task_of(item).render(item, derive_seed(0, "reference", case.id)))
+        except DataError:  # a world without sprites
+            return None
+
+    def helpers(self) -> Mapping[str, StoredModel]:
+        """Kind of call -> the model that is asked for it in the place of the evaluated one."""
+        return {}
+
+    def told(self) -> Mapping[str, Any]:
+        """Which of its options decide numbers without being in its revision: JSON-able, recorded and compared."""
+        return {}
+
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """How many calls of each kind ("think", "draw", "answer", "judge") it takes, for a plan."""
         return {"draw": len(asks), "judge": len(asks)}
+
+
+BENCHMARKS: Registry[type[Benchmark]] = Registry(
+    "benchmark", "eval.benchmarks.*", required=("name", "known_sets", "open", "respond", "check", "scores", "tables")
+)
+benchmark = BENCHMARKS.register
+"""Makes a benchmark known under a name, which is that of its module in `eval.benchmarks`, or in a plug-in any."""

@@ -26,10 +26,10 @@ import numpy as np
 
 from data_gen.reading_limits import read_json
 from eval.benchmark import Respondent
-from eval.sample import decode_png, encode_png
 from eval.shards import disk_errors, first_line, read_rows, write_rows
 from uni_train.files import atomic_write_json
 from uni_train.models.identity import ModelIdentity
+from uni_train.models.pictures import decode_png, encode_png
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,10 +141,8 @@ class ModelCalls:
         self._calls: dict[str, Call] = {}
         self._shard_of: dict[str, Path] = {}
         self._pictures: OrderedDict[Path, dict[str, bytes]] = OrderedDict()
-        for path in sorted(folder.glob("[!.]*.parquet")) if folder.is_dir() else []:
-            names = [name for name in _schema().names if name not in _BLOBS]
-            for row in read_rows(path, _schema(), FORMAT, _BLOBS, names):
-                self._know(path, _from_row(row))
+        self._read: set[Path] = set()
+        self.reread()
         about = folder / "model.json"
         if not about.exists():
             with disk_errors(about):
@@ -156,6 +154,14 @@ class ModelCalls:
 
     def __contains__(self, key: str) -> bool:
         return key in self._calls
+
+    def reread(self) -> None:
+        """Take note of what other processes have stored meanwhile. Raises DamagedShard."""
+        names = [name for name in _schema().names if name not in _BLOBS]
+        for path in sorted(self.folder.glob("[!.]*.parquet")):
+            if path not in self._read:
+                for row in read_rows(path, _schema(), FORMAT, _BLOBS, names):
+                    self._know(path, _from_row(row))
 
     def get(self, key: str) -> Call | None:
         """The finished call, its picture read from disk. Raises DamagedShard."""
@@ -199,6 +205,7 @@ class ModelCalls:
 
     def _know(self, path: Path, call: Call) -> None:
         """An answer replaces a failure, whichever was stored first."""
+        self._read.add(path)
         known = self._calls.get(call.key)
         if known is None or known.error is not None:
             self._calls[call.key] = call
@@ -273,6 +280,10 @@ class StoredModel:
     def missing(self, skill: Skill, requests: Sequence[Request]) -> int:
         """How many of these calls would reach the model."""
         return sum(not self._finished(call_key(self.identity, skill, request)) for request in requests)
+
+    def reread(self) -> None:
+        """Take note of what other processes have stored meanwhile."""
+        self._calls.reread()
 
     def release(self) -> None:
         """Let go of the model and its memory; a later missing call loads it again."""

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.benchmark import Scored, Table
-from eval.benchmarks.unisandbox import counting
+from eval.benchmark import BENCHMARKS, Scored, Table, Unit
 from eval.evaluation import Evaluation, load
 from eval.shortcuts import Trivial, best
 from eval.statistics import PairedComparison, detectable_change, paired
@@ -172,8 +171,9 @@ def compare(first: Path, second: Path) -> Comparison:
             for e in (one, two)
         ]
         _check_asked(one, two, name, *kept)
-        for label in _labels(one, name):
-            before, after = (_units(name, scored, label) for scored in kept)
+        kind = BENCHMARKS.get(name)
+        for label in kind.labels(one.results[name].scores):
+            before, after = (kind.units(scored, label) for scored in kept)
             found = _compare_units(name, label, before, after)
             rows += found[0]
             flips += found[1]
@@ -215,42 +215,11 @@ def _beside(scores: Mapping[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------------- what is counted
 
 
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    setting: str
-    set: str
-    name: str
-    k: int
-    ids: tuple[str, ...]
-    right: bool
-    cluster: str
-
-    @property
-    def key(self) -> tuple[str, str, str, int]:
-        return self.setting, self.set, self.name, self.k
-
-
-def _labels(evaluation: Evaluation, benchmark: str) -> Sequence[str]:
-    labels = evaluation.results[benchmark].scores.get("labels")
-    return list(labels) if benchmark == "unisandbox" and isinstance(labels, Mapping) else [""]
-
-
-def _units(benchmark: str, scored: Sequence[Scored], label: str) -> list[_Unit]:
-    """What counts once: UniSandbox's prompts and pairs, a single case elsewhere."""
-    if benchmark == "unisandbox":
-        return [_Unit(t.setting, t.set, t.unit, t.k, t.ids, t.right, t.cluster) for t in counting.trials(scored, label)]
-    return [
-        _Unit(ask.setting, ask.case.set, ask.case.id, ask.k, (ask.case.id,), one.passed, ask.case.id)
-        for one in scored
-        for ask in (one.sample.ask,)
-    ]
-
-
 def _compare_units(
-    benchmark: str, label: str, before: Sequence[_Unit], after: Sequence[_Unit]
+    benchmark: str, label: str, before: Sequence[Unit], after: Sequence[Unit]
 ) -> tuple[list[Row], list[Flip]]:
     later = {unit.key: unit.right for unit in after}
-    cells: dict[tuple[str, str], list[_Unit]] = defaultdict(list)
+    cells: dict[tuple[str, str], list[Unit]] = defaultdict(list)
     for unit in before:
         cells[unit.setting, unit.set].append(unit)
     rows, flips = [], []
@@ -336,8 +305,7 @@ def _differences(one: Evaluation, two: Evaluation) -> list[str]:
 
 
 def _identity(scored: Scored) -> tuple[str, str, int]:
-    ask = scored.sample.ask
-    return ask.case.id, ask.setting, ask.k
+    return scored.sample.identity
 
 
 def _cell(scored: Scored) -> tuple[str, str]:

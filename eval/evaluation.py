@@ -6,6 +6,8 @@
       scores.json        the numbers and tables, written last
     evals/store/         every call of every model and every verdict of every judge, shared by all evaluations
 
+Training runs evaluate by the same `run`: a stage's folder is such a folder, with its calls in `store/` while it runs.
+
 Two phases. *Generate*: the model answers, each call stored once. *Score*: programs check, then a judge is asked about
 what no program can tell. Scoring reads the store alone: it can be repeated without the model, and always is, so that
 numbers are never older than the code and the judge that they are attributed to.
@@ -18,7 +20,7 @@ import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,10 +28,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from data_gen.reading_limits import read_json, reason
 from eval.benchmark import OUTCOMES, Ask, Benchmark, Sample, Scored, Table
 from eval.calls import CallStore, StoredModel
-from eval.generation import asks_of, cases_of, generate, settings_of
+from eval.generation import asks_of, cases_of, chunks, generate, settings_of
 from eval.respondent import open_model
 from eval.scored import read_scored, without_images, write_scored
 from eval.shards import disk_errors
+from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json, remove_partials
 
@@ -198,8 +201,13 @@ class Evaluation:
             yield from read_scored(self.folder / SCORED / name, images)
 
 
-def run(plan: EvaluationPlan, progress: Progress | None = None) -> Evaluation:
+def run(
+    plan: EvaluationPlan, progress: Progress | None = None, *, model: StoredModel | None = None, ranks: Ranks = ALONE
+) -> Evaluation:
     """Do what is planned, or what is left of it; the same plan again continues.
+
+    Args:
+        model: who is asked, where it is open already. ranks: processes that share the asking; all call this.
 
     Raises:
         UserError: whatever a person can put right: no checkpoint, duplicate ids, a damaged shard (named), a folder
@@ -211,7 +219,7 @@ def run(plan: EvaluationPlan, progress: Progress | None = None) -> Evaluation:
     if not names or len(set(names)) < len(names):
         raise UserError("an evaluation needs benchmarks, each once", f"Given: {', '.join(names) or 'none'}.")
     jobs = [_Job.of(benchmark, plan) for benchmark in plan.benchmarks]
-    model = open_model(
+    model = model or open_model(
         plan.checkpoint,
         CallStore(plan.store_folder),
         sampling=plan.sampling,
@@ -222,25 +230,46 @@ def run(plan: EvaluationPlan, progress: Progress | None = None) -> Evaluation:
     )
     asked = describe(plan, jobs, model)
     folder = _folder_of(plan, asked)
-    with _claimed(folder):
-        _begin(folder, asked, plan.judge)
+    with ExitStack() as held:
+
+        def begin() -> None:
+            held.enter_context(_claimed(folder))
+            _begin(folder, asked, plan.judge)
+
+        ranks.from_main(begin)
         seconds: dict[str, float] = {}
         with _timed(seconds, "generate"):
             for job in jobs:
-                with progress.bar(f"generate {job.name}", len(job.asks)) as bar:
-                    for samples in generate(job.benchmark, model, job.asks, _chunk(model), _steps_of(bar)):
+                mine = list(chunks(job.asks, _chunk(model)))[ranks.rank :: ranks.world_size]
+                with progress.bar(f"generate {job.name}", sum(map(len, mine))) as bar:
+                    for samples in generate(job.benchmark, model, mine, _steps_of(bar)):
                         bar.advance(len(samples))
+            ranks.barrier()
         model.release()
-        calls: dict[str, dict[str, int]] = {skill: asdict(counts) for skill, counts in model.counts.items()}
-        with _timed(seconds, "score"):
-            results = [_score(job, model, plan, folder, progress) for job in jobs]
-        with disk_errors(folder):
-            document = {"format": FORMAT, "results": [one.to_dict() for one in results]}
-            atomic_write_json(folder / SCORES, {**document, "calls": calls, "seconds": seconds})
-            kept = {name for one in results for name in one.shards}
-            for path in (folder / SCORED).glob("*.parquet"):
-                if path.name not in kept:
-                    path.unlink()
+        return ranks.from_main(lambda: _conclude(plan, jobs, model, folder, asked, seconds, progress))
+
+
+def _conclude(
+    plan: EvaluationPlan,
+    jobs: Sequence[_Job],
+    model: StoredModel,
+    folder: Path,
+    asked: Mapping[str, Any],
+    seconds: dict[str, float],
+    progress: Progress,
+) -> Evaluation:
+    """Score what is stored, and write scores.json."""
+    calls: dict[str, dict[str, int]] = {skill: asdict(counts) for skill, counts in model.counts.items()}
+    model.reread()
+    with _timed(seconds, "score"):
+        results = [_score(job, model, plan, folder, progress) for job in jobs]
+    with disk_errors(folder):
+        document = {"format": FORMAT, "results": [one.to_dict() for one in results]}
+        atomic_write_json(folder / SCORES, {**document, "calls": calls, "seconds": seconds})
+        kept = {name for one in results for name in one.shards}
+        for path in (folder / SCORED).glob("*.parquet"):
+            if path.name not in kept:
+                path.unlink()
     return Evaluation(folder, asked, {one.name: one for one in results}, calls, seconds)
 
 
@@ -396,7 +425,7 @@ def _score(job: _Job, model: StoredModel, plan: EvaluationPlan, folder: Path, pr
     """Check and judge all samples of a benchmark, a slice at a time; write them, and count."""
     light: list[Scored] = []
     shards: list[str] = []
-    for samples in _slices(generate(job.benchmark, model, job.asks, _chunk(model))):
+    for samples in _slices(generate(job.benchmark, model, chunks(job.asks, _chunk(model)))):
         scored = _verdicts(job.benchmark, samples, plan, folder, progress)
         scored = [replace(one, cause=job.benchmark.attribute(one)) for one in scored]
         for start in range(0, len(scored), _SHARD_ROWS):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from data_gen.seeds import derive_seed
@@ -70,17 +70,22 @@ def asks_of(cases: Sequence[Case], settings: Sequence[str], *, k: int = 1, seed:
     return [Ask(case, setting, i, seeds[case.id, i]) for setting in settings for case in cases for i in range(k)]
 
 
+def chunks(asks: Sequence[Ask], size: int) -> Iterator[Sequence[Ask]]:
+    """At most `size` asks at a time. What is in one company moves an image by rounding: always cut alike."""
+    for start in range(0, len(asks), size):
+        yield asks[start : start + size]
+
+
 def generate(
-    benchmark: Benchmark, model: Respondent, asks: Sequence[Ask], chunk: int, on_step: OnStep | None = None
+    benchmark: Benchmark, model: Respondent, parts: Iterable[Sequence[Ask]], on_step: OnStep | None = None
 ) -> Iterator[list[Sample]]:
-    """The samples of `chunk` asks at a time, in order, each as its benchmark makes it.
+    """The samples of each part, in order, each as its benchmark makes it.
 
     Raises:
         ValueError: the benchmark broke its word (another number or order of samples, an unknown status).
         SkillMissing: the model cannot be asked so. UserError: it cannot be loaded or reached.
     """
-    for start in range(0, len(asks), chunk):
-        part = asks[start : start + chunk]
+    for part in parts:
         samples = benchmark.respond(model, part, on_step)
         if [sample.ask for sample in samples] != list(part):
             raise ValueError(f"{benchmark.name} made {len(samples)} samples of {len(part)} asks, or in another order")

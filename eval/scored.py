@@ -1,26 +1,34 @@
-"""Scored samples on disk: Parquet shards of some hundreds, pictures as they were stored, the rest as JSON."""
+"""Scored samples on disk: Parquet shards, images as they were stored, the rest as JSON.
+
+Evaluations name a shard by its content, the batches of a stage by their number (`shard_path`). A shard that is there is
+complete (`eval.shards`).
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_gen.task import Verdict
 from eval.benchmark import Ask, Case, Sample, Scored
-from eval.shards import read_rows, write_rows
+from eval.shards import read_footer, read_rows, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMAT = "uni_train.scored/1"
+FORMAT = "uni_train.scored/2"
 _BLOBS = ("images", "image")
+TO_TRAIN_ON = 1 << 22  # bytes of images in a row group: what training reads to take one of them
+_SHARD_NAME = re.compile(r"(\d{5,})\.parquet")
 
 
-def write_scored(path: Path, scored: Sequence[Scored]) -> None:
-    """One shard. Raises UserError: the disk is full, or the folder cannot be written."""
-    write_rows(path, [_to_row(one) for one in scored], _schema(), FORMAT, _BLOBS)
+def write_scored(path: Path, scored: Sequence[Scored], group_bytes: int | None = None) -> None:
+    """One shard; `group_bytes` as in `eval.shards.write_rows`. Raises UserError: the disk is full, or the folder cannot
+    be written."""
+    write_rows(path, [_to_row(one) for one in scored], _schema(), FORMAT, _BLOBS, group_bytes)
 
 
 def read_scored(path: Path, images: bool = True) -> list[Scored]:
@@ -30,6 +38,33 @@ def read_scored(path: Path, images: bool = True) -> list[Scored]:
     """
     names = None if images else [name for name in _schema().names if name not in _BLOBS]
     return [_from_row(row) for row in read_rows(path, _schema(), FORMAT, _BLOBS, names)]
+
+
+def shard_path(folder: Path, index: int) -> Path:
+    """shards/00012.parquet for index 12."""
+    return folder / f"{index:05d}.parquet"
+
+
+def read_folder(folder: Path, images: bool = True) -> Iterator[Scored]:
+    """The samples of all shards of a folder, in the order of their names, one shard in memory at a time.
+
+    A folder that is missing or empty yields nothing. images: as in `read_scored`.
+    """
+    for path in sorted(folder.glob("[!.]*.parquet")):
+        yield from read_scored(path, images)
+
+
+def completed(folder: Path) -> set[int]:
+    """The numbers of the batches that are finished.
+
+    Looks at the footers only (fast for thousands of shards), which a truncated file does not have; `read_scored` also
+    verifies the content. Raises DamagedShard for a shard without a valid footer.
+    """
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    found = {int(match[1]) for match in map(_SHARD_NAME.fullmatch, names) if match}
+    for index in found:
+        read_footer(shard_path(folder, index), FORMAT)
+    return found
 
 
 def without_images(scored: Iterable[Scored]) -> Iterator[Scored]:
@@ -66,6 +101,7 @@ def _schema() -> pa.Schema:
             pa.field("failure", text, nullable=False),
             pa.field("replies", text, nullable=False),
             pa.field("cause", text, nullable=False),
+            pa.field("filter_verdict", text),
             pa.field("outcome", text, nullable=False),  # for those who read the file with other tools
             pa.field("images", pa.list_(pa.binary())),
             pa.field("image", pa.binary()),
@@ -93,11 +129,12 @@ def _to_row(one: Scored) -> dict[str, Any]:
         "text": sample.text,
         "has_image": sample.image is not None,
         "facts": _json(sample.facts),
-        "verdict": None if one.verdict is None else _json(one.verdict.to_dict()),
+        "verdict": _verdict_json(one.verdict),
         "judged_by": one.by,
         "failure": one.failure,
         "replies": json.dumps(list(one.replies), ensure_ascii=False),
         "cause": one.cause,
+        "filter_verdict": _verdict_json(one.filter_verdict),
         "outcome": one.outcome,
         "images": list(case.images),
         "image": sample.image,
@@ -126,8 +163,23 @@ def _from_row(row: Mapping[str, Any]) -> Scored:
         b"" if image is None and row["has_image"] else image,
         json.loads(row["facts"]),
     )
-    verdict = None if row["verdict"] is None else Verdict.from_dict(json.loads(row["verdict"]))
-    return Scored(sample, verdict, row["judged_by"], row["failure"], tuple(json.loads(row["replies"])), row["cause"])
+    return Scored(
+        sample,
+        _verdict(row["verdict"]),
+        row["judged_by"],
+        row["failure"],
+        tuple(json.loads(row["replies"])),
+        row["cause"],
+        _verdict(row["filter_verdict"]),
+    )
+
+
+def _verdict_json(verdict: Verdict | None) -> str | None:
+    return None if verdict is None else _json(verdict.to_dict())
+
+
+def _verdict(text: str | None) -> Verdict | None:
+    return None if text is None else Verdict.from_dict(json.loads(text))
 
 
 def _json(value: Mapping[str, Any]) -> str:

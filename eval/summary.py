@@ -9,8 +9,10 @@ The first seven keys are a contract, and nothing else is inside `scores` and its
 
 and then, for the report: after_round {round1: {normal: {...}}}, average, per_image, one_of_two, statuses, changes,
 chance, strategies {math1: [{name, value, n, low, high, chance, note}, ...]}: what trivial strategies reach, the best
-first. An estimate also has `distinct` where fewer expressions (or sets of rules) than n were asked. `build` computes
-and `write` writes; the tables only format what is in the summary.
+first. An estimate also has `distinct` where fewer expressions (or sets of rules) than n were asked.
+
+It is a view of the scored samples of the run's evaluations: `build` counts them as `eval` does, `write` writes, the
+tables only format what is in the summary.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ from typing import TYPE_CHECKING, Any
 from data_gen.audit.shortcuts import chances
 from data_gen.reading_limits import read_json, reason
 from data_gen.registry import TASKS
-from data_gen.task import Item
+from eval.benchmark import Scored
 from eval.benchmarks import unisandbox
-from eval.benchmarks.unisandbox import Reliability
-from eval.sample import ScoredSample
+from eval.benchmarks.unisandbox import counting
+from eval.benchmarks.unisandbox.sets import all_sets
 from eval.shortcuts import Trivial, best, counted
-from eval.statistics import Estimate
+from eval.statistics import Estimate, PairedComparison, proportion
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 
@@ -38,6 +40,32 @@ if TYPE_CHECKING:
 
 _ROUND_LABEL = re.compile(r"round([1-9]\d*)")
 _PAPER = {"mapping": " (paper, Table 3)", "maths": " (paper, Table 2)"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """How far a filter can be trusted, measured against the exact verifier.
+
+    precision: of the `kept` samples, the share that is right. recall: of the `correct` samples, the share that was
+    kept.
+    """
+
+    precision: Estimate
+    recall: Estimate
+    n: int
+    kept: int
+    correct: int
+
+
+def filter_reliability(accepted: Sequence[bool], correct: Sequence[bool]) -> Reliability:
+    """Precision and recall of `accepted[i]` (the filter's judgement) against `correct[i]` (the verifier).
+
+    With Wilson intervals. Nothing kept, or nothing right, gives an estimate without a value. Raises ValueError when the
+    lengths differ.
+    """
+    hits = sum(a and c for a, c in zip(accepted, correct, strict=True))
+    kept, right = sum(accepted), sum(correct)
+    return Reliability(proportion(hits, kept), proportion(hits, right), len(accepted), kept, right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +121,14 @@ def build(
     seed: int,
     wall_seconds: float,
     peak_rss_bytes: int,
-    evaluations: Mapping[str, Iterable[ScoredSample]],
+    evaluations: Mapping[str, Iterable[Scored]],
     rounds: Sequence[Round] = (),
-    sets: Mapping[str, Sequence[Item]] | None = None,
 ) -> dict[str, Any]:
     """The summary of a run.
 
     evaluations: label -> its samples, labels "before", "round1", "round2", ..., "after". "after" may be left out:
-    then the last round is taken for it. A run without training has "before" only; its `after` is empty. sets: as in
-    `unisandbox.score`. Raises ValueError for other labels or when "before" is missing.
+    then the last round is taken for it. A run without training has "before" only; its `after` is empty. Raises
+    ValueError for other labels or when "before" is missing.
     """
     results = {label: list(samples) for label, samples in evaluations.items()}
     unknown = [label for label in results if label not in ("before", "after") and not _ROUND_LABEL.fullmatch(label)]
@@ -111,35 +138,42 @@ def build(
     if "after" not in results:
         results["after"] = results[round_labels[-1]] if round_labels else []
 
-    ends = ("before", "after")
-    asked = sets if sets else None
+    trials = {label: counting.trials(found, "official") for label, found in results.items()}
+    named = [name for name in all_sets() if any(one.set == name for one in trials["before"])]
+
+    def each(value: Any, labels: Sequence[str] = ("before", "after")) -> dict[str, Any]:
+        return {label: _plain(_asked(counting.by_cell(trials[label], value))) for label in labels}
+
     summary: dict[str, Any] = {
         "recipe": recipe,
         "model": model,
         "seed": seed,
         "wall_seconds": round(wall_seconds, 3),
         "peak_rss_bytes": int(peak_rss_bytes),
-        "scores": {label: _plain(unisandbox.score(results[label], asked)) for label in ends},
+        "scores": each(counting.accuracy),
         "rounds": [entry.to_dict() for entry in rounds],
-        "after_round": {label: _plain(unisandbox.score(results[label], asked)) for label in round_labels},
+        "after_round": each(counting.accuracy, round_labels),
         "average": {
             label: {
-                _key(task, variant): unisandbox.average(results[label], task, asked, variant).to_dict()
-                for task, variant in _parts(asked or unisandbox.items_of(results["before"]))
+                _key(task, variant): counting.average(trials[label], task, variant).to_dict()
+                for task, variant in _parts(named)
             }
             for label in ("before", *round_labels, "after")
             if results[label]
         },
-        "per_image": {label: _plain(unisandbox.per_image(results[label], asked)) for label in ends},
-        "one_of_two": {label: _plain(unisandbox.one_of_two(results[label], asked)) for label in ends},
-        "statuses": {label: _plain(unisandbox.statuses(results[label], asked)) for label in ends},
-        "changes": _plain(unisandbox.compare(results["before"], results["after"])) if results["after"] else {},
+        "per_image": each(counting.per_image),
+        "one_of_two": {
+            label: _plain(_asked(counting.by_cell(trials[label], counting.one_of_two, sets=counting.pairs_of(named))))
+            for label in ("before", "after")
+        },
+        "statuses": each(_statuses),
+        "changes": _plain(counting.compare(trials["before"], trials["after"])) if results["after"] else {},
         "chance": chances(),
         "strategies": {
             name: [one.to_dict() for one in found]
-            for name, found in unisandbox.strategies(asked or unisandbox.items_of(results["before"])).items()
+            for name, found in counting.strategies(results["before"], "official", named).items()
         },
-        "split": "+".join(sorted({sample.item.split for samples in results.values() for sample in samples})),
+        "split": "+".join(sorted({str(one.sample.ask.case.facts["item"]["split"]) for one in results["before"]})),
     }
     return summary
 
@@ -358,5 +392,19 @@ def _round_number(label: str) -> int:
     return int(found[1])
 
 
+def _asked(by_setting: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Without the settings that were not asked."""
+    return {setting: dict(by_set) for setting, by_set in by_setting.items() if by_set}
+
+
+def _statuses(trials: Sequence[counting.Trial]) -> dict[str, Estimate]:
+    """Shares of what became of the images; of the rarer outcomes those that occurred."""
+    shares = counting.outcome_shares(trials)
+    return {name: one for name, one in shares.items() if one.value or name in ("pass", "fail", "unreadable")}
+
+
 def _plain(nested: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _plain(value) if isinstance(value, Mapping) else value.to_dict() for key, value in nested.items()}
+    return {
+        key: value.to_dict() if isinstance(value, Estimate | PairedComparison) else _plain(value)
+        for key, value in nested.items()
+    }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ from eval import summary as run_summary
 from eval.benchmark import Table
 from eval.benchmarks import unisandbox
 from eval.report import gallery
-from eval.sample import ScoredSample
 from eval.statistics import PairedComparison
 from uni_train.errors import UserError
 
@@ -62,9 +61,7 @@ def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
         cells = [[_plain(cell) for cell in row] for row in paper.rows]
         logged[key] = wandb.Table(columns=[column or "-" for column in paper.columns], data=cells)
     for when, samples in gallery.excerpt(run_dir, n_images).items():
-        logged[f"gallery/{when}"] = [
-            wandb.Image(_picture(sample.image), caption=_caption(sample)) for sample in samples
-        ]
+        logged[f"gallery/{when}"] = [wandb.Image(_picture(one.sample.image), caption=_told(one)) for one in samples]
     run.log(logged)
 
 
@@ -202,12 +199,3 @@ def _flat(prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, float | i
         return
     for key, child in tree.items():
         yield from _flat(f"{prefix}/{key}", child)
-
-
-def _caption(sample: ScoredSample) -> str:
-    parts: Sequence[str | None] = (
-        f"{sample.setting}: {sample.item.prompt}",
-        sample.thought,
-        f"{sample.status}{f' ({sample.verdict.reason})' if sample.verdict and sample.verdict.reason else ''}",
-    )
-    return "\n".join(part for part in parts if part)

@@ -28,17 +28,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from data_gen.seeds import derive_seed
 from data_gen.task import Check, Verdict
 from data_gen.ureason.outcomes import Outcome, Sprites, outcome_from
 from data_gen.ureason.taxonomy import SUBCATEGORIES, TASKS
-from eval.benchmark import OUTCOMES, Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table, Unparseable
+from eval.benchmark import (
+    OUTCOMES,
+    Ask,
+    Benchmark,
+    Case,
+    JudgeAsk,
+    Option,
+    Respondent,
+    Sample,
+    Scored,
+    Source,
+    Table,
+    Unparseable,
+    benchmark,
+)
 from eval.prompts import ureason as prompts
-from eval.sample import decode_png, encode_png
 from eval.statistics import Estimate, PairedComparison, clustered_mean, paired, proportion
 from uni_train.errors import UsageError, did_you_mean
+from uni_train.models.pictures import decode_png, encode_png
 
 if TYPE_CHECKING:
     from data_gen.ureason.files import Row
+    from eval.calls import StoredModel
     from uni_train.models.base import OnStep, Request
 
 DIRECT, GUIDED, BARE = "direct", "reasoning_guided", "decontextualized"
@@ -107,6 +123,7 @@ def _said(text: str) -> str:
     return "" if text.casefold() in _PLACEHOLDERS else text
 
 
+@benchmark("ureason")
 class UReason(Benchmark):
     """The benchmark over the files in `data`, or over instances of our own.
 
@@ -120,6 +137,13 @@ class UReason(Benchmark):
     """
 
     name = "ureason"
+    known_sets = tuple(TASKS)
+    options = (Option("prompt_model", "", "also draw from refined prompts that this model writes"),)
+
+    @classmethod
+    def open(cls, source: Source, *, prompt_model: str) -> UReason:
+        external = source.open_model(prompt_model) if prompt_model and source.open_model is not None else None
+        return cls(source.data, external=external, **source.arguments)
 
     def __init__(
         self,
@@ -134,7 +158,7 @@ class UReason(Benchmark):
         sets: Sequence[str] | None = None,
         compat: str = "paper",
         verifier: str = "program",
-        external: Respondent | None = None,
+        external: StoredModel | None = None,
     ) -> None:
         known = SETTINGS if external is not None else tuple(name for name in SETTINGS if name != EXTERNAL)
         _check("setting", settings or (), SETTINGS)
@@ -156,6 +180,22 @@ class UReason(Benchmark):
 
     def cases(self) -> Sequence[Case]:
         return self._cases
+
+    def helpers(self) -> Mapping[str, StoredModel]:
+        return {} if self.external is None else {"answer": self.external}
+
+    def told(self) -> Mapping[str, Any]:
+        """What the writer of prompts is, and not what it was called."""
+        if self.external is None:
+            return {}
+        identity = self.external.identity
+        return {"prompt_model": {"content": identity.content, "settings": dict(identity.settings)}}
+
+    def reference(self, case: Case) -> bytes | None:
+        outcome = _outcome(case)
+        if not isinstance(outcome, Sprites):
+            return None
+        return encode_png(outcome.render(derive_seed(0, "reference", case.id)))
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """A thought once for all settings that share it; at most one judgement of it beside those of the pictures."""

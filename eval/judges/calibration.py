@@ -21,12 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_gen.errors import DataError
 from data_gen.judging import find_image
 from data_gen.reading_limits import IMAGE_BYTES, read_bytes, read_json
-from data_gen.registry import task_of
 from data_gen.seeds import derive_seed
-from data_gen.task import Item
 from eval.benchmark import Ask, Benchmark, Case, Sample, Scored
 from eval.judges.config import JudgeConfig
 from eval.judges.failures import mostly_failed
@@ -133,8 +130,9 @@ def anchors_from_references(
 ) -> list[Anchor]:
     """Two anchors a case: its own reference, and that of another case whose answer is another one.
 
-    picture: the encoded reference of a case, or None where there is none (`drawn`, `from_folder`). Where a program can
-    check pictures, a shuffled one is taken only if it fails the check. Raises UserError for a reference that fails it.
+    picture: the encoded reference of a case, or None where there is none (`Benchmark.reference`, `from_folder`). Where
+    a program can check pictures, a shuffled one is taken only if it fails the check. Raises UserError for a reference
+    that fails it.
     """
     setting = setting or benchmark.settings[0]
     pictures = {case.id: image for case in cases if (image := picture(case)) is not None}
@@ -157,25 +155,6 @@ def anchors_from_references(
                 anchors.append(Anchor(sample, False, "shuffled"))
                 break
     return anchors
-
-
-def drawn(case: Case) -> bytes | None:
-    """The renderer's picture of a case of the nano world, as PNG; None where nothing can render it."""
-    from eval.sample import encode_png
-
-    try:
-        if "item" in case.facts:
-            item = Item.from_dict(case.facts["item"])
-            return encode_png(task_of(item).render(item, derive_seed(0, "reference", case.id)))
-        if case.facts.get("outcome", {}).get("kind") == "sprites":
-            from data_gen.ureason.outcomes import Sprites, outcome_from
-
-            outcome = outcome_from(case.facts["outcome"])
-            assert isinstance(outcome, Sprites)
-            return encode_png(outcome.render(derive_seed(0, "reference", case.id)))
-    except DataError:  # a world without sprites
-        return None
-    return None
 
 
 def from_folder(folder: Path) -> Callable[[Case], bytes | None]:

@@ -29,10 +29,10 @@ from eval.judges.failures import no_reply
 from eval.judges.logged import Entry, Form, evaluate
 from eval.judges.model import ask, model_of, without_keys
 from eval.judges.replies import ReplyStore, Turn
-from eval.sample import encode_png
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.nano import language
+from uni_train.models.pictures import encode_png
 
 HEARTBEAT = 1.0  # seconds between two signs that a judge is waited for
 SINGLY, GROUP = 300, 50  # up to so many samples are logged one by one; of more, so many together

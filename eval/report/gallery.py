@@ -16,9 +16,9 @@ from typing import Any
 
 from data_gen.reading_limits import read_json
 from data_gen.seeds import derive_seed
-from eval import store
+from eval.benchmark import Scored
 from eval.benchmarks import unisandbox
-from eval.sample import ScoredSample
+from eval.scored import read_folder
 from uni_train.errors import UserError
 
 IMAGE_BUDGET = 7_000_000  # bytes of images in the page, as base64
@@ -49,23 +49,23 @@ def build(shards: Mapping[str, Path], budget: int = IMAGE_BUDGET) -> Gallery:
     Where the images would exceed `budget`, whole prompts or pairs are left out, the same number from every set and
     setting, chosen by a hash and not by how they turned out. Raises DamagedShard.
     """
-    slots: dict[Key, dict[str, ScoredSample]] = defaultdict(dict)
+    slots: dict[Key, dict[str, Scored]] = defaultdict(dict)
     for when, folder in shards.items():
-        for sample in store.read_shards(folder, images=False):
-            slots[sample.key][when] = sample
+        for one in read_folder(folder, images=False):
+            slots[one.sample.identity][when] = one
     size = _typical_size(shards.values())
     kept = _fitting(slots, max(1, budget // (len(shards) * size)) if size else len(slots))
 
     cards = {key: _card(next(iter(slots[key].values()))) for key in kept}
     for when, folder in shards.items():
-        for sample in store.read_shards(folder):
-            if sample.key in cards:
-                cards[sample.key][when] = _shown(sample)
+        for one in read_folder(folder):
+            if one.sample.identity in cards:
+                cards[one.sample.identity][when] = _shown(one)
     return Gallery([cards[key] for key in kept], len(slots))
 
 
 def evaluations(run_dir: Path) -> dict[str, Path]:
-    """What a run has evaluated: "before" and, where it can be compared, "after" -> folder of shards.
+    """What a run has evaluated: "before" and, where it can be compared, "after" -> folder of scored samples.
 
     "after" is the stage so labelled, or else the highest round; if it is all there is (pretraining), it is "before".
     Raises UserError for a manifest that cannot be read.
@@ -78,7 +78,7 @@ def evaluations(run_dir: Path) -> dict[str, Path]:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path}: not a manifest ({error!r})", "Delete its folder to redo this stage.") from error
         if isinstance(label, str):
-            found[label] = path.parent / "shards"
+            found[label] = path.parent / "scored"
     rounds = [int(label.removeprefix("round")) for label in found if label.removeprefix("round").isdigit()]
     if "after" not in found and rounds:
         found["after"] = found[f"round{max(rounds)}"]
@@ -87,7 +87,7 @@ def evaluations(run_dir: Path) -> dict[str, Path]:
     return {label: found[label] for label in ("before", "after") if label in found}
 
 
-def excerpt(run_dir: Path, n: int) -> dict[str, list[ScoredSample]]:
+def excerpt(run_dir: Path, n: int) -> dict[str, list[Scored]]:
     """The same at most `n` answers under "before" and "after", images included, spread over sets and settings.
 
     An answer without an image is left out.
@@ -95,9 +95,9 @@ def excerpt(run_dir: Path, n: int) -> dict[str, list[ScoredSample]]:
     shards = evaluations(run_dir)
     places: dict[Key, tuple[int, int, str, str]] = {}
     for folder in shards.values():
-        for sample in store.read_shards(folder, images=False):
-            name = unisandbox.set_of(sample.item)
-            places[sample.key] = _rank(name, sample.setting)
+        for one in read_folder(folder, images=False):
+            ask = one.sample.ask
+            places[one.sample.identity] = _rank(ask.case.set, ask.setting)
     queues: dict[tuple[int, int, str, str], list[Key]] = defaultdict(list)
     for key in sorted(places, key=lambda key: derive_seed("gallery", *map(str, key))):
         queues[places[key]].append(key)
@@ -107,34 +107,35 @@ def excerpt(run_dir: Path, n: int) -> dict[str, list[ScoredSample]]:
     order = {key: position for position, key in enumerate(sorted(chosen, key=lambda key: places[key]))}
     return {
         when: sorted(
-            (sample for sample in store.read_shards(folder) if sample.key in order and sample.image is not None),
-            key=lambda sample: order[sample.key],
+            (one for one in read_folder(folder) if one.sample.identity in order and one.sample.image is not None),
+            key=lambda one: order[one.sample.identity],
         )
         for when, folder in shards.items()
     }
 
 
-def _card(sample: ScoredSample) -> dict[str, Any]:
-    item = sample.item
+def _card(one: Scored) -> dict[str, Any]:
+    ask = one.sample.ask
     return {
-        "id": item.id,
-        "set": unisandbox.set_of(item),
-        "setting": sample.setting,
-        "k": sample.k,
-        "pair": item.pair,
-        "prompt": item.prompt,
-        "answer": item.answer,
+        "id": ask.case.id,
+        "set": ask.case.set,
+        "setting": ask.setting,
+        "k": ask.k,
+        "pair": ask.case.cluster,
+        "prompt": ask.case.prompt,
+        "answer": ask.case.facts["answer"],
     }
 
 
-def _shown(sample: ScoredSample) -> dict[str, Any]:
-    shown: dict[str, Any] = {"status": sample.status}
-    if sample.verdict is not None and sample.verdict.reason:
-        shown["reason"] = sample.verdict.reason
-    if sample.thought is not None:
-        shown["thought"] = sample.thought
-    if sample.image is not None:
-        kind, data = embeddable(sample.image)
+def _shown(one: Scored) -> dict[str, Any]:
+    shown: dict[str, Any] = {"status": one.outcome}
+    if one.verdict is not None and one.verdict.reason:
+        shown["reason"] = one.verdict.reason
+    thought = one.sample.text if one.sample.thought is None else one.sample.thought
+    if thought is not None:
+        shown["thought"] = thought
+    if one.sample.image is not None:
+        kind, data = embeddable(one.sample.image)
         shown["image"] = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
     return shown
 
@@ -157,9 +158,9 @@ def _typical_size(folders: Iterable[Path]) -> int:
     """Bytes of one embedded image as base64, from the first shard that has one; 0 when there is none."""
     for folder in folders:
         sizes = []
-        for sample in store.read_shards(folder):
-            if sample.image is not None:
-                sizes.append(len(embeddable(sample.image)[1]))
+        for one in read_folder(folder):
+            if one.sample.image is not None:
+                sizes.append(len(embeddable(one.sample.image)[1]))
             if len(sizes) == 16:
                 break
         if sizes:
@@ -167,13 +168,12 @@ def _typical_size(folders: Iterable[Path]) -> int:
     return 0
 
 
-def _fitting(slots: Mapping[Key, Mapping[str, ScoredSample]], limit: int) -> list[Key]:
+def _fitting(slots: Mapping[Key, Mapping[str, Scored]], limit: int) -> list[Key]:
     """At most about `limit` keys, in reading order: settings and sets as published, the two of a pair side by side."""
     strata: dict[tuple[str, str], dict[str, list[Key]]] = defaultdict(lambda: defaultdict(list))
     for key, by_time in slots.items():
-        sample = next(iter(by_time.values()))
-        name = unisandbox.set_of(sample.item)
-        strata[name, sample.setting][sample.item.pair or sample.item.id].append(key)
+        ask = next(iter(by_time.values())).sample.ask
+        strata[ask.case.set, ask.setting][ask.case.cluster or ask.case.id].append(key)
     share = min(1.0, limit / max(1, len(slots)))
     kept: list[Key] = []
     for place in sorted(strata, key=lambda place: _rank(*place)):

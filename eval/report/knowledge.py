@@ -11,7 +11,7 @@ from typing import Any
 from data_gen.reading_limits import read_json, read_yaml
 from eval.benchmark import Scored, Table
 from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
-from eval.benchmarks.unisandbox.reasoning import SETTINGS
+from eval.benchmarks.unisandbox.sets import SETTINGS
 from eval.report.evaluation import Header, Part, write_evaluation_report
 from eval.scored import read_scored
 from uni_train.errors import UserError

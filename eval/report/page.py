@@ -1,6 +1,6 @@
 """Builds report.html: reads what the run wrote, computes nothing but positions, fills the template.
 
-All numbers come from summary.json; shards give the gallery, metrics.jsonl the curves. The page asks nothing of the
+All numbers come from summary.json; samples give the gallery, metrics.jsonl the curves. The page asks nothing of the
 network: style and script are inside, images are data URLs, and its own content security policy forbids everything
 else, so that a thought or a prompt that contains markup stays text (autoescaping) and would not run even if it did
 not.
@@ -36,6 +36,7 @@ _STATUS_NAMES = {
     "fail": "wrong",
     "unreadable": "unreadable",
     "generation_failed": "no image",
+    "unparseable": "judge unreadable",
     "missing": "no record",
 }
 _SETTING_NAMES = {"normal": "Normal", "cot": "CoT", "said": "Said"}
@@ -58,7 +59,7 @@ def write_report(run_dir: Path) -> Path:
     - `summary.json`, as `eval.summary.build` makes it (without it, tables of accuracy are left out). Only the seven
       keys of its contract must be there; what else is missing is left out of the page.
     - `stages/<NN>-<stage>/manifest.json` whose `stage` begins with "evaluate" and whose `result.label` is one of
-      "before", "round1", "round2", ..., "after"; beside it `shards/<NNNNN>.parquet` (`eval.store`). The gallery shows
+      "before", "round1", "round2", ..., "after"; beside it `scored/*.parquet` (`eval.evaluation`). The gallery shows
       "before" beside "after", or beside the highest round where no stage is labelled "after", or what there is of
       them alone. Without such stages there is none.
     - `stages/<NN>-<stage>/metrics.jsonl` (any stage): one JSON object a logged step, with `step` and any of `loss`,

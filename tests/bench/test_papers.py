@@ -13,9 +13,10 @@ from bench import papers, stars
 from data_gen.registry import get_task
 from data_gen.task import Check, Item, Verdict
 from eval import summary as run_summary
+from eval.benchmark import Ask, Sample, Scored
 from eval.benchmarks.unisandbox import SAID
-from eval.sample import ScoredSample
-from eval.store import write_shard
+from eval.benchmarks.unisandbox.cases import item_case
+from eval.scored import write_scored
 from tests.stages.tiny import TINY
 from uni_train.cli.main import uni_train
 from uni_train.errors import UsageError, UserError
@@ -69,10 +70,8 @@ def stored(folder: Path, name: str, right: Mapping[str, Sequence[bool]], each: i
     for setting, marks in right.items():
         for item, ok in zip(items, marks, strict=True):
             verdict = Verdict((Check("object", "pass" if ok else "unreadable"),))
-            samples.append(ScoredSample(item, setting, 0, image=None if setting == SAID else b"png", verdict=verdict))
-    shards = folder / "stages" / "03-evaluate-after" / "shards"
-    shards.mkdir(parents=True)
-    write_shard(shards / "00000.parquet", samples)
+            samples.append(Scored(Sample(Ask(item_case(item), setting, 0, 0), image=b"png"), verdict))
+    write_scored(folder / "stages" / "03-evaluate-after" / "scored" / "00000.parquet", samples)
     return folder
 
 

@@ -177,10 +177,10 @@ def test_a_prompt_model_is_known_by_what_it_is(model: Path, tmp_path: Path) -> N
     copy = shutil.copytree(model.parents[2], tmp_path / "moved") / model.relative_to(model.parents[2])
 
     def options(writer: Path) -> dict[str, object]:
-        typed = ["-b", "ureason", "--out", str(tmp_path), "--prompt-model", str(writer)]
+        typed = ["-b", "ureason", "--out", str(tmp_path), "--option", f"ureason.prompt_model={writer}"]
         parameters = evaluate.make_context("eval", typed).params
         asked = Asked(**{field.name: parameters[field.name] for field in fields(Asked)})
-        return dict(plan_of(str(model), asked).options["prompt_model"])
+        return dict(plan_of(str(model), asked).options["ureason.prompt_model"])
 
     assert options(model) == options(copy) and "moved" not in json.dumps(options(copy))
     weights = copy / "model.safetensors"
@@ -193,7 +193,8 @@ def test_a_prompt_model_is_known_by_what_it_is(model: Path, tmp_path: Path) -> N
 def test_a_child_is_given_what_was_typed() -> None:
     typed = shlex.split(
         "--benchmark unisandbox,ureason --data unisandbox=a --data ureason=b --subset 5 --k 2 --judge openai/x "
-        "--judge-price 1,2.5 --retry-failed --sampling steps=3 --labels official --logger wandb --out somewhere"
+        "--judge-price 1,2.5 --retry-failed --sampling steps=3 --logger wandb --out somewhere "
+        "--option unisandbox.labels=official"
     )
     parameters = dict(evaluate.make_context("eval", typed).params)
     asked = Asked(**{field.name: parameters[field.name] for field in fields(Asked)})

@@ -11,7 +11,7 @@ from tests.eval.sample_run import make_run
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small finished run, for reading only."""
-    return make_run(tmp_path_factory.mktemp("run") / "seed0", n_prompts=6, n_pairs=6)
+    return make_run(tmp_path_factory.mktemp("run") / "seed0", n=6)
 
 
 @pytest.fixture

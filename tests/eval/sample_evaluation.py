@@ -21,11 +21,11 @@ from data_gen.task import Item, Verdict
 from eval.benchmark import Ask, Benchmark, Case, Respondent, Sample, Scored, Table
 from eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Evaluation, Result, load
 from eval.report.evaluation import Header, Part, write_evaluation_report
-from eval.sample import decode_png, encode_png
 from eval.scored import write_scored
 from eval.statistics import mcnemar_exact, proportion
 from uni_train.files import atomic_write_json
 from uni_train.models.base import OnStep, Request
+from uni_train.models.pictures import decode_png, encode_png
 
 SKILL = {"normal": 0.3, "cot": 0.8}
 

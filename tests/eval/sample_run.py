@@ -1,6 +1,6 @@
 """A run folder as `stars_curriculum` leaves it, made in seconds without a model: for tests and work on the report.
 
-    python -m tests.eval.sample_run runs/sample [--pairs 100] [--prompts 100]
+    python -m tests.eval.sample_run runs/sample [--n 100]
 
 Items, pictures and verdicts are real (data_gen); only the "model" is made up: it follows the accuracies below, and
 when it fails it draws the other object of the pair, a wrong count, a blend of two objects or nothing at all.
@@ -18,11 +18,14 @@ import numpy as np
 from data_gen import sprites
 from data_gen.registry import get_task
 from data_gen.seeds import derive_seed, rng
-from data_gen.task import Item
-from eval import store, summary
+from eval import summary
+from eval.benchmark import Ask, Case, Sample, Scored
 from eval.benchmarks import unisandbox
+from eval.benchmarks.unisandbox import UniSandbox
+from eval.benchmarks.unisandbox.cases import item_of
 from eval.report import write_report
-from eval.sample import ScoredSample, encode_png
+from eval.scored import shard_path, write_scored
+from uni_train.models.pictures import encode_png
 
 LABELS = ("before", "round1", "round2", "after")
 # label -> setting -> the chance that a single image of math1..3 and mapping1..3 is right.
@@ -34,16 +37,17 @@ SKILL = {
 }
 
 
-def answer(item: Item, label: str, setting: str, seed: int) -> ScoredSample:
+def answer(case: Case, label: str, setting: str, seed: int) -> Scored:
     """What the made-up model answers, verified by the real verifier."""
+    item = item_of(case)
     task, random = get_task(item.task), rng("sample-run", seed, label, setting, item.id)
     draw_seed = derive_seed(seed, setting, item.id)
-    right = random.random() < SKILL[label][setting][unisandbox.SETS.index(unisandbox.set_name(item.task, item.level))]
+    right = random.random() < SKILL[label][setting][unisandbox.SETS.index(case.set)]
     thought = None
     if setting == "cot":
         thought = item.thought if right or random.random() < 0.5 else item.thought.replace(" 1 ", " 4 ")
     if not right and random.random() < 0.02:
-        return ScoredSample(item, setting, draw_seed, thought=thought)
+        return Scored(Sample(Ask(case, setting, 0, draw_seed), "generation_failed", thought=thought))
     target = sprites.render(item.facts["object"], item.facts["count"], draw_seed)
     other = random.choice([name for name in sprites.SPRITES if name != item.facts["object"]])
     if right:
@@ -58,15 +62,13 @@ def answer(item: Item, label: str, setting: str, seed: int) -> ScoredSample:
         image = sprites.render(item.facts["object"], count, draw_seed)
     noise = np.random.default_rng(draw_seed).normal(0, 3, image.shape)
     image = np.clip(image + noise, 0, 255).astype(np.uint8)
-    return ScoredSample(
-        item, setting, draw_seed, thought=thought, image=encode_png(image), verdict=task.verify(item, image)
-    )
+    sample = Sample(Ask(case, setting, 0, draw_seed), prompt=case.prompt, thought=thought, image=encode_png(image))
+    return Scored(sample, task.verify(item, image))
 
 
-def make_run(run_dir: Path, n_prompts: int = 100, n_pairs: int = 100, seed: int = 0) -> Path:
+def make_run(run_dir: Path, n: int = 100, seed: int = 0) -> Path:
     """Write a whole run folder but for its report, and return it."""
-    sets = unisandbox.build_sets(n_prompts, n_pairs, seed)
-    items = [item for name in sets for item in sets[name]]
+    cases = UniSandbox(n=n, seed=seed).cases()
     evaluations, number = {}, 0
     for label in LABELS:
         number += 1
@@ -74,10 +76,10 @@ def make_run(run_dir: Path, n_prompts: int = 100, n_pairs: int = 100, seed: int 
             number += 3
             _write_metrics(run_dir / "stages" / f"{number - 1:02d}-finetune-mapping{LABELS.index(label)}", number)
         stage = run_dir / "stages" / f"{number:02d}-evaluate-{label}"
-        evaluations[label] = [answer(item, label, setting, seed) for setting in unisandbox.SETTINGS for item in items]
+        evaluations[label] = [answer(case, label, setting, seed) for setting in unisandbox.SETTINGS for case in cases]
         size = 256
         for index, start in enumerate(range(0, len(evaluations[label]), size)):
-            store.write_shard(store.shard_path(stage / "shards", index), evaluations[label][start : start + size])
+            write_scored(shard_path(stage / "scored", index), evaluations[label][start : start + size])
         manifest = {
             "stage": f"evaluate-{label}",
             "status": "done",
@@ -95,7 +97,6 @@ def make_run(run_dir: Path, n_prompts: int = 100, n_pairs: int = 100, seed: int 
         peak_rss_bytes=1_930_000_000,
         evaluations=evaluations,
         rounds=rounds,
-        sets=sets,
     )
     summary.write(run_dir, built)
     start = {
@@ -113,7 +114,7 @@ def _round(level: int, seed: int) -> summary.Round:
     random = rng("sample-run", "round", seed, level)
     correct = [random.random() < 0.95 - 0.05 * level for _ in range(2048)]
     accepted = [random.random() < (0.94 if ok else 0.01) for ok in correct]
-    reliability = unisandbox.filter_reliability(accepted, correct)
+    reliability = summary.filter_reliability(accepted, correct)
     return summary.Round("mapping", level, 2048, sum(accepted), 300, 130.0 + 40 * level, reliability)
 
 
@@ -132,7 +133,6 @@ def _write_metrics(stage: Path, number: int, steps: int = 300) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("run_dir", type=Path)
-    parser.add_argument("--prompts", type=int, default=100)
-    parser.add_argument("--pairs", type=int, default=100)
+    parser.add_argument("--n", type=int, default=100, help="prompts and pairs of each set")
     given = parser.parse_args()
-    print(write_report(make_run(given.run_dir, given.prompts, given.pairs)))
+    print(write_report(make_run(given.run_dir, given.n)))

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eval.calls import Call, CallFailed, CallStore, StoredModel, StoredPicture, call_key, machine
-from eval.sample import encode_png
 from eval.shards import DamagedShard
 from uni_train.errors import UserError
 from uni_train.models.base import Request, SkillMissing
 from uni_train.models.batches import ModelDown
 from uni_train.models.identity import ModelIdentity
+from uni_train.models.pictures import encode_png
 
 NANO = ModelIdentity("nano", "somewhere", "content", {"steps": 10})
 

@@ -18,11 +18,11 @@ from eval.judges import JudgeConfig
 from eval.judges.revision import with_served_revision
 from eval.last_seen import LastSeen
 from eval.report.evaluation import report_of
-from eval.sample import decode_png
 from eval.statistics import Estimate, PairedComparison
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from uni_train.errors import UsageError, UserError
 from uni_train.models.nano.nano import shipped
+from uni_train.models.pictures import decode_png
 
 SETS = ("math1", "mapping1")
 

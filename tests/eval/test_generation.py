@@ -7,7 +7,7 @@ import pytest
 
 from eval.benchmark import Ask, Case, Sample
 from eval.benchmarks.unisandbox import UniSandbox
-from eval.generation import asks_of, cases_of, generate, settings_of
+from eval.generation import asks_of, cases_of, chunks, generate, settings_of
 from uni_train.errors import UsageError, UserError
 
 CASES = [Case(f"c{i}", "math1", f"draw {i}") for i in range(5)]
@@ -68,7 +68,7 @@ def test_a_benchmark_that_loses_samples_is_caught() -> None:
     benchmark = Forgetful(n=4, sets=("math1",))
     asks = asks_of(benchmark.cases(), ["normal"])
     with pytest.raises(ValueError, match="3 samples of 4 asks"):
-        list(generate(benchmark, None, asks, chunk=4))  # type: ignore[arg-type]
+        list(generate(benchmark, None, chunks(asks, 4)))  # type: ignore[arg-type]
     benchmark.kept = 4
     with pytest.raises(ValueError, match="unknown status 'lost'"):
-        list(generate(benchmark, None, asks, chunk=4))  # type: ignore[arg-type]
+        list(generate(benchmark, None, chunks(asks, 4)))  # type: ignore[arg-type]

@@ -5,10 +5,15 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
-from eval import store, summary
+from eval import summary
+from eval.benchmark import Ask, Sample, Scored
 from eval.benchmarks import unisandbox
+from eval.benchmarks.unisandbox import UniSandbox, counting
+from eval.scored import read_folder
 from uni_train.errors import UserError
 
 ROUND_KEYS = ("task", "level", "sampled", "kept", "precision", "recall", "updates", "seconds")
@@ -32,15 +37,15 @@ def test_the_contract(finished_run: Path) -> None:
 
 
 def test_scores_are_those_of_the_shards(finished_run: Path) -> None:
-    stored = store.read_shards(finished_run / "stages" / "01-evaluate-before" / "shards", images=False)
-    scores = unisandbox.score(stored)
-    assert summary.read(finished_run)["scores"]["before"]["cot"]["mapping2"] == scores["cot"]["mapping2"].to_dict()
+    stored = list(read_folder(finished_run / "stages" / "01-evaluate-before" / "scored", images=False))
+    cell = [one for one in counting.trials(stored, "official") if (one.setting, one.set) == ("cot", "mapping2")]
+    assert summary.read(finished_run)["scores"]["before"]["cot"]["mapping2"] == counting.accuracy(cell).to_dict()
 
 
 def test_the_last_round_is_after_unless_there_is_an_after(finished_run: Path) -> None:
     stages = finished_run / "stages"
-    before = list(store.read_shards(stages / "01-evaluate-before" / "shards", images=False))
-    after = list(store.read_shards(stages / "13-evaluate-after" / "shards", images=False))
+    before = list(read_folder(stages / "01-evaluate-before" / "scored", images=False))
+    after = list(read_folder(stages / "13-evaluate-after" / "scored", images=False))
     common = {"recipe": "r", "model": "nano", "seed": 0, "wall_seconds": 1.0, "peak_rss_bytes": 1}
     by_round = summary.build(**common, evaluations={"before": before, "round2": after, "round1": before})
     by_name = summary.build(**common, evaluations={"before": before, "after": after})
@@ -65,9 +70,10 @@ def test_console_tables_show_every_number(finished_run: Path) -> None:
     assert f"{best['value']:.2f}" in text and f"{low}-{high}" in text
     assert "…" not in text
     plain = summary.trivial(found, "mapping2")
-    assert plain is not None and plain == max(
-        unisandbox.strategies(unisandbox.build_sets(6, 6, seed=0))["mapping2"], key=lambda one: one.estimate.value or 0
-    )
+    cases = UniSandbox(n=6, sets=("mapping2",)).cases()
+    asked = [Scored(Sample(Ask(case, "normal", 0, 0))) for case in cases]
+    best = counting.strategies(asked, "official", ["mapping2"])["mapping2"]
+    assert plain is not None and plain == max(best, key=lambda one: one.estimate.value or 0)
     for name, cells in (("trivial", f"{plain.estimate.value:.2f}"), ("chance", "0.25"), ("n /", "6 / 6")):
         (line,) = [one for one in text.split("Table 2")[0].splitlines() if one.startswith(name)]
         assert line.count(cells) >= 2  # the same prompts in both settings
@@ -76,8 +82,18 @@ def test_console_tables_show_every_number(finished_run: Path) -> None:
     assert len(list(summary.console_tables(older))) == 3
 
 
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=40))
+def test_filter_reliability(rows: list[tuple[bool, bool]]) -> None:
+    accepted, correct = [a for a, _ in rows], [c for _, c in rows]
+    found = summary.filter_reliability(accepted, correct)
+    hits = sum(a and c for a, c in rows)
+    assert (found.n, found.kept, found.correct) == (len(rows), sum(accepted), sum(correct))
+    assert found.precision.value == (hits / sum(accepted) if any(accepted) else None)
+    assert found.recall.value == (hits / sum(correct) if any(correct) else None)
+
+
 def test_a_filter_that_kept_nothing() -> None:
-    nothing = unisandbox.filter_reliability([False, False], [True, False])
+    nothing = summary.filter_reliability([False, False], [True, False])
     entry = summary.Round("maths", "1+2+3", 2, 0, 0, 0.0, nothing).to_dict()
     assert (entry["precision"], entry["recall"]) == (None, 0.0)
     json.dumps(entry, allow_nan=False)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from eval.store import read_shard
+from eval.scored import read_scored
 from tests.stages.tiny import MODEL, QUICK, shards
 from uni_train.training.metric_log import read_metrics
 
@@ -101,7 +101,7 @@ def same_losses(run: Path, expected: Path, tolerance: float) -> None:
 def same_samples(run: Path, expected: Path) -> None:
     names = [file.relative_to(expected) for file in shards(expected)]
     assert [file.relative_to(run) for file in shards(run)] == names and len(names) > 6
-    assert all(read_shard(run / name) == read_shard(expected / name) for name in names)
+    assert all(read_scored(run / name) == read_scored(expected / name) for name in names)
 
 
 def same_pictures(run: Path, expected: Path) -> None:

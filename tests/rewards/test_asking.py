@@ -125,7 +125,7 @@ class Server(BaseHTTPRequestHandler):
 def _brightness(url: str) -> int:
     import base64
 
-    from eval.sample import decode_png
+    from uni_train.models.pictures import decode_png
 
     return int(decode_png(base64.b64decode(url.split(",")[1])).mean())
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eval.sample import ScoredSample, decode_png
-from eval.store import read_shards
+from eval.benchmark import Scored
+from eval.scored import read_folder
 from tests.eval.judges.server import JudgeServer
 from tests.stages.tiny import MODEL, QUICK, WORK, finish, fit, keeping_steps, save_talker
 from uni_train.config.compose import compose
@@ -24,6 +24,7 @@ from uni_train.config.rounds import most_updates
 from uni_train.config.schema import RoundConfig, StarsConfig
 from uni_train.models.nano import language
 from uni_train.models.nano.nano import shipped
+from uni_train.models.pictures import decode_png
 from uni_train.stages import finetune
 from uni_train.training.checkpoint_io import latest_checkpoint, load_folder
 from uni_train.training.curriculum import Constant, Curriculum, Ramp, Threshold
@@ -38,12 +39,13 @@ def stars(recipe: str = "stars_curriculum", *overrides: str) -> StarsConfig:
     return replace(config, rounds=tuple(replace(one, replay=one.replay | {"pretrain": 0.1}) for one in config.rounds))
 
 
-def samples(run: Path, stage: str) -> list[ScoredSample]:
-    return list(read_shards(run / "stages" / stage / "shards"))
+def samples(run: Path, stage: str) -> list[Scored]:
+    folder = run / "stages" / stage
+    return list(read_folder(folder / ("scored" if "evaluate" in stage else "shards")))
 
 
-def pixels(found: list[ScoredSample]) -> np.ndarray:
-    return np.stack([decode_png(sample.image or b"") for sample in found]).astype(int)
+def pixels(found: list[Scored]) -> np.ndarray:
+    return np.stack([decode_png(one.sample.image or b"") for one in found]).astype(int)
 
 
 def rounds_of(run: Path) -> list[dict[str, Any]]:
@@ -126,18 +128,19 @@ def test_the_current_teacher_draws_otherwise_than_the_base_once_it_has_learnt(fi
     run = finish(tmp_path, *QUICK, "teacher=current", "optimizer.lr=0.03")
     assert samples(run, "01-sample-mapping1") == samples(finished, "01-sample-mapping1")
     changed, base = samples(run, "04-sample-mapping2"), samples(finished, "04-sample-mapping2")
-    assert [(one.item, one.seed) for one in changed] == [(one.item, one.seed) for one in base]
+    assert [one.sample.ask for one in changed] == [one.sample.ask for one in base]
     assert np.abs(pixels(changed) - pixels(base)).max() > 3
 
 
 def test_candidates_are_different_thoughts_and_pictures_of_one_prompt(tmp_path: Path) -> None:
     run = finish(tmp_path, *QUICK, "candidates=2", "temperature=1.0", "level=1", recipe="stars_mapping")
     found = samples(run, "01-sample-mapping1")
-    assert len(found) == 16 and [sample.k for sample in found] == [0, 1] * 8
-    assert len({sample.key for sample in found}) == len({sample.seed for sample in found}) == 16
+    asks = [one.sample.ask for one in found]
+    assert len(found) == 16 and [ask.k for ask in asks] == [0, 1] * 8
+    assert len({one.sample.identity for one in found}) == len({ask.seed for ask in asks}) == 16
     first, second = found[::2], found[1::2]
-    assert [one.item for one in first] == [one.item for one in second]
-    assert sum(a.thought != b.thought for a, b in zip(first, second, strict=True)) >= 6
+    assert [one.sample.ask.case for one in first] == [one.sample.ask.case for one in second]
+    assert sum(a.sample.thought != b.sample.thought for a, b in zip(first, second, strict=True)) >= 6
     assert all((a != b).any() for a, b in zip(pixels(first), pixels(second), strict=True))
     assert rounds_of(run)[0]["sampled"] == 16
 
@@ -147,13 +150,10 @@ def test_prompts_and_noise_of_a_run_depend_on_its_seed_and_those_of_the_evaluati
 ) -> None:
     run = finish(tmp_path, *QUICK, "seed=1", "level=1", recipe="stars_mapping")
     mine, other = samples(run, "01-sample-mapping1"), samples(finished, "01-sample-mapping1")
-    assert not {one.item.id for one in mine} & {one.item.id for one in other}
-    asked = {(s.item.id, s.seed) for s in samples(run, "00-evaluate-before")}
-    assert asked == {
-        (s.item.id, s.seed)
-        for s in samples(finished, "00-evaluate-before")
-        if s.setting == "normal" and s.item.id.startswith("mapping1")
-    }
+    assert not {one.sample.ask.case.id for one in mine} & {one.sample.ask.case.id for one in other}
+    asked = [one.sample.ask for one in samples(run, "00-evaluate-before")]
+    before = [one.sample.ask for one in samples(finished, "00-evaluate-before")]
+    assert asked == [ask for ask in before if ask.setting == "normal" and ask.case.set == "mapping1"]
 
 
 # --- filters --------------------------------------------------------------------------------------------------------
@@ -169,14 +169,14 @@ def test_what_a_model_approves_of_is_kept(tmp_path: Path, who: str) -> None:
     judged = samples(run, "02-filter-mapping2")
     assert len(judged) == 8
     for sample in judged:
-        assert sample.self_verdict is not None and sample.self_verdict.passed
+        assert sample.filter_verdict is not None and sample.filter_verdict.passed
         assert sample.verdict is not None and not sample.verdict.passed  # the verifier is not so easily pleased
         if who == "self":
-            assert sample.self_verdict.checks[0].reason == sample.thought == "Final Answer: YES"
+            assert sample.filter_verdict.checks[0].reason == sample.sample.thought == "Final Answer: YES"
     if who == "judge":
         assert len(server.asked) == 1 + 8  # whether it answers, then once an image
         assert {asked.words for asked in server.asked[1:]} == {
-            language.VERIFY_PROMPT.format(question=sample.item.prompt) for sample in judged
+            language.VERIFY_PROMPT.format(question=sample.sample.ask.case.prompt) for sample in judged
         }
     (entry,) = rounds_of(run)
     assert (entry["kept"], entry["precision"], entry["recall"], entry["filter"]) == (8, 0.0, None, who)
@@ -200,8 +200,8 @@ def test_a_filter_that_keeps_nothing_says_so_and_loses_nothing(
     run = tmp_path / "stars_mapping/level1-seed0"
     assert len(samples(run, "01-sample-mapping1")) == 8 and not (run / "summary.json").exists()
     for sample in samples(run, "02-filter-mapping1"):
-        assert sample.self_verdict is not None and not sample.self_verdict.passed
-        assert sample.self_verdict.status == (status or sample.status)
+        assert sample.filter_verdict is not None and not sample.filter_verdict.passed
+        assert sample.filter_verdict.status == (status or sample.outcome)
 
 
 @pytest.mark.slow
@@ -215,7 +215,9 @@ def test_a_checkpoint_that_judges_is_served_by_the_run_and_ends_with_it(tmp_path
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     run = tmp_path / "stars_mapping/level1-seed0"
-    statuses = [one.self_verdict.status for one in samples(run, "02-filter-mapping1") if one.self_verdict is not None]
+    statuses = [
+        one.filter_verdict.status for one in samples(run, "02-filter-mapping1") if one.filter_verdict is not None
+    ]
     assert len(statuses) == 32 and statuses.count("pass") == rounds_of(run)[0]["kept"] > 0
     assert rounds_of(run)[0]["precision"] > 0.5
     record = json.loads((run / "stages/02-filter-mapping1/judge/record.json").read_text(encoding="utf-8"))
@@ -245,20 +247,19 @@ def test_only_accepted_samples_with_an_image_are_learned_from(finished: Path) ->
     from uni_train.stages.filter import accepted
 
     sample = samples(finished, "02-filter-mapping1")[0]
-    unsure = replace(sample, self_verdict=Verdict((Check("self_check", "unreadable"),)))
-    refused = replace(sample, self_verdict=Verdict((Check("self_check", "fail"),)))
-    assert accepted([sample, unsure, refused, replace(sample, image=None), replace(sample, self_verdict=None)]) == [
-        sample
-    ]
+    unsure = replace(sample, filter_verdict=Verdict((Check("self_check", "unreadable"),)))
+    refused = replace(sample, filter_verdict=Verdict((Check("self_check", "fail"),)))
+    imageless = replace(sample, sample=replace(sample.sample, image=None))
+    assert accepted([sample, unsure, refused, imageless, replace(sample, filter_verdict=None)]) == [sample]
 
 
 def test_what_is_learned_is_prompt_to_image_without_the_thought(finished: Path) -> None:
     sample = samples(finished, "02-filter-mapping1")[0]
     rows = finetune.kept_samples(finished / "stages/02-filter-mapping1/shards", [0], noise_draws=4)
     example = rows.draw(0, random.Random(0))
-    assert (example.prompt, example.noise_draws) == (sample.item.prompt, 4)
+    assert (example.prompt, example.noise_draws) == (sample.sample.ask.case.prompt, 4)
     assert example.thought is None and example.answer is None and example.images == ()
-    assert example.target is not None and (example.target == decode_png(sample.image or b"")).all()
+    assert example.target is not None and (example.target == decode_png(sample.sample.image or b"")).all()
 
 
 # --- pretraining, and the shipped checkpoint ------------------------------------------------------------------------

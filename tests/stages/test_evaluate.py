@@ -6,7 +6,11 @@ import json
 from pathlib import Path
 
 from eval.benchmarks import unisandbox
-from eval.store import read_shards
+from eval.benchmarks.unisandbox import UniSandbox
+from eval.benchmarks.unisandbox.cases import item_of
+from eval.compare import compare
+from eval.evaluation import EvaluationPlan, load, run
+from eval.scored import read_folder
 from tests.stages.tiny import MODEL, TINY, fit
 from uni_train.config.schema import SIX_SETS
 
@@ -25,27 +29,45 @@ def test_sets_beside_the_six_have_their_own_scores_and_tables(tmp_path: Path) ->
     overrides = (*TINY, f"evaluation.sets=[{','.join(sets)}]", "evaluation.modes=[normal]", "evaluation.n=3")
     result = fit(tmp_path, *overrides)
     assert result.exit_code == 0, result.output
-    (run,) = (tmp_path / "stars_curriculum").iterdir()
-    found = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    (folder,) = (tmp_path / "stars_curriculum").iterdir()
+    found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     assert set(found["scores"]["after"]["normal"]) == set(found["strategies"]) == set(sets)
     assert all(one["n"] == 3 and "distinct" not in one for one in found["scores"]["after"]["normal"].values())
     assert set(found["average"]["before"]) == {"maths", "mapping", "maths_seen", "mapping_chain"}
 
-    samples = list(read_shards(run / "stages" / "00-evaluate-before" / "shards", images=False))
-    assert len({sample.item.id for sample in samples}) == len(samples) == 3 + 6 + 3 + 6
-    chain = [sample.item for sample in samples if unisandbox.set_of(sample.item) == "mapping2_chain"]
+    scored = read_folder(folder / "stages" / "00-evaluate-before" / "scored", images=False)
+    cases = [one.sample.ask.case for one in scored]
+    assert len({case.id for case in cases}) == len(cases) == 3 + 6 + 3 + 6
+    chain = [item_of(case) for case in cases if case.set == "mapping2_chain"]
     for item in chain:
         (a, b), (c, noun) = item.facts["rules"][:2] if item.id.endswith("/A") else item.facts["rules"][2:]
         assert (item.facts["symbol"], b, item.facts["object"]) == (a, c, noun)
     by_name = {one["name"]: one["value"] for one in found["strategies"]["mapping2_chain"]}
     assert by_name["first noun after the symbol"] == 1.0
-    assert {one.item.split for one in samples if unisandbox.set_of(one.item) == "math1_seen"} == {"seen"}
+    assert {item_of(case).split for case in cases if case.set == "math1_seen"} == {"seen"}
 
     shown = " ".join(result.output.split())
     for title in ("new objects, seen expressions", "rules in chain order", "n / distinct", "best trivial strategy"):
         assert title in shown
-    page = (run / "report.html").read_text(encoding="utf-8")
+    page = (folder / "report.html").read_text(encoding="utf-8")
     assert 'id="maths-seen"' in page and 'id="mapping-chain"' in page and "mapping2_chain, Normal" in page
+
+
+def test_eval_draws_the_images_that_the_run_has_drawn(finished: Path, tmp_path: Path) -> None:
+    plan = EvaluationPlan(
+        checkpoint=str(finished / "stages/09-finetune-mapping3/model"),
+        benchmarks=[UniSandbox(world="nano", n=2, seed=0)],
+        sampling={"steps": 2, "max_think_tokens": 8},
+        batch=4,
+        out=tmp_path,
+    )
+    theirs = load(finished / "stages/10-evaluate-after").scored("unisandbox", images=True)
+    ours = list(run(plan).scored("unisandbox", images=True))
+    assert len(ours) == 2 * (3 * 2 + 3 * 2 * 2)
+    assert ours == [one for one in theirs if one.sample.ask.setting != "said"]
+    # Two evaluations of a run are compared like any others.
+    comparison = compare(finished / "stages/00-evaluate-before", finished / "stages/10-evaluate-after")
+    assert {(row.setting, row.n) for row in comparison.rows} == {("normal", 2), ("cot", 2), ("said", 2)}
 
 
 def test_a_set_that_is_too_small_is_said_before_anything_is_done(tmp_path: Path) -> None:

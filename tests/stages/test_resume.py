@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eval.store import read_shard
+from eval.scored import read_scored
 from tests.stages.test_run import numbers
 from tests.stages.tiny import TINY, shards
 
@@ -40,7 +40,10 @@ def assert_same_run(run: Path, expected: Path) -> None:
     assert numbers(run) == numbers(expected)
     for mine, other in zip(shards(run), shards(expected), strict=True):
         assert mine.relative_to(run) == other.relative_to(expected)
-        assert read_shard(mine) == read_shard(other)
+        assert read_scored(mine) == read_scored(other)
+    for name in ("00-evaluate-before", "10-evaluate-after"):
+        mine, other = (sorted((one / "stages" / name / "scored").iterdir()) for one in (run, expected))
+        assert [file.name for file in mine] == [file.name for file in other], "named by their content"
     for pattern in ("stages/*/model/model.safetensors", "stages/*/metrics.jsonl"):
         for other in sorted(expected.glob(pattern)):
             assert (run / other.relative_to(expected)).read_bytes() == other.read_bytes(), other
@@ -55,7 +58,7 @@ def runs(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     for _ in range(7):
         steps.append({"name": "killed", "write": moments.randint(4, 30)})
         steps.append({"name": "killed", "seconds": moments.uniform(0.2, 0.8)})
-    for pattern in ("stages/00-*/shards/*", "stages/03-*/checkpoints/*/state.safetensors"):
+    for pattern in ("stages/00-*/scored/*", "stages/03-*/checkpoints/*/state.safetensors"):
         largest = max(file.stat().st_size for file in finished.glob(pattern))
         steps.append({"name": "limited", "file_bytes": largest - 200})
     steps += [{"name": name} for name in ("killed", "killed", "limited")]
@@ -76,14 +79,14 @@ def test_kill_9_at_any_moment_costs_no_finished_sample_and_no_number(runs, finis
 
 
 def test_a_file_that_cannot_grow_stops_the_run_with_one_message_and_it_goes_on_afterwards(runs, finished: Path) -> None:
-    """Limits that end the run while it asks, and while it writes a checkpoint."""
+    """Limits that end the run while it evaluates, before it has sampled, and while it writes a checkpoint."""
     folder, reports = runs
     *stopped, last = (report for report in reports if report["name"] == "limited")
     for report in stopped:
         assert report["status"] == 1, report
         assert "Traceback" not in report["stderr"] and len(report["stderr"]) < 900
         assert report["stderr"].startswith("error:") and str(folder / "limited") in report["stderr"]
-    assert [len(report["shards"]) > 0 for report in stopped] == [True, True]
+    assert [len(report["shards"]) > 0 for report in stopped] == [False, True]
     assert last["status"] == 0, last["stderr"]
     assert_no_shard_was_touched_again([*stopped, last])
     assert_same_run(folder / "limited", finished)

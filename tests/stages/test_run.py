@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from eval.sample import ScoredSample, decode_png
-from eval.store import read_shard, read_shards
+from eval.benchmarks.unisandbox.cases import item_of
+from eval.scored import read_folder, read_scored
 from eval.watch import checkpoints
 from tests.stages.tiny import QUICK, TINY, finish, fit, shards
 from uni_train.config.schema import SIX_SETS
+from uni_train.models.pictures import decode_png
 from uni_train.training.checkpoint_io import list_checkpoints
 
 NOTES = {".lock", ".owner.json", "run.json"}
@@ -86,30 +87,33 @@ def test_every_stage_has_a_manifest_and_every_sample_is_there_once(finished: Pat
         manifest = json.loads((stage / "manifest.json").read_text(encoding="utf-8"))
         assert (manifest["stage"], manifest["status"]) == (name.partition("-")[2], "done")
         listed = {output["path"] for output in manifest["outputs"]}
-        assert listed == {f"shards/{file.name}" for file in (stage / "shards").glob("*")} | {
-            f"model/{file.name}" for file in (stage / "model").glob("*")
-        }
-        samples = list(read_shards(stage / "shards"))
-        assert len({sample.key for sample in samples}) == len(samples)
+        files = [file for part in ("shards", "scored", "model") for file in (stage / part).glob("*")]
+        files += [stage / part for part in ("evaluation.json", "scores.json") if "evaluate" in name]
+        assert listed == {str(file.relative_to(stage)) for file in files}
+        assert not list(stage.glob("store/calls"))
+        samples = [one.sample for part in ("shards", "scored") for one in read_folder(stage / part)]
+        assert len({sample.identity for sample in samples}) == len(samples)
         assert len(samples) == (0 if "finetune" in name else 8 if "mapping" in name else 3 * (3 * 2 + 3 * 2 * 2))
 
 
 def test_samples_carry_what_was_asked_thought_drawn_and_judged(finished: Path) -> None:
-    sampled = list(read_shards(finished / "stages/01-sample-mapping1/shards"))
-    judged = list(read_shards(finished / "stages/02-filter-mapping1/shards"))
-    for sample, same in zip(sampled, judged, strict=True):
-        assert isinstance(sample, ScoredSample) and sample.image is not None
-        assert (sample.item.split, sample.setting, sample.item.level) == ("train", "cot", 1)
-        assert isinstance(sample.thought, str) and sample.verdict is not None and sample.self_verdict is None
+    sampled = list(read_folder(finished / "stages/01-sample-mapping1/shards"))
+    judged = list(read_folder(finished / "stages/02-filter-mapping1/shards"))
+    for one, same in zip(sampled, judged, strict=True):
+        sample, item = one.sample, item_of(one.sample.ask.case)
+        assert sample.image is not None
+        assert (item.split, sample.ask.setting, item.level) == ("train", "cot", 1)
+        assert isinstance(sample.thought, str) and one.verdict is not None and one.filter_verdict is None
         assert decode_png(sample.image).shape == (24, 24, 3)
-        assert same.self_verdict is not None and same.self_verdict.passed  # filter=none
-        assert (same.item, same.image, same.verdict) == (sample.item, sample.image, sample.verdict)
-    asked = list(read_shards(finished / "stages/00-evaluate-before/shards", images=False))
-    assert {sample.item.split for sample in asked} == {"test"}
-    settings = {("normal", True), ("cot", False), ("said", False)}
-    assert {(sample.setting, sample.thought is None) for sample in asked} == settings
-    again = list(read_shards(finished / "stages/10-evaluate-after/shards", images=False))
-    assert [(s.key, s.seed) for s in again] == [(s.key, s.seed) for s in asked]
+        assert same.filter_verdict is not None and same.filter_verdict.passed  # filter=none
+        assert (same.sample, same.verdict) == (sample, one.verdict)
+    asked = [one.sample for one in read_folder(finished / "stages/00-evaluate-before/scored", images=False)]
+    assert {item_of(sample.ask.case).split for sample in asked} == {"test"}
+    settings = {("normal", False, False), ("cot", True, False), ("said", False, True)}
+    found = {(one.ask.setting, one.thought is not None, one.text is not None) for one in asked}
+    assert found == settings
+    again = [one.sample for one in read_folder(finished / "stages/10-evaluate-after/scored", images=False)]
+    assert [(s.identity, s.ask.seed) for s in again] == [(s.identity, s.ask.seed) for s in asked]
 
 
 def test_training_left_its_losses_and_its_checkpoints(finished: Path) -> None:
@@ -162,18 +166,17 @@ def test_a_lost_conclusion_is_drawn_again_from_what_is_stored(copy: Path, tmp_pa
 
 def test_an_unfinished_stage_is_taken_up_where_it_stopped(copy: Path, finished: Path, tmp_path: Path) -> None:
     """Without the last manifest and one of its shards: only that batch is made again, and the conclusions."""
-    stage = copy / "stages/10-evaluate-after"
+    stage = copy / "stages/07-sample-mapping3"
     (stage / "manifest.json").unlink()
-    (stage / "shards/00003.parquet").unlink()
+    (stage / "shards/00001.parquet").unlink()
     before = state(copy)
     assert fit(tmp_path, *TINY).exit_code == 0
     changed = {path for path, stamp in state(copy).items() if stamp != before.get(path)}
-    redone = {"stages/10-evaluate-after/manifest.json", "stages/10-evaluate-after/shards/00003.parquet"}
+    redone = {"stages/07-sample-mapping3/manifest.json", "stages/07-sample-mapping3/shards/00001.parquet"}
     assert changed == redone | {"summary.json", "report.html"}
     assert numbers(copy) == numbers(finished)
-    assert read_shard(stage / "shards/00003.parquet") == read_shard(
-        finished / "stages/10-evaluate-after/shards/00003.parquet"
-    )
+    shard = "stages/07-sample-mapping3/shards/00001.parquet"
+    assert read_scored(copy / shard) == read_scored(finished / shard)
 
 
 def test_another_configuration_is_refused_and_changes_nothing(copy: Path, tmp_path: Path) -> None:
@@ -231,15 +234,15 @@ def test_a_damaged_output_of_a_finished_stage_is_named(copy: Path, tmp_path: Pat
 def test_a_damaged_shard_of_an_unfinished_stage_is_named_and_only_that_one_is_made_again(
     copy: Path, finished: Path, tmp_path: Path
 ) -> None:
-    stage = copy / "stages/10-evaluate-after"
+    stage = copy / "stages/07-sample-mapping3"
     (stage / "manifest.json").unlink()
-    damaged = cut(stage / "shards/00002.parquet")
+    damaged = cut(stage / "shards/00001.parquet")
     assert_clear(fit(tmp_path, *TINY), str(damaged), "Delete this file", "only its batch")
     damaged.unlink()
     before = state(copy)
     assert fit(tmp_path, *TINY).exit_code == 0
     assert numbers(copy) == numbers(finished)
-    kept = [path for path in before if path.endswith(".parquet")]
+    kept = [path for path in before if "/shards/" in path]
     assert all(state(copy)[path] == before[path] for path in kept) and len(kept) == len(list(shards(copy))) - 1
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from eval.sample import ScoredSample
-from eval.store import read_shards
+from eval.benchmark import Scored
+from eval.scored import read_folder
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
@@ -83,11 +83,11 @@ def manifest(run: Path, stage: str) -> dict[str, Any]:
     return json.loads((run / "stages" / stage / "manifest.json").read_text(encoding="utf-8"))["result"]
 
 
-def used(run: Path, stage: str, most: int = 6) -> list[ScoredSample]:
+def used(run: Path, stage: str, most: int = 6) -> list[Scored]:
     """What a round trains on, found here another way: the first whole pairs of which both samples are accepted."""
-    accepted = [s for s in samples(run, stage) if s.self_verdict is not None and s.self_verdict.passed]
-    pairs = [s.item.pair for s in accepted]
-    whole = [s for s in accepted if pairs.count(s.item.pair) == 2]
+    accepted = [s for s in samples(run, stage) if s.filter_verdict is not None and s.filter_verdict.passed]
+    pairs = [s.sample.ask.case.cluster for s in accepted]
+    whole = [s for s in accepted if pairs.count(s.sample.ask.case.cluster) == 2]
     return whole[:most]
 
 
@@ -105,7 +105,7 @@ def test_a_judge_gives_every_image_its_verdict_and_the_filter_its_precision(unbr
         assert list((unbroken / "stages" / stage).glob("judge/logs/*.eval"))
     for one, stage in zip(found["rounds"], (stages[1], stages[3]), strict=True):
         all_ = samples(unbroken, stage)
-        kept = [s for s in all_ if s.self_verdict is not None and s.self_verdict.passed]
+        kept = [s for s in all_ if s.filter_verdict is not None and s.filter_verdict.passed]
         assert (one["sampled"], one["kept"]) == (len(all_), len(kept)) and 6 <= len(all_) <= 24
         assert one["precision"] == pytest.approx(sum(s.passed for s in kept) / len(kept))
         assert one["recall"] == pytest.approx(sum(s.passed for s in kept) / sum(s.passed for s in all_))
@@ -119,14 +119,14 @@ def test_whole_pairs_are_kept_until_there_are_enough_and_trained_on_for_epochs(u
     for number, share in ((1, 1.0), (2, 0.75)):
         stage = f"{2 * number - 1:02d}-sample-mapping{number}"
         trained, facts = used(unbroken, stage), manifest(unbroken, stage)
-        assert len(trained) == facts["used"] == 6 and len({s.item.pair for s in trained}) == 3
+        assert len(trained) == facts["used"] == 6 and len({s.sample.ask.case.cluster for s in trained}) == 3
         assert len(used(unbroken, stage, 99)) >= 6 and facts["kept"] >= facts["used"]
         fitted = manifest(unbroken, f"{2 * number:02d}-finetune-mapping{number}")
         assert fitted["examples"] == dict.fromkeys([f"mapping{n}" for n in range(1, number + 1)], 6)
         assert fitted["updates"] == 2 * 6 / 4 / share
     # Batches without which enough would have been kept are not drawn.
     stage = unbroken / "stages/01-sample-mapping1/shards"
-    assert 6 <= len(list(read_shards(stage))) < 24
+    assert 6 <= len(list(read_folder(stage))) < 24
 
 
 @pytest.mark.slow
@@ -134,7 +134,7 @@ def test_killed_while_drawing_judging_and_training_it_ends_as_the_unbroken_one(
     bagel: Path, server: JudgeServer, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     overrides = asked_of(bagel, server)
-    write, saved = sharded.write_shard, callbacks.PeriodicCheckpoint.on_train_batch_end
+    write, saved = sharded.write_scored, callbacks.PeriodicCheckpoint.on_train_batch_end
     deaths = [("01-sample-mapping1/drawn", 1), ("01-sample-mapping1/shards", 1), ("03-sample-mapping2/drawn", 2)]
 
     def die_training(self, trainer, *rest) -> None:
@@ -144,13 +144,13 @@ def test_killed_while_drawing_judging_and_training_it_ends_as_the_unbroken_one(
 
     for place, index in deaths:
 
-        def die(path: Path, written: list[ScoredSample], place: str = place, index: int = index) -> Path:
+        def die(path: Path, written: list[Scored], size: int, place: str = place, index: int = index) -> None:
             if place in str(path) and path.stem == f"{index:05d}":
                 raise Killed
-            return write(path, written)
+            write(path, written, size)
 
         with monkeypatch.context() as patched, pytest.raises(Killed):
-            patched.setattr(sharded, "write_shard", die)
+            patched.setattr(sharded, "write_scored", die)
             fit(tmp_path, *overrides)
         if place.startswith("01") and place.endswith("shards"):
             with monkeypatch.context() as patched, pytest.raises(Killed):

@@ -10,9 +10,9 @@ from click.testing import CliRunner, Result
 from data_gen.registry import get_task
 from data_gen.seeds import derive_seed
 from eval.groups import read_facts, read_groups
-from eval.sample import decode_png
 from tests.models.nano.test_edit import SMALL
 from uni_train.cli.main import uni_train
+from uni_train.models.pictures import decode_png
 from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics
 

@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.training.toy_model import ToyModel, toy_examples
-from uni_train.training.curriculum import Curriculum, Level, Threshold, WithReplay
+from uni_train.training.curriculum import Curriculum, Level, Threshold
 from uni_train.training.fit import FitResult, fit_supervised
 from uni_train.training.settings import SupervisedSettings
 
@@ -40,8 +40,8 @@ SETTINGS = SupervisedSettings(
 
 def curriculum() -> Curriculum:
     """The one whose state matters most: levels end when the loss on held-out rows is low enough."""
-    levels = [Level({name: 1.0}, "accuracy", 0.47, 25) for name in ("easy", "middle", "hard")]
-    return WithReplay(Threshold(levels, check_every=5), {"base": 0.25}, of_steps=0.5)
+    levels = [Level({name: 1.0, "base": 0.25}, "accuracy", 0.47, 25) for name in ("easy", "middle", "hard")]
+    return Threshold(levels, check_every=5)
 
 
 def train(directory: Path, **changes) -> tuple[ToyModel, FitResult]:

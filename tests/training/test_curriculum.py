@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import pytest
@@ -14,21 +13,9 @@ from uni_train.training.curriculum import (
     Constant,
     Curriculum,
     Level,
-    Part,
     Ramp,
-    Sequential,
     Threshold,
-    WithReplay,
-    parts_with_replay,
 )
-
-
-def test_sequential_takes_its_parts_in_turn_and_stays_with_the_last():
-    curriculum = Sequential(parts_with_replay(["m1", "m2", "m3"], [2, 3, 1]))
-    seen = [curriculum.mixture(step) for step in range(8)]
-    assert seen[:2] == [{"m1": 1.0}] * 2
-    assert seen[2:5] == [{"m2": 0.5, "m1": 0.5}] * 3
-    assert seen[5:] == [{"m3": 0.5, "m1": 0.25, "m2": 0.25}] * 3
 
 
 @given(st.integers(1, 50), st.integers(-5, 80))
@@ -74,26 +61,14 @@ def test_threshold_state_round_trip_and_missing_metric():
         resumed.observe(30, {"accuracy": 1.0})
 
 
-def test_replay_comes_on_top_in_evenly_spread_updates():
-    curriculum = WithReplay(Constant({"m1": 1}), {"base": 0.25}, of_steps=0.3)
-    replayed = [step for step in range(1000) if "base" in curriculum.mixture(step)]
-    assert len(replayed) == 300
-    assert {later - earlier for earlier, later in itertools.pairwise(replayed)} == {3, 4}
-    assert curriculum.mixture(replayed[0]) == {"m1": 1, "base": 0.25}
-
-
 @pytest.mark.parametrize(
     "make",
     [
         lambda: Constant({}),
         lambda: Constant({"a": -1}),
         lambda: Constant({"a": float("nan")}),
-        lambda: Sequential([]),
-        lambda: Sequential([Part({"a": 1}, 0)]),
         lambda: Ramp([{"a": 1}], 10),
         lambda: Threshold([], 10),
-        lambda: WithReplay(Constant({"a": 1}), {"b": 1}, of_steps=2),
-        lambda: parts_with_replay(["a", "b"], [1]),
     ],
 )
 def test_nonsense_is_refused(make):
@@ -104,4 +79,3 @@ def test_nonsense_is_refused(make):
 def test_all_are_curricula():
     for curriculum in (Constant({"a": 1}), Ramp([{"a": 1}, {"b": 1}], 3), threshold()):
         assert isinstance(curriculum, Curriculum)
-        assert isinstance(WithReplay(curriculum, {"b": 1}), Curriculum)

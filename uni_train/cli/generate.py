@@ -184,8 +184,8 @@ class _Steps:
 
 def _write(path: Path, picture: Any, thought: str | None) -> list[Path]:
     """The picture, and the thought beside it; their paths."""
-    from eval.sample import encode_png
     from uni_train.files import atomic_write_bytes, atomic_write_text
+    from uni_train.models.pictures import encode_png
 
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write_bytes(path, encode_png(picture))

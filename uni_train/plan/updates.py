@@ -94,7 +94,6 @@ def updates(
         draw: what comes between the two (flow_grpo).
     """
     from uni_train.training.ema import Ema
-    from uni_train.training.strategies.fsdp2 import layers
 
     trained = [p for name, p in module.model.named_parameters() if name in module.trained_names]
     trace.name([*module.parameters(), *module.buffers()], "weights")
@@ -145,11 +144,21 @@ def updates(
                 draw()
         drawn = trace.flops
         learn()
+    counted = (trace.flops - drawn, drawn - flops)
+    return _traced(trace, module, trained, begin, counted)
+
+
+def _traced(
+    trace: Trace, module: SupervisedModule, trained: Sequence[nn.Parameter], begin: int, flops: tuple[float, float]
+) -> Traced:
+    """What `trace` has seen from phase `begin` on. `flops`: of training and of drawing."""
+    from uni_train.training.strategies.fsdp2 import layers
+
     line, sizes = trace.timeline(), [_size(layer) for layer in layers(module)]
     return Traced(
         timeline=replace(line, phases=line.phases[begin:], bytes=line.bytes[begin:]),
-        flops=trace.flops - drawn,
-        draw_flops=drawn - flops,
+        flops=flops[0],
+        draw_flops=flops[1],
         parameters=sum(p.numel() for p in trained),
         trained=sum(map(nbytes, trained)),
         weights=sum(map(nbytes, module.parameters())),

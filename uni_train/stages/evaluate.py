@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,16 +17,23 @@ from data_gen.errors import DataError
 from data_gen.registry import sources
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task
+from eval import evaluation
+from eval.benchmark import Scored
 from eval.benchmarks import unisandbox
-from eval.sample import ScoredSample
-from eval.store import read_shards
+from eval.benchmarks.unisandbox import UniSandbox
+from eval.benchmarks.unisandbox.cases import Questions, item_case
+from eval.benchmarks.unisandbox.counting import accuracy, accuracy_rows, trials
+from eval.calls import CallStore, StoredModel
+from eval.scored import read_folder, without_images
+from eval.shortcuts import Trivial
 from uni_train.config.schema import Config, StarsConfig
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
+from uni_train.models.identity import ModelIdentity
 from uni_train.stages import judging
-from uni_train.stages.sample import draw, say
-from uni_train.stages.shards import Judged, make_shards
-from uni_train.stages.work import SHARDS, StageRun, Work, in_batches
+from uni_train.stages.sample import Batched, about, asked, draw
+from uni_train.stages.shards import make_shards
+from uni_train.stages.work import SHARDS, STORE, StageRun, Work, in_batches
 
 
 def sets(work: Work[Config]) -> dict[str, list[Item]]:
@@ -62,34 +70,57 @@ def _task(work: Work[Any], name: str) -> Task:
     return replace(cast(Any, task), **source.options) if source.options else task
 
 
+def benchmark(work: Work[Config]) -> UniSandbox:
+    """What this run asks."""
+    cases = tuple(item_case(item) for items in sets(work).values() for item in items)
+    return UniSandbox(questions=Questions(cases, {}), settings=work.config.evaluation.modes)
+
+
 def run(work: Work[Config], stage: StageRun, label: str) -> None:
-    """Ask everything in every mode; score by the exact verifier, in the everyday world by the judge."""
-    config = work.config
-    model = work.model(work.weights)
-    chosen = sets(work)
-    wanted = [(mode, name, items) for mode in config.evaluation.modes for name, items in chosen.items()]
-    batches = [
-        (mode, name, batch) for mode, name, items in wanted for _, batch in in_batches(items, config.model.draw_batch)
-    ]
+    """Ask everything in every mode; score by the exact verifier, in the everyday world by the judge.
 
-    def make(index: int) -> list[ScoredSample]:
-        mode, name, batch = batches[index]
-        asked = [(item, 0) for item in batch]
-        seed, at_once = config.evaluation.seed, config.model.think_batch
-        if mode == "said":
-            return say(model, asked, seed, at_once)
-        return draw(model, _task(work, name), asked, mode, seed, at_once)
-
-    make_shards(
-        work, stage.path, [len(batch) for *_, batch in batches], make, "ask and verify", _judged(work, stage.path)
+    The stage's folder is that of an evaluation (`eval.evaluation`), for `eval compare` and `eval report`.
+    """
+    config, weights = work.config, work.weights
+    plan = evaluation.EvaluationPlan(
+        checkpoint=str(weights or config.model.checkpoint),
+        benchmarks=[benchmark(work)],
+        seed=config.evaluation.seed,
+        judge=work.judge if judging.reads_images(config) else None,
+        out=stage.path.parent,
+        name=stage.path.name,
+        store=stage.path / STORE,
     )
-    scores = unisandbox.score(read_shards(stage.shards, images=False), chosen)
-    stage.outputs = sorted(stage.shards.glob("*.parquet"))
-    stage.result = {
-        "label": label,
-        "scores": {mode: {name: one.to_dict() for name, one in by_set.items()} for mode, by_set in scores.items()},
-    }
-    work.progress.table(f"Accuracy, {label}", *unisandbox.accuracy_rows(scores, chosen))
+    # Its calls are this stage's alone, so that no checkpoint need be hashed to tell whose they are.
+    content = f"{config.recipe}/{work.folder.path.name}/{stage.path.name}"
+    model = StoredModel(
+        ModelIdentity(config.model.name, plan.checkpoint, content),
+        CallStore(plan.store_folder),
+        lambda: work.model(weights),
+        think_batch=config.model.think_batch,
+        draw_batch=config.model.draw_batch,
+    )
+    (result,) = evaluation.run(plan, work.progress, model=model, ranks=work.ranks).results.values()
+    _check(result, config)
+    stage.outputs = [stage.path / name for name in (evaluation.ASKED, evaluation.SCORES)]
+    stage.outputs += [stage.path / evaluation.SCORED / name for name in result.shards]
+    scores = {mode: result.scores[mode] for mode in result.settings}
+    stage.result = {"label": label, "scores": scores}
+    plain = {name: [Trivial.from_dict(raw) for raw in found] for name, found in result.scores["strategies"].items()}
+    work.progress.table(f"Accuracy, {label}", *accuracy_rows(scores, plain))
+
+
+def _check(result: evaluation.Result, config: Config) -> None:
+    """Raises UserError where the model or the judge failed: that is no score of a checkpoint."""
+    counts: Counter[str] = Counter()
+    for by_set in result.outcomes.values():
+        for by_outcome in by_set.values():
+            counts.update(by_outcome)
+    if counts["judge_failed"]:
+        raise judging.silent(config, counts["judge_failed"], counts.total())
+    if result.not_scored:
+        setting, name, why = result.not_scored[0]
+        raise UserError(f"{name}, {setting} cannot be scored: {why}", "Put it right and run the same command again.")
 
 
 def normal_accuracy(model: UnifiedModel, work: Work[StarsConfig], name: str, folder: Path) -> float:
@@ -98,25 +129,21 @@ def normal_accuracy(model: UnifiedModel, work: Work[StarsConfig], name: str, fol
     Args:
         folder: where images wait for a judge; it is removed afterwards.
     """
-    task, ranks, size = _task(work, name), work.ranks, work.config.model.draw_batch
-    seed = derive_seed("check", work.config.seed)
-    batches = [batch for _, batch in in_batches(watched(work, name), size)]
+    ranks, asked_of = work.ranks, about(watched(work, name), "normal")
+    asks = asked(asked_of, derive_seed("check", work.config.seed))
+    batches = [batch for _, batch in in_batches(asks, work.config.model.draw_batch)]
+    respondent = Batched(model, work.config.model.think_batch)
 
-    def make(index: int) -> list[ScoredSample]:
-        return draw(model, task, [(i, 0) for i in batches[index]], "normal", seed, work.config.model.think_batch)
+    def make(index: int) -> list[Scored]:
+        return draw(respondent, asked_of, batches[index])
 
-    judged = _judged(work, folder)
-    if judged is None:
-        own = [sample for index in range(ranks.rank, len(batches), ranks.world_size) for sample in make(index)]
-        samples = [replace(sample, image=b"") for sample in own]  # scored by their verdicts
-        found = [one for some in ranks.gather(samples) for one in some]
-    else:
+    if judging.reads_images(work.config):
+        judged = partial(judging.verified, work, folder)
         make_shards(work, folder, [len(batch) for batch in batches], make, name, judged, quiet=True)
-        found = ranks.from_main(lambda: list(read_shards(folder / SHARDS, images=False)))
+        found = ranks.from_main(lambda: list(read_folder(folder / SHARDS, images=False)))
         ranks.from_main(lambda: shutil.rmtree(folder, ignore_errors=True))
-    value = unisandbox.score(found)["normal"][name].value
+    else:
+        own = [one for index in range(ranks.rank, len(batches), ranks.world_size) for one in make(index)]
+        found = [one for some in ranks.gather(list(without_images(own))) for one in some]
+    value = accuracy(trials(found, "official")).value
     return 0.0 if value is None else value
-
-
-def _judged(work: Work[Any], folder: Path) -> Judged | None:
-    return partial(judging.verified, work, folder) if judging.reads_images(work.config) else None

@@ -14,12 +14,13 @@ from pathlib import Path
 
 from data_gen.seeds import derive_seed
 from data_gen.task import Check, Verdict
-from eval.benchmarks.unisandbox import Reliability, filter_reliability
+from eval.benchmark import Sample, Scored
 from eval.prompts.unisandbox import filter_prompt, parse_final_answer
-from eval.sample import ScoredSample, decode_png
-from eval.store import read_shard, read_shards, shard_path
+from eval.scored import read_folder, read_scored, shard_path
+from eval.summary import Reliability, filter_reliability
 from uni_train.config.schema import RoundConfig, StarsConfig
 from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.pictures import decode_png
 from uni_train.stages import judging
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import StageRun, Work
@@ -34,8 +35,8 @@ def run(work: Work[StarsConfig], stage: StageRun, sampled: StageRun, one: RoundC
     def teacher() -> UnifiedModel:
         return work.model(None if config.teacher == "base" else work.weights)
 
-    def make(index: int) -> list[ScoredSample]:
-        return decided(config, teacher, read_shard(shard_path(sampled.shards, index)))
+    def make(index: int) -> list[Scored]:
+        return decided(config, teacher, read_scored(shard_path(sampled.shards, index)))
 
     judged = partial(judging.filtered, work, stage.path) if config.filter == "judge" else None
     make_shards(work, stage.path, sizes, make, "judge", judged)
@@ -43,16 +44,14 @@ def run(work: Work[StarsConfig], stage: StageRun, sampled: StageRun, one: RoundC
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
 
 
-def decided(
-    config: StarsConfig, teacher: Callable[[], UnifiedModel], samples: Sequence[ScoredSample]
-) -> list[ScoredSample]:
+def decided(config: StarsConfig, teacher: Callable[[], UnifiedModel], samples: Sequence[Scored]) -> list[Scored]:
     """The samples with the filter's verdict; with filter=judge as they are, for it is asked elsewhere."""
     if config.filter == "self":
         return self_check(teacher(), samples, config.model.think_batch)
     if config.filter == "none":
-        return [replace(s, self_verdict=Verdict((Check("no_filter", "pass"),))) for s in samples]
+        return [replace(s, filter_verdict=Verdict((Check("no_filter", "pass"),))) for s in samples]
     if config.filter == "verifier":
-        return [replace(s, self_verdict=s.verdict) for s in samples]
+        return [replace(s, filter_verdict=s.verdict) for s in samples]
     return list(samples)
 
 
@@ -73,9 +72,10 @@ def counted(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> dict[
     return {"sampled": found.n, "kept": found.kept, "correct": found.correct, "used": used}
 
 
-def accepted(samples: Iterable[ScoredSample]) -> list[ScoredSample]:
+def accepted(samples: Iterable[Scored]) -> list[Scored]:
     """The samples that the filter keeps."""
-    return [s for s in samples if s.image is not None and s.self_verdict is not None and s.self_verdict.passed]
+    drawn = [one for one in samples if one.sample.image is not None]
+    return [one for one in drawn if one.filter_verdict is not None and one.filter_verdict.passed]
 
 
 def kept_rows(shards: Path, config: StarsConfig, one: RoundConfig, batches: int | None = None) -> list[int]:
@@ -87,15 +87,16 @@ def kept_rows(shards: Path, config: StarsConfig, one: RoundConfig, batches: int 
     """
     rows: list[int] = []
     partners: dict[tuple[str, int], int] = {}
-    for row, sample in enumerate(_read(shards, batches)):
-        if not accepted([sample]):
+    for row, one_of in enumerate(_read(shards, batches)):
+        if not accepted([one_of]):
             continue
-        if not config.whole_pairs or sample.item.pair is None:
+        pair, k = one_of.sample.ask.case.cluster, one_of.sample.ask.k
+        if not config.whole_pairs or pair is None:
             rows.append(row)
             continue
-        first = partners.pop((sample.item.pair, sample.k), None)
+        first = partners.pop((pair, k), None)
         if first is None:
-            partners[sample.item.pair, sample.k] = row
+            partners[pair, k] = row
         else:
             rows += [first, row]
     return rows[: one.kept]
@@ -104,7 +105,7 @@ def kept_rows(shards: Path, config: StarsConfig, one: RoundConfig, batches: int 
 def outcomes(stage: StageRun, batches: int | None = None) -> list[tuple[bool, bool]]:
     """For each filtered sample of a stage: did the filter keep it, and was it right."""
     samples = _read(stage.shards, batches)
-    return [(s.self_verdict is not None and s.self_verdict.passed, s.passed) for s in samples]
+    return [(s.filter_verdict is not None and s.filter_verdict.passed, s.passed) for s in samples]
 
 
 def reliability(stage: StageRun, batches: int | None = None) -> Reliability:
@@ -113,32 +114,34 @@ def reliability(stage: StageRun, batches: int | None = None) -> Reliability:
     return filter_reliability([kept for kept, _ in pairs], [right for _, right in pairs])
 
 
-def _read(shards: Path, batches: int | None) -> Iterator[ScoredSample]:
+def _read(shards: Path, batches: int | None) -> Iterator[Scored]:
     """Samples without their images, one shard in memory at a time."""
     if batches is None:
-        yield from read_shards(shards, images=False)
+        yield from read_folder(shards, images=False)
         return
     for index in range(batches):
-        yield from read_shard(shard_path(shards, index), images=False)
+        yield from read_scored(shard_path(shards, index), images=False)
 
 
-def self_check(model: UnifiedModel, samples: Sequence[ScoredSample], batch: int) -> list[ScoredSample]:
+def self_check(model: UnifiedModel, samples: Sequence[Scored], batch: int) -> list[Scored]:
     """Ask the model whether each picture is what its prompt asks for (Table 13)."""
-    judged: list[ScoredSample] = []
+    judged: list[Scored] = []
     for start in range(0, len(samples), batch):
         part = samples[start : start + batch]
-        requests = [
-            Request(
-                s.item.id,
-                model.verification_prompt(s.item.prompt) or filter_prompt(s.item.task, s.item.prompt),
-                images=(decode_png(s.image),) if s.image is not None else (),
-                seed=derive_seed(s.seed, "self_check"),
-            )
-            for s in part
-        ]
+        requests = [_question(model, s.sample) for s in part]
         replies = model.answer(requests)
-        judged += [replace(s, self_verdict=_verdict(reply)) for s, reply in zip(part, replies, strict=True)]
+        judged += [replace(s, filter_verdict=_verdict(reply)) for s, reply in zip(part, replies, strict=True)]
     return judged
+
+
+def _question(model: UnifiedModel, sample: Sample) -> Request:
+    case = sample.ask.case
+    return Request(
+        case.id,
+        model.verification_prompt(case.prompt) or filter_prompt(str(case.facts["task"]), case.prompt),
+        images=(decode_png(sample.image),) if sample.image is not None else (),
+        seed=derive_seed(sample.ask.seed, "self_check"),
+    )
 
 
 def _verdict(reply: str) -> Verdict:

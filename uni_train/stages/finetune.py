@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from data_gen.seeds import derive_seed
-from eval.store import completed, shard_path
+from eval.scored import completed, shard_path
 from uni_train.config.build import to_plain
 from uni_train.config.rounds import updates
 from uni_train.config.schema import RoundConfig, RunConfig, StarsConfig

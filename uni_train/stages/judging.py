@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_gen.task import Check, Verdict
-from eval.benchmark import Ask, Benchmark, JudgeAsk, Sample, Scored
+from eval.benchmark import Benchmark, JudgeAsk, Sample, Scored
 from eval.benchmarks.unisandbox import UniSandbox
-from eval.benchmarks.unisandbox.cases import Questions, item_case
-from eval.sample import ScoredSample
+from eval.benchmarks.unisandbox.cases import Questions
 from uni_train.config.schema import Config, JudgeConfig, StarsConfig
 from uni_train.errors import UserError
 from uni_train.stages.work import Work
@@ -69,7 +68,7 @@ def ready(work: Work[Any]) -> None:
         work.judge = work.ranks.from_main(lambda: _answering(judge, work.folder.path / LOG))
 
 
-def verified(work: Work[Any], folder: Path, samples: Sequence[ScoredSample]) -> list[ScoredSample]:
+def verified(work: Work[Any], folder: Path, scored: Sequence[Scored]) -> list[Scored]:
     """The samples with the judge's verdict: it captions an image, then compares the caption with the answer
     (UniSandbox 3.2, Tables 9 and 10).
 
@@ -79,19 +78,20 @@ def verified(work: Work[Any], folder: Path, samples: Sequence[ScoredSample]) -> 
     Raises:
         UserError: the judge did not answer for some of them.
     """
-    found = _judged(work, folder, samples, UniSandbox)
-    return [one if said is None else one.scored(said) for one, said in zip(samples, found, strict=True)]
+    return _judged(work, folder, scored, UniSandbox)
 
 
-def filtered(work: Work[Any], folder: Path, samples: Sequence[ScoredSample]) -> list[ScoredSample]:
-    """The samples with what the judge says to the filter's question as their `self_verdict`.
+def filtered(work: Work[Any], folder: Path, scored: Sequence[Scored]) -> list[Scored]:
+    """The samples with what the judge says to the filter's question as their `filter_verdict`.
 
     Raises:
         UserError: the judge did not answer for some of them.
     """
-    found = _judged(work, folder, samples, Filter)
-    none = Verdict((Check("filter", "unreadable", "there is no image"),))
-    return [replace(one, self_verdict=said or none) for one, said in zip(samples, found, strict=True)]
+    found = _judged(work, folder, scored, Filter)
+    return [
+        replace(one, filter_verdict=said.verdict or Verdict((Check("filter", "unreadable", *said.replies[-1:]),)))
+        for one, said in zip(scored, found, strict=True)
+    ]
 
 
 def asked(work: Work[Any], folder: Path, samples: Sequence[Sample], benchmark: Benchmark) -> list[Scored]:
@@ -104,32 +104,25 @@ def asked(work: Work[Any], folder: Path, samples: Sequence[Sample], benchmark: B
 
     assert work.judge is not None, "`ready` comes before the first stage"
     said = judges.run(samples, benchmark, work.judge, folder, work.progress)
-    silent = sum(one.failure == "judge_failed" for one in said)
-    if silent:
-        where = work.config.judge.address or work.config.judge.checkpoint
-        raise UserError(
-            f"the judge {where} did not answer for {silent} of {len(said)} images",
-            "Start it, or wait, and run the same command again: images and replies are kept.",
-        )
+    failed = sum(one.failure == "judge_failed" for one in said)
+    if failed:
+        raise silent(work.config, failed, len(said))
     return said
 
 
-def _judged(
-    work: Work[Any], folder: Path, samples: Sequence[ScoredSample], kind: type[UniSandbox]
-) -> list[Verdict | None]:
-    """A verdict a sample; None where there is no image."""
-    cases = {one.item.id: item_case(one.item) for one in samples}
+def silent(config: Config, failed: int, images: int) -> UserError:
+    """What a run ends with where its judge did not answer."""
+    where = config.judge.address or config.judge.checkpoint if config.judge is not None else None
+    return UserError(
+        f"the judge {where} did not answer for {failed} of {images} images",
+        "Start it, or wait, and run the same command again: images and replies are kept.",
+    )
+
+
+def _judged(work: Work[Any], folder: Path, scored: Sequence[Scored], kind: type[UniSandbox]) -> list[Scored]:
+    cases = {one.sample.ask.case.id: one.sample.ask.case for one in scored}
     benchmark = kind(questions=Questions(tuple(cases.values()), {}), verifier="judge")
-    places = [i for i, one in enumerate(samples) if one.image is not None]
-    wanted = [
-        Sample(Ask(cases[one.item.id], one.setting, one.k, one.seed), prompt=one.item.prompt, image=one.image)
-        for one in (samples[i] for i in places)
-    ]
-    verdicts: list[Verdict | None] = [None] * len(samples)
-    for i, said in zip(places, asked(work, folder, wanted, benchmark), strict=True):
-        last = said.replies[-1] if said.replies else ""
-        verdicts[i] = said.verdict or Verdict((Check("judge", "unreadable", last),))
-    return verdicts
+    return asked(work, folder, [one.sample for one in scored], benchmark)
 
 
 # --- who is asked -----------------------------------------------------------------------------------------------------

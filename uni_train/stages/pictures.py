@@ -11,8 +11,8 @@ import numpy as np
 from data_gen.registry import task_of
 from data_gen.task import Verdict
 from eval.groups import Group, Member
-from eval.sample import decode_png, encode_png
 from uni_train.files import atomic_path
+from uni_train.models.pictures import decode_png, encode_png
 
 if TYPE_CHECKING:
     from uni_train.training.flow_grpo.rollout import Drawn

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from eval import summary, tracking
+from eval.evaluation import SCORED
 from eval.report import write_report
+from eval.scored import read_folder
 from eval.statistics import PairedComparison
-from eval.store import read_shards
 from uni_train.config.build import to_plain
 from uni_train.config.schema import (
     Config,
@@ -166,7 +167,7 @@ def _concluded(folder: RunFolder, runs: list[tuple[PlannedStage, StageRun]], nam
 def _summarise(work: Work[Any], runs: list[tuple[PlannedStage, StageRun]]) -> None:
     config, folder = work.config, work.folder
     labelled = {
-        one.name.removeprefix("evaluate-"): read_shards(stage.shards, images=False)
+        one.name.removeprefix("evaluate-"): read_folder(stage.path / SCORED, images=False)
         for one, stage in runs
         if one.kind == "evaluate"
     }
@@ -176,7 +177,6 @@ def _summarise(work: Work[Any], runs: list[tuple[PlannedStage, StageRun]]) -> No
         **_about(work, runs),
         evaluations=labelled,
         rounds=_rounds(config, runs) if isinstance(config, StarsConfig) else [],
-        sets=evaluate.sets(work),
     )
     summary.write(folder.path, found)
 
@@ -198,7 +198,7 @@ def _rounds(config: StarsConfig, runs: list[tuple[PlannedStage, StageRun]]) -> l
                 kept=sum(accepted for accepted, _ in kept),
                 updates=int(stage.facts()["updates"]),
                 seconds=sum(s.manifest.seconds for _, s in [*members, (one, stage)] if s.manifest is not None),
-                reliability=filter.filter_reliability([a for a, _ in kept], [c for _, c in kept]),
+                reliability=summary.filter_reliability([a for a, _ in kept], [c for _, c in kept]),
                 filter=config.filter,
             )
         )

@@ -17,12 +17,12 @@ from functools import partial
 import numpy as np
 
 from data_gen.seeds import derive_seed
-from data_gen.task import Check, Item, Task, Verdict
-from eval.benchmarks.unisandbox import SAID, said
-from eval.prompts.unisandbox import direct_prompt
-from eval.sample import ScoredSample, encode_png
+from data_gen.task import Item
+from eval.benchmark import Ask, Benchmark, Respondent, Scored
+from eval.benchmarks.unisandbox import UniSandbox
+from eval.benchmarks.unisandbox.cases import Questions, item_case
 from uni_train.config.schema import RoundConfig, StarsConfig
-from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.base import OnStep, Request, UnifiedModel
 from uni_train.stages import filter, judging
 from uni_train.stages.shards import Judged, make_shards
 from uni_train.stages.work import StageRun, Work, in_batches
@@ -34,13 +34,14 @@ def run(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> None:
     task = work.task(one.task)
     seed = derive_seed(config.seed, one.set_name, "train")
     items = task.generate(one.prompts // task.items_per_draw, one.level, "train", seed)
-    wanted = [(item, k) for item in items for k in range(config.candidates)]
+    benchmark = about(items, "cot")
+    wanted = asked(benchmark, config.seed, config.candidates)
     batches = [batch for _, batch in in_batches(wanted, config.model.draw_batch)]
     teacher = work.model(None if config.teacher == "base" else work.weights)
+    sampled = Batched(teacher, config.model.think_batch, config.temperature)
 
-    def make(index: int) -> list[ScoredSample]:
-        seed, at_once = config.seed, config.model.think_batch
-        samples = draw(teacher, task, batches[index], "cot", seed, at_once, config.temperature)
+    def make(index: int) -> list[Scored]:
+        samples = draw(sampled, benchmark, batches[index])
         return samples if one.kept is None else filter.decided(config, lambda: teacher, samples)
 
     looks: list[Judged] = []
@@ -49,7 +50,7 @@ def run(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> None:
     if one.kept is not None and config.filter == "judge":
         looks.append(partial(judging.filtered, work, stage.path))
 
-    def judged(samples: Sequence[ScoredSample]) -> list[ScoredSample]:
+    def judged(samples: Sequence[Scored]) -> list[Scored]:
         for look in looks:
             samples = look(samples)
         return list(samples)
@@ -89,45 +90,40 @@ def _until_kept(
         number = min(number + min(missing, number), batches)
 
 
-def draw(
-    model: UnifiedModel,
-    task: Task,
-    wanted: Sequence[tuple[Item, int]],
-    setting: str,
-    seed: int,
-    think_batch: int,
-    temperature: float | None = None,
-) -> list[ScoredSample]:
-    """Ask the model for one image per (item, k), in the setting "normal" or "cot", and verify each if a program can."""
-    requests = [Request(item.id, item.prompt, seed=derive_seed(seed, item.id, setting, k)) for item, k in wanted]
-    thoughts: list[str | None] = [None] * len(requests)
-    if setting == "cot":
-        thoughts = [text for _, batch in in_batches(requests, think_batch) for text in model.think(batch, temperature)]
-        requests = [
-            Request(request.id, request.prompt, thought=thought, seed=request.seed)
-            for request, thought in zip(requests, thoughts, strict=True)
-        ]
-    images = model.draw(requests)
-    return [_scored(task, item, k, setting, request.seed, thought, image)
-            for (item, k), request, thought, image in zip(wanted, requests, thoughts, images, strict=True)]  # fmt: skip
+def about(items: Sequence[Item], setting: str) -> UniSandbox:
+    """UniSandbox over these items, asked in one setting."""
+    return UniSandbox(questions=Questions(tuple(item_case(item) for item in items), {}), settings=(setting,))
 
 
-def say(model: UnifiedModel, wanted: Sequence[tuple[Item, int]], seed: int, answer_batch: int) -> list[ScoredSample]:
-    """Ask for the answer of each (item, k) in words, at once, and read the reply, which `thought` holds; no picture."""
-    requests = [
-        Request(item.id, direct_prompt(item.prompt, item.facts["world"]), seed=derive_seed(seed, item.id, SAID, k))
-        for item, k in wanted
+def asked(benchmark: Benchmark, seed: int, draws: int = 1) -> list[Ask]:
+    """Every case `draws` times, in the benchmark's one setting; a seed follows from (run seed, prompt, setting, k)."""
+    (setting,) = benchmark.settings
+    return [
+        Ask(case, setting, k, derive_seed(seed, case.id, setting, k))
+        for case in benchmark.cases()
+        for k in range(draws)
     ]
-    replies = [text for _, batch in in_batches(requests, answer_batch) for text in model.answer(batch)]
-    samples = []
-    for (item, k), request, reply in zip(wanted, requests, replies, strict=True):
-        verdict = Verdict((Check(SAID, said(reply, item), reply),))
-        samples.append(ScoredSample(item, SAID, request.seed, k, thought=reply, verdict=verdict))
-    return samples
 
 
-def _scored(
-    task: Task, item: Item, k: int, setting: str, seed: int, thought: str | None, image: np.ndarray
-) -> ScoredSample:
-    verdict = task.verify(item, image) if task.has_image(item) else None
-    return ScoredSample(item, setting, seed, k, thought, encode_png(image), verdict)
+def draw(model: Respondent, benchmark: Benchmark, asks: Sequence[Ask]) -> list[Scored]:
+    """What the model makes of them, each verified if a program can."""
+    samples = benchmark.respond(model, asks)
+    return [Scored(one, benchmark.check(one)) for one in samples]
+
+
+class Batched:
+    """A model whose thoughts and answers are made `think_batch` at a time, thoughts at a `temperature` of their own."""
+
+    def __init__(self, model: UnifiedModel, think_batch: int, temperature: float | None = None) -> None:
+        self.name, self._model, self._size, self._temperature = model.name, model, think_batch, temperature
+
+    def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str]:
+        batches = in_batches(requests, self._size)
+        return [text for _, batch in batches for text in self._model.think(batch, self._temperature, on_step)]
+
+    def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[np.ndarray]:
+        return self._model.draw(requests, on_step)
+
+    def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str]:
+        batches = in_batches(requests, self._size)
+        return [text for _, batch in batches for text in self._model.answer(batch, on_step=on_step)]

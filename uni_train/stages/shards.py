@@ -8,14 +8,14 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from eval.sample import ScoredSample
-from eval.store import completed, read_shard, shard_path, write_shard
+from eval.benchmark import Scored
+from eval.scored import TO_TRAIN_ON, completed, read_scored, shard_path, write_scored
 from uni_train.stages.work import SHARDS, Work
 
 DRAWN = "drawn"
 AT_ONCE = 256  # images that are in memory while a judge looks at them
 
-Judged = Callable[[Sequence[ScoredSample]], list[ScoredSample]]
+Judged = Callable[[Sequence[Scored]], list[Scored]]
 """Samples with what a judge says of them."""
 
 
@@ -23,7 +23,7 @@ def make_shards(
     work: Work[Any],
     folder: Path,
     sizes: Sequence[int],
-    make: Callable[[int], list[ScoredSample]],
+    make: Callable[[int], list[Scored]],
     title: str,
     judged: Judged | None = None,
     quiet: bool = False,
@@ -49,7 +49,7 @@ def make_shards(
     with bar as shown:
         for index in mine:
             samples = make(index)
-            write_shard(shard_path(place, index), samples)
+            write_scored(shard_path(place, index), samples, TO_TRAIN_ON)
             if shown is not None:
                 shown.advance(len(samples))
     work.ranks.barrier()
@@ -61,12 +61,12 @@ def _judge(shards: Path, drawn: Path, judged: Judged) -> None:
     """Move every drawn batch to its shard, judged, some at a time."""
     todo = sorted(completed(drawn) - completed(shards))
     while todo:
-        some: list[tuple[int, list[ScoredSample]]] = []
+        some: list[tuple[int, list[Scored]]] = []
         while todo and sum(len(samples) for _, samples in some) < AT_ONCE:
             index = todo.pop(0)
-            some.append((index, read_shard(shard_path(drawn, index))))
+            some.append((index, read_scored(shard_path(drawn, index))))
         said = iter(judged([sample for _, samples in some for sample in samples]))
         for index, samples in some:
-            write_shard(shard_path(shards, index), [next(said) for _ in samples])
+            write_scored(shard_path(shards, index), [next(said) for _ in samples], TO_TRAIN_ON)
             shard_path(drawn, index).unlink()
     shutil.rmtree(drawn, ignore_errors=True)

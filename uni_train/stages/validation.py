@@ -16,12 +16,12 @@ from data_gen.errors import DataError
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task, Verdict
 from eval.groups import Group, Member, finished, read_facts, write_groups
-from eval.sample import encode_png
 from eval.statistics import proportion
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
 from uni_train.errors import UserError
 from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.pictures import encode_png
 from uni_train.stages.pictures import log_groups
 from uni_train.stages.work import in_batches
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -38,6 +39,7 @@ T = TypeVar("T")
 SHARDS = "shards"
 MODEL = "model"
 CHECKPOINTS = "checkpoints"  # of training, with the optimizer's state
+STORE = "store"  # of an evaluation: its calls, and replies of the judge
 PEAK = "peak_rss_bytes"  # in every manifest: a run's peak is that of all its starts
 
 
@@ -132,7 +134,8 @@ class Work(Generic[C]):
                 )
             )
         # A finished stage never resumes: its model is what later stages, evaluations and exports read.
-        ranks.from_main(lambda: shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True))
+        for unneeded in (CHECKPOINTS, f"{STORE}/calls"):
+            ranks.from_main(partial(shutil.rmtree, run.path / unneeded, ignore_errors=True))
         self._key = key
 
 

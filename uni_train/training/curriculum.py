@@ -66,50 +66,6 @@ class Constant(_Fixed):
         return dict(self.shares)
 
 
-@dataclass(frozen=True)
-class Part:
-    """`updates` updates with one mixture."""
-
-    mixture: Mapping[str, float]
-    updates: int
-
-
-class Sequential(_Fixed):
-    """Parts one after the other (UniSandbox 3.4: M1, then M2, then M3); the last one lasts as long as asked."""
-
-    def __init__(self, parts: Sequence[Part]) -> None:
-        if not parts:
-            raise UsageError("a sequential curriculum needs at least one part")
-        for part in parts:
-            _checked(part.mixture)
-            if part.updates < 1:
-                raise UsageError(f"updates={part.updates}: a part of a curriculum needs at least 1")
-        self.parts = list(parts)
-        self._starts = [sum(part.updates for part in parts[:index]) for index in range(len(parts))]
-
-    def mixture(self, step: int) -> Mixture:
-        return dict(self.parts[bisect.bisect_right(self._starts, step) - 1].mixture)
-
-
-def parts_with_replay(levels: Sequence[str], updates: int | Sequence[int], earlier: float = 0.5) -> list[Part]:
-    """One part per level, in which the levels before it share `earlier` of the batch evenly.
-
-    >>> [dict(part.mixture) for part in parts_with_replay(["m1", "m2", "m3"], 100)]
-    [{'m1': 1.0}, {'m2': 0.5, 'm1': 0.5}, {'m3': 0.5, 'm1': 0.25, 'm2': 0.25}]
-    """
-    counts = [updates] * len(levels) if isinstance(updates, int) else list(updates)
-    if len(counts) != len(levels):
-        raise UsageError(f"{len(levels)} levels but {len(counts)} numbers of updates")
-    if not 0 <= earlier < 1:
-        raise UsageError(f"earlier={earlier}: must lie in 0..1 (1 excluded)")
-    parts = []
-    for index, level in enumerate(levels):
-        mixture = {level: 1.0 - earlier if index else 1.0}
-        mixture |= dict.fromkeys(levels[:index], earlier / index if index else 0.0)
-        parts.append(Part(mixture, counts[index]))
-    return parts
-
-
 class Ramp(_Fixed):
     """A mixture that moves linearly, over `updates` updates, through `points` at equal distances.
 
@@ -199,39 +155,6 @@ class Threshold:
         while len(starts) < len(self.levels) and starts[-1] + self.levels[len(starts) - 1].max_updates <= step:
             starts.append(starts[-1] + self.levels[len(starts) - 1].max_updates)
         return starts
-
-
-class WithReplay:
-    """Another curriculum plus rows of the base mixture on top, in the part `of_steps` of all updates.
-
-    Rare full-sized replays (`of_steps` below 1) cost less than a few odd rows in each batch where batches of one kind
-    are computed together.
-    """
-
-    def __init__(self, inner: Curriculum, replay: Mapping[str, float], of_steps: float = 1.0) -> None:
-        if not 0 <= of_steps <= 1:
-            raise UsageError(f"of_steps={of_steps}: must lie in 0..1")
-        self.inner = inner
-        self.replay = _checked(replay)
-        self.of_steps = of_steps
-        self.check_every = inner.check_every
-
-    def mixture(self, step: int) -> Mixture:
-        shares = dict(self.inner.mixture(step))
-        # Evenly spread: update s replays when (s+1) * of_steps passes a whole number.
-        if math.floor((step + 1) * self.of_steps) > math.floor(step * self.of_steps):
-            for name, share in self.replay.items():
-                shares[name] = shares.get(name, 0.0) + share
-        return shares
-
-    def observe(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.inner.observe(step, metrics)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.inner.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.inner.load_state_dict(state)
 
 
 def _checked(shares: Mapping[str, float]) -> Mixture:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
 import torch
@@ -29,17 +29,6 @@ from uni_train.training.trained import select_parameters
 
 if TYPE_CHECKING:
     from uni_train.models.base import SupervisedLoss
-
-
-class Trainable(Protocol):
-    """The part of UnifiedModel that supervised training uses; it must be an nn.Module too.
-
-    For `accumulate` above 1 it also has `token_counts(batch) -> (ce, mse)`: how many tokens of each kind count.
-    """
-
-    def collate(self, examples: Any, seed: int) -> Any: ...
-
-    def supervised_loss(self, batch: Any) -> SupervisedLoss: ...
 
 
 def learning_rate_factor(step: int, settings: SupervisedSettings) -> float:

@@ -1,6 +1,7 @@
 """UniSandbox as a Benchmark (paper 004): six reasoning sets and two of knowledge, asked with and without a thought.
 
     normal: draw(prompt)                    cot: think(prompt) -> thought, draw(prompt, thought)
+    said: answer(question), where it is asked for: the right answer in words at once, without an image (ours)
 
 Pictures of the nano world are checked by a program, others by a judge that captions a picture and then compares the
 caption with the answer (section 3.2, Tables 9 to 11).
@@ -10,20 +11,44 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from data_gen.registry import task_of
 from data_gen.sprites import verify_sprites
-from data_gen.task import Verdict
-from eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table
+from data_gen.task import Check, Verdict
+from eval.benchmark import (
+    Ask,
+    Benchmark,
+    Case,
+    JudgeAsk,
+    Option,
+    Respondent,
+    Sample,
+    Scored,
+    Source,
+    Table,
+    Unit,
+    benchmark,
+)
 from eval.benchmarks.unisandbox import counting
-from eval.benchmarks.unisandbox.cases import ALL_SETS, LABELS, REASONING_SETS, Questions, generated, published
-from eval.benchmarks.unisandbox.reasoning import SETTINGS
-from eval.benchmarks.unisandbox.thoughts import conclusion
-from eval.sample import decode_png, encode_png
+from eval.benchmarks.unisandbox.cases import (
+    ALL_SETS,
+    KNOWLEDGE_SETS,
+    LABELS,
+    REASONING_SETS,
+    Questions,
+    generated,
+    item_of,
+    published,
+)
+from eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets
+from eval.benchmarks.unisandbox.thoughts import conclusion, said
+from eval.prompts.unisandbox import direct_prompt
 from uni_train.errors import UsageError, did_you_mean
+from uni_train.models.pictures import decode_png, encode_png
 
 if TYPE_CHECKING:
     from uni_train.models.base import OnStep, Request
@@ -37,6 +62,7 @@ CAUSES = {"unreadable": "picture unreadable", "unparseable": "judge unreadable"}
 _CAUSE_OF = {"wrong": "reasoning wrong", "right": "drawn wrong", "unclear": "conclusion not found"}
 
 
+@benchmark("unisandbox")
 class UniSandbox(Benchmark):
     """The benchmark over the files in `data`, or over questions of our own.
 
@@ -45,13 +71,22 @@ class UniSandbox(Benchmark):
     `seed`. sets: which of ALL_SETS; None: all that `data` has, the six reasoning sets of our own. labels: "official",
     "corrected" or "both", side by side. compat: "paper" compares count and type as Table 10 says, "official" only the
     type in the mapping sets, as the published code does. verifier: "judge" leaves the pictures of the nano world to the
-    judge too, to compare it with the program. names: whose knowledge to ask for, empty for all of `data`. questions:
-    given ones, in place of all these.
+    judge too, to compare it with the program. settings: "said" is asked where it is given. names: whose knowledge to
+    ask for, empty for all of `data`. questions: given ones, in place of all these.
 
     Raises UsageError for an unknown name, UserError and DataError for files that cannot be used.
     """
 
     name = "unisandbox"
+    known_sets = ALL_SETS
+    options = (
+        Option("labels", "both", "answers as published, or recomputed", LABEL_CHOICES),
+        Option("characters", (), "whose knowledge to ask for; all of them where none is named"),
+    )
+
+    @classmethod
+    def open(cls, source: Source, *, labels: str, characters: tuple[str, ...]) -> UniSandbox:
+        return cls(source.data, labels=labels, names=characters, **source.arguments)
 
     def __init__(
         self,
@@ -70,7 +105,7 @@ class UniSandbox(Benchmark):
         names: Sequence[str] = (),
         questions: Questions | None = None,
     ) -> None:
-        _check("setting", settings, SETTINGS)
+        _check("setting", settings, (*SETTINGS, SAID))
         _check("set", sets or (), ALL_SETS)
         _check("label", (labels,), LABEL_CHOICES)
         _check("compat", (compat,), COMPATS)
@@ -83,14 +118,15 @@ class UniSandbox(Benchmark):
             questions = generated(world, n, characters, split, seed, sets or REASONING_SETS)
         else:
             questions = published(Path(data), sets, names)
-        self.labels = LABELS if labels == "both" and questions.relabelled else ("official",)
+        self.label_names = LABELS if labels == "both" and questions.relabelled else ("official",)
         if labels == "corrected":
-            self.labels = ("corrected",)
+            self.label_names = ("corrected",)
         self.compat, self.verifier, self.published = compat, verifier, questions.published
-        self.excluded = questions.excluded if "corrected" in self.labels else {}
-        self._cases = tuple(case for case in questions.cases if set(self.labels) & set(case.facts["labels"]))
-        self.settings = tuple(setting for setting in SETTINGS if setting in settings)
-        self.sets = tuple(name for name in ALL_SETS if any(case.set == name for case in self._cases))
+        self.excluded = questions.excluded if "corrected" in self.label_names else {}
+        self._cases = tuple(case for case in questions.cases if set(self.label_names) & set(case.facts["labels"]))
+        self.settings = tuple(setting for setting in (*SETTINGS, SAID) if setting in settings)
+        asked = {case.set for case in self._cases}
+        self.sets = tuple(name for name in (*all_sets(), *KNOWLEDGE_SETS) if name in asked)
         self.revision = _revision(self._cases, compat)
 
     def cases(self) -> Sequence[Case]:
@@ -103,8 +139,11 @@ class UniSandbox(Benchmark):
         def key(ask: Ask) -> tuple[str, bool, int]:
             return ask.case.facts["drawn_as"], ask.setting == "cot", ask.seed
 
+        replies = _answers(model, [ask for ask in asks if ask.setting == SAID], on_step)
         requests: dict[tuple[str, bool, int], Request] = {}
         for ask in asks:
+            if ask.setting == SAID:
+                continue
             drawn_as, _, seed = key(ask)
             requests.setdefault(key(ask), Request(drawn_as, ask.case.prompt, seed=seed))
         thoughts = _think(model, {one: request for one, request in requests.items() if one[1]}, on_step)
@@ -117,6 +156,9 @@ class UniSandbox(Benchmark):
         images = dict(zip(ready, model.draw(list(ready.values()), on_step=on_step), strict=True)) if ready else {}
         samples = []
         for ask in asks:
+            if ask.setting == SAID:
+                samples.append(next(replies))
+                continue
             one = key(ask)
             thought = thoughts.get(one)
             if isinstance(thought, Exception):
@@ -132,12 +174,18 @@ class UniSandbox(Benchmark):
         return samples
 
     def check(self, sample: Sample) -> Verdict | None:
-        """Object and count read off the pixels, in the nano world; None for pictures of the everyday world."""
+        """Object and count read off the pixels, in the nano world; None for pictures of the everyday world. What is
+        said in words a program reads in both."""
         facts = sample.ask.case.facts
-        if facts["world"] != "nano" or self.verifier == "judge" or sample.image is None:
+        if sample.text is not None:
+            return Verdict((Check(SAID, said(sample.text, item_of(sample.ask.case)), sample.text),))
+        if "item" not in facts or self.verifier == "judge" or sample.image is None:
             return None
-        asked = facts["item"]["facts"]
-        return verify_sprites(decode_png(sample.image), asked["object"], asked["count"])
+        item = item_of(sample.ask.case)
+        if facts["task"] == "knowledge":
+            return verify_sprites(decode_png(sample.image), item.facts["object"], item.facts["count"])
+        task = task_of(item)
+        return task.verify(item, decode_png(sample.image)) if task.has_image(item) else None
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """Caption, then compare (section 3.2)."""
@@ -157,21 +205,41 @@ class UniSandbox(Benchmark):
         if scored.outcome != "fail":
             return CAUSES.get(scored.outcome, scored.outcome.replace("_", " "))
         sample = scored.sample
+        if sample.text is not None:
+            return "wrong, said"
         if sample.thought is None:
             return "wrong, no thought"
         return _CAUSE_OF[conclusion(sample.thought, sample.ask.case)]
 
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        return counting.scores(list(scored), self.settings, self.sets, self.labels, self.excluded, self.published)
+        return counting.scores(list(scored), self.settings, self.sets, self.label_names, self.excluded, self.published)
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        return counting.tables(list(scored), self.settings, self.sets, self.labels, self.excluded, self.published)
+        return counting.tables(list(scored), self.settings, self.sets, self.label_names, self.excluded, self.published)
+
+    @classmethod
+    def labels(cls, scores: Mapping[str, Any]) -> Sequence[str]:
+        return list(scores["labels"])
+
+    @classmethod
+    def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
+        """Prompts and pairs."""
+        return [
+            Unit(one.setting, one.set, one.unit, one.k, one.ids, one.right, one.cluster)
+            for one in counting.trials(list(scored), label)
+        ]
+
+    def told(self) -> Mapping[str, Any]:
+        return {"labels": list(self.label_names)}
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """Draws are shared by the labels of a question; a judge captions and compares, so twice a sample."""
-        drawn = {(ask.case.facts["drawn_as"], ask.setting, ask.k) for ask in asks}
-        judged = sum(ask.case.facts["world"] != "nano" or self.verifier == "judge" for ask in asks)
-        return {"think": sum(setting == "cot" for _, setting, _ in drawn), "draw": len(drawn), "judge": 2 * judged}
+        images = [ask for ask in asks if ask.setting != SAID]
+        drawn = {(ask.case.facts["drawn_as"], ask.setting, ask.k) for ask in images}
+        judged = sum(ask.case.facts["world"] != "nano" or self.verifier == "judge" for ask in images)
+        thoughts = sum(setting == "cot" for _, setting, _ in drawn)
+        calls = {"think": thoughts, "draw": len(drawn), "judge": 2 * judged}
+        return calls if len(images) == len(asks) else {**calls, "answer": len(asks) - len(images)}
 
 
 def _think(
@@ -180,6 +248,23 @@ def _think(
     if not requests:
         return {}
     return dict(zip(requests, model.think(list(requests.values()), on_step=on_step), strict=True))
+
+
+def _answers(model: Respondent, asks: Sequence[Ask], on_step: OnStep | None) -> Iterator[Sample]:
+    """Samples of the setting "said", in order."""
+    from uni_train.models.base import Request
+
+    if not asks:
+        return
+    requests = [
+        Request(one.case.facts["drawn_as"], direct_prompt(one.case.prompt, one.case.facts["world"]), seed=one.seed)
+        for one in asks
+    ]
+    for one, request, reply in zip(asks, requests, model.answer(requests, on_step=on_step), strict=True):
+        if isinstance(reply, Exception):
+            yield Sample(one, "generation_failed", f"no answer: {reply}", prompt=request.prompt)
+        else:
+            yield Sample(one, prompt=request.prompt, text=reply)
 
 
 def _text(thought: str | Exception | None) -> str | None:

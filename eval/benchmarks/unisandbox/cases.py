@@ -29,15 +29,15 @@ from data_gen.knowledge.injection import subjects
 from data_gen.knowledge.nano import counted
 from data_gen.knowledge.people import KnowledgeQuestion, read_test
 from data_gen.objects import NANO, singular_of
-from data_gen.registry import TASKS, get_task, set_name, sources
+from data_gen.registry import get_task, set_name, sources
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Question
 from eval.benchmark import Case
-from eval.benchmarks.unisandbox.reasoning import LEVELS
+from eval.benchmarks.unisandbox.sets import LEVELS, SETS, set_of
 from uni_train.errors import UserError
 
 LABELS = ("official", "corrected")
-REASONING_SETS = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")
+REASONING_SETS = SETS
 KNOWLEDGE_SETS = ("forward", "inverse")
 ALL_SETS = REASONING_SETS + KNOWLEDGE_SETS
 
@@ -123,12 +123,6 @@ def published(folder: Path, sets: Sequence[str] | None = None, characters: Seque
     return Questions(tuple(cases), excluded, published=not (folder / "characters.jsonl").is_file())
 
 
-def per_unit(name: str) -> int:
-    """Questions that count once in a set: the two of a pair of mapping, else one."""
-    source = sources().get(name)
-    return 1 if source is None else TASKS.get(source.task).items_per_draw
-
-
 def _own_folder(folder: Path, sets: Sequence[str] | None) -> Questions:
     items = read_items(folder / "items.jsonl")
     other = sorted({item.task for item in items} - {"maths", "mapping"})
@@ -182,7 +176,7 @@ def item_case(item: Item) -> Case:
     """A question of our own."""
     return Case(
         id=item.id,
-        set=set_name(item.task, item.level),
+        set=set_of(item),
         prompt=item.prompt,
         cluster=item.pair,
         category=_counted(int(item.facts["count"])) if item.pair is None else f"question {item.id[-1]}",
@@ -197,10 +191,15 @@ def item_case(item: Item) -> Case:
     )
 
 
+def item_of(case: Case) -> Item:
+    """The item of a question of our own."""
+    return Item.from_dict(case.facts["item"])
+
+
 def question_of(case: Case) -> Question:
     """A case of a reasoning set as a trivial strategy sees it, with the label that it is scored by."""
     if "item" in case.facts:
-        (question,) = questions_of([Item.from_dict(case.facts["item"])])
+        (question,) = questions_of([item_of(case)])
         return question
     unit, answer = case.cluster or case.id, str(case.facts["answer"])
     if case.facts["task"] == "mapping":

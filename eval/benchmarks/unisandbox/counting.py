@@ -14,18 +14,20 @@ from typing import Any
 
 from data_gen.audit.shortcuts import chances, known_shortcuts
 from data_gen.registry import sources, task_of
-from data_gen.task import Item
 from eval.benchmark import OUTCOMES, Case, Scored, Table
-from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS, per_unit, question_of
-from eval.benchmarks.unisandbox.reasoning import PAPER_TABLE_1, PAPER_TABLE_4
+from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS, item_of, question_of
+from eval.benchmarks.unisandbox.paper import PAPER_TABLE_1, PAPER_TABLE_4
+from eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets, per_unit
 from eval.benchmarks.unisandbox.thoughts import conclusion
 from eval.shortcuts import Trivial, best, counted, trivial
 from eval.statistics import Estimate, PairedComparison, detectable_difference, paired, proportion, share
 
-SETTING_NAMES = {"normal": "Normal", "cot": "CoT"}
+SETTING_NAMES = {"normal": "Normal", "cot": "CoT", SAID: "Said"}
 SET_NAMES = {
     **{f"math{level}": f"Math{level}" for level in (1, 2, 3)},
     **{f"mapping{level}": f"Mapping{level}" for level in (1, 2, 3)},
+    **{f"math{level}_seen": f"Math{level}, seen" for level in (1, 2, 3)},
+    **{f"mapping{level}_chain": f"Mapping{level}, in order" for level in (1, 2, 3)},
     "forward": "Forward Retrieval",
     "inverse": "Inverse Search",
 }
@@ -97,16 +99,16 @@ def scores(
     """
     under = {label: trials(scored, label) for label in labels}
     first = under[labels[0]]
-    named = {label: _by_cell(counted, settings, sets, _estimate) for label, counted in under.items()}
+    named = {label: by_cell(counted, accuracy, settings, sets) for label, counted in under.items()}
     result: dict[str, Any] = {setting: _plain(by_set) for setting, by_set in named[labels[0]].items()}
     result |= {
         "label": labels[0],
         "labels": _plain(named),
         "average": _plain({label: _averages(counted, settings) for label, counted in under.items()}),
         "knowledge": _plain({label: _overall(counted, settings) for label, counted in under.items()}),
-        "per_image": _plain(_by_cell(first, settings, sets, _per_image)),
-        "one_of_two": _plain(_by_cell(first, settings, [name for name in sets if per_unit(name) == 2], _one_of_two)),
-        "outcomes": _plain(_by_cell(first, settings, sets, _outcomes)),
+        "per_image": _plain(by_cell(first, per_image, settings, sets)),
+        "one_of_two": _plain(by_cell(first, one_of_two, settings, pairs_of(sets))),
+        "outcomes": _plain(by_cell(first, outcome_shares, settings, sets)),
         "cot_gain": _plain(cot_gain(first, sets)),
         "thoughts": _plain(_thoughts(scored, labels[0], sets)),
         "causes": _causes(scored, labels[0], settings, sets),
@@ -115,7 +117,7 @@ def scores(
             name: [one.to_dict() for one in found] for name, found in strategies(scored, labels[0], sets).items()
         },
         "excluded": {name: dict(reasons) for name, reasons in excluded.items()},
-        "detectable": _plain(_by_cell(first, settings, sets, _detectable)),
+        "detectable": _plain(by_cell(first, _detectable, settings, sets)),
         "published": published,
     }
     return result
@@ -146,8 +148,8 @@ def tables(
         built.append(_knowledge_table(first, asked, knowledge, published))
     if {"normal", "cot"} <= set(asked):
         built.append(_gain_table(first, sets))
-    if pairs := [name for name in sets if per_unit(name) == 2]:
-        built.append(_shortcut_table(first, asked, pairs))
+    if pairs_of(sets):
+        built.append(_shortcut_table(first, asked, pairs_of(sets)))
     built.append(_outcome_table(first, asked, sets))
     if "cot" in asked:
         built.append(_thought_table(scored, labels[0], sets))
@@ -162,19 +164,20 @@ def strategies(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> dic
     cases: dict[str, dict[str, Case]] = defaultdict(dict)
     for one in scored:
         case = one.sample.ask.case
-        if case.set in REASONING_SETS and label in case.facts["labels"]:
+        if case.set not in KNOWLEDGE_SETS and label in case.facts["labels"]:
             cases[case.set][case.id] = case
     found = {}
     for name in sets:
         if name in cases:
             asked = list(cases[name].values())
-            own = asked[0].facts.get("item")
-            known = known_shortcuts(task_of(Item.from_dict(own)), int(name[-1])) if own else {}
+            own = "item" in asked[0].facts
+            known = known_shortcuts(task_of(item_of(asked[0])), sources()[name].level) if own else {}
             found[name] = trivial([question_of(case) for case in asked], known)
     return found
 
 
-def _estimate(trials: Sequence[Trial]) -> Estimate:
+def accuracy(trials: Sequence[Trial]) -> Estimate:
+    """The headline: the share of prompts and pairs that are right."""
     return _share([one.right for one in trials], trials)
 
 
@@ -184,16 +187,19 @@ def _share(outcomes: Sequence[bool], trials: Sequence[Trial]) -> Estimate:
     return share(outcomes, units, [one.cluster for one in trials])
 
 
-def _per_image(trials: Sequence[Trial]) -> Estimate:
+def per_image(trials: Sequence[Trial]) -> Estimate:
+    """The share of single images that are right."""
     images = [(outcome == "pass", one) for one in trials for outcome in one.outcomes]
     return _share([right for right, _ in images], [one for _, one in images])
 
 
-def _one_of_two(trials: Sequence[Trial]) -> Estimate:
+def one_of_two(trials: Sequence[Trial]) -> Estimate:
+    """The share of pairs of which exactly one image is right: .5 is what the shortcut gives."""
     return _share([one.outcomes.count("pass") == 1 for one in trials], trials)
 
 
-def _outcomes(counted: Sequence[Trial]) -> dict[str, Estimate]:
+def outcome_shares(counted: Sequence[Trial]) -> dict[str, Estimate]:
+    """Each of OUTCOMES: its share of the images that were asked for."""
     seen = Counter(outcome for one in counted for outcome in one.outcomes)
     return {outcome: proportion(seen[outcome], sum(seen.values())) for outcome in OUTCOMES}
 
@@ -209,7 +215,11 @@ def _cells(counted: Sequence[Trial]) -> dict[tuple[str, str], list[Trial]]:
     return dict(cells)
 
 
-def _by_cell(counted: Sequence[Trial], settings: Sequence[str], sets: Sequence[str], value: Any) -> dict[str, Any]:
+def by_cell(
+    counted: Sequence[Trial], value: Any, settings: Sequence[str] = (*SETTINGS, SAID), sets: Sequence[str] = ()
+) -> dict[str, Any]:
+    """setting -> set -> `value` of its trials, where there are any. sets: in this order; empty: all of reasoning."""
+    sets = sets or all_sets()
     cells = _cells(counted)
     return {
         setting: {name: value(cells[setting, name]) for name in sets if (setting, name) in cells}
@@ -217,13 +227,28 @@ def _by_cell(counted: Sequence[Trial], settings: Sequence[str], sets: Sequence[s
     }
 
 
+def pairs_of(sets: Sequence[str]) -> list[str]:
+    """Those of `sets` that count pairs."""
+    return [name for name in sets if per_unit(name) == 2]
+
+
+def average(counted: Sequence[Trial], task: str, variant: str = "") -> Estimate:
+    """The last column of the paper's Tables 2 and 3: the mean over levels and both settings of one task.
+
+    variant: of the sets, "" for the task's own. Answers in words are no part of it.
+    """
+    known = sources()
+    asked = [one for one in counted if one.set in known and one.setting in SETTINGS]
+    return _cell_mean([one for one in asked if (known[one.set].task, known[one.set].variant) == (task, variant)])
+
+
 def _averages(counted: Sequence[Trial], settings: Sequence[str]) -> dict[str, Estimate]:
     """A setting: over the reasoning sets (Table 1); "maths" and "mapping": over levels and settings (Tables 2, 3)."""
     reasoning = [one for one in counted if one.set in REASONING_SETS]
     groups = {setting: [one for one in reasoning if one.setting == setting] for setting in settings}
-    of = {name: sources()[name].task for name in REASONING_SETS}
-    groups |= {task: [one for one in reasoning if of[one.set] == task] for task in dict.fromkeys(of.values())}
-    return {name: _cell_mean(group) for name, group in groups.items() if group}
+    means = {name: _cell_mean(group) for name, group in groups.items() if group}
+    tasks = {task: average(reasoning, task) for task in dict.fromkeys(sources()[name].task for name in REASONING_SETS)}
+    return means | {task: mean for task, mean in tasks.items() if mean.n}
 
 
 def _cell_mean(trials: Sequence[Trial]) -> Estimate:
@@ -238,7 +263,7 @@ def _cell_mean(trials: Sequence[Trial]) -> Estimate:
 def _overall(counted: Sequence[Trial], settings: Sequence[str]) -> dict[str, Estimate]:
     """Table 4's last row: all knowledge questions in one pot."""
     groups = {s: [one for one in counted if one.set in KNOWLEDGE_SETS and one.setting == s] for s in settings}
-    return {setting: _estimate(group) for setting, group in groups.items() if group}
+    return {setting: accuracy(group) for setting, group in groups.items() if group}
 
 
 def cot_gain(counted: Sequence[Trial], sets: Sequence[str]) -> dict[str, PairedComparison]:
@@ -264,6 +289,50 @@ def cot_gain(counted: Sequence[Trial], sets: Sequence[str]) -> dict[str, PairedC
     groups |= {"average": (REASONING_SETS, True), "overall": (KNOWLEDGE_SETS, False)}
     gains = {name: gain(*asked) for name, asked in groups.items()}
     return {name: found for name, found in gains.items() if found is not None}
+
+
+def compare(before: Sequence[Trial], after: Sequence[Trial]) -> dict[str, dict[str, PairedComparison]]:
+    """setting -> set -> the same prompts and pairs before and after.
+
+    By McNemar's exact test; where expressions or rules repeat, by a cluster-robust t test. Raises ValueError when a set
+    has different items in the two.
+    """
+    first, second = by_cell(before, list), by_cell(after, list)
+    found: dict[str, dict[str, PairedComparison]] = {}
+    for setting, by_set in first.items():
+        for name, trials_ in by_set.items():
+            if name not in second[setting]:
+                continue
+            later = {(one.unit, one.k): one for one in second[setting][name]}
+            if later.keys() != {(one.unit, one.k) for one in trials_}:
+                raise ValueError(f"{setting} {name}: before and after were not measured on the same items")
+            found.setdefault(setting, {})[name] = paired(
+                [one.right for one in trials_],
+                [later[one.unit, one.k].right for one in trials_],
+                [one.cluster for one in trials_],
+            )
+    return found
+
+
+def accuracy_rows(
+    scores: Mapping[str, Mapping[str, Mapping[str, Any]]], plain: Mapping[str, Sequence[Trivial]]
+) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of a short table: each set in each setting, the best trivial strategy, chance, how much was
+    asked. scores: setting -> set -> estimate, JSON-able. plain: as `strategies` gives them."""
+    rows = []
+    for name, found in plain.items():
+        cells = [by_set[name]["value"] for by_set in scores.values()]
+        leading = best(found)
+        rows.append(
+            [
+                name,
+                *("-" if value is None else f"{value:.2f}" for value in cells),
+                "-" if leading is None else f"{leading.estimate.value:.2f} {leading.name}",
+                f"{found[0].chance:.2f}",
+                counted(found[0].estimate),
+            ]
+        )
+    return ["set", *scores, "best trivial strategy", "chance", "n / distinct"], rows
 
 
 def _thoughts(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> dict[str, dict[str, Estimate]]:
@@ -324,7 +393,7 @@ def _reasoning_table(
 ) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for label, trials_ in under.items():
-        cells = _by_cell(trials_, settings, sets, _estimate)
+        cells = by_cell(trials_, accuracy, settings, sets)
         means = _averages(trials_, settings)
         for setting in settings:
             row = [cells[setting].get(name) for name in sets]
@@ -344,20 +413,20 @@ def _reasoning_table(
         "Maths counts prompts, mapping counts pairs of which both are right. Guessing gives "
         f"{chances_of['maths']:.2f} and {chances_of['mapping']:.2f}."
     )
-    named = ", ".join(f"{SET_NAMES[name]} {one.name}" for name, one in leading.items() if one)
+    named = ", ".join(f"{SET_NAMES.get(name, name)} {one.name}" for name, one in leading.items() if one)
     note += f" Trivial strategies: {named}. Distinct: expressions of maths, sets of rules of mapping."
     gaps = [_detectable(cell) for cell in _cells(next(iter(under.values()))).values() if cell[0].set in sets]
     if gaps:
         note += f" Two checkpoints are told apart (80 % power) if they differ by {min(gaps):.2f} to {max(gaps):.2f}."
     if excluded:
-        without = ", ".join(f"{SET_NAMES[name]} {len(reasons)}" for name, reasons in excluded.items())
+        without = ", ".join(f"{SET_NAMES.get(name, name)} {len(reasons)}" for name, reasons in excluded.items())
         note += f" Left out of the corrected labels, because no single right answer can be drawn: {without}."
-    columns = ("Setting", *(SET_NAMES[name] for name in sets), "Average")
+    columns = ("Setting", *(SET_NAMES.get(name, name) for name in sets), "Average")
     return Table("Reasoning generation (paper, Tables 1 to 3)", columns, tuple(rows), note)
 
 
 def _knowledge_table(counted: Sequence[Trial], settings: Sequence[str], sets: Sequence[str], published: bool) -> Table:
-    cells = _by_cell(counted, settings, sets, _estimate)
+    cells = by_cell(counted, accuracy, settings, sets)
     overall = _overall(counted, settings)
     gains = cot_gain(counted, sets)
     reference = PAPER_TABLE_4 if published else {}
@@ -387,21 +456,21 @@ def _gain_table(counted: Sequence[Trial], sets: Sequence[str]) -> Table:
 
 
 def _shortcut_table(counted: Sequence[Trial], settings: Sequence[str], sets: Sequence[str]) -> Table:
-    single, one_of_two = (_by_cell(counted, settings, sets, value) for value in (_per_image, _one_of_two))
+    single, half = (by_cell(counted, value, settings, sets) for value in (per_image, one_of_two))
     rows: list[tuple[Cell, ...]] = []
     for setting in settings:
         rows.append((f"{SETTING_NAMES[setting]}, single pictures", *(single[setting].get(name) for name in sets)))
-        rows.append((f"{SETTING_NAMES[setting]}, one of a pair", *(one_of_two[setting].get(name) for name in sets)))
+        rows.append((f"{SETTING_NAMES[setting]}, one of a pair", *(half[setting].get(name) for name in sets)))
     return Table(
         "Mapping below the rule for pairs",
-        ("Counted", *(SET_NAMES[name] for name in sets)),
+        ("Counted", *(SET_NAMES.get(name, name) for name in sets)),
         tuple(rows),
         "A model that always draws the same object of a pair has 0.50 of the pictures and one of every pair.",
     )
 
 
 def _outcome_table(counted: Sequence[Trial], settings: Sequence[str], sets: Sequence[str]) -> Table:
-    cells = _by_cell(counted, settings, sets, _outcomes)
+    cells = by_cell(counted, outcome_shares, settings, sets)
     seen = [
         outcome
         for outcome in OUTCOMES
@@ -409,7 +478,7 @@ def _outcome_table(counted: Sequence[Trial], settings: Sequence[str], sets: Sequ
         or any(shares[outcome].value for by_set in cells.values() for shares in by_set.values())
     ]
     rows: list[tuple[Cell, ...]] = [
-        (SETTING_NAMES[setting], SET_NAMES[name], *(shares[outcome] for outcome in seen))
+        (SETTING_NAMES[setting], SET_NAMES.get(name, name), *(shares[outcome] for outcome in seen))
         for setting in settings
         for name, shares in cells[setting].items()
     ]
@@ -420,7 +489,7 @@ def _outcome_table(counted: Sequence[Trial], settings: Sequence[str], sets: Sequ
 def _thought_table(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> Table:
     found = _thoughts(scored, label, sets)
     rows: list[tuple[Cell, ...]] = [
-        (SET_NAMES[name], *(found[name][key] for key in ("right", "wrong", "unclear", "drawn_right")))
+        (SET_NAMES.get(name, name), *(found[name][key] for key in ("right", "wrong", "unclear", "drawn_right")))
         for name in sets
         if name in found
     ]

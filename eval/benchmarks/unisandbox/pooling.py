@@ -1,7 +1,7 @@
 """Table 4 over its models: knowledge is taught to one model a character, or a pair, and counted over all of them.
 
-Each model is evaluated by itself, about those that it was taught (`eval --characters`). Pooled are the knowledge
-questions of several evaluations; the reasoning sets are a model's own and are left out.
+Each model is evaluated by itself, about those that it was taught (`eval --option unisandbox.characters=...`). Pooled
+are the knowledge questions of several evaluations; the reasoning sets are a model's own and are left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from eval.benchmark import Scored, Table
 from eval.benchmarks.unisandbox import counting
 from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
-from eval.benchmarks.unisandbox.reasoning import SETTINGS
+from eval.benchmarks.unisandbox.sets import SETTINGS
 from eval.evaluation import Evaluation, load
 from uni_train.errors import UserError
 
@@ -50,7 +50,7 @@ def pool(folders: Sequence[Path]) -> Pooled:
             raise UserError(
                 f"{evaluations[0].folder} and {one.folder} were not asked alike: {key} was {ways[0][key]} and "
                 f"{way[key]}",
-                "Pool evaluations that were made by one command but for --checkpoint and --characters.",
+                "Pool evaluations that were made by one command but for --checkpoint and the characters.",
             )
         result = one.results[NAME]
         skipped = {(setting, name) for setting, name in result.without_score if name in KNOWLEDGE_SETS}
@@ -63,7 +63,8 @@ def pool(folders: Sequence[Path]) -> Pooled:
             if asked_for in asked_by:
                 raise UserError(
                     f"{ask.case.id} ({ask.setting}) is in {asked_by[asked_for].folder} and in {one.folder}",
-                    "A question counts once: evaluate each model about those that it was taught (--characters).",
+                    "A question counts once: evaluate each model about those that it was taught "
+                    "(--option unisandbox.characters=NAME).",
                 )
             asked_by[asked_for] = one
             found.append(scored)

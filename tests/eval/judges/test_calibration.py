@@ -36,13 +36,13 @@ def test_kappa_and_balanced_accuracy() -> None:
 
 def test_anchors_of_nano_are_drawn_and_shuffled() -> None:
     benchmark = UniSandbox(world="nano", n=4, sets=("math1", "mapping1"))
-    anchors = cal.anchors_from_references(benchmark, benchmark.cases(), cal.drawn)
+    anchors = cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
     right = [one for one in anchors if one.right]
     assert len(right) == len(benchmark.cases()) and len(anchors) == 2 * len(right)
     for anchor in anchors:
         verdict = benchmark.check(anchor.sample)
         assert verdict is not None and verdict.status == ("pass" if anchor.right else "fail")
-    assert anchors == cal.anchors_from_references(benchmark, benchmark.cases(), cal.drawn)
+    assert anchors == cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
 
 
 def test_references_from_a_folder(tmp_path: Path) -> None:
@@ -118,4 +118,4 @@ def test_one_side_alone_measures_nothing(tmp_path: Path) -> None:
 
 
 def test_a_case_that_nothing_renders_has_no_reference() -> None:
-    assert cal.drawn(Case("a", "all", "Draw a portrait.")) is None
+    assert UniSandbox(n=1).reference(Case("a", "all", "Draw a portrait.")) is None

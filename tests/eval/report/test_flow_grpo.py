@@ -15,8 +15,8 @@ from data_gen.task import Check, Verdict
 from eval import groups
 from eval.groups import Group, Member
 from eval.report import flow_grpo, write_report
-from eval.sample import encode_png
 from uni_train.errors import UserError
+from uni_train.models.pictures import encode_png
 
 HOSTILE = "</script><img src=x onerror=alert(1)> {{ 7*7 }}"
 EPOCHS = 12

@@ -11,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval import store
+from eval.benchmark import Scored
 from eval.report import charts, gallery, write_report
-from eval.sample import encode_png
+from eval.scored import read_folder, read_scored, shard_path, write_scored
+from eval.shards import DamagedShard
 from uni_train.errors import UserError
+from uni_train.models.pictures import encode_png
 
 HOSTILE = "</script><script>document.title='gone'</script><img src=x onerror=alert(1)> {{ 7*7 }}"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -89,9 +91,9 @@ def test_damaged_inputs_are_named(run_dir: Path) -> None:
     with pytest.raises(UserError, match=r"metrics\.jsonl, line 1"):
         write_report(run_dir)
     metrics.write_text(whole)
-    shard = store.shard_path(run_dir / "stages" / "13-evaluate-after" / "shards", 0)
+    shard = shard_path(run_dir / "stages" / "13-evaluate-after" / "scored", 0)
     shard.write_bytes(shard.read_bytes()[:-9])
-    with pytest.raises(store.DamagedShard, match=r"13-evaluate-after/shards/00000\.parquet"):
+    with pytest.raises(DamagedShard, match=r"13-evaluate-after/scored/00000\.parquet"):
         write_report(run_dir)
 
 
@@ -114,16 +116,17 @@ def test_a_run_that_was_evaluated_once_shows_that(run_dir: Path) -> None:
     for stage in ("01-evaluate-before", "05-evaluate-round1"):
         shutil.rmtree(run_dir / "stages" / stage)
     after = run_dir / "stages" / "13-evaluate-after"
-    assert gallery.evaluations(run_dir) == {"before": after / "shards"}
+    assert gallery.evaluations(run_dir) == {"before": after / "scored"}
     assert not any("after" in card for card in gallery.build(gallery.evaluations(run_dir)).cards)
 
 
 def test_large_images_become_thumbnails(run_dir: Path, tmp_path: Path) -> None:
-    folder = run_dir / "stages" / "01-evaluate-before" / "shards"
-    first = next(iter(store.read_shards(folder)))
+    folder = run_dir / "stages" / "01-evaluate-before" / "scored"
+    first = next(iter(read_folder(folder)))
     noise = np.random.default_rng(0).integers(0, 256, (512, 768, 3), dtype=np.uint8)
-    store.write_shard(store.shard_path(tmp_path, 0), [replace(first, image=encode_png(noise))])
-    (card,) = gallery.build({"before": tmp_path}).cards
+    large = replace(first, sample=replace(first.sample, image=encode_png(noise)))
+    write_scored(shard_path(tmp_path / "noise", 0), [large])
+    (card,) = gallery.build({"before": tmp_path / "noise"}).cards
     assert card["before"]["image"].startswith("data:image/jpeg;base64,") and len(card["before"]["image"]) < 60_000
 
 
@@ -147,16 +150,20 @@ class _Links(HTMLParser):
 
 
 def _spoil_first_shard(run_dir: Path) -> None:
-    path = store.shard_path(run_dir / "stages" / "13-evaluate-after" / "shards", 0)
-    rows = store.read_shard(path)
-    place = next(i for i, row in enumerate(rows) if row.item.task == "mapping")
-    rows[place] = replace(rows[place], item=replace(rows[place].item, prompt=HOSTILE), thought=HOSTILE)
+    path = shard_path(run_dir / "stages" / "13-evaluate-after" / "scored", 0)
+    rows = read_scored(path)
+    place = next(i for i, row in enumerate(rows) if row.sample.ask.case.facts["task"] == "mapping")
+
+    def spoilt(row: Scored) -> Scored:
+        case = replace(row.sample.ask.case, prompt=HOSTILE)
+        return replace(row, sample=replace(row.sample, ask=replace(row.sample.ask, case=case), thought=HOSTILE))
+
     # The card's prompt comes from the first evaluation, its thought from each.
-    first = store.shard_path(run_dir / "stages" / "01-evaluate-before" / "shards", 0)
-    others = [replace(row, item=rows[i].item) for i, row in enumerate(store.read_shard(first))]
-    for shard, content in ((path, rows), (first, others)):
-        shard.unlink()
-        store.write_shard(shard, content)
+    first = shard_path(run_dir / "stages" / "01-evaluate-before" / "scored", 0)
+    for shard in (path, first):
+        content = read_scored(shard)
+        content[place] = spoilt(content[place])
+        write_scored(shard, content)
 
 
 def _browse(page: Path, tmp_path: Path) -> tuple[str, str]:

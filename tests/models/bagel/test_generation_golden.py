@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.models.bagel.packed import packed_order
 from uni_train.flow.guidance import Guidance
 from uni_train.flow.schedule import inference_timesteps
 from uni_train.models.bagel.generation import (
@@ -118,8 +119,8 @@ def test_bagel_prefill(attention, golden, tiny_model, close):
     for name, segment in stages.items():
         order = pack([[encode([segment], config)]], config)
         cache = prefill(model, [[segment]], cache)
-        close(order.packed_order(*seen["embeds"]), case[f"out.{name}.input_embeds"], what=name)
-        hidden = order.packed_order(*seen["hidden"])
+        close(packed_order(order, *seen["embeds"]), case[f"out.{name}.input_embeds"], what=name)
+        hidden = packed_order(order, *seen["hidden"])
         close(hidden, case[f"out.{name}.last_hidden"], what=name)
         assert cache.lengths.tolist() == case[f"out.{name}.kv_len"].tolist()
         assert cache.next_rope.tolist() == case[f"out.{name}.rope"].tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.models.bagel.packed import packed_order
 from uni_train.models.bagel.packing import encode, pack
 
 CASES = ("train_packed", "train_packed_shift1", "train_interleaved")
@@ -32,8 +33,8 @@ def test_bagel_training_forward_and_backward(name, attention, golden, tiny_model
         if key in seen:
             close(seen[key], case[f"out.{key}"], what=key)
     for key in ("input_embeds", "layer0_hidden"):
-        close(batch.packed_order(*seen[key]), case[f"out.{key}"], what=key)
-    close(batch.packed_order(out.hidden_BUD, out.hidden_BGD), case["out.last_hidden_state"], what="hidden")
+        close(packed_order(batch, *seen[key]), case[f"out.{key}"], what=key)
+    close(packed_order(batch, out.hidden_BUD, out.hidden_BGD), case["out.last_hidden_state"], what="hidden")
     close(out.ce, case["out.ce"], what="ce")
     close(out.squared_error, case["out.mse"], what="mse")
     close(out.mse, case["out.mse_per_token"], what="mse per token")

@@ -73,12 +73,12 @@ def _measured(plan: EvaluationPlan) -> dict[str, Speed]:
     here = machine()
     found: dict[str, Speed] = {}
     for benchmark in plan.benchmarks:
-        if (writer := getattr(benchmark, "external", None)) is not None:  # who alone is asked to answer
-            found |= {kind: one for kind, one in store.speed_of(writer.identity, here).items() if kind == "answer"}
+        for helped, model in benchmark.helpers().items():
+            found |= {kind: one for kind, one in store.speed_of(model.identity, here).items() if kind == helped}
     identity = identity_of(plan.checkpoint, plan.sampling)
     if identity is not None:
         own = store.speed_of(identity, here)
-        found |= {kind: one for kind, one in own.items() if kind != "answer"}
+        found = dict(own) | found
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ from uni_train.cli.evaluation.plans import benchmarks_of, folder_of, judge_of, l
 from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
-    from eval.benchmark import Case
     from eval.evaluation import Evaluation
     from eval.judges.calibration import Calibration
     from uni_train.cli.progress import ConsoleProgress
@@ -55,9 +53,7 @@ def calibrate(checkpoint: str | None, references: str, anchors: int, **options: 
     if checkpoint is None and references == "none":
         raise UsageError("there is nothing to compare the judge with", "Give --checkpoint, --references, or both.")
     store = asked.store if asked.store is not None else folder_of(asked) / "store"
-    picture: Callable[[Case], bytes | None] | None = calibration.drawn if references == "drawn" else None
-    if picture is None and references != "none":
-        picture = calibration.from_folder(Path(references))
+    from_files = None if references in ("drawn", "none") else calibration.from_folder(Path(references))
     done: Evaluation | None = None
     by_program = replace(asked, judge="none", verifier="program")
     if checkpoint is not None:
@@ -68,6 +64,7 @@ def calibrate(checkpoint: str | None, references: str, anchors: int, **options: 
         if done is not None:
             scored = done.scored(benchmark.name, images=True)
             found += calibration.anchors_from_programs(scored, anchors, asked.seed)
+        picture = benchmark.reference if references == "drawn" else from_files
         if picture is not None:
             cases = cases_of(benchmark, subset=anchors, seed=asked.seed)
             found += calibration.anchors_from_references(benchmark, cases, picture, seed=asked.seed)

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from uni_train.cli.numbers import Finite
+from uni_train.errors import UsageError, did_you_mean
 
-BENCHMARKS = ("unisandbox", "ureason")
 PROJECT = "uni_train"
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,11 +70,9 @@ class Asked:
     subset: int | None
     k: int
     seed: int
-    labels: str
-    characters: tuple[str, ...]
+    option: tuple[str, ...]
     compat: str
     verifier: str
-    prompt_model: str | None
     sampling: tuple[str, ...]
     batch: int | None
     connections: int
@@ -98,12 +96,33 @@ class Asked:
     group: str | None
 
 
+def _describe(context: click.Context, parameter: click.Parameter, name: str | None) -> None:
+    """What a benchmark is, its sets and options; then the command ends."""
+    if name is None or context.resilient_parsing:
+        return
+    import inspect
+
+    from eval.benchmark import BENCHMARKS
+
+    known = BENCHMARKS.names()
+    if name not in known:
+        raise UsageError(f"there is no benchmark {name}", did_you_mean(name, known, "benchmarks"))
+    kind = BENCHMARKS.get(name)
+    click.echo(f"{name}: {(inspect.getdoc(kind) or '').partition(chr(10))[0]}\n")
+    click.echo(f"--sets {','.join(kind.known_sets)}")
+    for one in kind.options:
+        default = ",".join(one.default) if isinstance(one.default, tuple) else one.default
+        shown = f" ({', '.join(one.choices)})" if one.choices else ""
+        click.echo(f"--option {name}.{one.key}={default}\n    {one.help}{shown}")
+    context.exit()
+
+
 def evaluation_options(command: F) -> F:
     """The options that `eval` and `watch` share; a command takes them as keywords, for `Asked(**keywords)`."""
     names = Names()
     options = [
         click.option(
-            "--benchmark", "-b", type=names, default="unisandbox", show_default=True, help="unisandbox,ureason"
+            "--benchmark", "-b", type=names, default="unisandbox", show_default=True, help="unisandbox,ureason; all"
         ),
         click.option("--data", multiple=True, metavar="[NAME=]DIR", help="Published files of a benchmark; repeatable."),
         click.option(
@@ -121,14 +140,15 @@ def evaluation_options(command: F) -> F:
             "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the draws and the subset."
         ),
         click.option(
-            "--labels",
-            type=click.Choice(["official", "corrected", "both"]),
-            default="both",
-            show_default=True,
-            help="UniSandbox: answers as published, or recomputed.",
+            "--option", multiple=True, metavar="NAME.KEY=VALUE", help="Of one benchmark; repeatable: --help-benchmark."
         ),
         click.option(
-            "--characters", type=names, default="", help="UniSandbox: whose knowledge to ask for.  [default: all]"
+            "--help-benchmark",
+            metavar="NAME",
+            is_eager=True,
+            expose_value=False,
+            callback=_describe,
+            help="Its sets and options.",
         ),
         click.option(
             "--compat",
@@ -144,7 +164,6 @@ def evaluation_options(command: F) -> F:
             show_default=True,
             help="Who scores what a program could.",
         ),
-        click.option("--prompt-model", metavar="MODEL", help="UReason: also draw from prompts that MODEL writes."),
         click.option("--sampling", multiple=True, metavar="KEY=VALUE", help="Replaces the model's own; repeatable."),
         click.option("--batch", type=click.IntRange(1), metavar="N", help="Requests at once.  [default: the model's]"),
         click.option("--connections", type=click.IntRange(1), default=8, show_default=True, help="To a remote model."),
@@ -183,7 +202,7 @@ def child_arguments(asked: Asked) -> list[str]:
             continue
         if value is True:
             found.append(name)
-        elif field.name in ("data", "sampling"):
+        elif field.name in ("data", "sampling", "option"):
             found += [part for one in value for part in (name, one)]
         elif isinstance(value, tuple):
             found += [name, ",".join(map(str, value))]

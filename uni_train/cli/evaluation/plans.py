@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.cli.evaluation.options import BENCHMARKS, Asked
+from uni_train.cli.evaluation.options import Asked
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from eval.benchmark import Benchmark
+    from eval.calls import StoredModel
     from eval.evaluation import EvaluationPlan
     from eval.judges import JudgeConfig
     from eval.watch import Checkpoint
@@ -76,10 +78,8 @@ def plan_of(checkpoint: str, asked: Asked) -> EvaluationPlan:
     for setting in asked.settings:
         if setting not in offered:
             raise UsageError(f"no benchmark here has a setting {setting}", did_you_mean(setting, offered, "settings"))
-    options: dict[str, Any] = {"verifier": asked.verifier, "compat": asked.compat, "labels": asked.labels}
-    for writer in filter(None, (getattr(one, "external", None) for one in benchmarks)):
-        # What it is, and not what it was called.
-        options["prompt_model"] = {"content": writer.identity.content, "settings": dict(writer.identity.settings)}
+    options: dict[str, Any] = {"verifier": asked.verifier, "compat": asked.compat}
+    options |= {f"{one.name}.{key}": value for one in benchmarks for key, value in one.told().items()}
     return EvaluationPlan(
         checkpoint=checkpoint,
         benchmarks=benchmarks,
@@ -99,52 +99,78 @@ def plan_of(checkpoint: str, asked: Asked) -> EvaluationPlan:
     )
 
 
+def names_of(asked: Asked) -> tuple[str, ...]:
+    """The benchmarks that are asked for; "all": every one that is known."""
+    from eval.benchmark import BENCHMARKS
+
+    if not asked.benchmark:
+        raise UsageError("--benchmark is empty", f"Known benchmarks: {', '.join(BENCHMARKS.names())}.")
+    if asked.benchmark == ("all",):
+        return BENCHMARKS.names()
+    for name in asked.benchmark:
+        if name not in BENCHMARKS.names():
+            raise UsageError(f"there is no benchmark {name}", did_you_mean(name, BENCHMARKS.names(), "benchmarks"))
+    return asked.benchmark
+
+
 def benchmarks_of(checkpoint: str, asked: Asked) -> list[Benchmark]:
     """The benchmarks that are asked for, over their published files or questions of our own."""
-    for name in asked.benchmark:
-        if name not in BENCHMARKS:
-            raise UsageError(f"there is no benchmark {name}", did_you_mean(name, BENCHMARKS, "benchmarks"))
-    if not asked.benchmark:
-        raise UsageError("--benchmark is empty", f"Known benchmarks: {', '.join(BENCHMARKS)}.")
-    from data_gen.ureason.taxonomy import TASKS
-    from eval.benchmarks.unisandbox import UniSandbox
-    from eval.benchmarks.unisandbox.cases import ALL_SETS
-    from eval.benchmarks.ureason import UReason
+    from eval.benchmark import BENCHMARKS, Source
 
-    known = {"unisandbox": tuple(ALL_SETS), "ureason": tuple(TASKS)}
-    offered = [name for benchmark in asked.benchmark for name in known[benchmark]]
+    names = names_of(asked)
+    kinds = {name: BENCHMARKS.get(name) for name in names}
+    offered = [name for kind in kinds.values() for name in kind.known_sets]
     for name in asked.sets:
         if name not in offered:
             raise UsageError(f"no benchmark here has a set {name}", did_you_mean(name, offered, "sets"))
-    data = _folders(asked)
+    data, options = _folders(asked, names), _options(asked, kinds)
     world = asked.world or _world(checkpoint)
     made: list[Benchmark] = []
-    for name in asked.benchmark:
-        sets = tuple(one for one in asked.sets if one in known[name])
+    for name, kind in kinds.items():
+        sets = tuple(one for one in asked.sets if one in kind.known_sets)
         if asked.sets and not sets:
-            raise UsageError(f"--sets names none of {name}", f"Its sets: {', '.join(known[name])}.")
-        shared: dict[str, Any] = {
-            "world": world, "n": asked.n, "split": asked.split, "sets": sets or None, "compat": asked.compat,
-            "verifier": asked.verifier,
-        }  # fmt: skip
-        if name == "unisandbox":
-            made.append(UniSandbox(data.get(name), labels=asked.labels, names=asked.characters, **shared))
-        else:
-            made.append(UReason(data.get(name), external=_external(asked), **shared))
+            raise UsageError(f"--sets names none of {name}", f"Its sets: {', '.join(kind.known_sets)}.")
+        source = Source(
+            data=data.get(name),
+            world=world,
+            n=asked.n,
+            split=asked.split,
+            sets=sets or None,
+            compat=asked.compat,
+            verifier=asked.verifier,
+            open_model=partial(_other_model, asked),
+        )
+        made.append(kind.open(source, **options[name]))
     return made
 
 
-def _folders(asked: Asked) -> dict[str, Path]:
+def _options(asked: Asked, kinds: Mapping[str, type[Benchmark]]) -> dict[str, dict[str, Any]]:
+    """--option NAME.key=value; what is not typed has its default."""
+    found = {name: {one.key: one.default for one in kind.options} for name, kind in kinds.items()}
+    for typed in asked.option:
+        place, _, value = typed.partition("=")
+        name, _, key = place.partition(".")
+        if name not in kinds:
+            raise UsageError(f"--option {typed}: {name} is not asked", did_you_mean(name, list(kinds), "benchmarks"))
+        known = {one.key: one for one in kinds[name].options}
+        if key not in known:
+            hint = did_you_mean(key, list(known), "options") if known else f"{name} has none."
+            raise UsageError(f"--option {typed}: {name} has no option {key}", hint)
+        found[name][key] = known[key].read(value)
+    return found
+
+
+def _folders(asked: Asked, names: Sequence[str]) -> dict[str, Path]:
     """--data NAME=DIR; the name may be left out where there is one benchmark."""
     found: dict[str, Path] = {}
     for one in asked.data:
         name, equals, folder = one.partition("=")
-        if not equals and len(asked.benchmark) == 1:
-            name, folder = asked.benchmark[0], one
+        if not equals and len(names) == 1:
+            name, folder = names[0], one
         elif not equals:
-            raise UsageError(f"--data {one}: of which benchmark?", f"Write --data {asked.benchmark[0]}={one}.")
-        if name not in asked.benchmark:
-            raise UsageError(f"--data {one}: {name} is not asked", did_you_mean(name, asked.benchmark, "benchmarks"))
+            raise UsageError(f"--data {one}: of which benchmark?", f"Write --data {names[0]}={one}.")
+        if name not in names:
+            raise UsageError(f"--data {one}: {name} is not asked", did_you_mean(name, names, "benchmarks"))
         found[name] = Path(folder)
     return found
 
@@ -161,14 +187,12 @@ def _world(checkpoint: str) -> str:
     return family_of(model_config(checkpoint).family).world
 
 
-def _external(asked: Asked) -> Any:
-    if asked.prompt_model is None:
-        return None
+def _other_model(asked: Asked, name: str) -> StoredModel:
+    """A model that a benchmark asks beside the evaluated one."""
     from eval.calls import CallStore
     from eval.respondent import open_model
 
-    store = CallStore(store_of(asked))
-    return open_model(asked.prompt_model, store, remote=_remote(asked), retry_failed=asked.retry_failed)
+    return open_model(name, CallStore(store_of(asked)), remote=_remote(asked), retry_failed=asked.retry_failed)
 
 
 def judge_of(asked: Asked) -> JudgeConfig | None:

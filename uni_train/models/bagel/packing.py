@@ -298,13 +298,6 @@ class PackedBatch:
             values[f.name] = value
         return PackedBatch(**values)
 
-    def packed_order(self, x_BUD: Tensor, x_BGD: Tensor, row: int = 0) -> Tensor:
-        """Hidden states of one row in the order in which its tokens were packed, [tokens, D], without padding."""
-        und, gen = self.und_valid[row], self.gen_valid[row]
-        x = torch.cat([x_BUD[row][und], x_BGD[row][gen]])
-        order = torch.cat([self.und_mask.order[row][und], self.gen_mask.order[row][gen]])
-        return x[order.argsort()]
-
 
 def pack(
     rows: Sequence[Sequence[Encoded]],

@@ -16,8 +16,8 @@ from eval.benchmark import Ask, Case, Sample
 from eval.benchmarks.unisandbox import UniSandbox
 from eval.benchmarks.unisandbox.cases import ALL_SETS, generated, published
 from eval.benchmarks.unisandbox.thoughts import conclusion
-from eval.sample import encode_png
 from uni_train.errors import UserError
+from uni_train.models.pictures import encode_png
 
 
 def by_label(cases: tuple[Case, ...], label: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from data_gen.task import Check, Status, Verdict
 from eval.benchmark import Ask, Case, Sample, Scored, Table
 from eval.benchmarks.unisandbox import UniSandbox
 from eval.benchmarks.unisandbox.cases import Questions
-from eval.benchmarks.unisandbox.counting import trials
+from eval.benchmarks.unisandbox.counting import accuracy, average, by_cell, compare, strategies, trials
 from eval.statistics import Estimate, PairedComparison
 
 
@@ -152,3 +152,75 @@ def test_questions_of_one_expression_are_one_cluster() -> None:
     benchmark = UniSandbox(questions=Questions((*twins, *cases_[2:]), {}), settings=("normal",))
     estimate = benchmark.scores([one(case, i < 2) for i, case in enumerate(benchmark.cases())])["normal"]["math2"]
     assert (estimate["value"], estimate["n"], estimate["distinct"]) == (0.5, 4, 3)
+
+
+# --- before and after training ----------------------------------------------------------------------------------------
+
+
+def answers(name: str, *marks: bool | Status, setting: str = "normal") -> list[Scored]:
+    asked = UniSandbox(n=4, sets=(name,)).cases()
+    return [one(case, mark, setting) for case, mark in zip(asked, marks, strict=False)]
+
+
+def test_no_failure_leaves_the_denominator() -> None:
+    scored = answers("math1", True, "unreadable", False, False)
+    scored[2] = Scored(replace(scored[2].sample, status="generation_failed", image=None))
+    (cell_,) = by_cell(trials(scored, "official"), accuracy)["normal"].values()
+    assert (cell_.value, cell_.n) == (0.25, 4)
+
+
+def test_a_pair_is_drawn_as_a_pair_each_time() -> None:
+    a, b = UniSandbox(n=4, sets=("mapping1",)).cases()[:2]
+    scored = [one(a, True), one(b, False), one(a, False, k=1), one(b, True, k=1)]
+    found = by_cell(trials(scored, "official"), accuracy)["normal"]["mapping1"]
+    assert (found.value, found.n) == (0.0, 1)
+    three = [one(replace(s.sample.ask.case, cluster="one"), True) for s in answers("mapping1", True, True, True)]
+    with pytest.raises(ValueError, match="at most 2 belong together"):
+        trials(three, "official")
+
+
+def test_average_is_the_mean_of_the_columns() -> None:
+    scored = answers("mapping1", *[True] * 8) + answers(
+        "mapping2", True, True, False, False, False, False, False, False
+    )
+    scored += [one(s.sample.ask.case, False, "cot") for s in scored]
+    asked = trials(scored, "official")
+    assert average(asked, "mapping").value == pytest.approx((1 + 0.25 + 0 + 0) / 4)
+    assert average(asked, "maths").value is None
+
+
+def test_the_same_questions_are_compared() -> None:
+    before = trials(answers("math1", True, False, False, False), "official")
+    after = trials(answers("math1", False, True, True, False), "official")
+    change = compare(before, after)["normal"]["math1"]
+    assert (change.only_first, change.only_second, change.neither) == (1, 2, 1)
+    with pytest.raises(ValueError, match="same items"):
+        compare(before, after[:2])
+
+
+def test_prompts_that_ask_for_one_expression_are_one_cluster() -> None:
+    """Eight prompts of two expressions, one of them always right: that is two findings, not eight."""
+    first, second, *_ = UniSandbox(n=4, sets=("math1",)).cases()
+
+    def repeat(case: Case, name: str, i: int) -> Case:
+        item = {**case.facts["item"], "facts": {**case.facts["item"]["facts"], "canonical": name}}
+        again = f"{case.id}-{i}"
+        return replace(case, id=again, facts={**case.facts, "drawn_as": again, "item": item})
+
+    repeats = [repeat(case, name, i) for name, case in (("a", first), ("b", second)) for i in range(4)]
+    asked = trials([one(case, i < 4) for i, case in enumerate(repeats)], "official")
+    found = by_cell(asked, accuracy)["normal"]["math1"]
+    assert (found.value, found.n, found.distinct) == (0.5, 8, 2)
+    assert found.high - found.low > 0.9
+    assert average(asked, "maths").distinct == 2
+    change = compare(asked, trials([one(case, True) for case in repeats], "official"))["normal"]["math1"]
+    assert (change.only_second, change.difference.n) == (4, 2) and change.p_value > 0.05
+
+
+def test_strategies_stand_beside_every_set() -> None:
+    benchmark = UniSandbox(n=4)
+    found = strategies([one(case, True) for case in benchmark.cases()], "official", benchmark.sets)
+    assert tuple(found) == benchmark.sets
+    assert all(one_.estimate.n == 4 for by_set in found.values() for one_ in by_set)
+    shares = [one_.estimate.value or 0 for one_ in found["math3"]]
+    assert shares == sorted(shares, reverse=True)

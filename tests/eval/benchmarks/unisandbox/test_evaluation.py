@@ -14,8 +14,8 @@ from data_gen.objects import NANO
 from eval.benchmarks.unisandbox import UniSandbox
 from eval.evaluation import EvaluationPlan, run
 from eval.judges import JudgeConfig
-from eval.sample import decode_png
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.models.pictures import decode_png
 
 # In nano's words, with one label that is wrong and one question that nobody can draw.
 ROWS = [

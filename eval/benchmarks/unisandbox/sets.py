@@ -1,0 +1,53 @@
+"""The names of UniSandbox's sets (paper 004, section 3.1).
+
+The six reasoning sets are the paper's. Those beside them, of other tasks or variants of a task, are ours
+(`data_gen.registry.sources`), and asked where `evaluation.sets` names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from data_gen.registry import TASKS, set_name, sources
+from data_gen.task import Item
+
+SETTINGS = ("normal", "cot")
+SAID = "said"  # the setting of direct answers in words, without an image; asked where it is named
+LEVELS = (1, 2, 3)
+SETS = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")
+
+
+def all_sets() -> tuple[str, ...]:
+    """Every set of reasoning, in the order in which they are shown: the six first."""
+    return tuple(dict.fromkeys([*SETS, *sources()]))
+
+
+def per_unit(name: str) -> int:
+    """Questions that count once in a set: the two of a pair of mapping, else one."""
+    source = sources().get(name)
+    return 1 if source is None else TASKS.get(source.task).items_per_draw
+
+
+def set_of(item: Item) -> str:
+    """The set in which an item is counted: of its task and level, unless `named` says otherwise."""
+    return str(item.facts.get("set") or set_name(item.task, item.level))
+
+
+def named(items: Sequence[Item], name: str) -> list[Item]:
+    """Items as those of the set `name`. One beside the six is written into facts and ids, which no other set shares."""
+    if not sources()[name].variant:
+        return list(items)
+
+    def renamed(identity: str) -> str:
+        return f"{name}/{identity.partition('/')[2]}"
+
+    return [
+        replace(
+            item,
+            id=renamed(item.id),
+            pair=None if item.pair is None else renamed(item.pair),
+            facts={**item.facts, "set": name},
+        )
+        for item in items
+    ]
