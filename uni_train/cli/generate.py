@@ -77,8 +77,6 @@ def generate(
     out = out if out is not None else Path("generated.png")
     if not out.name or out.is_dir():
         raise UsageError(f"--out {out} is a folder", "Give the name of a .png file.")
-    if not out.parent.is_dir():
-        raise UsageError(f"--out {out}: there is no folder {out.parent}", "Make it, or give another place.")
     if out.suffix.lower() != ".png":
         raise UsageError(f"pictures are written as PNG, not as {out.name}", f"Give --out {out.with_suffix('.png')}.")
 
