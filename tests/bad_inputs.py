@@ -678,7 +678,7 @@ def run_cases(finished: Path, arguments: Sequence[str]) -> Iterator[Case]:
                 given = content if isinstance(content, bytes) and content != "" else name
                 # Notes may hold more than is read; what is missing is written again.
                 more = name.startswith(("without ", "a link to nowhere")) or " = " in name
-                fine = (file == "run.json" and more) or (name == "a link to nowhere" and file != "summary.json")
+                fine = (file == "run.json" and more) or (name.startswith("a link") and file != "summary.json")
                 fine |= (file == str(manifest) and command == "report") or (file == "summary.json" and more)
                 fine |= file == str(manifest) and name.startswith(("stage = ", "seconds = ", "without result"))
                 yield Case(f"{Path(file).name}, {command}", name, ask(file, given, then), cheap=False, fine=fine)
