@@ -131,7 +131,7 @@ LONGEST = 25  # words; 20 is the aim
 
 
 def sentences(page: Path) -> Iterator[str]:
-    """Of paragraphs and list items; not of code, quotations, tables, headings and captions. Code counts as one word."""
+    """Of the paragraphs and list items; not of code, quotations, tables and headings. Code counts as one word."""
     blocks: list[list[str]] = [[]]
     fenced = False
     for line in page.read_text(encoding="utf-8").splitlines():

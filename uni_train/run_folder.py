@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from data_gen.reading_limits import read_json, read_yaml
 from uni_train.config.build import to_plain
 from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
@@ -146,7 +147,7 @@ class RunFolder:
 
     def _owner(self) -> str:
         try:
-            owner = json.loads((self.path / ".owner.json").read_text(encoding="utf-8"))
+            owner = read_json(self.path / ".owner.json")
             return f"by pid {owner['pid']} since {owner['since']}"
         except (OSError, ValueError, KeyError, TypeError):
             return "by another process"
@@ -176,11 +177,10 @@ class RunFolder:
         return any(entry.is_file() and entry.name != _CLOCK for entry in stages.rglob("*"))
 
     def _compare(self, file: Path, plain: Mapping[str, Any]) -> None:
-        import yaml
 
         try:
-            stored = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError):
+            stored = read_yaml(file)
+        except ValueError:
             stored = None
         if not isinstance(stored, dict):
             raise UserError(f"{file} is damaged", "Restore it, or start over with --fresh.")
@@ -311,8 +311,8 @@ def flat(value: Any, key: str = "") -> dict[str, Any]:
 
 def _read_json(file: Path, remedy: str) -> dict[str, Any]:
     try:
-        loaded = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError):
+        loaded = read_json(file)
+    except ValueError:
         loaded = None
     if not isinstance(loaded, dict):
         raise UserError(f"{file} is damaged: it is not a JSON object", remedy)

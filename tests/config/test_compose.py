@@ -134,7 +134,7 @@ def test_a_recipe_of_ones_own_builds_on_ours(tmp_path: Path) -> None:
         (MINE + "sead: 1\n", "unknown key sead ({file})"),
         (MINE + "optimizer: {lr: quick}\n", "optimizer.lr must be a number, not 'quick' ({file})"),
         (MINE + "rounds: [{task: maths}]\n", "missing key rounds.0.level"),
-        (MINE + "x: [1\n", "is not valid YAML"),
+        (MINE + "x: [1\n", ", line 8: not valid YAML"),
         ("- 1\n", "is no recipe"),
         ("seed: 1\n", "kind must be one of flow_grpo, knowledge, pretrain, sft, stars, not None ({file})"),
     ],

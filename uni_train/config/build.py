@@ -34,7 +34,7 @@ def build(values: Mapping[str, Any], where: Where = lambda key: "") -> RunConfig
     """
     load_plugins_of(values)
     kind = values.get("kind")
-    if kind not in KINDS.names():
+    if not isinstance(kind, str) or kind not in KINDS.names():
         raise wrong(f"kind must be one of {', '.join(KINDS.names())}, not {kind!r}", "kind", where)
     config: RunConfig = build_section(kind_named(str(kind)).config, values, where)
     _check_common(config, where)
@@ -103,6 +103,8 @@ def takes_text(cls: type, key: str) -> bool:
 def _check_common(config: RunConfig, where: Where) -> None:
     if config.name is not None:
         _check_name(config.name, where)
+    if not config.out or not config.out.isprintable():
+        raise wrong(f"out must be the path of a folder, not {config.out!r:.60}", "out", where)
     for i, name in enumerate(config.evaluation.sets):
         check_known(name, sources(), "set", f"evaluation.sets.{i}", where)
     low, high = config.model.sampling.cfg_interval
@@ -185,6 +187,11 @@ def _check_judge(judge: JudgeConfig, where: Where) -> None:
         raise wrong("judge.question has no meaning here: the paper's own are asked", "judge.question", where)
 
 
+_LONGEST_NAME = 200  # bytes: what file systems take, with room for the ends that are put behind it
+
+
 def _check_name(name: str, where: Where) -> None:
-    if not name or name.startswith(".") or "/" in name or "\\" in name or "\0" in name:
-        raise wrong(f"name must be usable as a folder name, not {name!r}", "name", where)
+    if not name.isprintable() or not name or name.startswith(".") or "/" in name or "\\" in name:
+        raise wrong(f"name must be usable as a folder name, not {name!r:.60}", "name", where)
+    if len(name.encode("utf-8", "replace")) > _LONGEST_NAME:
+        raise wrong(f"name has {len(name)} letters; a folder's name has at most {_LONGEST_NAME} bytes", "name", where)

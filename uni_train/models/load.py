@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from data_gen.reading_limits import read_yaml
 from uni_train.config import places
 from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
@@ -61,7 +62,7 @@ def model_config(name_or_path: str) -> ModelConfig:
         raise UserError(f"{name_or_path} is {found.what}, not a model that can be loaded", found.hint)
     run = found.path.parent.parent.parent
     if (run / "config.yaml").is_file():
-        values = read(run / "config.yaml")
+        values = read_yaml(run / "config.yaml")
         load_plugins(values.get("plugins") or ())  # the model may be of one
         config = build_section(ModelConfig, values.get("model"))
     else:

@@ -34,7 +34,6 @@ class MixtureConfig:
     questions: RowsOrZero = 0  # the same, asked one after the other in the words of the prompts
     facts: RowsOrZero = 0  # expressions of one operation, of every split
     sums: RowsOrZero = 0  # expressions and their values
-    counting: RowsOrZero = 0  # number lines
     compare: RowsOrZero = 0  # what is asked against what is seen, both in words
     caption: RowsOrZero = 0
     verify: RowsOrZero = 0

@@ -10,7 +10,6 @@ A stage's folder holds, while it is under way, `checkpoints/` (training), then `
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from typing import Any
 
 from data_gen.errors import DataError
 from data_gen.knowledge.injection import Subject, TextQuestion, read_subjects, subjects
+from data_gen.reading_limits import read_json
 from eval.benchmark import Scored, Table
 from eval.benchmarks.unisandbox import UniSandbox, injected
 from eval.benchmarks.unisandbox.cases import Questions, knowledge_case
@@ -146,7 +146,7 @@ def _replies(work: Work[KnowledgeConfig], model: UnifiedModel, asked: Sequence[T
 
 def _read(file: Path) -> Taught:
     try:
-        return Taught.from_dict(json.loads(file.read_text(encoding="utf-8")))
+        return Taught.from_dict(read_json(file))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{file} is damaged ({error!r})", f"Delete the folder {file.parent} to redo this stage."

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, ImageSizes
@@ -145,7 +145,7 @@ def _expect_same_data(config: SftConfig, found: Mapping[str, Rows], file: Path) 
     if not file.exists():
         atomic_write_json(file, now)
         return
-    before = json.loads(file.read_text(encoding="utf-8"))
+    before = read_json(file)
     for name, rows in now.items():
         if before.get(name) != rows:
             raise UserError(
