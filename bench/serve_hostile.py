@@ -37,6 +37,10 @@ import httpx
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from data_gen.registry import get_task  # noqa: E402
+
 PATIENCE = 600.0  # seconds for an honest request, with its waits
 
 
@@ -88,8 +92,8 @@ HOSTILE: dict[str, Callable[[Connect], Coroutine[Any, Any, None]]] = {
     "a body without end": lambda to: _send(to, b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
                                            b"chunked\r\n\r\n", *[b"100000\r\n" + bytes(1 << 20) + b"\r\n"] * 64),
     "a length of a terabyte": lambda to: _send(to, _head(1 << 40), b" "),
-    "a prompt of 100,000 words": lambda to: _send(to, *_whole(chat("word " * 100_000))),
-    "three of the longest prompts": lambda to: _send(to, *_whole(chat("ab " * 3900))),
+    "a prompt of 100,000 words": lambda to: _send(to, *_whole(chat("tree " * 100_000))),
+    "the longest prompt": lambda to: _send(to, *_whole(chat("tree " * 3900))),
     "forty images of 8000 x 8000": lambda to: _send(to, *_whole(shown(*[8000] * 40))),
     "5,000 tiny images": lambda to: _send(to, *_whole(shown(*[1] * 5000))),
     "JSON 200,000 levels deep": lambda to: _send(to, *_whole(b"[" * 200_000)),
@@ -100,6 +104,7 @@ HOSTILE: dict[str, Callable[[Connect], Coroutine[Any, Any, None]]] = {
 
 
 async def honest(number: int, port: int, requests: int, took: list[float], lost: list[str]) -> None:
+    prompt = get_task("maths", "nano").sample(number, 1, "test")[0].prompt
     transport = httpx.AsyncHTTPTransport(local_address=f"127.0.{1 + number // 250}.{1 + number % 250}")
     async with httpx.AsyncClient(
         transport=transport, timeout=PATIENCE, base_url=f"http://127.0.0.1:{port}/v1"
@@ -110,9 +115,9 @@ async def honest(number: int, port: int, requests: int, took: list[float], lost:
             while time.monotonic() < began + PATIENCE:
                 try:
                     if number % 4:
-                        reply = await client.post("/chat/completions", content=chat(f"What is {number} + 1 ?"))
+                        reply = await client.post("/chat/completions", content=chat(prompt))
                     else:
-                        reply = await client.post("/images/generations", json={"prompt": "a red boat", "seed": number})
+                        reply = await client.post("/images/generations", json={"prompt": prompt, "seed": number})
                 except httpx.HTTPError as error:
                     said = repr(error)
                     await asyncio.sleep(0.5)

@@ -203,7 +203,10 @@ class RunFolder:
         file = self.path / "run.json"
         starts: list[Any] = []
         if file.exists():
-            starts = _read_json(file, "Delete it: the run itself does not need it.").get("starts", [])
+            remedy = "Delete it: the run itself does not need it."
+            starts = _read_json(file, remedy).get("starts", [])
+            if not isinstance(starts, list):
+                raise UserError(f"{file} is damaged: its starts are no list", remedy)
         starts.append(
             {
                 "time": _now(),
@@ -321,7 +324,7 @@ def _read_json(file: Path, remedy: str) -> dict[str, Any]:
 
 def _parse_manifest(file: Path, loaded: Mapping[str, Any], remedy: str) -> Manifest:
     try:
-        if loaded["status"] != "done":
+        if loaded["status"] != "done" or not isinstance(loaded["outputs"], list):
             raise ValueError
         outputs = tuple(Output(str(o["path"]), str(o["sha256"]), int(o["bytes"])) for o in loaded["outputs"])
         return Manifest(
