@@ -28,12 +28,13 @@ from uni_train.models.nano.vae import PatchVAE
 # What is replayed while STARS fine-tunes: shares of the kinds of pretraining rows.
 REPLAY = {
     "text_to_image": 0.1,
-    "cot_image": 0.25,
+    "cot_image": 0.2,
     "cot_text": 0.2,
     "mapping_answer": 0.1,
     "maths_answer": 0.1,
+    "facts": 0.1,
     "caption": 0.1,
-    "verify": 0.15,
+    "verify": 0.1,
 }
 
 
