@@ -33,8 +33,6 @@ EXCEPTIONS = {
     "uni_train/training/fit.py run": "the order of a fit, which is best read in one place",
     "uni_train/plan/plan.py plan": "one plan, filled field by field",
     "uni_train/config/build.py _check_common": "a list of checks, each two lines",
-    "uni_train/config/build.py _check_stars": "a list of checks, each two lines",
-    "uni_train/config/stage_list.py stage_list": "the stages of every recipe kind in order",
     "uni_train/cli/evaluation/options.py evaluation_options": "one list of options",
     "uni_train/cli/generate.py generate": "the options of a command, each handed on",
     "eval/benchmarks/ureason.py _tables": "one paper's tables, one after the other",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from data_gen.reading_limits import read_json, reason
 from uni_train.errors import UserError
 from uni_train.models.bagel.family import BagelFamily
 from uni_train.models.family import CONFIG, FAMILIES, WEIGHTS, Family, Found
@@ -66,10 +66,10 @@ class NanoFamily(Family):
         from uni_train.models.weights import Weights
 
         try:
-            described = json.loads((found.path / CONFIG).read_text(encoding="utf-8"))
+            described = read_json(found.path / CONFIG)
             name, sizes = str(described["model"]), BagelConfig.from_dict(described["bagel"])
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{found.path / CONFIG} is damaged ({error})", "Copy it again.") from error
+            raise UserError(f"{found.path / CONFIG} is damaged ({reason(error)})", "Copy it again.") from error
         patch = Weights([found.path / WEIGHTS]).shapes.get("vae.encoder.0.weight", (1, 3, 1, 1))
         with torch.device("meta"):
             bagel = Bagel(sizes)
