@@ -107,7 +107,7 @@ def benchmark(n: int) -> Any:
         def samples(self) -> list[Sample]:
             task = get_task("maths", "nano")
             pictures = [encode_png(task.render(item, 0)) for item in task.generate(50, 1, "test", 0)]
-            return [Sample(Ask(c, "direct", 0, 0), image=pictures[i % 50]) for i, c in enumerate(self.cases())]
+            return [Sample(Ask(c, "direct", 0, 0), parts=(pictures[i % 50],)) for i, c in enumerate(self.cases())]
 
         def respond(self, model: Any, asks: Sequence[Ask], on_step: Any = None) -> list[Sample]:
             raise NotImplementedError("the samples are given")

@@ -55,7 +55,7 @@ def large_part(samples: int) -> Part:
     for i in range(samples):
         case = Case(f"case{i // 3}", f"task{i % 5}", f"Prompt {i // 3}. " * 20, category=f"kind {i % 6}")
         thought = f"Thought {i}. " * 150
-        sample = Sample(Ask(case, SETTINGS[i % 3], 0, i), prompt=case.prompt, thought=thought, image=noise(i, 36))
+        sample = Sample(Ask(case, SETTINGS[i % 3], 0, i), prompt=case.prompt, thought=thought, parts=(noise(i, 36),))
         status: Any = ("pass", "fail", "unreadable")[i % 7 % 3]
         verdict = Verdict((Check("criterion", status, "" if status == "pass" else "it does not"),))
         scored.append(Scored(sample, verdict, "openai/judge", replies=("Because. " * 30,), cause="drawn wrong"))

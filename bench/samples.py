@@ -31,7 +31,7 @@ from eval.benchmarks.unisandbox.cases import item_case
 from eval.scored import TO_TRAIN_ON, read_folder, shard_path, write_scored
 from uni_train.models.base import Example
 from uni_train.models.pictures import decode_png, encode_png
-from uni_train.stages.finetune import kept_samples
+from uni_train.recipes.stars.finetune import kept_samples
 from uni_train.training.data.rows import KEPT_BYTES
 from uni_train.training.steps import Source, StepDataset
 
@@ -47,8 +47,8 @@ def write(folder: Path, n: int, side: int) -> None:
     for index in range(n // A_SHARD):
         some = zip(items[index * A_SHARD : (index + 1) * A_SHARD], images, strict=True)
         scored = [
-            Scored(Sample(Ask(item_case(item), "cot", 0, 0), prompt=item.prompt, image=image), YES, filter_verdict=YES)
-            for item, image in some
+            Scored(Sample(ask, prompt=ask.case.prompt, parts=(image,)), YES, filter_verdict=YES)
+            for ask, image in ((Ask(item_case(item), "cot", 0, 0), image) for item, image in some)
         ]
         write_scored(shard_path(folder, index), scored, TO_TRAIN_ON)
 

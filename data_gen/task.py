@@ -27,11 +27,15 @@ SPLITS = ("train", "validation", "test")  # that every task has
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question about an image ("object", "count") and its answer; `reason` says why it did not pass."""
+    """One question about an image ("object", "count") and its answer; `reason` says why it did not pass.
+
+    value: in [0, 1], where the answer is graded; None: 1 for a pass, else 0.
+    """
 
     name: str
     status: Status
     reason: str = ""
+    value: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +61,29 @@ class Verdict:
         return self.status == "pass"
 
     @property
+    def value(self) -> float:
+        """In [0, 1]: the mean of the checks where one of them is graded, else 1 for a pass and 0 for all others."""
+        if all(check.value is None for check in self.checks):
+            return float(self.passed)
+        each = [float(one.status == "pass") if one.value is None else one.value for one in self.checks]
+        return sum(each) / len(each)
+
+    @property
     def reason(self) -> str:
         """The reasons of the checks that did not pass, joined; empty for a pass."""
         return "; ".join(check.reason or check.name for check in self.checks if check.status != "pass")
 
     def to_dict(self) -> dict[str, Any]:
         scored = {} if self.score is None else {"score": self.score}
-        return {"status": self.status, **scored, "checks": [asdict(check) for check in self.checks]}
+        checks = [asdict(check) for check in self.checks]
+        for check in checks:
+            if check["value"] is None:
+                del check["value"]
+        return {"status": self.status, **scored, "checks": checks}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Verdict:
-        checks = tuple(Check(c["name"], c["status"], c.get("reason", "")) for c in data["checks"])
+        checks = tuple(Check(c["name"], c["status"], c.get("reason", ""), c.get("value")) for c in data["checks"])
         return cls(checks, data.get("score"))
 
 

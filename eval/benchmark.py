@@ -79,8 +79,8 @@ class Sample:
     """What a model made of an Ask.
 
     status: one of GENERATED; note: why it is not "ok". prompt: what the picture was drawn from (a refined prompt, where
-    the setting extracts one). thought, text, image: what came back, image as PNG bytes; None where there is none.
-    facts: JSON-able remarks of the benchmark (how the prompt was extracted, its length).
+    the setting extracts one). thought: the reasoning before. parts: what came back, in order: texts, and images as PNG
+    bytes (frames, interleaved answers). facts: JSON-able remarks of the benchmark (how the prompt was extracted).
     """
 
     ask: Ask
@@ -88,9 +88,24 @@ class Sample:
     note: str = ""
     prompt: str = ""
     thought: str | None = None
-    text: str | None = None
-    image: bytes | None = None
+    parts: tuple[str | bytes, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str | None:
+        """All texts, a line each; None where there is none."""
+        texts = [part for part in self.parts if isinstance(part, str)]
+        return "\n".join(texts) if texts else None
+
+    @property
+    def images(self) -> tuple[bytes, ...]:
+        """All images, in order."""
+        return tuple(part for part in self.parts if isinstance(part, bytes))
+
+    @property
+    def image(self) -> bytes | None:
+        """The last image, which is the answer where there are steps before it; None where there is none."""
+        return next((part for part in reversed(self.parts) if isinstance(part, bytes)), None)
 
     @property
     def identity(self) -> tuple[str, str, int]:
@@ -102,9 +117,10 @@ class Sample:
         """Content hash of everything that can be scored: equal samples are judged once."""
         case = self.ask.case
         words = [case.id, case.set, case.prompt, dict(case.facts), self.ask.setting, self.ask.k, self.status]
-        words += [self.prompt, self.thought, self.text, dict(self.facts)]
+        words += [self.prompt, self.thought, dict(self.facts)]
+        words += [part if isinstance(part, str) else None for part in self.parts]
         digest = hashlib.blake2b(json.dumps(words, sort_keys=True, ensure_ascii=False).encode(), digest_size=16)
-        for image in (*case.images, self.image or b""):
+        for image in (*case.images, *self.images):
             digest.update(len(image).to_bytes(8, "big") + image)
         return digest.hexdigest()
 
@@ -139,6 +155,11 @@ class Scored:
     @property
     def passed(self) -> bool:
         return self.outcome == "pass"
+
+    @property
+    def value(self) -> float:
+        """In [0, 1]: how much of it is right, where the verdict is graded; else 1 for a pass and 0 for all others."""
+        return self.verdict.value if self.sample.status == "ok" and self.verdict is not None else 0.0
 
 
 class Respondent(Protocol):
@@ -271,7 +292,8 @@ class Source:
 class Unit:
     """What counts once when two evaluations are compared: a case, or cases that are right only together.
 
-    ids: of its cases. cluster: units that are not independent share it.
+    ids: of its cases. value: between 0 and 1, where its score is graded; None: 1 if it is right, else 0. cluster: units
+    that are not independent share it.
     """
 
     setting: str
@@ -281,6 +303,11 @@ class Unit:
     ids: tuple[str, ...]
     right: bool
     cluster: str
+    value: float | None = None
+
+    @property
+    def worth(self) -> float:
+        return float(self.right) if self.value is None else self.value
 
     @property
     def key(self) -> tuple[str, str, str, int]:
@@ -339,7 +366,7 @@ class Benchmark(ABC):
     def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
         """What counts once, under one label: here each sample by itself."""
         return [
-            Unit(ask.setting, ask.case.set, ask.case.id, ask.k, (ask.case.id,), one.passed, ask.case.id)
+            Unit(ask.setting, ask.case.set, ask.case.id, ask.k, (ask.case.id,), one.passed, ask.case.id, one.value)
             for one in scored
             for ask in (one.sample.ask,)
         ]

@@ -20,7 +20,7 @@ from typing import Any
 from eval.benchmark import BENCHMARKS, Scored, Table, Unit
 from eval.evaluation import Evaluation, load
 from eval.shortcuts import Trivial, best
-from eval.statistics import PairedComparison, detectable_change, paired
+from eval.statistics import PairedComparison, detectable_change, paired_values
 from uni_train.errors import UserError
 
 # What must be equal for two evaluations to have asked the same, and how it is called on the command line.
@@ -50,15 +50,18 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One set in one setting. detectable: the smallest difference that so many units with so many flips would show."""
+    """One set in one setting. first, second: the mean of each. detectable: the smallest difference that so many units
+    with so many flips would show; None where scores are graded."""
 
     benchmark: str
     label: str
     setting: str
     set: str
     n: int
+    first: float
+    second: float
     comparison: PairedComparison
-    detectable: float
+    detectable: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +89,13 @@ class Comparison:
                         (
                             row.setting + (f", {row.label} labels" if labelled else ""),
                             row.set,
-                            f"{(row.comparison.both + row.comparison.only_first) / row.n:.2f}",
-                            f"{(row.comparison.both + row.comparison.only_second) / row.n:.2f}",
+                            f"{row.first:.2f}",
+                            f"{row.second:.2f}",
                             row.comparison,
                             str(row.comparison.only_second),
                             str(row.comparison.only_first),
                             f"{row.comparison.p_value:.2g}",
-                            f"{row.detectable:.2f}",
+                            None if row.detectable is None else f"{row.detectable:.2f}",
                             str(row.n),
                         )
                         for row in rows
@@ -218,21 +221,25 @@ def _beside(scores: Mapping[str, Any]) -> str:
 def _compare_units(
     benchmark: str, label: str, before: Sequence[Unit], after: Sequence[Unit]
 ) -> tuple[list[Row], list[Flip]]:
-    later = {unit.key: unit.right for unit in after}
+    later = {unit.key: unit for unit in after}
     cells: dict[tuple[str, str], list[Unit]] = defaultdict(list)
     for unit in before:
         cells[unit.setting, unit.set].append(unit)
     rows, flips = [], []
     for (setting, name), units in cells.items():
-        first, second = [unit.right for unit in units], [later[unit.key] for unit in units]
-        change = paired(first, second, [unit.cluster for unit in units])
-        differing = (change.only_first + change.only_second) / len(units)
-        detectable = detectable_change(len({unit.cluster for unit in units}), differing)
-        rows.append(Row(benchmark, label, setting, name, len(units), change, detectable))
+        now = [later[unit.key] for unit in units]
+        first, second = [unit.worth for unit in units], [unit.worth for unit in now]
+        change = paired_values(first, second, [unit.cluster for unit in units])
+        detectable = None
+        if all(value in (0, 1) for value in (*first, *second)):
+            differing = (change.only_first + change.only_second) / len(units)
+            detectable = detectable_change(len({unit.cluster for unit in units}), differing)
+        means = sum(first) / len(units), sum(second) / len(units)
+        rows.append(Row(benchmark, label, setting, name, len(units), *means, change, detectable))
         flips += [
             Flip(benchmark, label, setting, name, unit.name, unit.k, unit.ids, unit.right)
-            for unit, now in zip(units, second, strict=True)
-            if unit.right != now
+            for unit, one in zip(units, now, strict=True)
+            if unit.right != one.right
         ]
     return rows, flips
 

@@ -516,7 +516,7 @@ def _slices(chunks: Iterable[list[Sample]]) -> Iterator[list[Sample]]:
     size = 0
     for samples in chunks:
         found += samples
-        size += sum(len(sample.image or b"") for sample in samples)
+        size += sum(len(image) for sample in samples for image in sample.images)
         if size >= _SLICE_BYTES:
             yield found
             found, size = [], 0

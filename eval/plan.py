@@ -135,7 +135,7 @@ async def _first_call(benchmark: Benchmark, one: Ask) -> tuple[int, int] | None:
         raise _Asked(len(prompt), len(images))
 
     prompt = one.case.prompt
-    sample = Sample(one, prompt=prompt, thought=prompt, text=prompt, image=_blank())
+    sample = Sample(one, prompt=prompt, thought=prompt, parts=(prompt, _blank()))
     try:
         await benchmark.judge(sample, ask)
     except _Asked as asked:

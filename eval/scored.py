@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT = "uni_train.scored/2"
-_BLOBS = ("images", "image")
+_BLOBS = ("images", "earlier", "image")
 TO_TRAIN_ON = 1 << 22  # bytes of images in a row group: what training reads to take one of them
 _SHARD_NAME = re.compile(r"(\d{5,})\.parquet")
 
@@ -70,7 +70,7 @@ def completed(folder: Path) -> set[int]:
 def without_images(scored: Iterable[Scored]) -> Iterator[Scored]:
     """The same with b"" in the place of every picture."""
     for one in scored:
-        yield _from_row({**_to_row(one), "image": None, "images": None})
+        yield _from_row({**_to_row(one), "image": None, "images": None, "earlier": None})
 
 
 def _schema() -> pa.Schema:
@@ -93,8 +93,7 @@ def _schema() -> pa.Schema:
             pa.field("note", text, nullable=False),
             pa.field("prompt", text, nullable=False),
             pa.field("thought", text),
-            pa.field("text", text),
-            pa.field("has_image", pa.bool_(), nullable=False),
+            pa.field("parts", text, nullable=False),  # JSON: texts, and numbers of images
             pa.field("facts", text, nullable=False),
             pa.field("verdict", text),
             pa.field("judged_by", text, nullable=False),
@@ -102,8 +101,10 @@ def _schema() -> pa.Schema:
             pa.field("replies", text, nullable=False),
             pa.field("cause", text, nullable=False),
             pa.field("filter_verdict", text),
-            pa.field("outcome", text, nullable=False),  # for those who read the file with other tools
+            pa.field("outcome", text, nullable=False),  # for those who read the file with other tools, as `value`
+            pa.field("value", pa.float64(), nullable=False),
             pa.field("images", pa.list_(pa.binary())),
+            pa.field("earlier", pa.list_(pa.binary())),  # images before the last one
             pa.field("image", pa.binary()),
         ]
     )
@@ -126,8 +127,7 @@ def _to_row(one: Scored) -> dict[str, Any]:
         "note": sample.note,
         "prompt": sample.prompt,
         "thought": sample.thought,
-        "text": sample.text,
-        "has_image": sample.image is not None,
+        "parts": json.dumps(_numbered(sample.parts), ensure_ascii=False),
         "facts": _json(sample.facts),
         "verdict": _verdict_json(one.verdict),
         "judged_by": one.by,
@@ -136,7 +136,9 @@ def _to_row(one: Scored) -> dict[str, Any]:
         "cause": one.cause,
         "filter_verdict": _verdict_json(one.filter_verdict),
         "outcome": one.outcome,
+        "value": one.value,
         "images": list(case.images),
+        "earlier": list(sample.images[:-1]),
         "image": sample.image,
     }
 
@@ -152,15 +154,14 @@ def _from_row(row: Mapping[str, Any]) -> Scored:
         row["category"],
         json.loads(row["case_facts"]),
     )
-    image = row.get("image")
+    outputs = [*(row.get("earlier") or ()), row.get("image")]
     sample = Sample(
         Ask(case, row["setting"], row["k"], row["seed"]),
         row["status"],
         row["note"],
         row["prompt"],
         row["thought"],
-        row["text"],
-        b"" if image is None and row["has_image"] else image,
+        _parts(row["parts"], outputs),
         json.loads(row["facts"]),
     )
     return Scored(
@@ -172,6 +173,18 @@ def _from_row(row: Mapping[str, Any]) -> Scored:
         row["cause"],
         _verdict(row["filter_verdict"]),
     )
+
+
+def _numbered(parts: Sequence[str | bytes]) -> list[str | int]:
+    """Texts, and in the place of each image its number."""
+    numbers = iter(range(len(parts)))
+    return [part if isinstance(part, str) else next(numbers) for part in parts]
+
+
+def _parts(text: str, images: Sequence[bytes | None]) -> tuple[str | bytes, ...]:
+    """With b"" in the place of images that were left on disk."""
+    stored = dict(enumerate(images))
+    return tuple(part if isinstance(part, str) else stored.get(part) or b"" for part in json.loads(text))
 
 
 def _verdict_json(verdict: Verdict | None) -> str | None:

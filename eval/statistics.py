@@ -121,7 +121,7 @@ def clustered_mean(
     cells: Sequence[Hashable] | None = None,
     confidence: float = CONFIDENCE,
 ) -> Estimate:
-    """The mean of 0/1 outcomes that come in clusters (several draws of one item; one pair in two settings).
+    """The mean of outcomes in [0, 1] that come in clusters (several draws of one item; one pair in two settings).
 
     With `cells` it is the unweighted mean of the cell means, the papers' "average over sets", so that a larger set
     does not count more. The interval is cluster-robust with t quantiles (statsmodels OLS on cell indicators,
@@ -277,6 +277,56 @@ def paired(
     gap = Estimate(mean, n, min(fallback.low, mean), max(fallback.high, mean))
     p_value = 1.0 if not plain.only_first + plain.only_second else float(0.5 ** (n - 1))
     return PairedComparison(*counts, gap, min(1.0, p_value))
+
+
+def graded_mean(
+    values: Sequence[float],
+    units: Sequence[Hashable],
+    clusters: Sequence[Hashable] | None = None,
+    cells: Sequence[Hashable] | None = None,
+) -> Estimate:
+    """The mean of `values` in [0, 1], value i being one of unit i; n is the number of different units.
+
+    As `share` where all are 0 or 1, else cluster-robust as in `clustered_mean`. Raises ValueError when the lengths
+    differ or a value lies outside [0, 1].
+    """
+    if any(not 0 <= value <= 1 for value in values):
+        raise ValueError("graded values must lie between 0 and 1")
+    if all(value in (0, 1) for value in values):
+        return share([bool(value) for value in values], units, clusters, cells)
+    clusters = units if clusters is None else clusters
+    estimate = clustered_mean(values, clusters, cells)
+    n, distinct = len(set(units)), len(set(clusters))
+    return replace(estimate, n=n, distinct=distinct if distinct < n else None)
+
+
+def paired_values(
+    first: Sequence[float], second: Sequence[float], clusters: Sequence[Hashable] | None = None
+) -> PairedComparison:
+    """Two ways of answering the same units whose scores lie in [0, 1].
+
+    As `paired` where all are 0 or 1. Else the interval and the p value are those of a cluster-robust t test of the
+    differences; only_first and only_second count the units that one scores higher, both and neither the equal ones,
+    with a score of 1 and below. Raises ValueError when the lengths differ.
+    """
+    if all(value in (0, 1) for value in (*first, *second)):
+        return paired([bool(value) for value in first], [bool(value) for value in second], clusters)
+    import numpy as np
+
+    clusters = list(range(len(first))) if clusters is None else clusters
+    if not len(first) == len(second) == len(clusters):
+        raise ValueError("values and clusters must have the same length")
+    change = np.asarray(second, dtype=float) - np.asarray(first, dtype=float)
+    groups = _codes(clusters)
+    robust = _robust(change, np.ones((len(change), 1)), groups, CONFIDENCE)
+    n, mean = max(groups) + 1, float(change.mean())
+    # One unit, or all changed alike: nothing to estimate a spread from.
+    low, high, p_value = robust if robust is not None else (-1.0, 1.0, 1.0)
+    gap = Estimate(mean, n, *_within(low, high, -1.0, 1.0))
+    higher, lower = int((change > 0).sum()), int((change < 0).sum())
+    equal = [one for one, other in zip(first, second, strict=True) if one == other]
+    full = sum(value == 1 for value in equal)
+    return PairedComparison(full, lower, higher, len(equal) - full, gap, p_value)
 
 
 POWER = 0.8

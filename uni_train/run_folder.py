@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from data_gen.reading_limits import read_json, read_yaml
 from uni_train.config.build import to_plain
-from uni_train.config.schema import Config
+from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json, atomic_write_text, remove_partials, sha256_of
 
@@ -154,7 +154,7 @@ class RunFolder:
 
     # --- what was asked -----------------------------------------------------------------------------------------
 
-    def begin(self, config: Config, argv: Sequence[str] = ()) -> bool:
+    def begin(self, config: RunConfig, argv: Sequence[str] = ()) -> bool:
         """Write config.yaml, or compare with the one there; note this start in run.json. True if the run continues.
 
         A run that stopped before its first stage wrote anything (its checkpoint was not found) may be asked otherwise.

@@ -221,7 +221,7 @@ class UReason(Benchmark):
             if isinstance(picture, Exception):
                 samples[row] = replace(samples[row], status="generation_failed", note=_note(picture))
             else:
-                samples[row] = replace(samples[row], image=encode_png(picture))
+                samples[row] = replace(samples[row], parts=(encode_png(picture),))
         return samples
 
     def _thoughts(

@@ -309,7 +309,7 @@ def _path(store: Path, judge: JudgeConfig, benchmark: str) -> Path:
 
 
 def _sample(case: Case, setting: str, image: bytes) -> Sample:
-    return Sample(Ask(case, setting, 0, 0), prompt=case.prompt, image=image)
+    return Sample(Ask(case, setting, 0, 0), prompt=case.prompt, parts=(image,))
 
 
 def _answer(case: Case) -> str:

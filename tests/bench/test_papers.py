@@ -70,7 +70,7 @@ def stored(folder: Path, name: str, right: Mapping[str, Sequence[bool]], each: i
     for setting, marks in right.items():
         for item, ok in zip(items, marks, strict=True):
             verdict = Verdict((Check("object", "pass" if ok else "unreadable"),))
-            samples.append(Scored(Sample(Ask(item_case(item), setting, 0, 0), image=b"png"), verdict))
+            samples.append(Scored(Sample(Ask(item_case(item), setting, 0, 0), parts=(b"png",)), verdict))
     write_scored(folder / "stages" / "03-evaluate-after" / "scored" / "00000.parquet", samples)
     return folder
 

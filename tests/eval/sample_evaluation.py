@@ -18,7 +18,7 @@ from data_gen import sprites
 from data_gen.registry import get_task
 from data_gen.seeds import derive_seed, rng
 from data_gen.task import Item, Verdict
-from eval.benchmark import Ask, Benchmark, Case, Respondent, Sample, Scored, Table
+from eval.benchmark import Ask, Benchmark, Case, Respondent, Sample, Scored, Source, Table, benchmark
 from eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Evaluation, Result, load
 from eval.report.evaluation import Header, Part, write_evaluation_report
 from eval.scored import write_scored
@@ -30,13 +30,18 @@ from uni_train.models.pictures import decode_png, encode_png
 SKILL = {"normal": 0.3, "cot": 0.8}
 
 
+@benchmark("sums")
 class Sums(Benchmark):
     """Maths prompts of UniSandbox's nano world, asked with and without a thought."""
 
     name = "sums"
     revision = "sums-1"
     settings = ("normal", "cot")
-    sets = ("math1", "math2")
+    sets = known_sets = ("math1", "math2")
+
+    @classmethod
+    def open(cls, source: Source) -> Sums:
+        return cls(source.n)
 
     def __init__(self, n: int) -> None:
         self.task = get_task("maths")
@@ -58,7 +63,7 @@ class Sums(Benchmark):
         return [
             Sample(one, "generation_failed", str(image), prompt=one.case.prompt, thought=thoughts.get(i))
             if isinstance(image, Exception)
-            else Sample(one, prompt=one.case.prompt, thought=thoughts.get(i), image=encode_png(image))
+            else Sample(one, prompt=one.case.prompt, thought=thoughts.get(i), parts=(encode_png(image),))
             for i, (one, image) in enumerate(zip(asks, images, strict=True))
         ]
 

@@ -62,7 +62,7 @@ def answer(case: Case, label: str, setting: str, seed: int) -> Scored:
         image = sprites.render(item.facts["object"], count, draw_seed)
     noise = np.random.default_rng(draw_seed).normal(0, 3, image.shape)
     image = np.clip(image + noise, 0, 255).astype(np.uint8)
-    sample = Sample(Ask(case, setting, 0, draw_seed), prompt=case.prompt, thought=thought, image=encode_png(image))
+    sample = Sample(Ask(case, setting, 0, draw_seed), prompt=case.prompt, thought=thought, parts=(encode_png(image),))
     return Scored(sample, task.verify(item, image))
 
 

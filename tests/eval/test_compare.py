@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from data_gen.task import Check, Verdict
-from eval.benchmark import Ask, Benchmark, Sample, Scored
+from eval.benchmark import Ask, Benchmark, Sample, Scored, Unit
 from eval.benchmarks.unisandbox import UniSandbox
 from eval.benchmarks.ureason import UReason
 from eval.compare import compare, side_by_side
@@ -30,7 +30,7 @@ def evaluation(
         asks = asks_of(benchmark.cases(), chosen, k=asked.get("k", 1), seed=asked.get("seed", 0))
         scored = [
             Scored(
-                Sample(ask, image=f"{folder.name} {ask.case.id}".encode()),
+                Sample(ask, parts=(f"{folder.name} {ask.case.id}".encode(),)),
                 Verdict((Check("object", "pass" if right(ask) else "fail"),)),
             )
             for ask in asks
@@ -176,3 +176,15 @@ def test_what_is_not_alike_is_refused_or_said(tmp_path: Path) -> None:
         compare(one, tmp_path / "six")
     judged = against("seven", judge={"model": "openai/gpt"})
     assert compare(one, judged).notes == ("judged by nobody and by openai/gpt: a difference may be the judges'",)
+
+
+def test_graded_scores_are_compared_by_their_means(tmp_path: Path) -> None:
+    """A unit's value counts, not whether it is right; there is no detectable flip then."""
+    from eval.compare import _compare_units
+
+    def units(*values: float) -> list[Unit]:
+        return [Unit("plain", "words", f"u{i}", 0, (f"u{i}",), v == 1, f"u{i}", v) for i, v in enumerate(values)]
+
+    (row,), flips = _compare_units("echo", "", units(0.2, 0.5, 1.0, 0.4), units(0.4, 0.6, 0.9, 0.8))
+    assert (row.first, row.second, row.detectable) == (pytest.approx(0.525), pytest.approx(0.675), None)
+    assert row.comparison.difference.value == pytest.approx(0.15) and len(flips) == 1

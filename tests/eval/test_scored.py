@@ -25,9 +25,9 @@ def samples() -> list[Scored]:
     png, doubtful = encode_png(image), Verdict((Check("object", "unreadable", "a blend"), Check("count", "pass")))
     first, second = item_case(a), replace(item_case(b), images=(png, b""))
     return [
-        Scored(Sample(Ask(first, "cot", 0, 2**62), prompt="p", thought="", image=png), task.verify(a, image)),
+        Scored(Sample(Ask(first, "cot", 0, 2**62), prompt="p", thought="", parts=(png,)), task.verify(a, image)),
         Scored(
-            Sample(Ask(second, "cot", 3, 1), thought="√ 9 = 3\n", image=png, facts={"length": 3}),
+            Sample(Ask(second, "cot", 3, 1), thought="√ 9 = 3\n", parts=("a ", png, "b", png), facts={"length": 3}),
             by="judge", failure="unparseable", replies=("perhaps", "é"), cause="drawn wrong", filter_verdict=doubtful,
         ),
         Scored(Sample(Ask(second, "normal", 0, 1), "generation_failed", "refused")),
@@ -42,13 +42,15 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     light = read_scored(path, images=False)
     assert light == list(without_images(samples()))
     assert [one.outcome for one in light] == ["pass", "unparseable", "generation_failed"]
+    assert [one.value for one in read_scored(path)] == [1.0, 0.0, 0.0]
+    assert light[1].sample.parts == ("a ", b"", "b", b"") and read_scored(path)[1].sample.text == "a \nb"
     assert [one.sample.image for one in light] == [b"", b"", None] and light[1].sample.ask.case.images == (b"", b"")
 
 
 def test_large_images_are_row_groups_of_their_own_where_that_is_asked_for(tmp_path: Path) -> None:
     """So that training reads little to get one; small ones stay together."""
     first = samples()[0]
-    large = [replace(first, sample=replace(first.sample, image=bytes([k]) * 3_000_000)) for k in range(4)]
+    large = [replace(first, sample=replace(first.sample, parts=(bytes([k]) * 3_000_000,))) for k in range(4)]
     for name, scored, groups in (("a", large, 4), ("b", samples(), 1)):
         write_scored(tmp_path / name, scored, TO_TRAIN_ON)
         assert pq.read_metadata(tmp_path / name).num_row_groups == groups and read_scored(tmp_path / name) == scored

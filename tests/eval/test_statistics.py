@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eval import statistics
-from eval.statistics import Estimate, proportion, share
+from eval.statistics import Estimate, graded_mean, paired, paired_values, proportion, share
 
 
 # Newcombe (1998), "Two-sided confidence intervals for the single proportion", Table I, method 3.
@@ -226,3 +226,35 @@ def test_a_share_knows_how_many_of_its_units_differ() -> None:
     assert (drawn_twice.n, drawn_twice.distinct) == (1, None)
     with pytest.raises(ValueError, match="same length"):
         share([True], ["a", "b"])
+
+
+# --- graded scores ----------------------------------------------------------------------------------------------------
+
+
+def test_graded_values_of_zero_and_one_are_shares() -> None:
+    values, units = [1.0, 0.0, 1.0, 1.0], list("abcd")
+    assert graded_mean(values, units) == share([bool(value) for value in values], units)
+    assert paired_values(values, values[::-1]) == paired([True, False, True, True], [True, True, False, True])
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        graded_mean([1.5], ["a"])
+
+
+@given(st.lists(st.floats(0.01, 0.99), min_size=3, max_size=40))
+def test_a_graded_mean_lies_in_its_interval(values: list[float]) -> None:
+    found = graded_mean(values, range(len(values)))
+    assert found.n == len(values) and found.value == pytest.approx(sum(values) / len(values))
+    assert found.value is not None and 0 <= found.low <= found.value <= found.high <= 1
+
+
+def test_graded_scores_are_compared_by_their_differences() -> None:
+    first, second = [0.2, 0.5, 0.9, 1.0, 0.4, 0.3], [0.4, 0.6, 0.8, 1.0, 0.4, 0.7]
+    found = paired_values(first, second)
+    assert (found.only_first, found.only_second, found.both, found.neither) == (1, 3, 1, 1)
+    assert found.difference.value == pytest.approx(0.6 / 6) and found.difference.n == 6
+    assert found.difference.low < 0.1 < found.difference.high and 0 < found.p_value < 1
+    swapped = paired_values(second, first)
+    assert swapped.p_value == pytest.approx(found.p_value)
+    assert swapped.difference.value == pytest.approx(-0.1)
+    repeated = paired_values(first * 4, second * 4, [*range(6)] * 4)
+    assert repeated.difference.n == 6 and repeated.p_value > 0.05, "copies of a unit prove nothing"
+    assert paired_values([0.5], [0.7]).difference == Estimate(pytest.approx(0.2), 1, -1.0, 1.0)

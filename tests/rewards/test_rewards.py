@@ -57,6 +57,7 @@ def raises(**_: Any) -> list[float]:
         (lambda **_: ["1", 2, 3], "of the picture of a is '1'"),
         (lambda **_: [1.0, 1e308, 2.0], r"of the picture of b is 1e\+308"),
         (lambda **_: [1.0, 2.0, 10**400], "of the picture of c is 1000"),
+        (lambda **_: [1.0, 2.0, 10**9999], "of the picture of c is 'int'"),
         (lambda **_: [1.0, 2.0, 1j], "of the picture of c is 'complex'"),
         (lambda **_: sys.exit(3), "the reward tried raised SystemExit: 3"),
         (lambda **_: os._exit(0), r"the reward tried raised SystemExit: os\._exit\(0\)"),

@@ -14,28 +14,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_gen.reading_limits import Unreadable, read_yaml
-from data_gen.registry import set_name
 from uni_train.config.build import build, takes_text
+from uni_train.config.kinds import KINDS, kind_named, load_plugins_of
 from uni_train.config.places import configs_dir, find_recipe, groups, options, recipes_dir
-from uni_train.config.schema import KINDS, Config
+from uni_train.config.schema import RunConfig
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
 
-def compose(recipe: str, overrides: Sequence[str] = ()) -> Config:
+def compose(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Compose a recipe (a name, or the path of a YAML file) with overrides such as "seed=1" or "model=bagel_7b".
 
     Raises UsageError for an unknown recipe, group option or key, a wrong type, or a value out of range.
     """
     path = find_recipe(recipe)
     files = _with_bases(path)
+    for file in files.values():
+        load_plugins_of(file)
     choices, values = _parse(overrides, files, path)
     plain, chosen = _compose_with_hydra(path, files, choices, values)
     plain["recipe"] = path.stem
     sources = _Sources(files, chosen, {v.key: v.typed for v in (*choices, *values)})
-    _fill_rounds(plain, sources)
+    load_plugins_of(plain)
+    if plain.get("kind") in KINDS.names():  # else that is the error to report, and build() does
+        kind_named(plain["kind"]).complete(plain)
     return build(plain, sources)
 
 
@@ -55,7 +59,8 @@ def _parse(
     choices: list[_Override] = []
     values: list[_Override] = []
     known_groups = groups()
-    root = KINDS.get(next((str(values["kind"]) for values in files.values() if "kind" in values), ""))
+    kind = next((str(values["kind"]) for values in files.values() if "kind" in values), "")
+    root = kind_named(kind).config if kind in KINDS.names() else None
     for typed in overrides:
         key, _, text = typed.partition("=")
         if root is not None and takes_text(root, key.lstrip("+")):
@@ -196,24 +201,6 @@ def _is_default(entry: Any) -> bool:
     if isinstance(entry, dict) and len(entry) == 1:
         return all(isinstance(name, str) and (isinstance(to, str) or to is None) for name, to in entry.items())
     return isinstance(entry, str)
-
-
-def _fill_rounds(plain: dict[str, Any], where: _Sources) -> None:
-    """What a round does not name is what `budget` has for its task and level; updates and epochs replace each other."""
-    budget = plain.get("budget")
-    rounds = plain.get("rounds")
-    if not isinstance(budget, dict) or not isinstance(rounds, list):
-        return
-    for i, one in enumerate(rounds):
-        if not isinstance(one, dict):
-            continue
-        try:
-            own = budget.get(set_name(str(one.get("task")), one.get("level", 0)), {})
-        except ValueError:
-            own = {"prompts": 1, "updates": 1}  # an unknown task or level is the error to report, and build() does
-        if isinstance(own, dict):
-            length = () if {"updates", "epochs"} & one.keys() else ("updates", "epochs")
-            rounds[i] = {**{key: own[key] for key in ("prompts", "kept", *length) if key in own}, **one}
 
 
 class _Sources:

@@ -257,11 +257,23 @@ def _number(reward: Reward, value: Any, id: Any) -> float:
         number = math.nan
     if math.isfinite(number) and abs(number * reward.weight) <= LARGEST:
         return number
-    shown = value if isinstance(value, float | int | str) else type(value).__name__
+    printable = isinstance(value, float | str) or (isinstance(value, int) and value.bit_length() < 4000)
+    shown = value if printable else type(value).__name__
     raise UserError(
         f"the reward {reward.name} of the picture of {id} is {shown!r:.80}",
         f"Return a number that times its weight is within +-{LARGEST:g}, or None where the reward does not apply.",
     )
+
+
+_in_reward = threading.local()
+_leave = os._exit
+
+
+def _exit(status: int) -> None:
+    """os._exit, which a reward cannot call; other threads can, while it runs."""
+    if getattr(_in_reward, "now", False):
+        raise SystemExit(f"os._exit({status})")
+    _leave(status)
 
 
 @contextmanager
@@ -271,20 +283,14 @@ def _never_ends_the_process(reward: Reward) -> Iterator[None]:
     if getattr(reward.function, "__module__", "").startswith("uni_train.") or os.name != "posix":
         yield
         return
-    thread, leave = threading.get_ident(), os._exit
-
-    def refuse(status: int) -> None:
-        if threading.get_ident() != thread:
-            leave(status)
-        raise SystemExit(f"os._exit({status})")
-
     said = f"error: the process ended while it asked the reward {reward.name}: it has crashed, or it was killed"
     sys.stderr.flush()
     waits = subprocess.Popen(["/bin/sh", "-c", 'read _ || echo "$0" >&2', said], stdin=subprocess.PIPE)
-    os._exit = refuse  # type: ignore[assignment]
+    os._exit = _exit  # type: ignore[assignment]
+    _in_reward.now = True
     try:
         yield
     finally:
-        os._exit = leave
+        _in_reward.now = False
         with suppress(OSError):
             waits.communicate(b"\n")

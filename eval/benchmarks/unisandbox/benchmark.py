@@ -170,7 +170,7 @@ class UniSandbox(Benchmark):
                 note = f"no picture: {image}"
                 samples.append(Sample(ask, "generation_failed", note, prompt=ask.case.prompt, thought=thought))
                 continue
-            samples.append(Sample(ask, prompt=ask.case.prompt, thought=thought, image=encode_png(image)))
+            samples.append(Sample(ask, prompt=ask.case.prompt, thought=thought, parts=(encode_png(image),)))
         return samples
 
     def check(self, sample: Sample) -> Verdict | None:
@@ -264,7 +264,7 @@ def _answers(model: Respondent, asks: Sequence[Ask], on_step: OnStep | None) -> 
         if isinstance(reply, Exception):
             yield Sample(one, "generation_failed", f"no answer: {reply}", prompt=request.prompt)
         else:
-            yield Sample(one, prompt=request.prompt, text=reply)
+            yield Sample(one, prompt=request.prompt, parts=(reply,))
 
 
 def _text(thought: str | Exception | None) -> str | None:

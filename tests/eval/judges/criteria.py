@@ -23,7 +23,7 @@ class Criteria(Benchmark):
 
     def samples(self) -> list[Sample]:
         """A picture a case, each another file."""
-        return [Sample(Ask(case, "direct", 0, 0), image=PNG + case.id.encode()) for case in self.cases()]
+        return [Sample(Ask(case, "direct", 0, 0), parts=(PNG + case.id.encode(),)) for case in self.cases()]
 
     def respond(self, model: Respondent, asks: Sequence[Ask], on_step: Any = None) -> list[Sample]:
         raise NotImplementedError

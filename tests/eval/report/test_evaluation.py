@@ -42,7 +42,7 @@ def hostile(part: Part) -> Part:
         ask=replace(first.sample.ask, case=case),
         prompt=HOSTILE + "refined",
         thought=HOSTILE,
-        text=HOSTILE,
+        parts=(HOSTILE, *first.sample.parts),
         note=HOSTILE,
     )
     spoilt = replace(first, sample=sample, by=HOSTILE, replies=(HOSTILE,), cause=HOSTILE, verdict=first.verdict)
@@ -97,7 +97,7 @@ def test_a_full_page_leaves_out_pictures_of_whole_cases(
     part: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large = [
-        replace(one, sample=replace(one.sample, image=report.noise(i, 96) if one.sample.image else None))
+        replace(one, sample=replace(one.sample, parts=(report.noise(i, 96),) if one.sample.image else ()))
         for i, one in enumerate(part.scored)
     ]
     monkeypatch.setattr(evaluation, "IMAGE_BUDGET", 1_000_000)

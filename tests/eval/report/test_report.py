@@ -124,7 +124,7 @@ def test_large_images_become_thumbnails(run_dir: Path, tmp_path: Path) -> None:
     folder = run_dir / "stages" / "01-evaluate-before" / "scored"
     first = next(iter(read_folder(folder)))
     noise = np.random.default_rng(0).integers(0, 256, (512, 768, 3), dtype=np.uint8)
-    large = replace(first, sample=replace(first.sample, image=encode_png(noise)))
+    large = replace(first, sample=replace(first.sample, parts=(encode_png(noise),)))
     write_scored(shard_path(tmp_path / "noise", 0), [large])
     (card,) = gallery.build({"before": tmp_path / "noise"}).cards
     assert card["before"]["image"].startswith("data:image/jpeg;base64,") and len(card["before"]["image"]) < 60_000

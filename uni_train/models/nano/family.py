@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from uni_train.models.bagel.shapes import BagelShapes
     from uni_train.models.bagel.unified import BagelUnified
     from uni_train.models.base import UnifiedModel
-    from uni_train.models.inspection import Inspection
+    from uni_train.models.contents import Inspection
 
 MODELS = ("nano", "nano_edit")
 
@@ -54,12 +55,12 @@ class NanoFamily(Family):
 
         return BagelShapes(model)
 
-    def inspect(self, found: Found) -> Inspection:
+    def inspect(self, found: Found, config: Callable[[], ModelConfig]) -> Inspection:
         import torch
 
         from uni_train.models.bagel.bagel import Bagel
         from uni_train.models.bagel.config import BagelConfig
-        from uni_train.models.inspection import of_state
+        from uni_train.models.contents import of_state
         from uni_train.models.nano.edit import Pixels
         from uni_train.models.nano.vae import PatchVAE
         from uni_train.models.weights import Weights
@@ -75,4 +76,4 @@ class NanoFamily(Family):
             learned = PatchVAE(sizes.latent_channels, hidden=patch[0], downsample=patch[-1])
             vae = Pixels() if name == "nano_edit" else learned
         own = {f"bagel.{name}": value for name, value in bagel.state_dict().items()}
-        return of_state(self, found, own | {f"vae.{name}": value for name, value in vae.state_dict().items()})
+        return of_state(self, found, WEIGHTS, own | {f"vae.{name}": value for name, value in vae.state_dict().items()})

@@ -2,7 +2,7 @@
 
 Once an epoch, in `RolloutData.batches`:
 
-    1. prompts       `prompts_per_epoch`, a function of seed and epoch               rollout.PromptList
+    1. prompts       `prompts_per_epoch`, a function of seed and epoch            rollout.PromptList
     2. rollout       `group_size` images each, with random steps in a window      rollout.collect, flow.rollout
     3. rewards       of each image: verifier, judge, a function of one's own      rewards.contract.Scoring
     4. advantages    (reward - mean of its group) / deviation                     flow.advantages

@@ -94,7 +94,7 @@ class Judge:
 
 def judged(benchmark: UniSandbox, case_id: str, *replies: str) -> tuple[Verdict, Judge]:
     case = next(case for case in benchmark.cases() if case.id == case_id)
-    sample = Sample(Ask(case, "normal", 0, 0), image=b"png")
+    sample = Sample(Ask(case, "normal", 0, 0), parts=(b"png",))
     judge = Judge(*replies)
     assert benchmark.check(sample) is None
     return asyncio.run(benchmark.judge(sample, judge)), judge
@@ -124,7 +124,7 @@ def test_the_judge_can_be_asked_about_pictures_that_a_program_reads() -> None:
     benchmark = UniSandbox(n=1, sets=("math1",), verifier="judge")
     assert benchmark.revision == UniSandbox(n=1, sets=("math1",)).revision
     case = benchmark.cases()[0]
-    assert benchmark.check(Sample(Ask(case, "normal", 0, 0), image=b"png")) is None
+    assert benchmark.check(Sample(Ask(case, "normal", 0, 0), parts=(b"png",))) is None
     assert benchmark.calls([Ask(case, "normal", 0, 0)])["judge"] == 2
 
 
@@ -140,7 +140,7 @@ def test_the_judge_can_be_asked_about_pictures_that_a_program_reads() -> None:
 def test_causes(repository: Path, thought: str | None, cause: str) -> None:
     benchmark = UniSandbox(repository)
     case = next(case for case in benchmark.cases() if case.id == "math1/1")
-    sample = Sample(Ask(case, "cot", 0, 0), thought=thought, image=b"png")
+    sample = Sample(Ask(case, "cot", 0, 0), thought=thought, parts=(b"png",))
     assert benchmark.attribute(Scored(sample, Verdict((Check("caption", "fail"),)))) == cause
     assert benchmark.attribute(Scored(sample, Verdict((Check("caption", "pass"),)))) == ""
     assert benchmark.attribute(Scored(sample, None, failure="unparseable")) == "judge unreadable"

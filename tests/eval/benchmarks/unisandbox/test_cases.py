@@ -165,7 +165,7 @@ def test_knowledge_of_the_nano_world_is_checked_by_program() -> None:
     for case, other in zip(questions.cases, questions.cases[1:] + questions.cases[:1], strict=True):
         shown = case.facts["item"]["facts"]
         picture = encode_png(sprites.render(shown["object"], shown["count"], 0))
-        verdicts = [benchmark.check(Sample(Ask(one, "normal", 0, 0), image=picture)) for one in (case, other)]
+        verdicts = [benchmark.check(Sample(Ask(one, "normal", 0, 0), parts=(picture,))) for one in (case, other)]
         same = case.facts["answer"] == other.facts["answer"]
         assert [verdict is not None and verdict.passed for verdict in verdicts] == [True, same]
         assert conclusion(f"G K = {case.facts['answer']} .", case) == "right"

@@ -16,7 +16,7 @@ from eval.statistics import Estimate, PairedComparison
 
 def one(case: Case, right: bool | Status, setting: str = "normal", k: int = 0, thought: str | None = None) -> Scored:
     status: Status = right if isinstance(right, str) else "pass" if right else "fail"
-    sample = Sample(Ask(case, setting, k, 0), image=b"png", thought=thought)
+    sample = Sample(Ask(case, setting, k, 0), parts=(b"png",), thought=thought)
     return Scored(sample, Verdict((Check("caption", status),)))
 
 
@@ -164,7 +164,7 @@ def answers(name: str, *marks: bool | Status, setting: str = "normal") -> list[S
 
 def test_no_failure_leaves_the_denominator() -> None:
     scored = answers("math1", True, "unreadable", False, False)
-    scored[2] = Scored(replace(scored[2].sample, status="generation_failed", image=None))
+    scored[2] = Scored(replace(scored[2].sample, status="generation_failed", parts=()))
     (cell_,) = by_cell(trials(scored, "official"), accuracy)["normal"].values()
     assert (cell_.value, cell_.n) == (0.25, 4)
 

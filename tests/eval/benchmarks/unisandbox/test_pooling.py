@@ -21,7 +21,7 @@ def evaluated(folder: Path, benchmark: UniSandbox, right: str, **asked: Any) -> 
     """A finished evaluation whose model draws things of one kind right: "portrait", "fruit" or "flower"."""
     asks = asks_of(benchmark.cases(), benchmark.settings)
     scored = [
-        Scored(Sample(ask, image=b"x"), Verdict((Check("x", "pass" if ask.case.category == right else "fail"),)))
+        Scored(Sample(ask, parts=(b"x",)), Verdict((Check("x", "pass" if ask.case.category == right else "fail"),)))
         for ask in asks
     ]
     write_scored(folder / SCORED / "unisandbox.parquet", scored)

@@ -25,11 +25,11 @@ from eval.benchmarks.unisandbox.cases import Questions, knowledge_case
 from eval.benchmarks.unisandbox.injected import Reply, Taught
 from eval.generation import asks_of
 from eval.scored import read_scored, write_scored
-from uni_train.config.schema import KnowledgeConfig
-from uni_train.config.stage_list import PlannedStage
+from uni_train.config.kinds import Stages
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, Request, UnifiedModel
+from uni_train.recipes.knowledge.config import FROZEN, KnowledgeConfig
 from uni_train.stages import judging
 from uni_train.stages.finetune import ADAPTERS, fit, supervised_settings
 from uni_train.stages.work import MODEL, StageRun, Work, in_batches
@@ -39,7 +39,6 @@ from uni_train.training.settings import SupervisedSettings
 TAUGHT = "taught.json"
 DRAWN = "drawn"
 SCORED = "scored"
-FROZEN = ("vit", "connector", "generation")  # nothing that draws is taught
 
 
 def people(config: KnowledgeConfig) -> list[Subject]:
@@ -64,7 +63,7 @@ def lessons(subject: Subject) -> list[Example]:
 
 def settings(config: KnowledgeConfig, n: int, stage: str) -> SupervisedSettings:
     """The recipe in the trainer's terms, for a model with `n` lessons."""
-    trained = "all" if config.trained == "understanding" else config.trained
+    trained = "lora" if config.trained == "lora" else "all"
     common = supervised_settings(config, updates(config, config.epochs, n), config.rows, stage, trained=trained)
     return replace(common, accumulate=config.accumulate, frozen=FROZEN, log_every=1, keep=1)
 
@@ -228,9 +227,7 @@ def _tidy(folder: Path, keep_models: bool) -> None:
 # --- all models together ----------------------------------------------------------------------------------------------
 
 
-def conclude(
-    work: Work[KnowledgeConfig], runs: Sequence[tuple[PlannedStage, StageRun]]
-) -> tuple[dict[str, Any], list[Table]]:
+def conclude(work: Work[KnowledgeConfig], runs: Stages) -> tuple[dict[str, Any], list[Table]]:
     """What summary.json says of the models, and the tables: Table 4 first."""
     asked = benchmark(work.config, people(work.config))
     found: dict[str, tuple[list[Taught], list[Scored]]] = {"ask": ([], []), "inject": ([], [])}

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_gen.reading_limits import read_json
-from uni_train.config.schema import SftConfig, SourceConfig
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, ImageSizes
+from uni_train.recipes.sft.config import SftConfig, SourceConfig
 from uni_train.stages.finetune import ADAPTERS, fit, run_logger, supervised_settings
 from uni_train.stages.validation import ValidationPrompts, intervals, table, validation_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
