@@ -207,7 +207,22 @@ def read(run_dir: Path) -> dict[str, Any]:
     absent = [key for key in contract if not isinstance(summary, dict) or key not in summary]
     if absent:
         raise UserError(f"{path}: lacks {', '.join(absent)}", "Delete it and run the same command again.")
+    odd = [key for key, kind in _KINDS.items() if key in summary and not _is(summary[key], kind)]
+    odd += ["rounds"] if "rounds" not in odd and not all(isinstance(one, dict) for one in summary["rounds"]) else []
+    if odd:
+        raise UserError(f"{path}: {odd[0]} is not what a run writes there", "Delete it and run the same command again.")
     return summary
+
+
+_SECTIONS = ("after_round", "average", "changes", "one_of_two", "per_image", "scores", "statuses", "strategies")
+_KINDS: Mapping[str, Any] = {
+    **dict.fromkeys(("wall_seconds", "peak_rss_bytes"), int | float), **dict.fromkeys(_SECTIONS, dict), "rounds": list,
+}  # fmt: skip
+"""What values of a summary are, at its top."""
+
+
+def _is(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def _parts(sets: Iterable[str]) -> list[tuple[str, str]]:
