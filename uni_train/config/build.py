@@ -47,14 +47,14 @@ def build_section(cls: type[S], values: Any, where: Where = lambda key: "") -> S
     from pydantic import ValidationError
 
     try:
-        section: S = adapter(cls).validate_json(_json(values), strict=True)  # type: ignore[arg-type]
+        section: S = adapter(cls).validate_json(_json(values), strict=True)
     except ValidationError as error:
         raise refused(cls, values, error.errors(include_url=False), where) from None
     return section
 
 
 @cache
-def adapter(cls: type) -> TypeAdapter[Any]:
+def adapter(cls: Any) -> TypeAdapter[Any]:
     """What checks and builds a section, made once."""
     from pydantic import ConfigDict, TypeAdapter, with_config
 
