@@ -46,8 +46,8 @@ from uni_train.models.bagel.prompts import THINK_THEN_ANSWER, THINK_THEN_DRAW
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.bagel.vae import AutoEncoder
 from uni_train.models.base import Example, Request
+from uni_train.models.contents import by_part
 from uni_train.models.family import family_of
-from uni_train.models.inspection import by_part
 from uni_train.stages.cpu import prepare_cpu
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -32,11 +32,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from data_gen.registry import get_task
 from data_gen.seeds import derive_seed
 from uni_train.config.compose import compose
-from uni_train.config.schema import StarsConfig
 from uni_train.errors import UserError
 from uni_train.models.bagel.packing import PackedBatch
 from uni_train.models.base import Example, Request, UnifiedModel
 from uni_train.models.load import build_model
+from uni_train.recipes.stars.config import StarsConfig
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.training.curriculum import Constant
 from uni_train.training.steps import Source, StepDataset

@@ -31,7 +31,7 @@ from eval.benchmarks.unisandbox.cases import item_case
 from eval.scored import TO_TRAIN_ON, read_folder, shard_path, write_scored
 from uni_train.models.base import Example
 from uni_train.models.pictures import decode_png, encode_png
-from uni_train.stages.finetune import kept_samples
+from uni_train.recipes.stars.finetune import kept_samples
 from uni_train.training.data.rows import KEPT_BYTES
 from uni_train.training.steps import Source, StepDataset
 

@@ -33,7 +33,7 @@ from eval.benchmarks.unisandbox import SAID
 from eval.statistics import Estimate, mean_over_seeds
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
-from uni_train.config.schema import Config
+from uni_train.config.schema import RunConfig
 from uni_train.errors import UsageError, UserError
 from uni_train.run_folder import decisive
 
@@ -240,7 +240,7 @@ class Planned:
 
     folder: Path
     arguments: tuple[str, ...]
-    config: Config
+    config: RunConfig
 
     @property
     def finished(self) -> bool:

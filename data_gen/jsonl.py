@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from data_gen.errors import DataError
+from data_gen.reading_limits import Unreadable, parse_json, read_lines
 from data_gen.task import Item
 
 MATHS_SHAPE = '{"Question": "...", "Answer": "4 chairs", "id": "1"}'
@@ -48,27 +49,20 @@ class MappingRow:
 def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, object) of every line that is not blank."""
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise DataError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8") from error
+        for number, line in read_lines(path):
+            yield number, _object(line, path, number)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
-    for number, content in enumerate(text.split("\n"), 1):
-        if not content.strip():
-            continue
-        try:
-            value = json.loads(content)
-        except json.JSONDecodeError as error:
-            raise DataError(
-                f"{path}, line {number}: not JSON ({error.msg}, column {error.colno}); "
-                "expected one complete JSON object a line"
-            ) from error
-        except RecursionError as error:
-            raise DataError(f"{path}, line {number}: nested too deeply; expected one flat object a line") from error
-        if not isinstance(value, dict):
-            raise DataError(f"{path}, line {number}: a {type(value).__name__}; expected a JSON object in braces")
-        yield number, value
+
+
+def _object(line: str, path: Path, number: int) -> dict[str, Any]:
+    try:
+        value = parse_json(line, path, number)
+    except Unreadable as error:
+        raise DataError(f"{error}; expected one complete JSON object a line") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{path}, line {number}: a {type(value).__name__}; expected a JSON object in braces")
+    return value
 
 
 def _text(path: Path, number: int, row: Mapping[str, Any], key: str, shape: str) -> str:
@@ -131,15 +125,21 @@ def _kind(path: Path, number: int, row: Mapping[str, Any]) -> str:
 
 def read_items(path: Path) -> list[Item]:
     """Items written by `write_items`."""
-    items = []
+    items: list[Item] = []
+    seen: dict[str, int] = {}
     for number, row in read_objects(Path(path)):
         try:
-            items.append(Item.from_dict(row))
+            items.append(item := Item.from_dict(row))
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"{path}, line {number}: not an item ({type(error).__name__}: {error}); expected the keys id, task, "
                 "level, split, prompt, answer, facts, thought, as `data make` writes them to items.jsonl"
             ) from error
+        if item.id in seen:
+            raise DataError(f"{path}, line {number}: the item {item.id} is in line {seen[item.id]} already")
+        seen[item.id] = number
+    if not items:
+        raise DataError(f"{path} has no items; expected lines as `data make` writes them to items.jsonl")
     return items
 
 

@@ -7,12 +7,14 @@ cannot be decoded is `unreadable`: neither is left out, so that a rate has the r
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_gen.errors import DataError, nearest
+from data_gen.reading_limits import open_image
 from data_gen.registry import task_of
 from data_gen.task import Check, Item, Verdict
 
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
-MAX_PIXELS = 64_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,12 @@ def judge_file(item: Item, file: Path) -> Verdict:
         pixels = read_image(file)
     except DataError as error:
         return Verdict((Check("image", "unreadable", str(error)),))
-    return task_of(item).verify(item, pixels)
+    try:
+        return task_of(item).verify(item, pixels)
+    except DataError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{item.id}: these are no facts of {item.task} ({error!r}); make the items again") from error
 
 
 def find_image(item_id: str, folder: Path) -> Path | None:
@@ -68,8 +74,9 @@ def find_image(item_id: str, folder: Path) -> Path | None:
     parts = item_id.split("/")
     for name in ("-".join(parts[2:]), "-".join(parts), "/".join(parts)):
         for suffix in SUFFIXES:
-            if name and (folder / f"{name}{suffix}").is_file():
-                return folder / f"{name}{suffix}"
+            with contextlib.suppress(OSError, ValueError):  # a name that no file can have
+                if name and (folder / f"{name}{suffix}").is_file():
+                    return folder / f"{name}{suffix}"
     return None
 
 
@@ -90,13 +97,9 @@ def read_image(file: Path) -> np.ndarray:
     from PIL import Image
 
     try:
-        with Image.open(file) as opened:
-            if opened.width * opened.height > MAX_PIXELS:
-                raise DataError(f"{file} has {opened.width} x {opened.height} pixels: too many for a drawn answer")
+        with open_image(file, file) as opened:
             picture = opened.convert("RGBA")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{file} cannot be read as a picture: {error}") from error
+    except OSError as error:
+        raise DataError(f"{file} cannot be read as an image: {error.strerror or error}") from error
     white = Image.new("RGBA", picture.size, (255, 255, 255, 255))
     return np.array(Image.alpha_composite(white, picture).convert("RGB"))

@@ -5,6 +5,7 @@ Types alone: which tasks there are is known to data_gen.registry.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -118,10 +119,15 @@ class Item:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Item:
-        return cls(
-            str(data["id"]), str(data["task"]), int(data["level"]), str(data["split"]), str(data["prompt"]),
-            str(data["answer"]), dict(data["facts"]), str(data["thought"]), data.get("pair"),
-        )  # fmt: skip
+        """Raises KeyError for a key that is missing, TypeError for a value of another type; both name it."""
+        texts = {name: data[name] for name in ("id", "task", "split", "prompt", "answer", "thought")}
+        wrong = [name for name, value in texts.items() if not isinstance(value, str)]
+        wrong += [] if isinstance(data["facts"], Mapping) else ["facts"]
+        wrong += [] if isinstance(data["level"], int) and not isinstance(data["level"], bool) else ["level"]
+        wrong += [] if isinstance(data.get("pair"), str | None) else ["pair"]
+        if wrong:
+            raise TypeError(f"{wrong[0]} is {json.dumps(data[wrong[0]], default=str)[:60]}")
+        return cls(**texts, level=data["level"], facts=dict(data["facts"]), pair=data.get("pair"))
 
 
 class Variant(NamedTuple):

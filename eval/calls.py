@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from data_gen.reading_limits import read_json
 from eval.benchmark import Respondent
 from eval.shards import disk_errors, first_line, read_rows, write_rows
 from uni_train.files import atomic_write_json
@@ -124,7 +125,7 @@ def machine() -> str:
 def _speeds(file: Path) -> dict[str, dict[str, Speed]]:
     """machine -> skill -> speed; a file that is missing or damaged knows none."""
     try:
-        loaded = json.loads(file.read_text(encoding="utf-8"))
+        loaded = read_json(file)
         return {
             where: {skill: Speed(int(one["calls"]), float(one["seconds"])) for skill, one in skills.items()}
             for where, skills in loaded.items()

@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from data_gen.reading_limits import read_json, reason
 from eval.benchmark import OUTCOMES, Ask, Benchmark, Sample, Scored, Table
 from eval.calls import CallStore, StoredModel
 from eval.generation import asks_of, cases_of, chunks, generate, settings_of
@@ -566,10 +567,10 @@ def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        loaded = json.loads(file.read_text(encoding="utf-8"))
+        loaded = read_json(file)
     except (ValueError, OSError) as error:
         raise UserError(
-            f"{file} is damaged ({error})", "Delete it and run the command again: calls are kept."
+            f"{file} is damaged ({reason(error)})", "Delete it and run the command again: calls are kept."
         ) from error
     if not isinstance(loaded, dict):
         raise UserError(f"{file} is damaged: it is not a JSON object", "Delete it and run the command again.")

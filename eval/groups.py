@@ -9,12 +9,12 @@ A folder without groups.json was not finished and counts as not there.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from data_gen.reading_limits import read_json, reason
 from data_gen.task import Verdict
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_bytes, atomic_write_json
@@ -87,12 +87,12 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """What groups.json says, without pictures. Raises UserError naming a file that cannot be read."""
     path = folder / INDEX
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
         found["groups"] = list(found["groups"])
         return dict(found)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{path}: cannot be read ({error})", "Delete its folder: it is for looking at alone."
+            f"{path}: cannot be read ({reason(error)})", "Delete its folder: it is for looking at alone."
         ) from error
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from data_gen.reading_limits import read_json
 from eval.shards import disk_errors
 from uni_train.files import atomic_write_json
 
@@ -35,7 +36,7 @@ class LastSeen:
     def of(self, server: Mapping[str, Any]) -> dict[str, Any] | None:
         """What it said last; None where it was never seen, or its file is damaged."""
         try:
-            said = json.loads(self._file(server).read_text(encoding="utf-8"))["said"]
+            said = read_json(self._file(server))["said"]
         except (OSError, ValueError, LookupError, TypeError):
             return None
         return said if isinstance(said, dict) else None

@@ -17,7 +17,6 @@ tables only format what is in the summary.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_gen.audit.shortcuts import chances
+from data_gen.reading_limits import read_json, reason
 from data_gen.registry import TASKS
 from eval.benchmark import Scored
 from eval.benchmarks import unisandbox
@@ -194,18 +194,35 @@ def read(run_dir: Path) -> dict[str, Any]:
     """The summary of a finished run. Raises UserError when it is missing, damaged or lacks a key of the contract."""
     path = Path(run_dir) / "summary.json"
     try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
+        summary = read_json(path)
     except FileNotFoundError as error:
         raise UserError(
             f"{path}: there is no summary yet", "It is written when the run ends: run its command again."
         ) from error
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error})", "Delete it and run the same command again.") from error
+        raise UserError(
+            f"{path}: cannot be read ({reason(error)})", "Delete it and run the same command again."
+        ) from error
     contract = ("recipe", "model", "seed", "wall_seconds", "peak_rss_bytes", "scores", "rounds")
     absent = [key for key in contract if not isinstance(summary, dict) or key not in summary]
     if absent:
         raise UserError(f"{path}: lacks {', '.join(absent)}", "Delete it and run the same command again.")
+    odd = [key for key, kind in _KINDS.items() if key in summary and not _is(summary[key], kind)]
+    odd += ["rounds"] if "rounds" not in odd and not all(isinstance(one, dict) for one in summary["rounds"]) else []
+    if odd:
+        raise UserError(f"{path}: {odd[0]} is not what a run writes there", "Delete it and run the same command again.")
     return summary
+
+
+_SECTIONS = ("after_round", "average", "changes", "one_of_two", "per_image", "scores", "statuses", "strategies")
+_KINDS: Mapping[str, Any] = {
+    **dict.fromkeys(("wall_seconds", "peak_rss_bytes"), int | float), **dict.fromkeys(_SECTIONS, dict), "rounds": list,
+}  # fmt: skip
+"""What values of a summary are, at its top."""
+
+
+def _is(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def _parts(sets: Iterable[str]) -> list[tuple[str, str]]:

@@ -8,7 +8,6 @@ that what it needs of memory is given back and what kills it kills nothing else.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 
@@ -92,7 +92,7 @@ def place_of(path: Path) -> Checkpoint | None:
 def _finished(stage: Path) -> Mapping[str, Any] | None:
     """A stage's manifest, if every file that it names is there in full."""
     try:
-        manifest = json.loads((stage / "manifest.json").read_text(encoding="utf-8"))
+        manifest = read_json(stage / "manifest.json")
         whole = all((stage / one["path"]).stat().st_size == one["bytes"] for one in manifest["outputs"])
         return manifest if whole and "key" in manifest and isinstance(manifest["result"], dict) else None
     except (OSError, ValueError, KeyError, TypeError):
@@ -102,7 +102,7 @@ def _finished(stage: Path) -> Mapping[str, Any] | None:
 def _complete(path: Path) -> str | None:
     """The checksum of a step's tensors if both of its files are there in full; the evaluation verifies the content."""
     try:
-        stored = json.loads((path / "state.json").read_text(encoding="utf-8"))["tensors"]
+        stored = read_json(path / "state.json")["tensors"]
         whole = (path / stored["file"]).stat().st_size == stored["bytes"]
         return str(stored["sha256"])[:16] if whole else None
     except (OSError, ValueError, KeyError, TypeError):
@@ -178,7 +178,7 @@ class _State:
         self._path = path
         self._found: dict[str, dict[str, Any]] = {}
         try:
-            self._found = dict(json.loads(path.read_text(encoding="utf-8"))["checkpoints"])
+            self._found = dict(read_json(path)["checkpoints"])
         except FileNotFoundError:
             pass
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -75,7 +75,14 @@ def test_overrides_as_a_mapping_are_those_of_the_command_line() -> None:
 
 
 def test_evaluates(tmp_path: Path) -> None:
-    options = {"sets": ["math1"], "n": 2, "settings": ["normal"], "sampling": {"steps": 2}, "out": tmp_path}
+    options = {
+        "sets": ["math1"],
+        "n": 2,
+        "settings": ["normal"],
+        "sampling": {"steps": 2},
+        "option": {"unisandbox.labels": "official"},
+        "out": tmp_path,
+    }
     found = uni_train.evaluate("shipped", "unisandbox", name="mine", **options)
     assert found.folder == tmp_path / "mine" and found.results["unisandbox"].n == 2
     (scored, _) = found.scored("unisandbox")

@@ -24,7 +24,8 @@ from uni_train.cli.main import uni_train
 from uni_train.config import schema
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
-from uni_train.config.schema import StarsConfig
+from uni_train.recipes.knowledge.config import KnowledgeConfig
+from uni_train.recipes.stars.config import BudgetConfig, RoundConfig, StarsConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -130,7 +131,7 @@ LONGEST = 25  # words; 20 is the aim
 
 
 def sentences(page: Path) -> Iterator[str]:
-    """Of paragraphs and list items; not of code, quotations, tables, headings and captions. Code counts as one word."""
+    """Of the paragraphs and list items; not of code, quotations, tables and headings. Code counts as one word."""
     blocks: list[list[str]] = [[]]
     fenced = False
     for line in page.read_text(encoding="utf-8").splitlines():
@@ -200,8 +201,8 @@ def test_the_table_of_keys_is_that_of_the_schema() -> None:
         for key, value in keys_with_defaults(StarsConfig)
         if key.split(".")[0] not in ("recipe", "kind", "model", "rounds", "budget")
     }
-    wanted |= dict(keys_with_defaults(schema.RoundConfig, "rounds[]."))
-    wanted |= dict(keys_with_defaults(schema.BudgetConfig, "budget.<set>."))
+    wanted |= dict(keys_with_defaults(RoundConfig, "rounds[]."))
+    wanted |= dict(keys_with_defaults(BudgetConfig, "budget.<set>."))
     shown = table_rows("docs/stars.md", 3)
     shown = {key: cells for key, cells in shown.items() if key in wanted or "." in key}
     assert shown.keys() == wanted.keys()
@@ -215,7 +216,7 @@ def test_the_table_of_keys_is_that_of_the_schema() -> None:
 
 def test_the_table_of_knowledge_is_that_of_the_schema() -> None:
     common = {field.name for field in dataclasses.fields(schema.RunConfig)}
-    wanted = {k: v for k, v in keys_with_defaults(schema.KnowledgeConfig) if k.split(".")[0] not in common}
+    wanted = {k: v for k, v in keys_with_defaults(KnowledgeConfig) if k.split(".")[0] not in common}
     shown = table_rows("docs/knowledge.md", 3)
     assert shown.keys() == wanted.keys()
     for key, value in wanted.items():

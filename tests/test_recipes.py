@@ -8,9 +8,9 @@ import yaml
 from uni_train.config import places
 from uni_train.config.build import build, to_plain
 from uni_train.config.compose import compose
-from uni_train.config.schema import StarsConfig
-from uni_train.config.stage_list import stage_list
+from uni_train.config.kinds import stage_list
 from uni_train.errors import UsageError
+from uni_train.recipes.stars.config import StarsConfig
 
 RECIPES = [recipe.name for recipe in places.recipes()]
 LAST = {"sft": "sft", "flow_grpo": "grpo", "knowledge": "inject-inverse"}

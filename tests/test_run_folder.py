@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from uni_train.config.compose import compose
-from uni_train.config.schema import StarsConfig
 from uni_train.errors import UserError
+from uni_train.recipes.stars.config import StarsConfig
 from uni_train.run_folder import Manifest, RunFolder, stage_key
 
 HOLD = """

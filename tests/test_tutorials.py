@@ -29,13 +29,13 @@ BLOCK = re.compile(r'^```(python|bash)(?: title="([^"]+)")?\n(.*?)^```$', re.MUL
 def test_the_tutorial_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # as python does for the current folder
-    monkeypatch.setenv(registry.ENVIRONMENT, "")  # and what the page registers goes with it
+    monkeypatch.setenv(registry.ENVIRONMENT, "")
     monkeypatch.setattr(registry, "_named", set())
-    monkeypatch.setattr(registry.TASKS, "_entries", dict(registry.TASKS._entries))
     names: dict[str, Any] = {"__name__": page.stem}
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     assert blocks
     with ExitStack() as stack:
+        stack.callback(forget, "my_task")
         for language, title, code in blocks:
             if title == "server":
                 stack.enter_context(serving(code))
@@ -47,6 +47,13 @@ def test_the_tutorial_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
             else:
                 for command in code.splitlines():
                     typed(command)
+
+
+def forget(module: str) -> None:
+    """A plug-in that a page has written and registered."""
+    sys.modules.pop(module, None)
+    for name in [name for name, entry in registry.TASKS._entries.items() if entry.module == module]:
+        del registry.TASKS._entries[name]
 
 
 def typed(command: str) -> None:

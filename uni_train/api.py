@@ -183,7 +183,8 @@ def evaluate(checkpoint: str | Path, benchmark: str | Sequence[str] = "unisandbo
         checkpoint: as `load_model` takes it, a step of a training, or an endpoint `URL#MODEL`.
         benchmark: "unisandbox", "ureason", or several.
         options: those of `uni_train eval`, with `_` for `-`: `subset=60`, `settings=["normal"]`, `k=4`, `seed=1`,
-            `judge="nano"`, `judge_base_url="http://127.0.0.1:8000/v1"`, `verifier="judge"`, `out="evals"`, `name=...`.
+            `judge="nano"`, `judge_base_url="http://127.0.0.1:8000/v1"`, `verifier="judge"`, `out="evals"`, `name=...`,
+            `sampling={"steps": 4}`, `option={"unisandbox.labels": "official"}`.
 
     Returns:
         The evaluation: `results[benchmark].scores` (each with n and its 95 % interval), `.tables`, and every sample by
@@ -203,8 +204,9 @@ def evaluate(checkpoint: str | Path, benchmark: str | Sequence[str] = "unisandbo
 
     names = [benchmark] if isinstance(benchmark, str) else list(benchmark)
     arguments = ["--checkpoint", str(checkpoint), "--benchmark", ",".join(names)]
+    repeatable = {parameter.name for parameter in command.params if getattr(parameter, "multiple", False)}
     for name, value in options.items():
-        arguments += _option(name, value)
+        arguments += _option(name, value, name in repeatable)
     try:
         given = command.make_context("evaluate", arguments).params
     except ClickException as error:
@@ -245,14 +247,14 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _option(name: str, value: Any) -> list[str]:
-    """judge_base_url="http://..." -> ["--judge-base-url", "http://..."]."""
+def _option(name: str, value: Any, repeatable: bool) -> list[str]:
+    """judge_base_url="http://..." -> ["--judge-base-url", "http://..."]; a mapping is NAME=VALUE, repeated."""
     option = f"--{name.replace('_', '-')}"
     if value is None or value is False:
         return []
     if value is True:
         return [option]
-    if name in ("data", "sampling"):  # repeatable; a mapping is NAME=VALUE
+    if repeatable:
         pairs = [f"{key}={one}" for key, one in value.items()] if isinstance(value, Mapping) else value
         pairs = [pairs] if isinstance(pairs, str | Path) else pairs
         return [part for pair in pairs for part in (option, str(pair))]

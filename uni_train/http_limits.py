@@ -18,6 +18,8 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from data_gen.reading_limits import DEPTH, shallow
+
 MOST_BYTES = 64 << 20
 """Of a reply's body, compressed or not."""
 ANSWER_SECONDS, PICTURE_SECONDS = 120.0, 300.0
@@ -54,6 +56,8 @@ def parsed(data: bytes) -> Any:
     """The JSON in `data`, its texts `clean`. ValueError for anything else, and for what is nested too deeply."""
     try:
         value = json.loads(data.decode("utf-8", errors="replace"))
+        if data.count(b"[") + data.count(b"{") > DEPTH and not shallow(value):
+            raise ValueError("its JSON is nested too deeply")
         return _cleaned(value) if _HALF_PAIR.search(data) else value
     except RecursionError:
         raise ValueError("its JSON is nested too deeply") from None

@@ -23,8 +23,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from data_gen.reading_limits import read_json, read_yaml
 from uni_train.config.build import to_plain
-from uni_train.config.schema import Config
+from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json, atomic_write_text, remove_partials, sha256_of
 
@@ -146,14 +147,14 @@ class RunFolder:
 
     def _owner(self) -> str:
         try:
-            owner = json.loads((self.path / ".owner.json").read_text(encoding="utf-8"))
+            owner = read_json(self.path / ".owner.json")
             return f"by pid {owner['pid']} since {owner['since']}"
         except (OSError, ValueError, KeyError, TypeError):
             return "by another process"
 
     # --- what was asked -----------------------------------------------------------------------------------------
 
-    def begin(self, config: Config, argv: Sequence[str] = ()) -> bool:
+    def begin(self, config: RunConfig, argv: Sequence[str] = ()) -> bool:
         """Write config.yaml, or compare with the one there; note this start in run.json. True if the run continues.
 
         A run that stopped before its first stage wrote anything (its checkpoint was not found) may be asked otherwise.
@@ -176,11 +177,10 @@ class RunFolder:
         return any(entry.is_file() and entry.name != _CLOCK for entry in stages.rglob("*"))
 
     def _compare(self, file: Path, plain: Mapping[str, Any]) -> None:
-        import yaml
 
         try:
-            stored = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError):
+            stored = read_yaml(file)
+        except ValueError:
             stored = None
         if not isinstance(stored, dict):
             raise UserError(f"{file} is damaged", "Restore it, or start over with --fresh.")
@@ -203,7 +203,10 @@ class RunFolder:
         file = self.path / "run.json"
         starts: list[Any] = []
         if file.exists():
-            starts = _read_json(file, "Delete it: the run itself does not need it.").get("starts", [])
+            remedy = "Delete it: the run itself does not need it."
+            starts = _read_json(file, remedy).get("starts", [])
+            if not isinstance(starts, list):
+                raise UserError(f"{file} is damaged: its starts are no list", remedy)
         starts.append(
             {
                 "time": _now(),
@@ -311,8 +314,8 @@ def flat(value: Any, key: str = "") -> dict[str, Any]:
 
 def _read_json(file: Path, remedy: str) -> dict[str, Any]:
     try:
-        loaded = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError):
+        loaded = read_json(file)
+    except ValueError:
         loaded = None
     if not isinstance(loaded, dict):
         raise UserError(f"{file} is damaged: it is not a JSON object", remedy)
@@ -321,7 +324,7 @@ def _read_json(file: Path, remedy: str) -> dict[str, Any]:
 
 def _parse_manifest(file: Path, loaded: Mapping[str, Any], remedy: str) -> Manifest:
     try:
-        if loaded["status"] != "done":
+        if loaded["status"] != "done" or not isinstance(loaded["outputs"], list):
             raise ValueError
         outputs = tuple(Output(str(o["path"]), str(o["sha256"]), int(o["bytes"])) for o in loaded["outputs"])
         return Manifest(

@@ -10,7 +10,6 @@ TensorBoard brings the server, the page and its plugins. Left out: images, which
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -28,6 +27,7 @@ from tensorboard.plugins.scalar.scalars_plugin import ScalarsPlugin
 from tensorboard.plugins.text import metadata
 from tensorboard.plugins.text.text_plugin import TextPlugin
 
+from data_gen.reading_limits import parse_json, read_json, read_text
 from eval.benchmark import Table
 from eval.watch import place_of
 from uni_train.errors import UserError
@@ -197,16 +197,16 @@ def _shown(path: Path, folder: Path) -> str:
 @lru_cache(maxsize=4096)
 def _points(path: Path, changed: int, size: int) -> list[tuple[Path, str, int, float | str]]:
     """(whose, tag, step, value) of a file in this state."""
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path)
     if path.name in LOGS:
-        lines = (json.loads(line) for line in text.split("\n")[:-1])
+        lines = (parse_json(line, path, nan=True) for line in text.split("\n")[:-1])
         prefix = "" if path.name == LOGS[0] else f"{path.stem}/"
         return [
             (path.parent, prefix + tag, int(line["step"]), value)
             for line in lines
             for tag, value in _numbers({key: value for key, value in line.items() if key != "step"})
         ]
-    document = json.loads(text)
+    document = parse_json(text, path)
     return list(_of_summary(path, document) if path.name == SUMMARY else _of_evaluation(path, document))
 
 
@@ -220,7 +220,7 @@ def _of_summary(path: Path, document: Mapping[str, Any]) -> Iterator[tuple[Path,
 
 
 def _of_evaluation(path: Path, document: Mapping[str, Any]) -> Iterator[tuple[Path, str, int, float | str]]:
-    asked = json.loads(path.with_name("evaluation.json").read_text(encoding="utf-8"))
+    asked = read_json(path.with_name("evaluation.json"))
     place = place_of(Path(asked["checkpoint"]))
     run, step = (path.parent, 0) if place is None else (place.run / "evals", place.updates)
     if not run.resolve().is_relative_to(path.parent.parent.parent.resolve()):  # that run is not below what is shown

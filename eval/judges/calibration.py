@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from data_gen.judging import find_image
+from data_gen.reading_limits import IMAGE_BYTES, read_bytes, read_json
 from data_gen.seeds import derive_seed
 from eval.benchmark import Ask, Benchmark, Case, Sample, Scored
 from eval.judges.config import JudgeConfig
@@ -167,7 +168,7 @@ def from_folder(folder: Path) -> Callable[[Case], bytes | None]:
 
     def picture(case: Case) -> bytes | None:
         found = find_image(case.id, folder)
-        return found.read_bytes() if found is not None else None
+        return read_bytes(found, IMAGE_BYTES) if found is not None else None
 
     return picture
 
@@ -223,7 +224,7 @@ def cited(store: Path, judge: JudgeConfig, benchmark: Benchmark) -> dict[str, An
 def find(store: Path, judge: JudgeConfig, benchmark: str) -> Calibration | None:
     """The calibration of this judge in this dialect for a benchmark; None if there is none that can be read."""
     try:
-        return Calibration.from_dict(json.loads(_path(store, judge, benchmark).read_text(encoding="utf-8")))
+        return Calibration.from_dict(read_json(_path(store, judge, benchmark)))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

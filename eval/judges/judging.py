@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from data_gen.reading_limits import read_json
 from eval.benchmark import Benchmark, Sample, Scored, Unparseable
 from eval.judges.asking import Asker, NoReply, NotStored, Questioner, Session, Spent
 from eval.judges.config import JudgeConfig
@@ -270,7 +271,7 @@ class _Record:
         keys = json.dumps([benchmark.name, [sample.key for sample in samples]])
         self.part = hashlib.blake2b(keys.encode(), digest_size=8).hexdigest()
         try:
-            self.parts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["parts"]
+            self.parts: dict[str, Any] = read_json(path)["parts"]
         except (OSError, ValueError, KeyError, TypeError):  # none yet, or damaged: replies are what counts
             self.parts = {}
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from data_gen.reading_limits import read_bytes
 from uni_train.errors import UserError
 from uni_train.http_limits import clean
 
@@ -126,7 +127,7 @@ class ReplyStore:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
 
     def _read(self, file: Path) -> None:
-        for number, line in enumerate(file.read_bytes().split(b"\n"), 1):
+        for number, line in enumerate(read_bytes(file).split(b"\n"), 1):
             if not line:
                 continue
             try:
@@ -136,7 +137,7 @@ class ReplyStore:
                 # The first reply to a question stays the reply to it.
                 key, text = record.pop("key"), clean(record.pop("text"))
                 self._replies.setdefault(key, Reply(text, **record))
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 self.damaged.append(f"{file.name}:{number}")
 
 

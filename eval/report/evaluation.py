@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from data_gen.reading_limits import read_json
 from data_gen.seeds import derive_seed
 from eval.benchmark import OUTCOMES, Scored, Table
 from eval.report import evaluation_charts, page
@@ -143,7 +144,7 @@ def not_scored(result: Result) -> list[str]:
 def judge_notes(folder: Path) -> list[str]:
     """How far the judge of an evaluation can be believed, and what it cost: one sentence a benchmark."""
     try:
-        parts = json.loads((folder / "judge" / "record.json").read_text(encoding="utf-8"))["parts"].values()
+        parts = read_json(folder / "judge" / "record.json")["parts"].values()
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []  # nothing had to be judged
     notes = []

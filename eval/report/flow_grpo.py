@@ -7,12 +7,12 @@ Read below a stage's folder, all of it optional: `held_out/step=*` and `gallery/
 from __future__ import annotations
 
 import base64
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from data_gen.reading_limits import parse_json, read_text, reason
 from eval import groups
 from eval.groups import Group, Member
 from eval.report import charts
@@ -51,17 +51,19 @@ def read_lines(path: Path) -> list[Line]:
     if not path.exists():
         return []
     rows: dict[float, Line] = {}
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = read_text(path).split("\n")
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line, path, number, nan=True)
             rows[float(row["step"])] = row
         except (ValueError, KeyError, TypeError) as error:
             if number == len(lines):
                 break  # a line without its end: the process was killed while it wrote
-            raise UserError(f"{path}, line {number}: not a logged step ({error})", "Delete the line.") from error
+            raise UserError(
+                f"{path}, line {number}: not a logged step ({reason(error)})", "Delete the line."
+            ) from error
     return [rows[step] for step in sorted(rows)]
 
 

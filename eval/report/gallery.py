@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data_gen.reading_limits import read_json
 from data_gen.seeds import derive_seed
 from eval.benchmark import Scored
 from eval.benchmarks import unisandbox
@@ -73,7 +73,7 @@ def evaluations(run_dir: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in sorted((Path(run_dir) / "stages").glob("*/manifest.json")):
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
+            manifest = read_json(path)
             label = manifest["result"].get("label") if manifest["stage"].startswith("evaluate") else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path}: not a manifest ({error!r})", "Delete its folder to redo this stage.") from error

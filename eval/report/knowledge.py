@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from data_gen.reading_limits import read_json, read_yaml
 from eval.benchmark import Scored, Table
 from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
 from eval.benchmarks.unisandbox.sets import SETTINGS
@@ -22,7 +22,7 @@ _PARTS = {"inject": "after the lessons", "ask": "before the lessons"}
 def is_one(run_dir: Path) -> bool:
     """Whether a folder holds such a run, finished."""
     try:
-        summary = json.loads((Path(run_dir) / "summary.json").read_text(encoding="utf-8"))
+        summary = read_json(Path(run_dir) / "summary.json")
     except (OSError, ValueError):
         return False
     return isinstance(summary, dict) and "models" in summary
@@ -41,9 +41,9 @@ def write_report(run_dir: Path) -> Path:
 
     run_dir = Path(run_dir)
     try:
-        summary = json.loads((run_dir / "summary.json").read_text(encoding="utf-8"))
-        asked = yaml.safe_load((run_dir / "config.yaml").read_text(encoding="utf-8"))
-        command = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))["starts"][-1]["command"]
+        summary = read_json(run_dir / "summary.json")
+        asked = read_yaml(run_dir / "config.yaml")
+        command = read_json(run_dir / "run.json")["starts"][-1]["command"]
         tables = [Table.from_dict(raw) for raw in summary["tables"]]
         models = summary["models"]
         scores = {"inject": summary["scores"]["after"], "ask": summary["scores"]["before"]}

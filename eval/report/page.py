@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_gen.audit.shortcuts import chances
+from data_gen.reading_limits import read_json, read_yaml, reason
 from data_gen.registry import TASKS
 from eval import summary as run_summary
 from eval.benchmarks import unisandbox
@@ -172,14 +172,12 @@ def _unevaluated(run_dir: Path) -> dict[str, Any]:
     Raises:
         UserError: there is no config.yaml, or it or a manifest cannot be read.
     """
-    import yaml
-
     path = run_dir / "config.yaml"
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config = read_yaml(path)
         head = {"recipe": config["recipe"], "model": config["model"]["name"], "seed": config["seed"]}
-    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: cannot be read ({error})", "A report needs the folder of a run.") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: cannot be read ({reason(error)})", "A report needs the folder of a run.") from error
     manifests = [_json(path) for path in sorted((run_dir / "stages").glob("*/manifest.json"))]
     return head | {
         "wall_seconds": sum(float(one.get("seconds", 0.0)) for one in manifests),
@@ -191,9 +189,11 @@ def _unevaluated(run_dir: Path) -> dict[str, Any]:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = read_json(path)
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error})", "Delete it and run the same command again.") from error
+        raise UserError(
+            f"{path}: cannot be read ({reason(error)})", "Delete it and run the same command again."
+        ) from error
     return raw if isinstance(raw, dict) else {}
 
 

@@ -8,8 +8,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench import lightning_loop, nano
 from uni_train.config.compose import compose
-from uni_train.config.schema import StarsConfig
 from uni_train.models.base import Example
+from uni_train.recipes.stars.config import StarsConfig
 from uni_train.training.curriculum import Constant
 from uni_train.training.settings import SupervisedSettings
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from uni_train.config.compose import compose
-from uni_train.config.schema import SftConfig, StarsConfig
 from uni_train.errors import UsageError
+from uni_train.recipes.sft.config import SftConfig
+from uni_train.recipes.stars.config import StarsConfig
 
 
 def test_overrides_reach_nested_keys_lists_and_keys_the_recipe_leaves_out() -> None:
@@ -133,9 +134,9 @@ def test_a_recipe_of_ones_own_builds_on_ours(tmp_path: Path) -> None:
         (MINE + "sead: 1\n", "unknown key sead ({file})"),
         (MINE + "optimizer: {lr: quick}\n", "optimizer.lr must be a number, not 'quick' ({file})"),
         (MINE + "rounds: [{task: maths}]\n", "missing key rounds.0.level"),
-        (MINE + "x: [1\n", "is not valid YAML"),
+        (MINE + "x: [1\n", ", line 8: not valid YAML"),
         ("- 1\n", "is no recipe"),
-        ("seed: 1\n", "kind must be one of stars, pretrain, sft, flow_grpo, knowledge, not None ({file})"),
+        ("seed: 1\n", "kind must be one of flow_grpo, knowledge, pretrain, sft, stars, not None ({file})"),
     ],
 )
 def test_mistakes_in_a_file_name_the_file(tmp_path: Path, text: str, message: str) -> None:

@@ -81,7 +81,7 @@ def test_what_stands_beside_the_protocol() -> None:
         (chat([{"type": "image_url"}]), "image 1 has no url"),
         (chat([{"type": "image_url", "image_url": {"url": "https://example.org/x.png"}}]), "no data URL"),
         (chat([{"type": "image_url", "image_url": {"url": "data:image/png;base64,%%%"}}]), "no valid base64"),
-        (chat([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, TEXT]), "no picture"),
+        (chat([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, TEXT]), "image 1: no image"),
         (chat(n=MOST_AT_ONCE + 1), "n must lie between"),
         (chat(n=True), "whole number"),
         (chat(seed=-1), "seed must be"),

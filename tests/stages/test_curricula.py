@@ -20,12 +20,12 @@ from eval.scored import read_folder
 from tests.eval.judges.server import JudgeServer
 from tests.stages.tiny import MODEL, QUICK, WORK, finish, fit, keeping_steps, save_talker
 from uni_train.config.compose import compose
-from uni_train.config.rounds import most_updates
-from uni_train.config.schema import RoundConfig, StarsConfig
 from uni_train.models.nano import language
 from uni_train.models.nano.nano import shipped
 from uni_train.models.pictures import decode_png
-from uni_train.stages import finetune
+from uni_train.recipes.stars import finetune
+from uni_train.recipes.stars.config import RoundConfig, StarsConfig
+from uni_train.recipes.stars.rounds import most_updates
 from uni_train.training.checkpoint_io import latest_checkpoint, load_folder
 from uni_train.training.curriculum import Constant, Curriculum, Ramp, Threshold
 

@@ -17,10 +17,10 @@ from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from tests.stages.tiny import MODEL, finish, fit
 from uni_train.config.compose import compose
-from uni_train.config.schema import KnowledgeConfig
 from uni_train.errors import UserError
 from uni_train.models.load import build_model
-from uni_train.stages import knowledge
+from uni_train.recipes.knowledge import injection as knowledge
+from uni_train.recipes.knowledge.config import KnowledgeConfig
 from uni_train.training import callbacks
 
 TINY = (

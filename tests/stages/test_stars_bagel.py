@@ -19,9 +19,9 @@ from tests.stages.test_curricula import samples
 from tests.stages.test_run import assert_clear
 from tests.stages.tiny import QUICK, finish, fit
 from uni_train.config.compose import compose
-from uni_train.config.schema import StarsConfig
-from uni_train.config.stage_list import stage_list
+from uni_train.config.kinds import stage_list
 from uni_train.errors import UsageError
+from uni_train.recipes.stars.config import StarsConfig
 from uni_train.stages import shards as sharded
 from uni_train.training import callbacks
 

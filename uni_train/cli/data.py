@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from uni_train.cli.terminal import plain
 from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ def show(
         items = [item for level in levels for item in built.generate(-(-draws // len(levels)), level, split, seed)][:n]
     for item in items:
         maze = "".join(f"\n    {line}" for line in item.facts.get("maze", ()))
-        click.echo(f"{item.id}\n  {item.prompt}{maze}\n  {item.thought}\n  -> {item.answer}")
+        click.echo(plain(f"{item.id}\n  {item.prompt}{maze}\n  {item.thought}\n  -> {item.answer}"))
     if out is not None:
         _write_sheet(items, out)
         click.echo(f"sheet: {out}")
@@ -254,10 +255,11 @@ def audit(file: Path, as_json: bool) -> None:
     rows = audit_file(file)
     if as_json:
         for row in rows:
-            click.echo(json.dumps(row.to_dict(), ensure_ascii=False))
+            click.echo(plain(json.dumps(row.to_dict(), ensure_ascii=False)))
     else:
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
         console = Console()
         doubtful = [row for row in rows if row.status != "ok"]
@@ -266,7 +268,8 @@ def audit(file: Path, as_json: bool) -> None:
             for column in ("id", "status", "label", "recomputed", "reason"):
                 table.add_column(column, overflow="fold")
             for row in doubtful:
-                table.add_row(row.id, row.status, row.answer, row.expected or "", row.reason)
+                cells = (row.id, row.status, row.answer, row.expected or "", row.reason)
+                table.add_row(*(Text(plain(cell)) for cell in cells))
             console.print(table, markup=False)
         found = ", ".join(f"{n} {status}" for status, n in counts(rows).items())
         if rows:
@@ -341,7 +344,7 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
     if item_id is not None and image is not None:
         item = judging.find_item(items, item_id)
         judged = judging.Judged(item, image, judging.judge_file(item, image))
-        click.echo(json.dumps(judged.to_dict(), ensure_ascii=False))
+        click.echo(plain(json.dumps(judged.to_dict(), ensure_ascii=False)))
         return
     assert images is not None and out is not None
     found = _judge_all(items, images)
@@ -352,7 +355,7 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
     missing = [one.item.id for one in found if one.verdict is None]
     if missing:
         more = f"\n  and {len(missing) - 10} more" if len(missing) > 10 else ""
-        click.echo(f"no picture in {images} of:\n  " + "\n  ".join(missing[:10]) + more, err=True)
+        click.echo(plain(f"no picture in {images} of:\n  " + "\n  ".join(missing[:10]) + more), err=True)
         raise SystemExit(1)
 
 

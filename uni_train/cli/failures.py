@@ -14,6 +14,7 @@ from typing import IO
 from uni_train.cli.terminal import plain
 from uni_train.errors import UserError
 
+_LONGEST = 2000  # letters of a message, and of a hint
 _MAKE_ROOM = "Make room there; what was finished is kept, so run the command again."
 _DISK = {
     errno.ENOSPC: ("no space left on the disk", _MAKE_ROOM),
@@ -26,6 +27,8 @@ _DISK = {
     errno.ENOTDIR: ("a part of this path is no folder", None),
     errno.EISDIR: ("this is a folder, not a file", None),
     errno.EEXIST: ("it exists already", None),
+    errno.ENAMETOOLONG: ("the name is too long", "Choose a shorter one."),
+    errno.ELOOP: ("a link that leads to itself", None),
 }
 
 
@@ -33,9 +36,9 @@ def as_user_error(error: BaseException) -> UserError | None:
     """The error in a person's terms, or None if it is a defect of ours and should show its traceback."""
     if isinstance(error, UserError):
         return error
-    if isinstance(error, OSError) and error.errno in _DISK and error.filename is not None:
-        message, hint = _DISK[error.errno]
-        return UserError(f"{error.filename}: {message}", hint)
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        message, hint = _DISK.get(error.errno, (error.strerror or "it cannot be used", None))
+        return UserError(f"{str(error.filename)[:300]}: {message}", hint)
     data_errors = sys.modules.get("data_gen.errors")  # only a command that imported it can have raised it
     if data_errors is not None and isinstance(error, data_errors.DataError):
         return UserError(str(error))
@@ -52,6 +55,12 @@ def show(error: UserError, stream: IO[str] | None = None) -> None:
     from rich.text import Text
 
     console = Console(stderr=True) if stream is None else Console(file=stream)
-    console.print(Text(f"error: {plain(error.message)}", style="bold red"), soft_wrap=True)
+    console.print(Text(f"error: {_shown(error.message)}", style="bold red"), soft_wrap=True)
     if error.hint:
-        console.print(Text(f"  {plain(error.hint)}", style="red"), soft_wrap=True)
+        console.print(Text(f"  {_shown(error.hint)}", style="red"), soft_wrap=True)
+
+
+def _shown(text: str) -> str:
+    """What a person typed, a file or a server held may be long and steer the terminal."""
+    text = plain(text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"

@@ -11,10 +11,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.config import Config
 from uni_train.config.compose import compose
+from uni_train.config.kinds import stage_list
 from uni_train.config.paths import expect_paths
-from uni_train.config.stage_list import stage_list
+from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
 from uni_train.run_folder import RunFolder
@@ -63,7 +63,7 @@ def _said_once(ranks: Ranks) -> Iterator[None]:
         raise
 
 
-def _run_with_others(config: Config, ranks: Ranks, fresh: bool) -> None:
+def _run_with_others(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
     import torch
 
     from uni_train.cli.voice import Voice
@@ -83,7 +83,7 @@ def _run_with_others(config: Config, ranks: Ranks, fresh: bool) -> None:
 
 
 def _run(
-    config: Config,
+    config: RunConfig,
     ranks: Ranks,
     fresh: bool,
     voice: Voice | None = None,
@@ -93,6 +93,7 @@ def _run(
     from uni_train.distributed.preemption import preemptible
     from uni_train.distributed.preflight import preflight
     from uni_train.distributed.watchdog import watchdog
+    from uni_train.stages.run import expect, fit
 
     def choose() -> str:
         place = RunFolder.fresh if fresh else RunFolder
@@ -100,13 +101,16 @@ def _run(
 
     run = RunFolder(config.out, config.recipe, ranks.from_main(choose))
     preflight(ranks, config, run.path)
+    progress = ConsoleProgress()
+    expect(config, progress)
     with ExitStack() as stack:
 
         def begin() -> bool:
             return stack.enter_context(run).begin(config, sys.argv)
 
         continues = ranks.from_main(begin)
-        progress = ConsoleProgress() if voice is None else ranks.on_all(lambda: voice.progress(run.path))
+        if voice is not None:
+            progress = ranks.on_all(lambda: voice.progress(run.path))
         stack.enter_context(preemptible())
         stack.enter_context(watchdog(ranks, run.path, timedelta(seconds=config.strategy.timeout), fail))
         progress.say(f"{'continuing' if continues else 'run folder'} {run.path}")
@@ -115,8 +119,6 @@ def _run(
             progress.say(f"{ranks.world_size} processes{nodes}; their logs are in {run.path / 'logs'}")
         if fresh and run.name != config.run_name:
             progress.say(f"to continue it later, leave out --fresh and add name={run.name}")
-
-        from uni_train.stages.run import fit
 
         try:
             fit(config, run, progress, ranks)
@@ -129,7 +131,7 @@ def _run(
             progress.say(f"report: {report.resolve()}")
 
 
-def _print_plan(config: Config) -> None:
+def _print_plan(config: RunConfig) -> None:
     import yaml
 
     from uni_train.config.build import to_plain
@@ -139,7 +141,10 @@ def _print_plan(config: Config) -> None:
     for stage in stage_list(config):
         print(f"#   {stage.index:02d}-{stage.name:<20} {stage.summary}")
 
+    from uni_train.cli.progress import ConsoleProgress
     from uni_train.stages.plan import describe
+    from uni_train.stages.run import expect
 
+    expect(config, ConsoleProgress())
     for line in describe(config):
         print(f"# {line}")

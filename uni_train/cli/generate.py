@@ -75,6 +75,8 @@ def generate(
     if not prompt.strip():
         raise UsageError("--prompt is empty", "Say what is to be drawn or answered.")
     out = out if out is not None else Path("generated.png")
+    if not out.name or out.is_dir():
+        raise UsageError(f"--out {out} is a folder", "Give the name of a .png file.")
     if out.suffix.lower() != ".png":
         raise UsageError(f"pictures are written as PNG, not as {out.name}", f"Give --out {out.with_suffix('.png')}.")
 

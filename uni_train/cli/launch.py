@@ -13,7 +13,7 @@ import click
 from uni_train.errors import UsageError, UserError
 
 if TYPE_CHECKING:
-    from uni_train.config import Config
+    from uni_train.config.schema import RunConfig
 
 
 @click.command()
@@ -113,14 +113,14 @@ def launch(
     click.echo(_submit(script) if submit else script, nl=submit)
 
 
-def _checked(command: tuple[str, ...], nodes: int, each: int, *, requeued: bool) -> Config:
+def _checked(command: tuple[str, ...], nodes: int, each: int, *, requeued: bool) -> RunConfig:
     """The configuration that the nodes will run, with what would fail there only.
 
     Raises:
         UsageError: another command than fit, options that cannot be repeated, a layout that does not divide.
     """
     from uni_train.config.compose import compose
-    from uni_train.config.schema import FlowGrpoConfig
+    from uni_train.config.kinds import kind_of
 
     if command[0] != "fit":
         raise UsageError(f"launch starts `fit`, not {command[0]}", "uni_train launch ... -- fit --recipe NAME")
@@ -139,10 +139,7 @@ def _checked(command: tuple[str, ...], nodes: int, each: int, *, requeued: bool)
     for key, wanted, given in (("nodes", nodes, config.strategy.nodes), ("devices", each, config.strategy.devices)):
         if given not in (1, wanted):
             raise UsageError(f"strategy.{key}={given}, but launch is to start {wanted}", f"Leave strategy.{key} out.")
-    if isinstance(config, FlowGrpoConfig):
-        from uni_train.stages.grpo import settings
-
-        settings(config, "grpo").check(nodes * each)
+    kind_of(config).check_ranks(config, nodes * each)
     return config
 
 

@@ -34,7 +34,7 @@ def print_recipe(recipe: str) -> None:
     path = find_recipe(recipe)
     print("\n".join([*header(path), "", "Stages:"]))
     from uni_train.config.compose import compose
-    from uni_train.config.stage_list import stage_list
+    from uni_train.config.kinds import stage_list
 
     for stage in stage_list(compose(recipe)):
         print(f"  {stage.index:02d}-{stage.name:<20} {stage.summary}")

@@ -6,6 +6,7 @@ reads nicer, but it loads pydantic to parse a flag, which triples the time to th
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -105,14 +106,22 @@ def fit(recipe: str, fresh: bool, dry_run: bool, overrides: tuple[str, ...]) -> 
 
 @uni_train.command()
 @click.argument("recipe", required=False, metavar="[RECIPE]", shell_complete=complete)
-def recipes(recipe: str | None) -> None:
+@click.option("--keys", is_flag=True, help="All keys that recipes may hold, as Markdown, instead.")
+@click.option("--schema", is_flag=True, help="A JSON schema of recipe files for editors, instead.")
+def recipes(recipe: str | None, keys: bool, schema: bool) -> None:
     """List the recipes: what each does and costs. With RECIPE, its details.
 
     \b
     Examples:
       uni_train recipes
       uni_train recipes sft_maze
+      uni_train recipes --schema > recipe.schema.json
     """
+    if keys or schema:
+        from uni_train.config.reference import json_schema, page
+
+        click.echo(page() if keys else json.dumps(json_schema(), indent=2), nl=schema)
+        return
     from uni_train.cli.listings import print_described, print_recipe
     from uni_train.config import places
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from uni_train.models.inspection import Inspection
+    from uni_train.models.contents import Inspection
 
 
 @click.group(invoke_without_command=True)

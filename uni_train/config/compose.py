@@ -13,28 +13,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.registry import set_name
+from data_gen.reading_limits import Unreadable, read_yaml
 from uni_train.config.build import build, takes_text
+from uni_train.config.kinds import KINDS, kind_named, load_plugins_of
 from uni_train.config.places import configs_dir, find_recipe, groups, options, recipes_dir
-from uni_train.config.schema import KINDS, Config
+from uni_train.config.schema import RunConfig
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
 
-def compose(recipe: str, overrides: Sequence[str] = ()) -> Config:
+def compose(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Compose a recipe (a name, or the path of a YAML file) with overrides such as "seed=1" or "model=bagel_7b".
 
     Raises UsageError for an unknown recipe, group option or key, a wrong type, or a value out of range.
     """
     path = find_recipe(recipe)
     files = _with_bases(path)
+    for file in files.values():
+        load_plugins_of(file)
     choices, values = _parse(overrides, files, path)
     plain, chosen = _compose_with_hydra(path, files, choices, values)
     plain["recipe"] = path.stem
     sources = _Sources(files, chosen, {v.key: v.typed for v in (*choices, *values)})
-    _fill_rounds(plain, sources)
+    load_plugins_of(plain)
+    if plain.get("kind") in KINDS.names():  # else that is the error to report, and build() does
+        kind_named(plain["kind"]).complete(plain)
     return build(plain, sources)
 
 
@@ -54,7 +59,8 @@ def _parse(
     choices: list[_Override] = []
     values: list[_Override] = []
     known_groups = groups()
-    root = KINDS.get(next((str(values["kind"]) for values in files.values() if "kind" in values), ""))
+    kind = next((str(values["kind"]) for values in files.values() if "kind" in values), "")
+    root = kind_named(kind).config if kind in KINDS.names() else None
     for typed in overrides:
         key, _, text = typed.partition("=")
         if root is not None and takes_text(root, key.lstrip("+")):
@@ -102,8 +108,8 @@ def _parse_one(typed: str, read: str) -> Override:
         raise UsageError(f"cannot read the override {typed}", hint)
     try:
         parsed = OverridesParser.create().parse_override(read)
-    except HydraException as error:
-        reason = str(error).splitlines()[0]
+    except (HydraException, ValueError, RecursionError) as error:  # hydra's own, and of numbers without end
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise UsageError(f"cannot read the override {typed}: {reason}", hint) from None
     if parsed.is_sweep_override():
         message = f"one run takes one value for {parsed.key_or_group} (override {typed})"
@@ -134,7 +140,7 @@ def _compose_with_hydra(
         OmegaConf.set_struct(composed, False)
         del composed["hydra"]
         plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, TypeError, ValueError, RecursionError) as error:  # hydra's own, too
         reason = " ".join(line.strip() for line in str(error).splitlines()[:3])
         merging = "Error merging override ++"
         if reason.startswith(merging):
@@ -145,52 +151,56 @@ def _compose_with_hydra(
     return {str(k): v for k, v in plain.items()}, {k: v for k, v in chosen.items() if not k.startswith("hydra/")}
 
 
-def _with_bases(path: Path) -> dict[Path, dict[str, Any]]:
-    """The recipe's file and those of the recipes in its defaults list, nearest first, each with its own values."""
+def _with_bases(path: Path, before: tuple[Path, ...] = ()) -> dict[Path, dict[str, Any]]:
+    """The recipe's file and those of the recipes in its defaults list, nearest first, each with its own values.
+
+    before: the files that have led here.
+    """
+    before = before or (path,)
     files = {path: _load_yaml(path)}
-    for entry in files[path].get("defaults") or []:
+    for entry in _defaults(files[path]):
         if isinstance(entry, str) and entry != "_self_":
             for base in (path.parent / f"{entry}.yaml", recipes_dir() / f"{entry}.yaml"):
-                if base.is_file() and base not in files:
-                    files.update(_with_bases(base))
+                if base in before:
+                    raise UsageError(f"{path}: its defaults name {entry}, which starts from {path.stem} itself")
+                if base.is_file():
+                    files.update(_with_bases(base, (*before, base)))
                     break
     return files
 
 
+def _defaults(recipe_values: Mapping[str, Any]) -> list[Any]:
+    return recipe_values.get("defaults") or []
+
+
 def _default_groups(recipe_values: Mapping[str, Any]) -> list[str]:
-    entries = recipe_values.get("defaults") or []
-    return [key for entry in entries if isinstance(entry, Mapping) for key in entry]
+    return [str(key) for entry in _defaults(recipe_values) if isinstance(entry, Mapping) for key in entry]
 
 
 def _load_yaml(path: Path) -> dict[str, Any]:
-    import yaml
-
+    """A recipe's or an option's own values. UsageError for what is no such file."""
+    hint = "See recipes/stars_curriculum.yaml."
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise UsageError(f"{path}{line} is not valid YAML: {error.problem}") from None
+        loaded = read_yaml(path)
+    except Unreadable as error:
+        raise UsageError(str(error), hint) from None
     if not isinstance(loaded, dict):
-        raise UsageError(f"{path} is no recipe: it must be a list of key: value", "See recipes/stars_curriculum.yaml.")
+        raise UsageError(f"{path} is no recipe: it must be a list of key: value", hint)
+    if unnamed := [key for key in loaded if not isinstance(key, str)]:
+        raise UsageError(f"{path}: {unnamed[0]!r} is no key: keys are names", hint)
+    if "hydra" in loaded:
+        raise UsageError(f"unknown key hydra ({path})", hint)
+    entries = loaded.get("defaults")
+    if entries is not None and not (isinstance(entries, list) and all(map(_is_default, entries))):
+        raise UsageError(f"{path}: defaults must be a list such as [model: nano, _self_], not {entries!r:.60}", hint)
     return loaded
 
 
-def _fill_rounds(plain: dict[str, Any], where: _Sources) -> None:
-    """What a round does not name is what `budget` has for its task and level; updates and epochs replace each other."""
-    budget = plain.get("budget")
-    rounds = plain.get("rounds")
-    if not isinstance(budget, dict) or not isinstance(rounds, list):
-        return
-    for i, one in enumerate(rounds):
-        if not isinstance(one, dict):
-            continue
-        try:
-            own = budget.get(set_name(str(one.get("task")), one.get("level", 0)), {})
-        except ValueError:
-            own = {"prompts": 1, "updates": 1}  # an unknown task or level is the error to report, and build() does
-        if isinstance(own, dict):
-            length = () if {"updates", "epochs"} & one.keys() else ("updates", "epochs")
-            rounds[i] = {**{key: own[key] for key in ("prompts", "kept", *length) if key in own}, **one}
+def _is_default(entry: Any) -> bool:
+    """A recipe's name, or a group and its option."""
+    if isinstance(entry, dict) and len(entry) == 1:
+        return all(isinstance(name, str) and (isinstance(to, str) or to is None) for name, to in entry.items())
+    return isinstance(entry, str)
 
 
 class _Sources:

@@ -8,7 +8,7 @@ from typing import Any
 
 from uni_train.config.build import to_plain
 from uni_train.config.places import recipes
-from uni_train.config.schema import Config
+from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
 from uni_train.run_folder import flat
 
@@ -24,7 +24,7 @@ def named_paths(plain: Mapping[str, Any]) -> Iterator[tuple[str, str, Path]]:
             yield key, value, Path(value.rpartition(":")[0] if name == "function" else value)
 
 
-def expect_paths(config: Config) -> None:
+def expect_paths(config: RunConfig) -> None:
     """Look for all of them before anything heavy is imported.
 
     Raises:
@@ -36,7 +36,7 @@ def expect_paths(config: Config) -> None:
             raise UserError(f"{key}: there is nothing at {path}", _remedy(config, key, path))
 
 
-def _remedy(config: Config, key: str, path: Path) -> str:
+def _remedy(config: RunConfig, key: str, path: Path) -> str:
     parts = path.parts
     if len(parts) > 1 and parts[0] == config.out and parts[1] in [one.name for one in recipes()]:
         return f"Train it first: uni_train fit --recipe {parts[1]}"

@@ -11,7 +11,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def _shipped(name: str) -> Path:
-    inside_wheel = _PACKAGE / name
+    inside_wheel = _PACKAGE / "shipped" / name
     return inside_wheel if inside_wheel.is_dir() else _PACKAGE.parent / name
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from uni_train.config.build import to_plain
 from uni_train.config.paths import named_paths
-from uni_train.config.schema import Config
+from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UsageError, UserError
 from uni_train.files import sha256_of
@@ -42,7 +42,7 @@ VISIBLE_WITHIN = 60.0  # seconds until a file that another node has written must
 # --- before the processes can talk ------------------------------------------------------------------------------------
 
 
-def before_joining(ranks: Ranks, config: Config, environment: Mapping[str, str] = os.environ) -> None:
+def before_joining(ranks: Ranks, config: RunConfig, environment: Mapping[str, str] = os.environ) -> None:
     """Check this process's place: the number of nodes and devices as asked, enough GPUs, a port to meet at.
 
     Raises:
@@ -142,7 +142,7 @@ class Facts:
     data: Mapping[str, str | None] | None
 
 
-def preflight(ranks: Ranks, config: Config, run_path: Path) -> None:
+def preflight(ranks: Ranks, config: RunConfig, run_path: Path) -> None:
     """Compare all ranks, and see that they share `run_path`, which is made if missing. Every rank must call it.
 
     Raises:

@@ -32,6 +32,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from data_gen.reading_limits import read_json
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
 
@@ -222,7 +223,7 @@ class _Watch(threading.Thread):
         for rank in range(self.ranks.world_size):
             file = self.own.with_name(f"rank{rank}.json")
             try:
-                state = json.loads(file.read_text(encoding="utf-8"))
+                state = read_json(file)
                 states[rank] = state | {"silent": max(now - file.stat().st_mtime, 0.0)}
             except (OSError, ValueError):
                 states[rank] = {"rank": rank, "begun": {}, "waits": []}
@@ -231,7 +232,7 @@ class _Watch(threading.Thread):
     def _report(self) -> dict[str, Any] | None:
         """What a rank has found in this start."""
         try:
-            report = json.loads((self.folder / HANG).read_text(encoding="utf-8"))
+            report = read_json(self.folder / HANG)
         except FileNotFoundError:
             return None
         return report if report["start"] == self.start_id else None

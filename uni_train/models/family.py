@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from uni_train.config.schema import ModelConfig
     from uni_train.models.base import UnifiedModel
-    from uni_train.models.inspection import Inspection
+    from uni_train.models.contents import Inspection
     from uni_train.models.shapes import Shapes
 
 WEIGHTS = "model.safetensors"
@@ -176,16 +176,16 @@ class Family(ABC):
             shutil.copyfile(source / CONFIG, temporary)
         write_sharded(out, Path(WEIGHTS).stem, tensors, get, shard_bytes)
 
-    def inspect(self, found: Found) -> Inspection:
-        """What a checkpoint of this family holds, from its headers alone.
+    def inspect(self, found: Found, config: Callable[[], ModelConfig]) -> Inspection:
+        """What a checkpoint of this family holds, from its headers alone. `config`: tells its configuration.
 
         Raises:
             UserError: damaged files.
         """
-        from uni_train.models.inspection import of_state
+        from uni_train.models.contents import of_state
 
-        model, _ = self.skeleton(_config_of(found), 0)
-        return of_state(self, found, model.state_dict())
+        model, _ = self.skeleton(config())
+        return of_state(self, found, WEIGHTS, model.state_dict())
 
 
 FAMILIES: Registry[type[Family]] = Registry(
@@ -204,9 +204,3 @@ def family_of(name: str) -> Family:
     family = FAMILIES.get(name)()
     family.name = name
     return family
-
-
-def _config_of(found: Found) -> ModelConfig:
-    from uni_train.models.load import model_config
-
-    return model_config(str(found.path))

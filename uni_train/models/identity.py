@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.family import family_of
@@ -138,7 +139,7 @@ class _Cache:
         self.changed = False
         self.entries: dict[str, list[Any]] = {}
         with suppress(OSError, ValueError):
-            loaded = json.loads(self.file.read_text(encoding="utf-8"))
+            loaded = read_json(self.file)
             self.entries = loaded if isinstance(loaded, dict) else {}
 
     def hash_of(self, file: Path) -> str:

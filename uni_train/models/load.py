@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from data_gen.reading_limits import read_yaml
 from uni_train.config import places
 from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
@@ -43,23 +44,29 @@ def model_config(name_or_path: str) -> ModelConfig:
     Raises:
         UserError: what lies there cannot be loaded. UsageError: no such name.
     """
-    from uni_train.config.build import build
-    from uni_train.config.compose import compose
+    import yaml
+
+    from data_gen.registry import load_plugins
+    from uni_train.config.build import build_section
+
+    def read(file: Path) -> Any:
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
 
     if name_or_path == "shipped":
         name_or_path = next(name for name in FAMILIES.names() if FAMILIES.get(name).shipped is not None)
-    if name_or_path in [option.name for option in places.options("model")]:
-        return compose("sft", [f"model={name_or_path}"]).model
+    known = {option.name: option.path for option in places.options("model")}
+    if name_or_path in known:
+        return build_section(ModelConfig, read(known[name_or_path]))
     found = recognise(Path(name_or_path))
     if found.kind == "other":
         raise UserError(f"{name_or_path} is {found.what}, not a model that can be loaded", found.hint)
     run = found.path.parent.parent.parent
     if (run / "config.yaml").is_file():
-        import yaml
-
-        config = build(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))).model
+        values = read_yaml(run / "config.yaml")
+        load_plugins(values.get("plugins") or ())  # the model may be of one
+        config = build_section(ModelConfig, values.get("model"))
     else:
-        config = compose("sft", [f"model={found.model}"]).model
+        config = build_section(ModelConfig, read(known[found.model]))
     return replace(config, checkpoint=str(found.path))
 
 

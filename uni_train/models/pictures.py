@@ -9,6 +9,7 @@ import re
 
 import numpy as np
 
+from data_gen.reading_limits import Unreadable, open_image
 from uni_train.errors import UserError
 
 _DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,(?P<data>.*)", re.DOTALL | re.IGNORECASE)
@@ -43,19 +44,13 @@ def decode_picture(data: bytes, where: str) -> np.ndarray:
     Raises:
         UserError: no picture, a damaged or a far too large one; `where` names it.
     """
-    from PIL import Image
-
-    from uni_train.models.bagel.images import MOST_PIXELS, rgb
+    from uni_train.models.bagel.images import rgb
 
     try:
-        with Image.open(io.BytesIO(data)) as image:
-            if image.width * image.height > MOST_PIXELS:
-                raise UserError(f"{where} is too large ({image.width} x {image.height} pixels)", "Shrink it.")
+        with open_image(data, where) as image:
             return rgb(image)
-    except Image.DecompressionBombError:
-        raise UserError(f"{where} is too large", "Shrink it.") from None
-    except (OSError, ValueError, SyntaxError):  # what PIL raises for damaged files and for no picture at all
-        raise UserError(f"{where} is no picture that can be read", "Give a PNG, JPEG or WebP file.") from None
+    except Unreadable as error:
+        raise UserError(str(error), "Give a PNG, JPEG or WebP file of fewer pixels.") from None
 
 
 def data_url(png: bytes) -> str:

@@ -6,9 +6,9 @@ Nothing is opened but small JSON files, and nothing heavy is imported. Families 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from data_gen import reading_limits
 from uni_train.config import places
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.models.family import FAMILIES, Found, family_of
@@ -84,9 +84,9 @@ def final_model(run: Path) -> Path:
 def read_json(file: Path) -> dict[str, object]:
     """A small JSON object; {} where the file holds something else. Raises UserError where it cannot be read."""
     try:
-        loaded = json.loads(file.read_text(encoding="utf-8"))
+        loaded = reading_limits.read_json(file)
     except (ValueError, OSError) as error:
-        raise UserError(f"{file} is damaged ({error})", "Copy it again.") from error
+        raise UserError(f"{file} is damaged ({reading_limits.reason(error)})", "Copy it again.") from error
     return loaded if isinstance(loaded, dict) else {}
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from data_gen.reading_limits import open_file, parse_json, read_json, reason
 from uni_train.errors import UserError
 from uni_train.files import atomic_path, atomic_write_json
 
@@ -104,7 +105,7 @@ class Weights(Mapping[str, Stored]):
         """A tensor in memory of its own; `rows` (start and stop) reads a part of its first dimension only.
 
         Raises:
-            UserError: the file was changed since it was opened.
+            UserError: the file was changed since it was opened, or the tensor holds NaN or an infinity.
         """
         stored = self[name]
         begin, shape = stored.begin, stored.shape
@@ -116,6 +117,13 @@ class Weights(Mapping[str, Stored]):
             with open(stored.file, "rb", buffering=0) as file:
                 file.seek(begin)
                 _fill(file, memoryview(_bytes(value)), stored.file)
+            if value.is_floating_point() and value.dtype.itemsize > 1:
+                low, high = torch.aminmax(value)  # one pass, and NaN is both
+                if not bool(torch.isfinite(low) & torch.isfinite(high)):
+                    raise UserError(
+                        f"{stored.file}: {name} holds numbers that are none (NaN or infinity)",
+                        "The training that made it has diverged, or the file is damaged: take an earlier checkpoint.",
+                    )
         return value
 
     def read_like(self, name: str, like: Tensor) -> Tensor:
@@ -263,7 +271,7 @@ def indexed_files(index: Path) -> list[Path]:
         UserError: the index is damaged.
     """
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(read_json(index)["weight_map"].values()))
         if not all(isinstance(name, str) and "/" not in name for name in names):
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -277,7 +285,7 @@ def indexed_files(index: Path) -> list[Path]:
 def _read_header(file: Path) -> dict[str, Stored]:
     """Name -> place of every tensor, all byte ranges checked against the file's length."""
     try:
-        with open(file, "rb") as opened:
+        with open_file(file) as opened:
             length = os.fstat(opened.fileno()).st_size
             start = opened.read(8)
             if start == b"version ":
@@ -288,15 +296,15 @@ def _read_header(file: Path) -> dict[str, Stored]:
             size = int.from_bytes(start, "little")
             if length < 8 or size > min(length - 8, _LONGEST_HEADER):
                 raise ValueError("it ends before its header does" if length >= 8 else "it is too short")
-            header = json.loads(opened.read(size).decode("utf-8"))
+            header = parse_json(opened.read(size), file)
     except FileNotFoundError:
         raise UserError(f"{file} is missing", "Copy it again.") from None
     except (OSError, ValueError) as error:
-        raise UserError(f"{file} is damaged ({error})", "Copy it again, or make it anew.") from error
+        raise UserError(f"{file} is damaged ({reason(error)})", "Copy it again, or make it anew.") from error
     try:
         return _parse_header(file, header, 8 + size, length)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{file} is damaged ({error})", "Copy it again, or make it anew.") from error
+        raise UserError(f"{file} is damaged ({reason(error)})", "Copy it again, or make it anew.") from error
 
 
 def _parse_header(file: Path, header: Mapping[str, Any], start: int, length: int) -> dict[str, Stored]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from uni_train.config.rounds import most_kept, most_updates
-from uni_train.config.schema import Config, FlowGrpoConfig, KnowledgeConfig, PretrainConfig, SftConfig, StarsConfig
+from uni_train.config.kinds import Rollouts, Updates, kind_of
+from uni_train.config.schema import RunConfig
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.models.base import Example, Request, UnifiedModel
 from uni_train.models.family import family_of
@@ -19,9 +19,7 @@ from uni_train.plan.hardware import GIB, GPUS, Gpu
 from uni_train.plan.strategies import CHOICES, Choice, Share, share, wire_seconds
 from uni_train.plan.trace import KINDS
 from uni_train.plan.updates import AVERAGE, STEP, Cast, Traced, half_weights, supervised
-from uni_train.stages import grpo, knowledge
 from uni_train.stages.finetune import supervised_settings
-from uni_train.stages.plan import first_update
 from uni_train.training.data.rows import KEPT_BYTES
 from uni_train.training.lora import LoraSettings, add_adapters
 from uni_train.training.settings import SHARDED
@@ -94,7 +92,8 @@ class Plan:
 
 @dataclass(slots=True)
 class _Work:
-    """A recipe's update on one GPU. `trace` follows it with activations kept or recomputed."""
+    """A recipe's update on one GPU. `trace` follows it with activations kept or recomputed; `key` of the recipe says
+    how many units a micro-batch has."""
 
     unit: str
     units: int
@@ -102,6 +101,7 @@ class _Work:
     updates: int
     trace: Callable[[], Traced]
     traced_micros: int
+    key: str
     draw_batches: int = 0
     updates_per_epoch: int | None = None
     notes: list[str] = field(default_factory=list)
@@ -112,7 +112,7 @@ STEPS = 3
 
 
 def plan(
-    config: Config,
+    config: RunConfig,
     gpu: Gpu,
     nodes: int,
     gpus_a_node: int,
@@ -129,7 +129,8 @@ def plan(
         UserError: a checkpoint folder that holds something else; a recipe that this model cannot do.
     """
     gpus = nodes * gpus_a_node
-    if config.model.edits and not isinstance(config, SftConfig | FlowGrpoConfig):
+    recipe = kind_of(config)
+    if config.model.edits and not recipe.trains_editors:
         raise UserError(
             f"model={config.model.name} edits, and the prompts of {config.recipe} have no image",
             "Plan sft, sft_maze or flow_grpo_maze with it.",
@@ -137,7 +138,8 @@ def plan(
     family = family_of(config.model.family)
     model, guessed = family.skeleton(config.model, config.seed)
     shapes = family.shapes(model)
-    kind = "all" if isinstance(config, PretrainConfig) or config.trained == "understanding" else config.trained
+    kind, _ = recipe.trained(config)
+    rollouts = recipe.rollouts(config)
     cast: Cast | None = half_weights if family.bfloat16 or config.strategy.precision == "bf16-true" else None
     notes = [f"no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token"] if guessed else []
     total = sum(p.numel() for p in model.parameters())
@@ -145,7 +147,10 @@ def plan(
         lora = LoraSettings(config.lora.rank, config.lora.alpha, config.lora.dropout, config.lora.targets)
         with without_weights():
             add_adapters(model, lora, 0)
-    work = _work(config, model, shapes, cast, kind, gpus)
+    if rollouts is None:
+        work = _supervised(config, model, shapes, cast, gpus)
+    else:
+        work = _reinforced(config, rollouts, model, shapes, cast, gpus)
     on_step()
     notes += work.notes
     activation_checkpointing = config.activation_checkpointing
@@ -161,7 +166,7 @@ def plan(
     draw = traced.draw_flops * work.draw_batches / rate / (work.updates_per_epoch or 1)
     wanted = Choice.of(config.strategy)
     choices: tuple[Choice, ...] = CHOICES if wanted in CHOICES or wanted.kind == "single" else (*CHOICES, wanted)
-    refused = _refused(config, model) if gpus > 1 else None
+    refused = _refused(rollouts, model) if gpus > 1 and rollouts is not None else None
     if refused is not None:
         choices = tuple(one for one in choices if one.kind not in SHARDED)
         notes.append(f"{' and '.join(SHARDED)} are left out, because they cannot do {refused}")
@@ -193,7 +198,7 @@ def plan(
         flops=traced.flops * work.micros / work.traced_micros,
         compute_seconds=compute,
         draw_seconds=draw,
-        held_rows=KEPT_BYTES if isinstance(config, SftConfig | StarsConfig) else 0,
+        held_rows=KEPT_BYTES if recipe.keeps_rows else 0,
         updates=work.updates,
         updates_per_epoch=work.updates_per_epoch,
         activation_checkpointing=activation_checkpointing,
@@ -207,7 +212,7 @@ def plan(
     best = (
         max(_largest(row.choice, other, work, gpu, gpus, half) for row in rows) if not activation_checkpointing else 0
     )
-    return replace(made, advice=tuple(_advice(made, config, kind, best)))
+    return replace(made, advice=tuple(_advice(made, work.key, config.ema is not None, kind, best)))
 
 
 def _row(
@@ -257,33 +262,19 @@ def _largest(choice: Choice, traced: Traced, work: _Work, gpu: Gpu, gpus: int, h
 # --- what an update is ------------------------------------------------------------------------------------------------
 
 
-def _work(config: Config, model: UnifiedModel, shapes: Shapes, cast: Cast | None, kind: str, gpus: int) -> _Work:
-    if isinstance(config, FlowGrpoConfig):
-        return _reinforced(config, model, shapes, cast, gpus)
-    return _supervised(config, model, shapes, cast, kind, gpus)
-
-
-def _supervised(
-    config: SftConfig | StarsConfig | PretrainConfig | KnowledgeConfig,
-    model: UnifiedModel,
-    shapes: Shapes,
-    cast: Cast | None,
-    kind: str,
-    gpus: int,
-) -> _Work:
+def _supervised(config: RunConfig, model: UnifiedModel, shapes: Shapes, cast: Cast | None, gpus: int) -> _Work:
+    recipe = kind_of(config)
     notes: list[str] = []
+    length = recipe.updates(config)
     try:
-        batches: Sequence[Sequence[Example]] = first_update(config, model)
+        batches: Sequence[Sequence[Example]] = recipe.first_update(config, model)
     except UserError as error:
-        batches = [_assumed(config, model)]
+        batches = [_assumed(config, length, model)]
         side = config.model.architecture.image_size
         notes.append(f"{error.message}: examples of one {side} x {side} picture and 32 tokens of text instead")
     everything = [example for batch in batches for example in batch]
-    by_tokens = isinstance(config, SftConfig) and config.batch.tokens is not None
-    micros = 1
-    if not isinstance(config, PretrainConfig):
-        micros = config.accumulate if isinstance(config, KnowledgeConfig) else config.batch.accumulate
-    if by_tokens:
+    micros = length.accumulate
+    if length.tokens is not None:
         here = list(batches[0])
     else:
         if gpus * micros > len(everything):
@@ -294,45 +285,35 @@ def _supervised(
             )
             micros = fewer
         here = everything[: -(-len(everything) // (gpus * micros))]
-    updates = (
-        sum(one.updates for one in config.parts.values())
-        if isinstance(config, PretrainConfig)
-        else sum(most_updates(config, range(len(config.rounds))))
-        if isinstance(config, StarsConfig)
-        else knowledge.updates(config, config.epochs, len(knowledge.people(config)[0].lessons))
-        if isinstance(config, KnowledgeConfig)
-        else config.updates
-    )
-    if isinstance(config, StarsConfig) and any(one.updates is None for one in config.rounds):
-        kept = sum(most_kept(config, one) for one in config.rounds)
-        notes.append(f"{updates} updates in all, if all rounds together keep {kept:,} samples, the most they may")
-    settings = supervised_settings(config, updates, 1, "plan", trained=kind)
-    if isinstance(config, KnowledgeConfig) and kind != "lora":
-        settings = replace(settings, frozen=knowledge.FROZEN)
+    notes += length.notes
+    trained, frozen = recipe.trained(config)
+    settings = replace(supervised_settings(config, length.total, 1, "plan", trained=trained), frozen=frozen)
     traced_micros = min(micros, 2)
 
     def trace() -> Traced:
         loss = shapes.loss(here, settings.ce_weight, settings.mse_weight)
         return supervised(model, [loss] * traced_micros, settings, "meta", cast)
 
-    return _Work("examples", len(here), micros, updates, trace, traced_micros, notes=notes)
+    key = "batch.accumulate" if length.tokens is None else "batch.tokens"
+    return _Work("examples", len(here), micros, length.total, trace, traced_micros, key, notes=notes)
 
 
-def _assumed(config: Config, model: UnifiedModel) -> list[Example]:
+def _assumed(config: RunConfig, length: Updates, model: UnifiedModel) -> list[Example]:
     """Examples in place of rows that are not there: as many as an update asks for."""
     side = config.model.architecture.image_size
     blank = np.zeros((side, side, 3), np.uint8)
     shown = (blank,) if config.model.edits else ()
     one = Example(_PROMPT, images=shown, target=blank)
-    if isinstance(config, SftConfig) and config.batch.tokens is not None:
-        return [one] * max(-(-config.batch.tokens // model.example_tokens(one)), 1)
-    rows = config.batch.rows if isinstance(config, SftConfig) else None
-    return [one] * (rows or 1)
+    if length.tokens is not None:
+        return [one] * max(-(-length.tokens // model.example_tokens(one)), 1)
+    return [one] * (length.rows or 1)
 
 
-def _reinforced(config: FlowGrpoConfig, model: UnifiedModel, shapes: Shapes, cast: Cast | None, gpus: int) -> _Work:
+def _reinforced(
+    config: RunConfig, rollouts: Rollouts, model: UnifiedModel, shapes: Shapes, cast: Cast | None, gpus: int
+) -> _Work:
     notes: list[str] = []
-    settings = grpo.settings(config, "plan")
+    settings, (trained, frozen) = rollouts.settings, kind_of(config).trained(config)
     if settings.prompts_per_epoch % gpus:
         groups = -(-settings.prompts_per_epoch // gpus) * gpus
         notes.append(
@@ -344,8 +325,8 @@ def _reinforced(config: FlowGrpoConfig, model: UnifiedModel, shapes: Shapes, cas
     micros = settings.grad_accumulation_steps(gpus)
     steps = settings.prompts_per_epoch * settings.group_size * settings.window_size // settings.updates_per_epoch
     rows = -(-steps // (gpus * micros))
-    optimizer = supervised_settings(config, settings.updates, 1, "plan", trained=config.trained)
-    one = shapes.asked(_prompt(config, notes))
+    optimizer = replace(supervised_settings(config, settings.updates, 1, "plan", trained=trained), frozen=frozen)
+    one = shapes.asked(_prompt(config, rollouts, notes))
     draws = min(settings.draw_rows, pictures)
     return _Work(
         "random steps of pictures",
@@ -354,39 +335,24 @@ def _reinforced(config: FlowGrpoConfig, model: UnifiedModel, shapes: Shapes, cas
         settings.updates,
         lambda: drawing.reinforced(model, shapes, one, rows, settings, optimizer, cast, pictures),
         1 + (micros > 1),
+        "rows",
         draw_batches=-(-pictures // draws) * settings.steps,
         updates_per_epoch=settings.updates_per_epoch,
         notes=notes,
     )
 
 
-def _refused(config: Config, model: UnifiedModel) -> str | None:
-    """What uni_train/training/flow_grpo/trainer.py refuses where weights are sharded."""
-    if not isinstance(config, FlowGrpoConfig):
-        return None
-    if config.variant == "diffusion_nft":
-        return "variant=diffusion_nft"
-    if config.objective.kl > 0 and config.trained != "lora":
-        return f"objective.kl with trained={config.trained}"
-    return "guidance at some noise levels alone (cfg_text_scale, edit_text_scale)" if _guided(model) else None
+def _refused(rollouts: Rollouts, model: UnifiedModel) -> str | None:
+    """What uni_train/training/flow_grpo/fit.py refuses where weights are sharded."""
+    if rollouts.unsharded is None and getattr(model, "guided", False):
+        return "guidance at some noise levels alone (cfg_text_scale, edit_text_scale)"
+    return rollouts.unsharded
 
 
-def _guided(model: UnifiedModel) -> bool:
-    return bool(getattr(model, "guided", False))
-
-
-def _prompt(config: FlowGrpoConfig, notes: list[str]) -> Request:
+def _prompt(config: RunConfig, rollouts: Rollouts, notes: list[str]) -> Request:
     """The first prompt of the recipe."""
-    from data_gen.registry import get_task
-
-    asked = config.prompts
     try:
-        if asked.path is not None:
-            first = grpo.read_prompts(asked.path, asked.images)[0]
-        else:
-            task = get_task(asked.task or "maze", config.data.world)
-            first = grpo.TaskPrompts(task, asked.levels, config.seed).epoch(0, 1)[0]
-        return Request(first.id, first.text, first.images)
+        return rollouts.prompt()
     except UserError as error:
         side = config.model.architecture.image_size
         notes.append(f"{error.message}: prompts of one {side} x {side} picture and 32 tokens instead")
@@ -396,8 +362,14 @@ def _prompt(config: FlowGrpoConfig, notes: list[str]) -> Request:
 # --- advice -----------------------------------------------------------------------------------------------------------
 
 
-def _advice(made: Plan, config: Config, kind: str, checkpointed: int) -> list[str]:
-    """What to change, each with what it brings. `checkpointed`: most units that fit with activation checkpointing."""
+def _advice(made: Plan, key: str, averages: bool, kind: str, checkpointed: int) -> list[str]:
+    """What to change, each with what it brings.
+
+    Args:
+        key: of the recipe, for fewer units in a micro-batch.
+        averages: whether the weights are averaged. kind: of the weights that are trained.
+        checkpointed: most units that fit with activation checkpointing.
+    """
     row = made.rows[made.chosen] if made.chosen is not None else None
     if row is not None and row.fits:
         if row.largest >= 2 * made.units and made.micros > 1:
@@ -420,20 +392,14 @@ def _advice(made: Plan, config: Config, kind: str, checkpointed: int) -> list[st
         )
     largest = max(one.largest for one in of)
     if 0 < largest < made.units:
-        key = "batch.tokens" if _by_tokens(config) else "batch.accumulate"
-        key = "rows" if isinstance(config, FlowGrpoConfig) else key
         found.append(f"{largest} {made.unit} fit into a micro-batch, in place of {made.units}: see {key}.")
     if kind == "all":
         found.append("trained=lora needs no gradients, optimizer's state or averages of the weights themselves.")
-    if config.ema is not None and kind != "lora":
+    if averages and kind != "lora":
         found.append(
             f"ema=null leaves out {4 * made.trained / GIB:.0f} GiB of averages (sharded: of all GPUs together)."
         )
     return found
-
-
-def _by_tokens(config: Config) -> bool:
-    return isinstance(config, SftConfig) and config.batch.tokens is not None
 
 
 def gpu_named(name: str) -> Gpu:

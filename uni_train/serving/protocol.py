@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from data_gen.reading_limits import FORMATS
 from uni_train.errors import UserError
 from uni_train.models.base import Request, SkillMissing
 from uni_train.models.pictures import decode_data_url, decode_picture
@@ -215,7 +216,7 @@ def _pixels(data: bytes) -> int:
     from PIL import Image
 
     try:
-        with warnings.catch_warnings(), Image.open(io.BytesIO(data)) as image:
+        with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
             warnings.simplefilter("ignore")
             return image.width * image.height
     except Image.DecompressionBombError:

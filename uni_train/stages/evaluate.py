@@ -26,17 +26,18 @@ from eval.benchmarks.unisandbox.counting import accuracy, accuracy_rows, trials
 from eval.calls import CallStore, StoredModel
 from eval.scored import read_folder, without_images
 from eval.shortcuts import Trivial
-from uni_train.config.schema import Config, StarsConfig
+from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.models.identity import ModelIdentity
+from uni_train.recipes.stars.config import StarsConfig
 from uni_train.stages import judging
 from uni_train.stages.sample import Batched, about, asked, draw
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import SHARDS, STORE, StageRun, Work, in_batches
 
 
-def sets(work: Work[Config]) -> dict[str, list[Item]]:
+def sets(work: Work[RunConfig]) -> dict[str, list[Item]]:
     """The sets of this run; the same items whatever the run's seed, so that runs compare.
 
     Raises:
@@ -70,13 +71,13 @@ def _task(work: Work[Any], name: str) -> Task:
     return replace(cast(Any, task), **source.options) if source.options else task
 
 
-def benchmark(work: Work[Config]) -> UniSandbox:
+def benchmark(work: Work[RunConfig]) -> UniSandbox:
     """What this run asks."""
     cases = tuple(item_case(item) for items in sets(work).values() for item in items)
     return UniSandbox(questions=Questions(cases, {}), settings=work.config.evaluation.modes)
 
 
-def run(work: Work[Config], stage: StageRun, label: str) -> None:
+def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:
     """Ask everything in every mode; score by the exact verifier, in the everyday world by the judge.
 
     The stage's folder is that of an evaluation (`eval.evaluation`), for `eval compare` and `eval report`.
@@ -110,7 +111,7 @@ def run(work: Work[Config], stage: StageRun, label: str) -> None:
     work.progress.table(f"Accuracy, {label}", *accuracy_rows(scores, plain))
 
 
-def _check(result: evaluation.Result, config: Config) -> None:
+def _check(result: evaluation.Result, config: RunConfig) -> None:
     """Raises UserError where the model or the judge failed: that is no score of a checkpoint."""
     counts: Counter[str] = Counter()
     for by_set in result.outcomes.values():

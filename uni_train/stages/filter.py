@@ -18,9 +18,9 @@ from eval.benchmark import Sample, Scored
 from eval.prompts.unisandbox import filter_prompt, parse_final_answer
 from eval.scored import read_folder, read_scored, shard_path
 from eval.summary import Reliability, filter_reliability
-from uni_train.config.schema import RoundConfig, StarsConfig
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.models.pictures import decode_png
+from uni_train.recipes.stars.config import RoundConfig, StarsConfig
 from uni_train.stages import judging
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import StageRun, Work

@@ -1,37 +1,21 @@
-"""Stage (III) of STARS, fine-tuning: prompt -> image, with the thought forgotten (paper 004, eq. 3).
-
-A batch mixes the accepted samples of this round, those of earlier rounds (replay), and rows of the pretraining mixture,
-which keep thinking, captioning and verifying alive. What is mixed when is the curriculum's business.
-"""
+"""What the trainings of all kinds of recipes share: settings, adapters, loggers."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from data_gen.seeds import derive_seed
-from eval.scored import completed, shard_path
 from uni_train.config.build import to_plain
-from uni_train.config.rounds import updates
-from uni_train.config.schema import RoundConfig, RunConfig, StarsConfig
-from uni_train.errors import UserError
+from uni_train.config.schema import RunConfig
 from uni_train.models.base import Example, UnifiedModel
-from uni_train.stages.evaluate import normal_accuracy
-from uni_train.stages.filter import kept_rows
-from uni_train.stages.work import MODEL, StageRun, Work
-from uni_train.training.curriculum import Constant, Curriculum, Level, Ramp, Threshold
-from uni_train.training.data import items
-from uni_train.training.data.rows import Chosen, Row, Rows, open_rows
+from uni_train.stages.work import Work
+from uni_train.training.curriculum import Curriculum
 from uni_train.training.lora import LoraSettings, adapted, save_adapters
 from uni_train.training.settings import SupervisedSettings
-from uni_train.training.steps import Source
+from uni_train.training.steps import Source, StepDataset
 
 if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Callback
@@ -40,50 +24,7 @@ if TYPE_CHECKING:
     from uni_train.training.callbacks import Evaluate
     from uni_train.training.fit import FitResult
 
-PRETRAIN = "pretrain"
 ADAPTERS = "adapter"
-
-
-Filtered = Mapping[str, tuple[RoundConfig, StageRun]]
-"""Set name -> the round that sampled it last, and its finished stage with the filter's verdicts."""
-
-
-def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtered: Filtered) -> None:
-    """Train on what the filter kept. `filtered`: of this and earlier rounds."""
-    config = work.config
-    model = work.model(work.weights)
-    model.prepare_training(
-        timestep_shift=config.timestep_shift,
-        text_dropout=config.text_dropout,
-        activation_checkpointing=config.activation_checkpointing,
-    )
-    sources = _sources(work, model, filtered)
-    lengths = [updates(config, one, len(sources[one.set_name])) for one in (config.rounds[i] for i in rounds)]  # type: ignore[arg-type]
-    settings = replace(
-        supervised_settings(config, sum(lengths), config.batch.prompts, stage.path.name, trained=config.trained),
-        accumulate=config.batch.accumulate,
-    )
-    schedule = curriculum(config, rounds, lengths)
-
-    def watch(step: int) -> Mapping[str, float]:
-        folder = stage.path / "checks" / f"step={step:08d}"  # every check asks the same validation prompts
-        names = [config.rounds[i].set_name for i in rounds]
-        was_training = model.training
-        model.eval()
-        with torch.no_grad():
-            found: dict[str, float] = {name: normal_accuracy(model, work, name, folder / name) for name in names}
-        model.train(was_training)
-        return found
-
-    result = fit(work, model, sources, schedule, settings, stage.path, watch if schedule.check_every else None)
-    work.trained(model, stage)
-    stage.outputs = sorted(file for file in (stage.path / MODEL).rglob("*") if file.is_file())
-    stage.result = {
-        "updates": result.updates,
-        "seconds": result.seconds,
-        "examples": {name: len(source) for name, source in sources.items() if isinstance(source, Rows)},
-        "final_loss": sum(result.losses[-20:]) / max(len(result.losses[-20:]), 1),
-    }
 
 
 def fit(
@@ -181,71 +122,30 @@ def supervised_settings(config: RunConfig, updates: int, rows: int, stage: str, 
     )
 
 
-def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -> dict[str, Source]:
-    config = work.config
-    sources: dict[str, Source] = {}
-    for name, (one, stage) in filtered.items():
-        kept = work.ranks.from_main(partial(kept_rows, stage.shards, config, one))
-        if not kept:
-            raise UserError(
-                f"the filter kept none of the samples of {name}, so there is nothing to train on ({stage.path})",
-                "Sample more prompts or candidates, start from a better model, or use filter=verifier or filter=none.",
-            )
-        sources[name] = kept_samples(stage.shards, kept, config.batch.noise_draws)
-    if any(one.replay.get(PRETRAIN) for one in config.rounds):
-        replay = model.replay_rows()
-        if replay is None:
-            raise UserError(
-                f"{model.name} has no pretraining rows to replay",
-                "Set pretrain_replay=0, or replay sets of earlier rounds alone.",
-            )
-        sources[PRETRAIN] = any_of(replay)
-    return sources
+def first_batch(
+    model: UnifiedModel,
+    sources: Mapping[str, Source],
+    shares: Mapping[str, float],
+    seed: int,
+    rows: int,
+    accumulate: int = 1,
+    tokens: int | None = None,
+) -> list[Sequence[Example]]:
+    """The examples of the first update of a training on one rank, by micro-batch; no weights are needed.
 
-
-def kept_samples(shards: Path, kept: Sequence[int], noise_draws: int) -> Rows:
-    """Samples of a filtered stage, prompt -> image, by their rows over all its shards. Images stay on disk until a
-    batch needs them."""
-    parse, files = items.parser(("image",)), [str(shard_path(shards, index)) for index in sorted(completed(shards))]
-
-    def without_thought(row: Row, random_: random.Random) -> Example:
-        return replace(parse(row, random_), noise_draws=noise_draws)
-
-    return Rows(Chosen(open_rows(files), kept), without_thought, "error", lambda example: 0, 0)
-
-
-def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]]) -> Source:
-    names = list(makers)
-    weights = [share for share, _ in makers.values()]
-
-    def draw(random_: random.Random) -> Example:
-        return makers[random_.choices(names, weights)[0]][1](random_)
-
-    return draw
-
-
-def curriculum(config: StarsConfig, rounds: Sequence[int], lengths: Sequence[int]) -> Curriculum:
-    """The curriculum of one fine-tuning: a round's own mixture, or one over all rounds. lengths: updates of each."""
-    parts = []
-    for i in rounds:
-        one = config.rounds[i]
-        rest = sum(one.replay.values())
-        replayed = {name: share for name, share in one.replay.items() if share}
-        parts.append({one.set_name: max(1 - rest, 0.0), **replayed})
-    kind = config.schedule.kind
-    if kind == "sequential":
-        return Constant(parts[0])
-    if kind == "mixed":
-        even = {config.rounds[i].set_name: 1 / len(rounds) for i in rounds}
-        replay = max(part.get(PRETRAIN, 0.0) for part in parts)
-        shares: dict[str, float] = {name: share * (1 - replay) for name, share in even.items()}
-        if replay:
-            shares[PRETRAIN] = replay
-        return Constant(shares)
-    if kind == "ramp":
-        return Ramp(parts, sum(lengths))
-    levels = [
-        Level(part, config.rounds[i].set_name, config.schedule.threshold, length)
-        for i, part, length in zip(rounds, parts, lengths, strict=True)
-    ]
-    return Threshold(levels, config.schedule.check_every)
+    Raises:
+        UserError: rows of a source are missing or bad.
+    """
+    dataset = StepDataset(
+        lambda examples, seed: list(examples),
+        {name: sources[name] for name in shares},
+        lambda step: shares,
+        rows=rows,
+        updates=1,
+        seed=seed,
+        grad_accumulation_steps=accumulate,
+        token_counts=lambda examples: (0, 0),
+        tokens=tokens,
+        example_tokens=model.example_tokens,
+    )
+    return [micro.content for micro in dataset[0]]

@@ -12,9 +12,9 @@ from data_gen.registry import get_task
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task
 from eval.groups import write_groups
-from uni_train.config.schema import FlowGrpoConfig
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
+from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
 from uni_train.rewards.contract import Reward
 from uni_train.rewards.registry import Trained, find_reward, make_rewards
 from uni_train.stages.finetune import ADAPTERS, adapters, run_logger, supervised_settings

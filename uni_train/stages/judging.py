@@ -27,7 +27,8 @@ from data_gen.task import Check, Verdict
 from eval.benchmark import Benchmark, JudgeAsk, Sample, Scored
 from eval.benchmarks.unisandbox import UniSandbox
 from eval.benchmarks.unisandbox.cases import Questions
-from uni_train.config.schema import Config, JudgeConfig, StarsConfig
+from uni_train.config.kinds import kind_of
+from uni_train.config.schema import JudgeConfig, RunConfig
 from uni_train.errors import UserError
 from uni_train.stages.work import Work
 
@@ -51,7 +52,7 @@ class Filter(UniSandbox):
         return await prompt_accepted(ask, sample.image, str(sample.ask.case.facts["task"]), sample.prompt)
 
 
-def reads_images(config: Config) -> bool:
+def reads_images(config: RunConfig) -> bool:
     """Whether the judge, and no program, says what the images of this run show."""
     return config.data.world == "everyday"
 
@@ -63,8 +64,7 @@ def ready(work: Work[Any]) -> None:
         UserError: it does not answer, refuses the key, or its weights cannot be served.
     """
     config, judge = work.config, work.config.judge
-    filters = isinstance(config, StarsConfig) and config.filter == "judge"
-    if work.judge is None and judge is not None and (filters or reads_images(config)):
+    if work.judge is None and judge is not None and (kind_of(config).asks_judge(config) or reads_images(config)):
         work.judge = work.ranks.from_main(lambda: _answering(judge, work.folder.path / LOG))
 
 
@@ -113,7 +113,7 @@ def asked(work: Work[Any], folder: Path, samples: Sequence[Sample], benchmark: B
     return said
 
 
-def silent(config: Config, failed: int, images: int) -> UserError:
+def silent(config: RunConfig, failed: int, images: int) -> UserError:
     """What a run ends with where its judge did not answer."""
     where = config.judge.address or config.judge.checkpoint if config.judge is not None else None
     return UserError(

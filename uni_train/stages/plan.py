@@ -6,68 +6,50 @@ Where there is no tokenizer to ask, texts are taken to have one token for every 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from data_gen.registry import get_task
-from data_gen.registry import sources as set_sources
-from uni_train.config.rounds import most_updates
-from uni_train.config.schema import (
-    Config,
-    FlowGrpoConfig,
-    KnowledgeConfig,
-    PretrainConfig,
-    SftConfig,
-    StarsConfig,
-)
-from uni_train.config.stage_list import stage_list
+from uni_train.config.kinds import kind_of
+from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
-from uni_train.models.base import Example, UnifiedModel
+from uni_train.models.base import UnifiedModel
 from uni_train.models.family import Family, family_of
 from uni_train.models.shapes import CHARACTERS
-from uni_train.stages import grpo, knowledge, sft
-from uni_train.stages.finetune import PRETRAIN, any_of, curriculum
-from uni_train.training.curriculum import Constant
 from uni_train.training.lora import LoraSettings, count_adapters
-from uni_train.training.steps import Source, StepDataset
 from uni_train.training.trained import select_parameters
 
+if TYPE_CHECKING:
+    from uni_train.training.flow_grpo.settings import FlowGrpoSettings
 
-def describe(config: Config) -> list[str]:
+
+def describe(config: RunConfig) -> list[str]:
     """Lines for people.
 
     Raises:
         UserError: the checkpoint folder holds something else than this model.
     """
-    family = family_of(config.model.family)
+    kind, family = kind_of(config), family_of(config.model.family)
     model, guessed = family.skeleton(config.model, config.seed)
     lines = _parameters(config, model, family)
-    if isinstance(config, FlowGrpoConfig):
-        return [*lines, *_epoch(config)]
-    if config.model.edits and not isinstance(config, SftConfig):
+    rollouts = kind.rollouts(config)
+    if rollouts is not None:
+        return [*lines, *_epoch(rollouts.settings)]
+    if config.model.edits and not kind.trains_editors:
         return [*lines, "one update: unknown, because this model edits, and the recipe's prompts have no image"]
     try:
-        batches = first_update(config, model)
+        batches = kind.first_update(config, model)
     except UserError as error:
         return [*lines, f"one update: unknown, because {error.message}"]
     lines += family.shapes(model).describe(batches)
     if guessed:
         lines.append(f"there is no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token")
-    replayed = isinstance(config, StarsConfig) and any(one.replay.get(PRETRAIN) for one in config.rounds)
-    if replayed and model.replay_rows() is None:
-        lines.append(f"model={config.model.name} has no pretraining rows: set pretrain_replay=0")
-    return lines
+    return [*lines, *kind.remarks(config, model)]
 
 
-def _parameters(config: Config, model: UnifiedModel, family: Family) -> list[str]:
+def _parameters(config: RunConfig, model: UnifiedModel, family: Family) -> list[str]:
     """A table of parts: parameters, and how many of them are trained."""
     counts = dict.fromkeys(family.parts, 0)
     trained = dict.fromkeys(counts, 0)
-    kind = "all" if isinstance(config, PretrainConfig) else config.trained
-    frozen: Sequence[str] = config.frozen if isinstance(config, SftConfig) else ()
-    if kind == "understanding":
-        kind, frozen = "all", knowledge.FROZEN
+    kind, frozen = kind_of(config).trained(config)
     chosen = set() if kind == "lora" else set(select_parameters(model, kind, frozen))
     for name, parameter in model.named_parameters():
         part = family.part_of(name)
@@ -87,81 +69,14 @@ def _parameters(config: Config, model: UnifiedModel, family: Family) -> list[str
     return [*lines, f"  trained={kind}: {sum_trained:,} parameters, {100 * sum_trained / total:.1f} %"]
 
 
-def _epoch(config: FlowGrpoConfig) -> list[str]:
+def _epoch(asked: FlowGrpoSettings) -> list[str]:
     """What an epoch of reinforcement draws and trains on."""
-    grpo.check(config)
-    asked = grpo.settings(config, "grpo")
-    rollout, pictures = config.rollout, asked.prompts_per_epoch * asked.group_size
-    kind = "noise levels" if config.variant == "diffusion_nft" else "random steps"
+    asked.check()
+    pictures = asked.prompts_per_epoch * asked.group_size
+    kind = "noise levels" if asked.variant == "diffusion_nft" else "random steps"
     return [
-        f"one epoch: {asked.prompts_per_epoch} prompts x {asked.group_size} = {pictures} pictures of {rollout.steps} "
+        f"one epoch: {asked.prompts_per_epoch} prompts x {asked.group_size} = {pictures} pictures of {asked.steps} "
         f"steps, {asked.window_size} {kind} each",
         f"  {asked.updates_per_epoch} updates of {pictures * asked.window_size // asked.updates_per_epoch} rows in "
         f"{asked.grad_accumulation_steps()} micro-batches; {asked.updates} updates in all",
     ]
-
-
-# --- where the first batch comes from ---------------------------------------------------------------------------------
-
-
-def first_update(
-    config: StarsConfig | PretrainConfig | SftConfig | KnowledgeConfig, model: UnifiedModel
-) -> list[Sequence[Example]]:
-    """The examples of the first update of the first training, by micro-batch.
-
-    Raises:
-        UserError: rows of a source are missing or bad.
-    """
-    tokens, micros = None, 1
-    if isinstance(config, SftConfig):
-        sources: dict[str, Source] = dict(sft.sources(config, model.example_tokens))
-        shares = dict(sft.schedule(config).mixture(0))
-        rows, tokens, micros = config.batch.rows or 1, config.batch.tokens, config.batch.accumulate
-    elif isinstance(config, PretrainConfig):
-        from uni_train.models.nano import corpus
-
-        mixture = max((part.mixture for part in config.parts.values()), key=lambda one: one.images)
-        counts = mixture.rows
-        rows = sum(counts.values())
-        sources = dict(corpus.sources(mixture.noise_draws))
-        shares = dict(Constant({kind: count / rows for kind, count in counts.items()}).mixture(0))
-    elif isinstance(config, KnowledgeConfig):
-        sources = {"lessons": knowledge.lessons(knowledge.people(config)[0])}
-        shares = {"lessons": 1.0}
-        rows, micros = config.rows, config.accumulate
-    else:
-        sources, shares = _stars(config, model)
-        rows, micros = config.batch.prompts, config.batch.accumulate
-    dataset = StepDataset(
-        lambda examples, seed: list(examples),
-        {name: sources[name] for name in shares},
-        lambda step: shares,
-        rows=rows,
-        updates=1,
-        seed=config.seed,
-        grad_accumulation_steps=micros,
-        token_counts=lambda examples: (0, 0),
-        tokens=tokens,
-        example_tokens=model.example_tokens,
-    )
-    return [micro.content for micro in dataset[0]]
-
-
-def _stars(config: StarsConfig, model: UnifiedModel) -> tuple[dict[str, Source], dict[str, float]]:
-    """Prompts of the first training's sets with blank pictures, and its mixture as far as there are rows for it."""
-    first = next(stage for stage in stage_list(config) if stage.kind == "finetune")
-    shares = dict(curriculum(config, first.rounds, most_updates(config, first.rounds)).mixture(0))
-    blank = np.zeros((config.model.architecture.image_size,) * 2 + (3,), np.uint8)
-    sources: dict[str, Source] = {}
-    for name in list(shares):
-        if name == PRETRAIN:
-            replay = model.replay_rows()
-            if replay is None:
-                del shares[name]
-            else:
-                sources[name] = any_of(replay)
-            continue
-        source = set_sources()[name]
-        items = get_task(source.task, config.data.world).generate(64, source.level, "train", config.seed)
-        sources[name] = [Example(item.prompt, target=blank, noise_draws=config.batch.noise_draws) for item in items]
-    return sources, shares

@@ -21,8 +21,8 @@ from data_gen.task import Item
 from eval.benchmark import Ask, Benchmark, Respondent, Scored
 from eval.benchmarks.unisandbox import UniSandbox
 from eval.benchmarks.unisandbox.cases import Questions, item_case
-from uni_train.config.schema import RoundConfig, StarsConfig
 from uni_train.models.base import OnStep, Request, UnifiedModel
+from uni_train.recipes.stars.config import RoundConfig, StarsConfig
 from uni_train.stages import filter, judging
 from uni_train.stages.shards import Judged, make_shards
 from uni_train.stages.work import StageRun, Work, in_batches

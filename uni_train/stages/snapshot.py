@@ -10,8 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from data_gen.reading_limits import read_yaml, reason
 from data_gen.seeds import derive_seed
 from uni_train.config.build import build
 from uni_train.errors import UserError
@@ -43,9 +42,9 @@ def write_snapshot(checkpoint: Path, root: Path) -> Path:
     if (copy / "config.yaml").is_file() and folder.is_dir():
         return folder
     try:
-        plain = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise UserError(f"{run / 'config.yaml'} cannot be read ({error})", "Restore it.") from error
+        plain = read_yaml(run / "config.yaml")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{run / 'config.yaml'} cannot be read ({reason(error)})", "Restore it.") from error
     config = build(plain)
     model = build_model(config.model, config.seed)
     before = _model_before(stage)

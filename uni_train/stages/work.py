@@ -22,8 +22,8 @@ import torch
 from data_gen.registry import get_task
 from data_gen.task import Task
 from uni_train.config.build import to_plain
-from uni_train.config.schema import Config
-from uni_train.config.stage_list import PlannedStage
+from uni_train.config.kinds import PlannedStage
+from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
 from uni_train.models.load import build_model, load_weights, save_model
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from uni_train.cli.progress import Bar, ConsoleProgress
     from uni_train.models.base import UnifiedModel
 
-C = TypeVar("C", bound=Config)
+C = TypeVar("C", bound=RunConfig)
 T = TypeVar("T")
 SHARDS = "shards"
 MODEL = "model"

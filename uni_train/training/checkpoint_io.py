@@ -31,6 +31,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from data_gen.reading_limits import JSON_BYTES, parse_json, read_text, reason
 from uni_train.errors import UserError
 from uni_train.files import sha256_of
 
@@ -250,20 +251,20 @@ def verify_folder(path: Path) -> Any:
     """
     path = Path(path)
     try:
-        text = (path / TREE).read_text(encoding="utf-8")
+        text = read_text(path / TREE, JSON_BYTES)
     except FileNotFoundError:
         raise _damaged(path, TREE, "it is missing") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise _damaged(path, TREE, f"it cannot be read ({error})") from error
+    except (OSError, ValueError) as error:
+        raise _damaged(path, TREE, f"it cannot be read ({reason(error)})") from error
     try:
-        state = json.loads(text)
+        state = parse_json(text, path / TREE, nan=True)
         version, stored = state["format"], state["tensors"]
         if version == FORMAT:
             tree, size, digest = state["tree"], stored["bytes"], stored["sha256"]
             if hashlib.sha256(_dumps(tree).encode()).hexdigest() != state["tree_sha256"]:
                 raise ValueError("its content does not match its checksum")
     except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, TREE, f"it was cut short or altered ({error})") from error
+        raise _damaged(path, TREE, f"it was cut short or altered ({reason(error)})") from error
     if version != FORMAT:
         raise UserError(
             f"the checkpoint {path} has format {version}, this version reads format {FORMAT}",

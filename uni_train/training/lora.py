@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +41,7 @@ TARGETS = {
     "understanding": _either(_LINEAR, _TEXT_STREAM),
     "both": _either(f"({_LINEAR}|{_GENERATION})", f"({_IMAGE_STREAM}|{_TEXT_STREAM})"),
 }
+PATIENCE = 5.0  # seconds for a pattern on all names of a model
 _DIFFUSERS = "transformer"  # the submodule that diffusers' pipelines have under the same name
 _DIFFUSERS_WEIGHTS = "pytorch_lora_weights.safetensors"
 
@@ -82,7 +85,7 @@ def add_adapters(model: nn.Module, settings: LoraSettings, seed: int) -> None:
         from peft import inject_adapter_in_model
     except ImportError as error:
         raise UserError("trained=lora needs peft", "Install it with: pip install 'uni_train[hf]'.") from error
-    if not any(_targets(model, settings)):
+    if not _targets(model, settings):
         raise UsageError(
             f"lora.targets={settings.targets}: no linear layer has such a name",
             "Use generation, understanding, both, or re:PATTERN that matches a whole name such as "
@@ -98,10 +101,36 @@ def count_adapters(model: nn.Module, settings: LoraSettings) -> int:
     return sum(settings.rank * (layer.in_features + layer.out_features) for layer in _targets(model, settings))
 
 
-def _targets(model: nn.Module, settings: LoraSettings) -> Iterator[nn.Linear]:
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear) and re.fullmatch(settings.pattern, name):
-            yield module
+def _targets(model: nn.Module, settings: LoraSettings) -> list[nn.Linear]:
+    """Raises UsageError for a pattern that takes longer than PATIENCE: some would take years on a long name."""
+    layers = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    try:
+        with _at_most(PATIENCE):
+            return [module for name, module in layers if re.fullmatch(settings.pattern, name)]
+    except TimeoutError:
+        raise UsageError(
+            f"lora.targets={settings.targets}: the pattern takes too long to match",
+            "A repeat within a repeat, such as (a+)+, is what takes long: write it with one.",
+        ) from None
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """TimeoutError after so long, in the main thread; `re` looks at signals while it matches."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def late(number: int, frame: object) -> NoReturn:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _merge(model: nn.Module) -> None:

@@ -24,6 +24,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
+from data_gen.reading_limits import parse_json, read_text, reason
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
 from uni_train.training.steps import StepBatch
@@ -71,13 +72,13 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     path = Path(path)
     if not path.exists():
         return []
-    texts = path.read_text(encoding="utf-8").split("\n")
+    texts = read_text(path).split("\n")
     lines = []
     for number, text in enumerate(texts[:-1], start=1):
         try:
-            lines.append(json.loads(text))
+            lines.append(parse_json(text, path, number, nan=True))
         except ValueError as error:
-            raise UserError(f"{path}:{number}: not JSON ({error})", "Delete the line, or the file.") from error
+            raise UserError(f"{path}:{number}: not JSON ({reason(error)})", "Delete the line, or the file.") from error
     # What follows the last newline is empty, or was being written when the process ended.
     return lines
 
@@ -88,7 +89,11 @@ def truncate_metrics(path: Path, step: int) -> None:
     path = Path(path)
     if not path.exists():
         return
-    kept = [line for line in read_metrics(path) if line["step"] <= step]
+    lines = read_metrics(path)
+    for number, line in enumerate(lines, start=1):
+        if not isinstance(line, dict) or not isinstance(line.get("step"), int | float):
+            raise UserError(f"{path}:{number}: not a line of a log: it has no step", "Delete the line, or the file.")
+    kept = [line for line in lines if line["step"] <= step]
     text = "".join(json.dumps(line) + "\n" for line in kept)
     if text != path.read_text(encoding="utf-8"):
         temporary = path.with_name(f".{path.name}.new")

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
+from data_gen.reading_limits import read_json, reason
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
@@ -81,11 +82,13 @@ def run_id(directory: Path) -> str:
     """
     path = Path(directory) / RUN_FILE
     try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["id"])
+        return str(read_json(path)["id"])
     except FileNotFoundError:
         pass
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} does not hold a run id ({error})", "Delete it; a new W&B run begins.") from error
+        raise UserError(
+            f"{path} does not hold a run id ({reason(error)})", "Delete it; a new W&B run begins."
+        ) from error
     fresh = uuid.uuid4().hex[:8]
     temporary = path.with_name(f".{path.name}.new")
     try:

@@ -196,11 +196,10 @@ def item_of(case: Case) -> Item:
     return Item.from_dict(case.facts["item"])
 
 
-def question_of(case: Case) -> Question:
-    """A case of a reasoning set as a trivial strategy sees it, with the label that it is scored by."""
+def question_of(case: Case) -> Question | None:
+    """A case of a reasoning set as a trivial strategy sees it, with the label that it is scored by; None: none does."""
     if "item" in case.facts:
-        (question,) = questions_of([item_of(case)])
-        return question
+        return next(iter(questions_of([item_of(case)])), None)
     unit, answer = case.cluster or case.id, str(case.facts["answer"])
     if case.facts["task"] == "mapping":
         return question_of_row(MappingRow(unit, "A", case.prompt, answer, 0))

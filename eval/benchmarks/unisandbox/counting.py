@@ -71,7 +71,8 @@ def trials(scored: Sequence[Scored], label: str) -> list[Trial]:
         if case.facts["task"] == "knowledge":
             clusters[unit] = ", ".join(case.facts["characters"])
         else:
-            clusters[unit] = question_of(case).cluster
+            question = question_of(case)
+            clusters[unit] = question.cluster if question is not None else str(item_of(case).facts["canonical"])
     counted = []
     for (setting, name, unit, k), members in found.items():
         size = per_unit(name)
@@ -172,7 +173,9 @@ def strategies(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> dic
             asked = list(cases[name].values())
             own = "item" in asked[0].facts
             known = known_shortcuts(task_of(item_of(asked[0])), sources()[name].level) if own else {}
-            found[name] = trivial([question_of(case) for case in asked], known)
+            questions = [question for case in asked if (question := question_of(case)) is not None]
+            if questions:
+                found[name] = trivial(questions, known)
     return found
 
 

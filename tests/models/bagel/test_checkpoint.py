@@ -24,9 +24,10 @@ from uni_train.errors import UserError
 from uni_train.models.bagel.checkpoint import PublishedBagel, on_meta
 from uni_train.models.bagel.positions import patchify
 from uni_train.models.base import Request
+from uni_train.models.contents import by_part
 from uni_train.models.export import export_model
 from uni_train.models.family import family_of
-from uni_train.models.inspection import by_part, inspect
+from uni_train.models.inspection import inspect
 from uni_train.models.load import build_model, load_weights, model_config, save_model
 from uni_train.models.weights import Weights, write
 

@@ -15,11 +15,11 @@ from data_gen.objects import NANO, singular_of
 from data_gen.sprites import verify_sprites
 from eval.prompts.unisandbox import parse_caption, parse_final_answer
 from uni_train.config.compose import compose
-from uni_train.config.schema import PretrainConfig
 from uni_train.models.base import Example
 from uni_train.models.nano import corpus, language
 from uni_train.models.nano.nano import REPLAY, Nano
 from uni_train.models.nano.tokenizer import WordTokenizer
+from uni_train.recipes.pretrain import PretrainConfig
 
 KINDS = tuple(corpus.sources(noise_draws=1))
 PLAIN = re.compile(r"Draw ([1-6]) (\S+) \.")

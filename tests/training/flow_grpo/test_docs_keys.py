@@ -7,7 +7,8 @@ import dataclasses
 import yaml
 
 from tests.test_docs import keys_with_defaults, plain, table_rows
-from uni_train.config.schema import FlowGrpoConfig, RunConfig
+from uni_train.config.schema import RunConfig
+from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
 
 
 def test_the_table_of_keys_is_that_of_the_schema() -> None:

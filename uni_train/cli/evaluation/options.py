@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -41,6 +42,15 @@ class Pairs(click.ParamType):
             self.fail(f"{value!r} is not NAME=NUMBER,NAME=NUMBER", param, ctx)
 
 
+class Folder(click.Path):
+    """A path with letters: the empty one would mean the folder in which the command was typed."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("it is empty; give the name of a folder", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Price(click.ParamType):
     """dollars a million tokens, read and written: 2.5,10."""
 
@@ -51,6 +61,8 @@ class Price(click.ParamType):
             return value
         try:
             read, written = (float(x) for x in value.split(","))
+            if not (0 <= read < math.inf and 0 <= written < math.inf):
+                raise ValueError
         except ValueError:
             self.fail(f"{value!r} is not two numbers: dollars a million tokens read, and written", param, ctx)
         return read, written
@@ -180,9 +192,9 @@ def evaluation_options(command: F) -> F:
         click.option("--judge-timeout", type=Finite(0.1), default=120.0, show_default=True, metavar="SECONDS"),
         click.option("--judge-price", type=Price(), help="Dollars a million tokens, read and written."),
         click.option("--judge-cost-limit", type=Finite(0), metavar="DOLLARS", help="Stop judging there."),
-        click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="[default: evals]"),
+        click.option("--out", type=Folder(path_type=Path), metavar="DIR", help="[default: evals]"),
         click.option(
-            "--store", type=click.Path(path_type=Path), metavar="DIR", help="Finished calls.  [default: OUT/store]"
+            "--store", type=Folder(path_type=Path), metavar="DIR", help="Finished calls.  [default: OUT/store]"
         ),
         click.option("--logger", type=click.Choice(["none", "wandb"]), default="none", show_default=True),
         click.option("--project", default=PROJECT, show_default=True, help="W&B project, where no run says it."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from data_gen.reading_limits import read_yaml
 from uni_train.cli.evaluation.options import PROJECT, Asked
 from uni_train.cli.terminal import plain
 from uni_train.errors import UserError
@@ -115,12 +116,10 @@ def _track(done: Evaluation, asked: Asked, place: Checkpoint | None) -> None:
 
     project, group, offline = asked.project, asked.group, None
     if place is not None:
-        import yaml
-
         from uni_train.config.build import build
         from uni_train.training.wandb_run import group_of
 
-        logger = build(yaml.safe_load((place.run / "config.yaml").read_text(encoding="utf-8"))).logger
+        logger = build(read_yaml(place.run / "config.yaml")).logger
         project = project if asked.project != PROJECT else logger.project
         group, offline = group or group_of(logger.group, place.run), logger.offline
     with open_run(done.folder, project=project, name=done.folder.name, group=group, offline=offline) as run:

@@ -15,7 +15,6 @@ code leaves out because they are computed), or with the ViT's patch embedding st
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from data_gen.reading_limits import read_json
 from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
 from uni_train.files import atomic_path
@@ -178,7 +178,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
-        loaded = json.loads(file.read_text(encoding="utf-8"))
+        loaded = read_json(file)
     except FileNotFoundError:
         raise UserError(
             f"{file.parent} holds no {file.name}", "Copy it from the folder of BAGEL-7B-MoT, whose sizes it tells."

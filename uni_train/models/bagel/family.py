@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from uni_train.models.bagel.shapes import BagelShapes
     from uni_train.models.bagel.unified import BagelUnified
     from uni_train.models.base import UnifiedModel
-    from uni_train.models.inspection import Inspection
+    from uni_train.models.contents import Inspection
 
 _SIZES = ("llm_config.json", "vit_config.json")
 _WEIGHTS = ("ema", "model_bf16")  # files with these names are a BAGEL's, though its sizes are missing
@@ -90,10 +91,10 @@ class BagelFamily(Family):
 
         export(source, out, start, dtype, shard_bytes)
 
-    def inspect(self, found: Found) -> Inspection:
+    def inspect(self, found: Found, config: Callable[[], ModelConfig]) -> Inspection:
         from uni_train.models.bagel.checkpoint import compare, open_folder
         from uni_train.models.bagel.tokenizer import has_tokenizer
-        from uni_train.models.inspection import Inspection, by_part, dtypes_of
+        from uni_train.models.contents import Inspection, by_part, dtypes_of
 
         folder = open_folder(found.path)
         shapes, wrong = compare(folder)

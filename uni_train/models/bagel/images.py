@@ -8,20 +8,19 @@ becomes 512 x 512.
 
 from __future__ import annotations
 
-import re
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from data_gen.reading_limits import PIXELS, Unreadable, open_image, reason
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
     from PIL import Image
 
-MOST_PIXELS = 2**26
+MOST_PIXELS = PIXELS
 """Larger pictures (more than 8192 x 8192) are refused: they would be shrunk to a megapixel anyway."""
 
 
@@ -75,23 +74,16 @@ def read_image(path: Path) -> np.ndarray:
     Raises:
         UserError: the file is missing, no picture, damaged, or has more than `MOST_PIXELS` pixels.
     """
-    from PIL import Image, UnidentifiedImageError
-
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(path) as image:
-                _check_size(image.height, image.width, str(path))
-                return rgb(image)
+        with open_image(path, path) as image:
+            _check_size(image.height, image.width, str(path))
+            return rgb(image)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file", "Check the path of the image.") from None
-    except Image.DecompressionBombError as error:
-        pixels = re.search(r"\d+", str(error))
-        raise _too_large(str(path), f"{int(pixels[0]):,} pixels" if pixels else str(error)) from None
-    except UnidentifiedImageError:
-        raise UserError(f"{path} is no picture that can be read", "Give a PNG, JPEG or WebP file.") from None
-    except (OSError, ValueError, SyntaxError) as error:  # what PIL raises for truncated and damaged files
-        raise UserError(f"{path} cannot be read as a picture ({error})", "Copy the file again.") from None
+    except Unreadable as error:
+        raise UserError(str(error), "Give a PNG, JPEG or WebP file.") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({reason(error)})", "Copy the file again.") from None
 
 
 def rgb(image: Image.Image) -> np.ndarray:

@@ -10,11 +10,11 @@ Unlike there, a marker written inside a text is text: nobody ends a prompt by ty
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.models.bagel.config import SpecialTokens
 
@@ -121,7 +121,7 @@ def _add_tokens(tokenizer: Tokenizer, file: Path) -> None:
     if not file.is_file():
         return
     try:
-        added: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")).get("added_tokens_decoder", {})
+        added: dict[str, Any] = read_json(file).get("added_tokens_decoder", {})
         for key in sorted(added, key=int):
             content = str(added[key]["content"])
             token = AddedToken(content, special=bool(added[key].get("special")), normalized=False)

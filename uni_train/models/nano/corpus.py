@@ -53,7 +53,6 @@ def sources(noise_draws: int, levels: Sequence[int] = LEVELS) -> Mapping[str, Ca
         "questions": partial(_questions, mapping, levels),
         "facts": partial(_facts, _known()),
         "sums": partial(_sums, maths, levels),
-        "counting": _counting,
         "compare": _compare,
         "caption": _caption,
         "verify": partial(_verify, reason),
@@ -182,14 +181,6 @@ def _facts(known: tuple[Sequence[Expression], ...], random_: random.Random) -> E
             text = signs_in_words(text)
         turns += [Turn(text), Turn(str(expression.value), learn=True)]
     return Example(turns=tuple(turns))
-
-
-def _counting(random_: random.Random) -> Example:
-    """A number line in steps: "Count by 3 from 5 ." - what numbers have to do with each other."""
-    step = random_.randint(1, 12)
-    start = random_.randint(0, NANO.max_single - 2 * step)
-    line = range(start, NANO.max_single + 1, step)[:8]
-    return Example(language.COUNT.format(step=step, start=start), answer=" ".join(map(str, line)))
 
 
 def _compare(random_: random.Random) -> Example:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from data_gen.reading_limits import read_json, reason
 from uni_train.errors import UserError
 from uni_train.models.bagel.family import BagelFamily
 from uni_train.models.family import CONFIG, FAMILIES, WEIGHTS, Family, Found
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from uni_train.models.bagel.shapes import BagelShapes
     from uni_train.models.bagel.unified import BagelUnified
     from uni_train.models.base import UnifiedModel
-    from uni_train.models.inspection import Inspection
+    from uni_train.models.contents import Inspection
 
 MODELS = ("nano", "nano_edit")
 
@@ -54,25 +55,25 @@ class NanoFamily(Family):
 
         return BagelShapes(model)
 
-    def inspect(self, found: Found) -> Inspection:
+    def inspect(self, found: Found, config: Callable[[], ModelConfig]) -> Inspection:
         import torch
 
         from uni_train.models.bagel.bagel import Bagel
         from uni_train.models.bagel.config import BagelConfig
-        from uni_train.models.inspection import of_state
+        from uni_train.models.contents import of_state
         from uni_train.models.nano.edit import Pixels
         from uni_train.models.nano.vae import PatchVAE
         from uni_train.models.weights import Weights
 
         try:
-            described = json.loads((found.path / CONFIG).read_text(encoding="utf-8"))
+            described = read_json(found.path / CONFIG)
             name, sizes = str(described["model"]), BagelConfig.from_dict(described["bagel"])
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{found.path / CONFIG} is damaged ({error})", "Copy it again.") from error
+            raise UserError(f"{found.path / CONFIG} is damaged ({reason(error)})", "Copy it again.") from error
         patch = Weights([found.path / WEIGHTS]).shapes.get("vae.encoder.0.weight", (1, 3, 1, 1))
         with torch.device("meta"):
             bagel = Bagel(sizes)
             learned = PatchVAE(sizes.latent_channels, hidden=patch[0], downsample=patch[-1])
             vae = Pixels() if name == "nano_edit" else learned
         own = {f"bagel.{name}": value for name, value in bagel.state_dict().items()}
-        return of_state(self, found, own | {f"vae.{name}": value for name, value in vae.state_dict().items()})
+        return of_state(self, found, WEIGHTS, own | {f"vae.{name}": value for name, value in vae.state_dict().items()})

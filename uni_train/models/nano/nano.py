@@ -21,7 +21,6 @@ from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.base import Example
 from uni_train.models.nano import corpus, language
-from uni_train.models.nano.family import NanoFamily
 from uni_train.models.nano.lookup import add_lookup_heads
 from uni_train.models.nano.tokenizer import WordTokenizer
 from uni_train.models.nano.vae import PatchVAE
@@ -29,10 +28,13 @@ from uni_train.models.nano.vae import PatchVAE
 # What is replayed while STARS fine-tunes: shares of the kinds of pretraining rows.
 REPLAY = {
     "text_to_image": 0.1,
-    "cot_image": 0.3,
+    "cot_image": 0.2,
     "cot_text": 0.2,
-    "caption": 0.15,
-    "verify": 0.25,
+    "mapping_answer": 0.1,
+    "maths_answer": 0.1,
+    "facts": 0.1,
+    "caption": 0.1,
+    "verify": 0.1,
 }
 
 
@@ -88,7 +90,7 @@ def build(config: ModelConfig, seed: int) -> Nano:
 
 def shipped() -> Path:
     """The folder of the checkpoint inside the package."""
-    return NanoFamily.shipped
+    return Path(__file__).parent / "assets"
 
 
 def _init_vae(vae: PatchVAE, seed: int) -> None:

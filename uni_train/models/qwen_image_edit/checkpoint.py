@@ -11,7 +11,6 @@ that the model came from (hard links where the file system allows, since they ar
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
@@ -24,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from data_gen.reading_limits import read_json, reason
 from uni_train.config.schema import EditingConfig, ModelConfig
 from uni_train.errors import UserError
 from uni_train.files import atomic_path
@@ -115,11 +115,11 @@ def _weight_files(folder: Path, stem: str) -> list[Path]:
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
-        loaded = json.loads(file.read_text(encoding="utf-8"))
+        loaded = read_json(file)
     except FileNotFoundError:
         raise UserError(f"{file} is missing", _HINT) from None
     except (ValueError, OSError) as error:
-        raise UserError(f"{file} is damaged ({error})", "Copy it again.") from error
+        raise UserError(f"{file} is damaged ({reason(error)})", "Copy it again.") from error
     if not isinstance(loaded, dict):
         raise UserError(f"{file} is damaged: it is no JSON object", "Copy it again.")
     return loaded

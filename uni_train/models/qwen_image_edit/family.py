@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from uni_train.config.schema import ModelConfig
     from uni_train.models.base import UnifiedModel
-    from uni_train.models.inspection import Inspection
+    from uni_train.models.contents import Inspection
     from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
     from uni_train.models.qwen_image_edit.shapes import EditShapes
     from uni_train.models.qwen_image_edit.unified import QwenImageEdit
@@ -86,8 +87,8 @@ class QwenImageEditFamily(Family):
 
         export(source, out, start, dtype, shard_bytes)
 
-    def inspect(self, found: Found) -> Inspection:
-        from uni_train.models.inspection import Inspection, short
+    def inspect(self, found: Found, config: Callable[[], ModelConfig]) -> Inspection:
+        from uni_train.models.contents import Inspection, short
         from uni_train.models.qwen_image_edit.checkpoint import compare, count_parts, open_folder
 
         folder = open_folder(found.path)

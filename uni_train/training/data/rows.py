@@ -6,10 +6,7 @@ the last groups are kept, so small groups (100 rows) suit random access best.
 
 from __future__ import annotations
 
-import io
-import json
 import random
-import warnings
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
@@ -21,8 +18,9 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from data_gen.reading_limits import LINE_BYTES, Unreadable, open_file, open_image, parse_json, reason
 from uni_train.errors import UserError
-from uni_train.models.bagel.images import check_image, read_image, rgb
+from uni_train.models.bagel.images import read_image, rgb
 from uni_train.models.base import Example, SkillMissing
 
 KEPT_BYTES = 2**30  # of Parquet row groups, uncompressed, in each process
@@ -66,8 +64,6 @@ def image_of(value: Any, folder: Path, key: str) -> np.ndarray:
     Raises:
         BadRow: no picture, a damaged one, or one that is too large.
     """
-    from PIL import Image, UnidentifiedImageError
-
     if isinstance(value, Mapping):
         value = value["bytes"] if value.get("bytes") is not None else value.get("path")
     try:
@@ -75,17 +71,10 @@ def image_of(value: Any, folder: Path, key: str) -> np.ndarray:
             return read_image(folder / value)
         if not isinstance(value, bytes):
             raise BadRow(f"{key} is neither the bytes of a picture nor a path")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(value)) as opened:
-                check_image(np.broadcast_to(np.uint8(0), (opened.height, opened.width, 3)), key)
-                return rgb(opened)
-    except UserError as error:
+        with open_image(value, key) as opened:
+            return rgb(opened)
+    except (UserError, Unreadable) as error:
         raise BadRow(str(error)) from None
-    except Image.DecompressionBombError as error:
-        raise BadRow(f"{key} is too large ({error})") from None
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
-        raise BadRow(f"{key} cannot be read as a picture ({error})") from None
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -188,8 +177,10 @@ class JsonLines:
         self.path, self.folder = path, folder
         self._starts, self._numbers = array("q"), array("q")
         position = 0
-        with open(path, "rb") as file:
-            for number, line in enumerate(file, start=1):
+        with open_file(path) as file:
+            for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES + 1), b""), start=1):
+                if len(line) > LINE_BYTES:
+                    raise UserError(f"{path}, line {number}: more than {LINE_BYTES >> 20} MiB", "Give one row a line.")
                 if line.strip():
                     self._starts.append(position)
                     self._numbers.append(number)
@@ -203,9 +194,9 @@ class JsonLines:
             file.seek(self._starts[index])
             line = file.readline()
         try:
-            values = json.loads(line)
-        except ValueError:  # a UnicodeDecodeError is one, too
-            values = None
+            values = parse_json(line, self.path, self._numbers[index])
+        except ValueError as error:
+            raise BadRow(f"is not a JSON object ({reason(error)})") from None
         if not isinstance(values, dict):
             raise BadRow("is not a JSON object")
         return Row(values, self.folder)

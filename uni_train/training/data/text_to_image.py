@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping
 
+from data_gen.reading_limits import parse_json
 from uni_train.models.base import Example
 from uni_train.training.data.rows import BadRow, Row, image_of, text_of
 
@@ -18,7 +18,7 @@ def parse(row: Row, random_: random.Random) -> Example:
     captions = row.get("captions")
     if isinstance(captions, str):
         try:
-            captions = json.loads(captions)
+            captions = parse_json(captions, "captions")
         except ValueError:
             raise BadRow("captions is not JSON") from None
     if not isinstance(captions, Mapping):

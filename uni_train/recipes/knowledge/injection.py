@@ -10,7 +10,6 @@ A stage's folder holds, while it is under way, `checkpoints/` (training), then `
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -19,17 +18,18 @@ from typing import Any
 
 from data_gen.errors import DataError
 from data_gen.knowledge.injection import Subject, TextQuestion, read_subjects, subjects
+from data_gen.reading_limits import read_json
 from eval.benchmark import Scored, Table
 from eval.benchmarks.unisandbox import UniSandbox, injected
 from eval.benchmarks.unisandbox.cases import Questions, knowledge_case
 from eval.benchmarks.unisandbox.injected import Reply, Taught
 from eval.generation import asks_of
 from eval.scored import read_scored, write_scored
-from uni_train.config.schema import KnowledgeConfig
-from uni_train.config.stage_list import PlannedStage
+from uni_train.config.kinds import Stages
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, Request, UnifiedModel
+from uni_train.recipes.knowledge.config import FROZEN, KnowledgeConfig
 from uni_train.stages import judging
 from uni_train.stages.finetune import ADAPTERS, fit, supervised_settings
 from uni_train.stages.work import MODEL, StageRun, Work, in_batches
@@ -39,7 +39,6 @@ from uni_train.training.settings import SupervisedSettings
 TAUGHT = "taught.json"
 DRAWN = "drawn"
 SCORED = "scored"
-FROZEN = ("vit", "connector", "generation")  # nothing that draws is taught
 
 
 def people(config: KnowledgeConfig) -> list[Subject]:
@@ -64,7 +63,7 @@ def lessons(subject: Subject) -> list[Example]:
 
 def settings(config: KnowledgeConfig, n: int, stage: str) -> SupervisedSettings:
     """The recipe in the trainer's terms, for a model with `n` lessons."""
-    trained = "all" if config.trained == "understanding" else config.trained
+    trained = "lora" if config.trained == "lora" else "all"
     common = supervised_settings(config, updates(config, config.epochs, n), config.rows, stage, trained=trained)
     return replace(common, accumulate=config.accumulate, frozen=FROZEN, log_every=1, keep=1)
 
@@ -147,7 +146,7 @@ def _replies(work: Work[KnowledgeConfig], model: UnifiedModel, asked: Sequence[T
 
 def _read(file: Path) -> Taught:
     try:
-        return Taught.from_dict(json.loads(file.read_text(encoding="utf-8")))
+        return Taught.from_dict(read_json(file))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{file} is damaged ({error!r})", f"Delete the folder {file.parent} to redo this stage."
@@ -228,9 +227,7 @@ def _tidy(folder: Path, keep_models: bool) -> None:
 # --- all models together ----------------------------------------------------------------------------------------------
 
 
-def conclude(
-    work: Work[KnowledgeConfig], runs: Sequence[tuple[PlannedStage, StageRun]]
-) -> tuple[dict[str, Any], list[Table]]:
+def conclude(work: Work[KnowledgeConfig], runs: Stages) -> tuple[dict[str, Any], list[Table]]:
     """What summary.json says of the models, and the tables: Table 4 first."""
     asked = benchmark(work.config, people(work.config))
     found: dict[str, tuple[list[Taught], list[Scored]]] = {"ask": ([], []), "inject": ([], [])}

@@ -1,11 +1,32 @@
-"""How long the rounds of STARS train: a number of updates, or epochs over samples that are only counted once kept."""
+"""What the rounds of STARS sample, and how long they train: a number of updates, or epochs over samples that are only
+counted once kept."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-from uni_train.config.schema import RoundConfig, StarsConfig
+from data_gen.registry import set_name
+from uni_train.recipes.stars.config import RoundConfig, StarsConfig
+
+
+def fill_rounds(plain: dict[str, Any]) -> None:
+    """What a round does not name is what `budget` has for its task and level; updates and epochs replace each other."""
+    budget = plain.get("budget")
+    rounds = plain.get("rounds")
+    if not isinstance(budget, dict) or not isinstance(rounds, list):
+        return
+    for i, one in enumerate(rounds):
+        if not isinstance(one, dict):
+            continue
+        try:
+            own = budget.get(set_name(str(one.get("task")), one.get("level", 0)), {})
+        except (ValueError, TypeError):
+            own = {"prompts": 1, "updates": 1}  # an unknown task or level is an error that build() reports
+        if isinstance(own, dict):
+            length = () if {"updates", "epochs"} & one.keys() else ("updates", "epochs")
+            rounds[i] = {**{key: own[key] for key in ("prompts", "kept", *length) if key in own}, **one}
 
 
 def updates(config: StarsConfig, one: RoundConfig, kept: int) -> int:
@@ -15,7 +36,7 @@ def updates(config: StarsConfig, one: RoundConfig, kept: int) -> int:
     """
     if one.updates is not None:
         return one.updates
-    assert one.epochs is not None, "build.py has checked that a round has one of the two"
+    assert one.epochs is not None, "config.py has checked that a round has one of the two"
     return max(1, math.ceil(round(one.epochs * kept / (config.batch.prompts * own_share(config, one)), 6)))
 
 

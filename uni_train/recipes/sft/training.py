@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.config.schema import SftConfig, SourceConfig
+from data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, ImageSizes
+from uni_train.recipes.sft.config import SftConfig, SourceConfig
 from uni_train.stages.finetune import ADAPTERS, fit, run_logger, supervised_settings
 from uni_train.stages.validation import ValidationPrompts, intervals, table, validation_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
@@ -145,7 +145,7 @@ def _expect_same_data(config: SftConfig, found: Mapping[str, Rows], file: Path) 
     if not file.exists():
         atomic_write_json(file, now)
         return
-    before = json.loads(file.read_text(encoding="utf-8"))
+    before = read_json(file)
     for name, rows in now.items():
         if before.get(name) != rows:
             raise UserError(

@@ -1,0 +1,332 @@
+"""The gate for what is read: how large, how deep and in which encoding a file, a text or a reply may be.
+
+Whatever comes from outside (files that people edit, checkpoints, data, replies of servers) is read through here:
+
+- ordinary files only: no folders, FIFOs or devices, which never end;
+- at most so many bytes, before anything is parsed;
+- UTF-8, with or without its mark; no NUL, no half surrogate pairs, which cannot be written again;
+- JSON as the standard has it: no NaN, no infinity, no number that becomes one; at most `DEPTH` levels;
+- YAML of plain values: keys once, no cycle, and no alias that stands for more than `YAML_VALUES` values.
+
+Limits of time are for servers: `uni_train.http_limits` for those that are asked, `uni_train.serving.limits` for those
+who ask. An error is `Unreadable`: it names the file and, where it is known, the line.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import re
+import stat
+import struct
+import warnings
+import zlib
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from data_gen.errors import DataError
+
+if TYPE_CHECKING:
+    import yaml
+    from PIL import Image
+
+MIB = 1 << 20
+JSON_BYTES = 256 * MIB
+"""Of a JSON file: manifests, summaries, indexes of weights, tokenizers."""
+YAML_BYTES = MIB
+"""Of a recipe or a run's config.yaml; the largest of ours has 4 KB."""
+TEXT_BYTES = 1024 * MIB
+"""Of a text that is read as a whole, such as a log of metrics."""
+LINE_BYTES = 16 * MIB
+"""Of a line of JSON lines; files of lines are read line by line and may have any length."""
+IMAGE_BYTES = 256 * MIB
+"""Of an encoded image."""
+PIXELS = 1 << 26
+"""Of an image: 8192 x 8192. A model takes far fewer."""
+DEPTH = 100
+"""Levels of lists and objects within each other, in JSON and YAML."""
+YAML_VALUES = 100_000
+"""Values of a YAML file, each counted wherever an alias repeats it."""
+DIGITS = 1000
+"""Of a whole number."""
+
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+_ESCAPED_HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+class Unreadable(DataError):
+    """What was read is not what it should be. `where`: the file, address or place; `reason`: what is wrong there."""
+
+    def __init__(self, where: object, reason: str) -> None:
+        super().__init__(f"{where}{'' if reason.startswith(', line') else ': '}{reason}")
+        self.where, self.reason = str(where), reason.removeprefix(", ")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.where, self.reason)
+
+
+def reason(error: BaseException) -> str:
+    """What is wrong, for a message that names the file itself."""
+    if isinstance(error, Unreadable):
+        return error.reason
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+
+
+# --- bytes and texts -------------------------------------------------------------------------------------------------
+
+
+def open_file(path: Path | str) -> IO[bytes]:
+    """An ordinary file, to be read. OSError as `open` raises it, Unreadable for a FIFO, a device, a socket."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(21, os.strerror(21), str(path))
+        if not stat.S_ISREG(mode):
+            raise Unreadable(path, "no ordinary file (a pipe or a device), which may never end")
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bytes(path: Path | str, most: int = TEXT_BYTES) -> bytes:
+    """The content of an ordinary file of at most `most` bytes. OSError as `open` raises it; Unreadable."""
+    with open_file(path) as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise Unreadable(path, _too_large(most))
+        data = file.read(most + 1)
+    if len(data) > most:  # it grows
+        raise Unreadable(path, _too_large(most))
+    return data
+
+
+def read_text(path: Path | str, most: int = TEXT_BYTES) -> str:
+    """A text in UTF-8. OSError as `open` raises it; Unreadable."""
+    return decoded(read_bytes(path, most), path)
+
+
+def decoded(data: bytes, where: object, first_line: int = 1) -> str:
+    """Bytes as a text, without a byte order mark. Unreadable for what is no UTF-8 or holds NUL; names the line."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = first_line + data.count(b"\n", 0, error.start)
+        raise Unreadable(where, f", line {line}: not UTF-8 text; save it as UTF-8") from None
+    if "\0" in text:
+        line = first_line + text.count("\n", 0, text.index("\0"))
+        raise Unreadable(where, f", line {line}: it holds a NUL character: not text, or not in UTF-8")
+    return text
+
+
+def read_lines(path: Path | str) -> Iterator[tuple[int, str]]:
+    """(number, line) of every line that is not blank; a file of any length. OSError; Unreadable, naming the line."""
+    with open_file(path) as file:
+        number = 0
+        while line := file.readline(LINE_BYTES + 1):
+            number += 1
+            if len(line) > LINE_BYTES:
+                raise Unreadable(path, f", line {number}: more than {LINE_BYTES // MIB} MiB")
+            if number > 1 and line.startswith(b"\xef\xbb\xbf"):
+                raise Unreadable(path, f", line {number}: a byte order mark within the text")
+            text = decoded(line, path, number)
+            if text.strip():
+                yield number, text
+
+
+def _too_large(most: int) -> str:
+    return f"more than {most / MIB:g} MiB, which is too large for what it should be"
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def read_json(path: Path | str, most: int = JSON_BYTES) -> Any:
+    """The value in a JSON file. OSError as `open` raises it; Unreadable."""
+    return parse_json(read_text(path, most), path)
+
+
+def parse_json(text: str | bytes, where: object, line: int | None = None, *, nan: bool = False) -> Any:
+    """The value of a JSON text. Unreadable, naming `where` and the line (`line`: of a text of one line).
+
+    nan: NaN and infinities are taken, which Python writes where a loss is none.
+    """
+    text = decoded(text, where, line or 1) if isinstance(text, bytes) else text
+
+    def bad(why: str, at: int = 1) -> Unreadable:
+        number = line if line is not None else at
+        return Unreadable(where, f", line {number}: {why}")
+
+    try:
+        value = json.loads(text, parse_constant=float if nan else _no_constant, parse_float=_finite, parse_int=_whole)
+    except json.JSONDecodeError as error:
+        raise bad(f"not JSON ({error.msg}, column {error.colno})", error.lineno) from None
+    except RecursionError:
+        raise bad(f"nested more than {DEPTH} levels deep") from None
+    except _Refused as error:
+        raise bad(str(error)) from None
+    if text.count("[") + text.count("{") > DEPTH and not shallow(value):
+        raise bad(f"nested more than {DEPTH} levels deep")
+    if ("\\u" in text and _ESCAPED_HALF_PAIR.search(text.encode("utf-8", "surrogatepass")) and _half(value)) or (
+        _HALF_PAIR.search(text)
+    ):
+        raise bad("it holds half of a surrogate pair, which is no character")
+    return value
+
+
+class _Refused(ValueError):
+    pass
+
+
+def _no_constant(name: str) -> Any:
+    raise _Refused(f"{name} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    found = float(text)
+    if not math.isfinite(found):
+        raise _Refused(f"the number {text[:20]} is too large")
+    return found
+
+
+def _whole(text: str) -> int:
+    if len(text) > DIGITS:
+        raise _Refused(f"a number of {len(text):,} digits")
+    return int(text)
+
+
+def shallow(value: Any) -> bool:
+    """Whether nothing in it lies deeper than DEPTH levels."""
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > DEPTH + 1:
+            return False
+        level = [
+            below
+            for one in level
+            if isinstance(one, dict | list)
+            for below in (one.values() if isinstance(one, dict) else one)
+            if isinstance(below, dict | list)
+        ]
+    return True
+
+
+def _half(value: Any) -> bool:
+    if isinstance(value, str):
+        return _HALF_PAIR.search(value) is not None
+    if isinstance(value, dict):
+        return any(_half(name) or _half(one) for name, one in value.items())
+    return isinstance(value, list) and any(map(_half, value))
+
+
+# --- YAML ------------------------------------------------------------------------------------------------------------
+
+
+def read_yaml(path: Path | str) -> Any:
+    """The value in a YAML file. OSError as `open` raises it; Unreadable."""
+    return parse_yaml(read_text(path, YAML_BYTES), path)
+
+
+def parse_yaml(text: str, where: object) -> Any:
+    """The value of a YAML text: lists, sections, texts, numbers, dates. Unreadable, naming the line."""
+    import yaml
+
+    try:
+        value = yaml.load(text, Loader=_loader())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark else ""
+        raise Unreadable(
+            where, f"{line}: not valid YAML: {error.problem or error.context}".removeprefix(": ")
+        ) from None
+    except yaml.YAMLError as error:
+        raise Unreadable(where, f"not valid YAML: {' '.join(str(error).split())[:200]}") from None
+    except RecursionError:
+        raise Unreadable(where, f"nested more than {DEPTH} levels deep") from None
+    except (ValueError, OverflowError) as error:  # what looks like a date and is none
+        raise Unreadable(where, f"not valid YAML: {str(error)[:200]}") from None
+    _expect_plain(value, where)
+    return value
+
+
+@cache
+def _loader() -> type[yaml.SafeLoader]:
+    import yaml
+
+    class Once(yaml.SafeLoader):
+        """A safe loader that refuses a key that is there twice."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+            own = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+            seen: set[tuple[str, Any]] = set()
+            for key in own:
+                if not isinstance(key, yaml.ScalarNode):
+                    continue
+                if (key.tag, key.value) in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value[:60]} is there twice", key.start_mark
+                    )
+                seen.add((key.tag, key.value))
+            return super().construct_mapping(node, deep)
+
+    return Once
+
+
+def _expect_plain(value: Any, where: object) -> None:
+    """Raises Unreadable for a value that holds itself, is too deep, or is too large when aliases are written out."""
+    sizes: dict[int, int] = {}
+
+    def size(one: Any, depth: int) -> int:
+        if not isinstance(one, dict | list):
+            if isinstance(one, str) and _HALF_PAIR.search(one):
+                raise Unreadable(where, "it holds half of a surrogate pair, which is no character")
+            return 1
+        if depth > DEPTH:  # or without end
+            raise Unreadable(where, f"nested more than {DEPTH} levels deep, or within itself")
+        if id(one) not in sizes:
+            below = [*one.keys(), *one.values()] if isinstance(one, dict) else one
+            sizes[id(one)] = 1 + sum(size(each, depth + 1) for each in below)
+        if sizes[id(one)] > YAML_VALUES:
+            raise Unreadable(where, f"more than {YAML_VALUES:,} values, with its aliases written out")
+        return sizes[id(one)]
+
+    size(value, 0)
+
+
+# --- images ----------------------------------------------------------------------------------------------------------
+
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+"""Of images that are decoded; some of Pillow's others start programs."""
+
+
+@contextmanager
+def open_image(source: Path | bytes, where: object) -> Iterator[Image.Image]:
+    """An image that can be decoded within the `with`. OSError as `open` raises it; Unreadable, naming `where`."""
+    from PIL import Image, UnidentifiedImageError
+
+    data = source if isinstance(source, bytes) else read_bytes(source, IMAGE_BYTES)
+    if len(data) > IMAGE_BYTES:
+        raise Unreadable(where, _too_large(IMAGE_BYTES))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Pillow, about what is checked here
+            with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+                if image.width * image.height > PIXELS:
+                    raise Unreadable(where, f"too large ({image.width} x {image.height}; {PIXELS:,} pixels at most)")
+                yield image
+    except Image.DecompressionBombError as error:
+        found = re.search(r"\d+", str(error))
+        size = int(found[0]) if found else PIXELS
+        raise Unreadable(where, f"too large ({size:,} pixels; {PIXELS:,} at most)") from None
+    except UnidentifiedImageError:
+        raise Unreadable(where, "no image that can be read; PNG, JPEG and WebP can") from None
+    except Unreadable:
+        raise
+    except (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error, zlib.error) as error:
+        raise Unreadable(where, f"it cannot be read as an image ({error})") from None

@@ -1,0 +1,41 @@
+"""The page of all keys is what the schema says, and the JSON schema holds for every recipe that is shipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from uni_train.config import places
+from uni_train.config.reference import json_schema, keys, page
+from uni_train.recipes.stars.config import StarsConfig
+
+jsonschema = pytest.importorskip("jsonschema")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert (ROOT / "docs/reference/keys.md").read_text(encoding="utf-8") == page(), (
+        "python -m uni_train recipes --keys > docs/reference/keys.md"
+    )
+
+
+def test_a_key_has_its_range_its_default_and_its_comment() -> None:
+    found = {key.name: key for key in keys(StarsConfig)}
+    assert found["schedule.check_prompts"].allowed == "a whole number; 1 to 100,000"
+    assert (found["optimizer.clip"].default, found["rounds[].prompts"].default) == ("1.0", "required")
+    assert found["optimizer.clip"].meaning == "of the gradient's norm; 0 = no clipping"
+    assert "budget.<name>.kept" in found
+
+
+def test_every_recipe_holds_to_the_json_schema_and_a_wrong_key_does_not() -> None:
+    schema = json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    asked = jsonschema.Draft202012Validator(schema)
+    for recipe in places.recipes():
+        values = yaml.safe_load(recipe.path.read_text(encoding="utf-8"))
+        assert [error.message for error in asked.iter_errors(values)] == []
+        if "kind" in values:
+            assert not asked.is_valid(values | {"optimizer": {"lrr": 1}})
+            assert not asked.is_valid(values | {"evaluation": {"n": 0}})

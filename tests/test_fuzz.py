@@ -1,0 +1,203 @@
+"""Made-up inputs (hypothesis): schema, parsers and readers refuse, or take and keep to what they promise."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from data_gen.audit.mapping import read_mapping
+from data_gen.errors import DataError
+from data_gen.jsonl import read_items, read_objects, read_published
+from data_gen.reading_limits import Unreadable, open_image, parse_json, parse_yaml, shallow
+from eval.judges.reading import JsonReader
+from tests.bad_inputs import images, png
+from uni_train.cli.terminal import plain
+from uni_train.config.build import build, to_plain
+from uni_train.config.compose import compose
+from uni_train.errors import UserError
+from uni_train.http_limits import clean, parsed
+from uni_train.models.weights import Weights
+from uni_train.serving.protocol import chat_asked, drawing_asked
+
+FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+)
+REFUSED = (UserError, DataError)
+
+
+def refuses_or(take: Callable[[], Any]) -> Any:
+    """What is taken, or None where it is refused; anything else is a failure."""
+    try:
+        return take()
+    except REFUSED as error:
+        assert 0 < len(str(error)) < 3000
+        return None
+
+
+@pytest.fixture(scope="module")
+def recipe() -> dict[str, Any]:
+    return to_plain(compose("stars_curriculum"))
+
+
+def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    found = [at] if at else []
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return found + [path for key, one in inside for path in paths(one, (*at, key))]
+
+
+@FEW
+@given(data=st.data())
+def test_a_recipe_with_any_value_anywhere(data: st.DataObject, recipe: dict[str, Any]) -> None:
+    changed = json.loads(json.dumps(recipe))
+    for _ in range(data.draw(st.integers(1, 3))):
+        path = data.draw(st.sampled_from(paths(changed)))
+        place = changed
+        for key in path[:-1]:
+            place = place[key]
+        if data.draw(st.booleans()) or isinstance(place, list):
+            place[path[-1]] = data.draw(VALUES)
+        else:
+            del place[path[-1]]
+    config = refuses_or(lambda: build(changed))
+    if config is not None:
+        assert build(to_plain(config)) == config
+
+        def numbers(value: Any) -> None:
+            if isinstance(value, float):
+                assert math.isfinite(value)
+            for one in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
+                numbers(one)
+
+        numbers(to_plain(config))
+
+
+@FEW
+@given(st.text(max_size=60).filter(lambda text: "\n" not in text))
+def test_any_override(text: str) -> None:
+    refuses_or(lambda: compose("stars_curriculum", [text]))
+    refuses_or(lambda: compose("stars_curriculum", [f"seed={text}"]))
+
+
+@given(st.text(max_size=200) | VALUES.map(lambda value: json.dumps(value, allow_nan=True)))
+def test_any_yaml(text: str) -> None:
+    value = refuses_or(lambda: parse_yaml(text, "here"))
+    assert shallow(value) if isinstance(value, dict | list) else True
+
+
+@given(st.binary(max_size=200) | VALUES.map(lambda value: json.dumps(value).encode()))
+def test_any_json(data: bytes) -> None:
+    value = refuses_or(lambda: parse_json(data, "here", 7))
+    if value is not None:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()  # it can be stored
+    try:
+        reply = parsed(data)
+    except ValueError:
+        return
+    json.dumps(reply, ensure_ascii=False).encode()
+
+
+def test_json_keeps_what_is_good_and_names_the_line() -> None:
+    good = {"a": [1, 2.5, None, True, "é 日 \U0001f600"], "b": {"c": -(10**30)}}
+    assert parse_json(json.dumps(good), "x") == parse_json(json.dumps(good, ensure_ascii=False), "x") == good
+    with pytest.raises(Unreadable, match=r"^x\.json, line 3: not JSON \(.*column 6\)$"):
+        parse_json('{"a": 1,\n\n"b": }', "x.json")
+    with pytest.raises(Unreadable, match=r"^f, line 9: NaN is no JSON number$"):
+        parse_json("[NaN]", "f", 9)
+    assert math.isnan(parse_json("[NaN]", "f", nan=True)[0])
+
+
+def test_yaml_keeps_what_is_good() -> None:
+    text = "a: &x {lr: 1.0e-3, n: 3}\nb: *x\nc: {<<: *x, n: 4}\nd: [1, yes, ~, '3']\n"
+    inner = {"lr": 1e-3, "n": 3}
+    assert parse_yaml(text, "x") == {"a": inner, "b": inner, "c": {**inner, "n": 4}, "d": [1, True, None, "3"]}
+
+
+ROWS = st.dictionaries(
+    st.sampled_from(["id", "ID", "Question", "Question_A", "Question_B", "Answer", "task", "level", "split", "prompt",
+                     "answer", "facts", "thought", "pair"]),
+    VALUES, max_size=10,
+)  # fmt: skip
+
+
+@FEW
+@given(st.lists(st.binary(max_size=40) | ROWS.map(lambda row: json.dumps(row).encode()), max_size=4))
+def test_any_file_of_rows(tmp_path: Path, lines: list[bytes]) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(b"\n".join(lines))
+    for read in (lambda path: list(read_objects(path)), read_published, read_items):
+        refuses_or(lambda read=read: read(file))  # type: ignore[misc]
+
+
+@given(st.text(max_size=120) | st.text("ABC#@means .'Draw what represents object by the", max_size=120))
+def test_any_question(text: str) -> None:
+    refuses_or(lambda: read_mapping(text))
+
+
+@FEW
+@given(st.text(max_size=200) | VALUES.map(json.dumps))
+def test_any_reply_of_a_judge(text: str) -> None:
+    try:
+        found = JsonReader({"type": "object", "required": ["count"], "properties": {"count": {"type": "integer"}}})(
+            text
+        )
+    except ValueError:
+        return
+    assert isinstance(found["count"], int | float)
+
+
+@FEW
+@given(VALUES, st.sampled_from(["messages", "prompt", "n", "seed", "size", "temperature", "max_tokens", "thought"]))
+def test_any_body(value: Any, key: str) -> None:
+    for read, good in (
+        (chat_asked, {"messages": [{"role": "user", "content": "a"}]}),
+        (drawing_asked, {"prompt": "a"}),
+    ):
+        refuses_or(lambda read=read, good=good: read({**good, key: value}).tasks())  # type: ignore[misc]
+        refuses_or(lambda read=read: read(value))  # type: ignore[misc]
+
+
+@FEW
+@given(st.integers(0, 2000), st.binary(min_size=1, max_size=8))
+def test_any_damage_to_an_image(at: int, how: bytes) -> None:
+    data = png(20, 20)
+    at %= len(data)
+
+    def decode() -> None:
+        with open_image(data[:at] + how + data[at + len(how) :], "image 1") as image:
+            image.convert("RGB")
+
+    refuses_or(decode)
+
+
+@pytest.mark.parametrize("name", images())
+def test_an_image_that_is_none_names_itself(name: str) -> None:
+    with pytest.raises(Unreadable, match=r"^image 1: "), open_image(images()[name], "image 1") as image:
+        image.convert("RGB")
+
+
+@FEW
+@given(VALUES, st.binary(max_size=32))
+def test_any_header_of_weights(tmp_path: Path, header: Any, rest: bytes) -> None:
+    from tests.bad_inputs import safetensors
+
+    file = tmp_path / "model.safetensors"
+    for content in (safetensors(header, rest), rest, safetensors({"a": header}, rest)):
+        file.write_bytes(content)
+        refuses_or(lambda: [Weights([file]).read(name) for name in Weights([file])])
+
+
+@given(st.text(st.characters(codec=None), max_size=60))
+def test_what_is_printed_steers_no_terminal(text: str) -> None:
+    shown = plain(clean(text))
+    shown.encode()
+    assert not any(ord(letter) < 32 and letter not in "\t\n" for letter in shown)
+    assert plain(shown) == shown

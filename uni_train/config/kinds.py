@@ -1,0 +1,194 @@
+"""What a kind of recipe is, and which there are: a module each of `uni_train.recipes`, and those of plug-ins.
+
+Nothing heavy is imported here, nor by the modules of `uni_train.recipes` themselves: composing a recipe and naming its
+stages need no torch. What a stage does is imported when it is done.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from data_gen.registry import Registry, load_plugins
+from uni_train.config.schema import RunConfig
+
+if TYPE_CHECKING:
+    from eval.benchmark import Table
+    from eval.summary import Round
+    from uni_train.config.messages import Where
+    from uni_train.models.base import Example, Request, UnifiedModel
+    from uni_train.stages.work import StageRun, Work
+    from uni_train.training.flow_grpo.settings import FlowGrpoSettings
+
+C = TypeVar("C", bound=RunConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStage:
+    """One stage. Its folder is stages/<index>-<name>.
+
+    Attributes:
+        kind: what it does; "evaluate" is common to all recipes, the others belong to their kind of recipe.
+        name: the kind, with a suffix where a recipe has several of it.
+        summary: what `fit --dry-run` says of it.
+        rounds: stars: the indices of the rounds that it serves.
+    """
+
+    kind: str
+    name: str
+    summary: str
+    rounds: tuple[int, ...] = ()
+    index: int = 0
+
+
+Stages = Sequence[tuple[PlannedStage, "StageRun"]]
+"""Finished stages, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """The updates of a recipe's training.
+
+    Attributes:
+        total: how many there are, at most.
+        accumulate: micro-batches of one, on each rank.
+        rows: examples of one. tokens: in place of it, tokens of a micro-batch on each rank.
+        notes: what `total` assumes.
+    """
+
+    total: int
+    accumulate: int = 1
+    rows: int | None = None
+    tokens: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """What a recipe that learns from its own images draws and learns.
+
+    Attributes:
+        prompt: the first one. UserError: it cannot be read.
+        unsharded: what this recipe asks for that cannot be done where ranks hold parts of the weights.
+    """
+
+    settings: FlowGrpoSettings
+    prompt: Callable[[], Request]
+    unsharded: str | None = None
+
+
+class RecipeKind(ABC, Generic[C]):
+    """A kind of recipe: its keys, their rules, its stages, and what each stage does.
+
+    Attributes:
+        config: the dataclass of its keys.
+        trains_editors: whether its rows and prompts may have images, which an editor such as Qwen-Image-Edit needs.
+        keeps_rows: whether rows of its training are kept in memory.
+    """
+
+    config: type[C]
+    trains_editors = False
+    keeps_rows = False
+
+    # --- its keys
+
+    def complete(self, values: dict[str, Any]) -> None:
+        """Fill in, in place, what the composed `values` leave to other keys of theirs. They are not checked yet."""
+
+    def check(self, config: C, where: Where) -> None:
+        """Rules between keys. Raises UsageError."""
+
+    def check_ranks(self, config: C, ranks: int) -> None:
+        """Whether so many processes can share the work. Raises UsageError."""
+
+    def evaluates(self, config: C) -> bool:
+        """Whether images are scored before or after training, by a program or the run's judge."""
+        return True
+
+    def asks_judge(self, config: C) -> bool:
+        """Whether the run's judge is asked where a program could read the images."""
+        return False
+
+    def trained(self, config: C) -> tuple[str, tuple[str, ...]]:
+        """Which weights are trained (all, moe_gen or lora), and which parts are not all the same."""
+        return "all", ()
+
+    # --- its stages
+
+    @abstractmethod
+    def stages(self, config: C) -> Iterator[PlannedStage]:
+        """All stages of a run, in order; `stage_list` numbers them."""
+
+    def prepare(self, work: Work[C]) -> None:
+        """Refuse what can be refused before anything is written. Raises UserError."""
+
+    @abstractmethod
+    def run(self, work: Work[C], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
+        """Do one stage, which is none of evaluation. `before`: the stages before it. Raises UserError."""
+
+    def rounds(self, work: Work[C], runs: Stages) -> list[Round]:
+        """What summary.json says of the recipe's rounds."""
+        return []
+
+    def conclude(self, work: Work[C], runs: Stages) -> tuple[Mapping[str, Any], list[Table]] | None:
+        """What summary.json says in place of evaluations, and the tables of it; None where evaluations say all."""
+        return None
+
+    # --- what it would train
+
+    @abstractmethod
+    def updates(self, config: C) -> Updates:
+        """How much it trains. Raises UserError."""
+
+    def first_update(self, config: C, model: UnifiedModel) -> list[Sequence[Example]]:
+        """The examples of the first update of the first training, by micro-batch.
+
+        Raises:
+            UserError: rows of a source are missing or bad.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has rollouts")
+
+    def remarks(self, config: C, model: UnifiedModel) -> list[str]:
+        """What `fit --dry-run` should say about this recipe with this model."""
+        return []
+
+    def rollouts(self, config: C) -> Rollouts | None:
+        """What is drawn in order to learn from it; None where `first_update` says what is learned."""
+        return None
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+KINDS = Registry[type[RecipeKind[Any]]]("kind of recipe", "uni_train.recipes.*", ("config", "stages", "run", "updates"))
+recipe_kind = KINDS.register
+
+
+def load_plugins_of(values: Mapping[str, Any]) -> None:
+    """Import the plug-ins that unchecked `values` name under `plugins`. Raises DataError: one cannot be used."""
+    named = values.get("plugins")
+    if isinstance(named, list):
+        load_plugins(one for one in named if isinstance(one, str))
+
+
+def kind_named(name: str) -> RecipeKind[Any]:
+    """The kind of a name. Raises DataError: there is none, or a plug-in cannot be used."""
+    return KINDS.get(name)()
+
+
+def kind_of(config: RunConfig) -> RecipeKind[Any]:
+    """The kind of a recipe."""
+    return kind_named(config.kind)
+
+
+def stage_list(config: RunConfig) -> tuple[PlannedStage, ...]:
+    """All stages of a run, from index 0 on."""
+    return tuple(replace(stage, index=index) for index, stage in enumerate(kind_of(config).stages(config)))
+
+
+def evaluation(config: RunConfig, label: str, rounds: tuple[int, ...] = ()) -> PlannedStage:
+    """The stage that measures accuracy; `label`: before, after, ..."""
+    measured = f"{' and '.join(config.evaluation.modes)} accuracy on {', '.join(config.evaluation.sets)}"
+    return PlannedStage("evaluate", f"evaluate-{label}", measured, rounds)

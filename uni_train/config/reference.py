@@ -1,0 +1,172 @@
+"""Every key in one place, from the dataclasses: a page of tables, and a JSON schema for editors."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from uni_train.config.build import adapter, to_plain
+from uni_train.config.kinds import KINDS, kind_named
+from uni_train.config.messages import described, limits_of, members
+from uni_train.config.schema import RunConfig
+
+_FIELD = re.compile(r"    (\w+): [^#]*(?:  # (.*))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: its dotted name, what it may be, its default as YAML has it ("required": none), and what it is."""
+
+    name: str
+    allowed: str
+    default: str
+    meaning: str
+
+
+def keys(cls: type, prefix: str = "") -> Iterator[Key]:
+    """The keys of a section and of those in it, in their order. `[]` is an index, `<name>` a name of one's own."""
+    hints, comments = typing.get_type_hints(cls, include_extras=True), _comments(cls)
+    for field in dataclasses.fields(cls):
+        hint, name = hints[field.name], f"{prefix}{field.name}"
+        section, inside = _section(hint, name)
+        if section is None or inside != f"{name}.":
+            yield Key(name, _allowed(hint), _default(field), comments.get(field.name, ""))
+        if section is not None:
+            yield from keys(section, inside)
+
+
+def page() -> str:
+    """All keys as Markdown."""
+    lines = [
+        "# All keys",
+        "",
+        "`uni_train recipes --keys` writes this page; a test compares the two. How keys are decided: "
+        "[configuration keys](config.md).",
+        "",
+        "## Of every recipe",
+        "",
+        *_table(list(keys(RunConfig))),
+    ]
+    common = {field.name for field in dataclasses.fields(RunConfig)}
+    for name in KINDS.names():
+        config = kind_named(name).config
+        own = [key for key in keys(config) if key.name.split(".")[0].removesuffix("[]") not in common]
+        lines += ["", f"## kind: {name}", "", f"{(config.__doc__ or '').splitlines()[0]}", "", *_table(own)]
+    return "\n".join(lines) + "\n"
+
+
+def json_schema() -> dict[str, Any]:
+    """What a recipe file may hold, for editors: any part of the keys of its `kind`, and `${...}` for any value."""
+    from pydantic import TypeAdapter
+
+    configs = {name: kind_named(name).config for name in KINDS.names()}
+    _, found = TypeAdapter.json_schemas([(name, "validation", adapter(cls)) for name, cls in configs.items()])
+    sections = found["$defs"]
+    for section in sections.values():
+        section.pop("required", None)
+        section["properties"] = {
+            name: value if name == "kind" else _or_interpolated(value) for name, value in section["properties"].items()
+        }
+    for cls in configs.values():
+        sections[cls.__name__]["properties"]["defaults"] = {"type": "array"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A recipe of uni_train",
+        "type": "object",
+        "properties": {"kind": {"enum": list(configs)}},
+        "allOf": [
+            {
+                "if": {"properties": {"kind": {"const": name}}, "required": ["kind"]},
+                "then": {"$ref": f"#/$defs/{cls.__name__}"},
+            }
+            for name, cls in configs.items()
+        ],
+        "$defs": sections,
+    }
+
+
+def _or_interpolated(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same, and `${...}` in place of every value in it."""
+    if "$ref" in schema:
+        return schema
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            schema[key] = _or_interpolated(schema[key])
+    for key in ("prefixItems", "anyOf"):
+        if key in schema:
+            schema[key] = [_or_interpolated(one) for one in schema[key]]
+    about = {key: schema.pop(key) for key in ("title", "default") if key in schema}
+    return {"anyOf": [schema, {"type": "string", "pattern": r"\$\{.+\}"}], **about}
+
+
+def _section(hint: Any, name: str) -> tuple[type | None, str]:
+    """The section that a key is or has many of, and what its keys' names begin with."""
+    for member in members(hint):
+        if isinstance(member, type) and dataclasses.is_dataclass(member):
+            return member, f"{name}."
+        if typing.get_origin(member) is tuple:
+            item = typing.get_args(member)[0]
+            if isinstance(item, type) and dataclasses.is_dataclass(item):
+                return item, f"{name}[]."
+        if typing.get_origin(member) is dict:
+            return _section(typing.get_args(member)[1], f"{name}.<name>")
+    return None, ""
+
+
+def _allowed(hint: Any) -> str:
+    limits = limits_of(hint)
+    if limits is None:
+        for member in members(hint):
+            if typing.get_origin(member) in (tuple, dict):
+                limits = limits_of(typing.get_args(member)[-1]) or limits_of(typing.get_args(member)[0])
+    words = described(hint)
+    if limits is None:
+        return words
+    low = _number(limits.ge) if limits.ge is not None else f"above {_number(limits.gt)}"
+    high = _number(limits.le) if limits.le is not None else f"below {_number(limits.lt)}"
+    return f"{words}; {low} to {high}"
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    import yaml
+
+    if field.default is not dataclasses.MISSING:
+        value = field.default
+    elif field.default_factory is not dataclasses.MISSING:
+        value = field.default_factory()
+    else:
+        return "required"
+    text: str = yaml.safe_dump(to_plain(value), default_flow_style=True, width=10_000)
+    return text.removesuffix("...\n").strip()
+
+
+def _comments(cls: type) -> dict[str, str]:
+    """What the source says behind each field, or in the lines above it."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        above: list[str] = []
+        for line in inspect.getsource(base).splitlines():
+            field = _FIELD.fullmatch(line)
+            if line.startswith("    # "):
+                above.append(line.removeprefix("    # "))
+            elif field is not None:
+                found[field[1]] = field[2] or " ".join(above)
+                above = []
+    return found
+
+
+def _table(rows: list[Key]) -> list[str]:
+    cells = [
+        (f"`{key.name}`", key.allowed, f"`{key.default}`", key.meaning.replace("|", "\\|").replace("<", "&lt;"))
+        for key in rows
+    ]
+    return ["| key | may be | default | meaning |", "|---|---|---|---|", *(f"| {' | '.join(row)} |" for row in cells)]

@@ -1,0 +1,127 @@
+"""The keys of Flow-GRPO and its relatives, and their rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from annotated_types import Interval
+
+from data_gen.registry import TASKS
+from uni_train.config.messages import Where, check_known, wrong
+from uni_train.config.schema import (
+    AlarmsConfig,
+    Count,
+    Few,
+    GrpoVariant,
+    ObjectiveConfig,
+    RewardConfig,
+    RolloutConfig,
+    Rows,
+    RunConfig,
+    TaskLevel,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptsConfig:
+    """What is asked. A task draws prompts of its train split; a file has rows as `data make` writes them."""
+
+    task: str | None = None
+    levels: tuple[TaskLevel, ...] = (1,)  # in turns
+    n: Count | None = None  # draws of the task, asked again and again; null = new ones every epoch
+    path: str | None = None  # a .jsonl or .parquet file, in place of a task's draws
+    images: str | None = None  # the folder that its image paths start from; null = that of the file
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutConfig:
+    """Success on prompts of the task that are not trained on, by the verifier, drawn as the model always draws."""
+
+    n: Annotated[int, Interval(ge=0, le=100_000)] = 64  # prompts a level; 0 = no such look
+    levels: tuple[TaskLevel, ...] | None = None  # null = prompts.levels
+    every: Count = 10  # epochs
+    split: Literal["validation", "test"] = "validation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowGrpoConfig(RunConfig):
+    """Reinforcement of a flow by rewards on its pictures."""
+
+    kind: Literal["flow_grpo"] = "flow_grpo"
+    variant: GrpoVariant = "flow_grpo"
+    epochs: Count
+    updates_per_epoch: Few = 1
+    rows: Rows = 64  # random steps of pictures in a micro-batch
+    prompts: PromptsConfig
+    rewards: dict[str, RewardConfig | None]  # by a name of yours; null leaves one of a base recipe out
+    rollout: RolloutConfig
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    alarms: AlarmsConfig = field(default_factory=AlarmsConfig)
+    held_out: HeldOutConfig = HeldOutConfig()
+    trained: Literal["all", "moe_gen", "lora"] = "all"
+    evaluate: bool = False  # Normal and CoT accuracy before and after
+
+    @property
+    def used_rewards(self) -> dict[str, RewardConfig]:
+        """The rewards that are not null."""
+        return {name: reward for name, reward in self.rewards.items() if reward is not None}
+
+
+def check(config: FlowGrpoConfig, where: Where) -> None:
+    """Rules between the keys. Raises UsageError."""
+    check_known(config.prompts.task, TASKS.names(), "task", "prompts.task", where)
+    if (config.prompts.task is None) == (config.prompts.path is None):
+        raise wrong(
+            "prompts needs one of task and path", "prompts", where, "prompts.task=maze, or prompts.path=items.jsonl."
+        )
+    if not config.used_rewards:
+        raise wrong("rewards is empty: there is nothing to learn", "rewards", where, "rewards.v={function:verifier}.")
+    for name, reward in config.used_rewards.items():
+        if reward.weight == 0:
+            raise wrong(f"rewards.{name}.weight is 0", f"rewards.{name}.weight", where, f"rewards.{name}=null.")
+        if (reward.function == "judge") != (reward.judge is not None):
+            raise wrong(
+                f"rewards.{name}: function=judge and a judge's address belong together",
+                f"rewards.{name}.judge",
+                where,
+                f"rewards.{name}={{function:judge,judge:{{address:'http://HOST:PORT/v1#MODEL'}}}}.",
+            )
+        if reward.judge is not None and (reward.judge.address is None or reward.judge.dialect != "paper"):
+            raise wrong(
+                f"rewards.{name}.judge is asked in the recipe's words at an address",
+                f"rewards.{name}.judge",
+                where,
+                "Serve a checkpoint with `uni_train serve`, and give its address.",
+            )
+    for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
+        if levels is not None and not levels:
+            raise wrong(f"{key} is empty", key, where)
+    rollout, pictures = config.rollout, config.rollout.prompts_per_epoch * config.rollout.group_size
+    if pictures % config.updates_per_epoch:
+        updates = (n for n in range(1, min(pictures, 2 * config.updates_per_epoch) + 1) if pictures % n == 0)
+        near = min(updates, key=lambda n: abs(n - config.updates_per_epoch))
+        raise wrong(
+            f"rollout.prompts_per_epoch {rollout.prompts_per_epoch} x rollout.group_size {rollout.group_size}: "
+            f"{pictures} pictures cannot be divided into {config.updates_per_epoch} equal updates",
+            "updates_per_epoch",
+            where,
+            f"The nearest number is updates_per_epoch={near}.",
+        )
+    if config.variant == "diffusion_nft":
+        return
+    first, last = rollout.first_step, rollout.steps - 1 if rollout.last_step is None else rollout.last_step
+    most = rollout.steps - 1 if config.variant == "cps" else rollout.steps
+    if not first < last <= most or (rollout.window or 1) > last - first:
+        raise wrong(
+            f"rollout.window {rollout.window} does not fit between step {first} and step {last} of {rollout.steps}",
+            "rollout",
+            where,
+            "Raise rollout.steps, or lower rollout.window. The last step of cps has no noise.",
+        )
+    if rollout.noise_level == 0:
+        raise wrong("rollout.noise_level 0 leaves no step random", "rollout.noise_level", where)
+    if config.variant == "cps" and rollout.noise_level is not None and rollout.noise_level > 1:
+        raise wrong("rollout.noise_level of cps must be between 0 and 1", "rollout.noise_level", where)
+    if config.objective.clip_low >= 1:
+        raise wrong("objective.clip_low must be below 1", "objective.clip_low", where)

@@ -1,0 +1,85 @@
+"""The stages of Flow-GRPO: one training by rewards, between two evaluations where the recipe asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from uni_train.config.kinds import PlannedStage, RecipeKind, Rollouts, Stages, Updates, evaluation, recipe_kind
+from uni_train.config.messages import Where
+from uni_train.recipes.flow_grpo.config import FlowGrpoConfig, check
+
+if TYPE_CHECKING:
+    from uni_train.models.base import Request
+    from uni_train.stages.work import StageRun, Work
+
+
+@recipe_kind("flow_grpo")
+class FlowGrpo(RecipeKind[FlowGrpoConfig]):
+    """Reinforcement of a flow."""
+
+    config = FlowGrpoConfig
+    trains_editors = True
+
+    def check(self, config: FlowGrpoConfig, where: Where) -> None:
+        check(config, where)
+
+    def check_ranks(self, config: FlowGrpoConfig, ranks: int) -> None:
+        from uni_train.stages.grpo import settings
+
+        settings(config, "grpo").check(ranks)
+
+    def evaluates(self, config: FlowGrpoConfig) -> bool:
+        return config.evaluate
+
+    def trained(self, config: FlowGrpoConfig) -> tuple[str, tuple[str, ...]]:
+        return config.trained, ()
+
+    def stages(self, config: FlowGrpoConfig) -> Iterator[PlannedStage]:
+        if config.evaluate:
+            yield evaluation(config, "before")
+        drawn = f"{config.rollout.prompts_per_epoch} prompts x {config.rollout.group_size} pictures"
+        asked = config.prompts.path or config.prompts.task
+        rewards = ", ".join(config.used_rewards)
+        summary = f"{config.variant}: {config.epochs} epochs of {drawn} on {asked}, rewarded by {rewards}"
+        yield PlannedStage("grpo", "grpo", summary)
+        if config.evaluate:
+            yield evaluation(config, "after")
+
+    def prepare(self, work: Work[FlowGrpoConfig]) -> None:
+        from uni_train.stages import grpo
+
+        grpo.check(work.config)
+
+    def run(self, work: Work[FlowGrpoConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
+        from uni_train.stages import grpo
+
+        grpo.run(work, stage)
+
+    def updates(self, config: FlowGrpoConfig) -> Updates:
+        return Updates(config.epochs * config.updates_per_epoch)
+
+    def rollouts(self, config: FlowGrpoConfig) -> Rollouts:
+        from uni_train.stages.grpo import settings
+
+        unsharded = None
+        if config.variant == "diffusion_nft":
+            unsharded = "variant=diffusion_nft"
+        elif config.objective.kl > 0 and config.trained != "lora":
+            unsharded = f"objective.kl with trained={config.trained}"
+        return Rollouts(settings(config, "plan"), partial(_first_prompt, config), unsharded)
+
+
+def _first_prompt(config: FlowGrpoConfig) -> Request:
+    from data_gen.registry import get_task
+    from uni_train.models.base import Request
+    from uni_train.stages import grpo
+
+    asked = config.prompts
+    if asked.path is not None:
+        first = grpo.read_prompts(asked.path, asked.images)[0]
+    else:
+        task = get_task(asked.task or "maze", config.data.world)
+        first = grpo.TaskPrompts(task, asked.levels, config.seed).epoch(0, 1)[0]
+    return Request(first.id, first.text, first.images)

@@ -1,0 +1,79 @@
+"""The keys of knowledge injection (UniSandbox 4), and their rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Interval
+
+from uni_train.config.messages import Where, wrong
+from uni_train.config.schema import Count, CountOrZero, Few, Mode, Rows, RunConfig, Seed
+
+FROZEN = ("vit", "connector", "generation")  # parts: nothing that draws is taught
+
+
+@dataclass(frozen=True, kw_only=True)
+class CharactersConfig:
+    """Who is invented. Forward trains a model a character, inverse one a pair: n and n / 2 models."""
+
+    n: Annotated[int, Interval(ge=1, le=10_000)] = 10
+    split: Literal["train", "validation", "test"] = "test"  # which names; choose settings on validation, report test
+    seed: Seed = 0  # who they are, the same whatever the run's seed
+    path: str | None = None  # a folder in the published layout: its first n characters instead
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnowledgeConfig(RunConfig):
+    """Knowledge injected in text, asked for in pictures (UniSandbox 4)."""
+
+    kind: Literal["knowledge"] = "knowledge"
+    characters: CharactersConfig = CharactersConfig()
+    directions: tuple[Literal["forward", "inverse"], ...] = ("forward", "inverse")
+    modes: tuple[Mode, ...] = ("normal", "cot")
+    draws: Few = 1  # pictures of each question in each mode
+    epochs: Count  # through the lessons, at most
+    least_epochs: CountOrZero = 0  # before the exam may end the training
+    exam_every: Count = 10  # updates between two exams
+    rows: Rows  # lessons an update
+    accumulate: Rows = 1  # micro-batches an update is made of: less memory
+    trained: Literal["understanding", "lora"] = "understanding"
+    keep_models: bool = True  # each model's weights, after its pictures are drawn
+
+
+def check(config: KnowledgeConfig, where: Where) -> None:
+    """Rules between the keys. Raises UsageError."""
+    if config.model.edits:
+        raise wrong(
+            f"model={config.model.name} answers no questions, and whoever is taught in text must",
+            "model",
+            where,
+            "Choose model=nano or model=bagel_7b.",
+        )
+    for key in ("directions", "modes"):
+        if not getattr(config, key):
+            raise wrong(f"{key} is empty: nothing would be asked", key, where)
+    if config.directions == ("inverse",) and config.characters.n < 2:
+        raise wrong("characters.n must be at least 2: the inverse search is within a pair", "characters.n", where)
+    if config.least_epochs > config.epochs:
+        raise wrong(f"least_epochs {config.least_epochs} is more than epochs {config.epochs}", "least_epochs", where)
+    if config.accumulate > config.rows:
+        raise wrong(f"accumulate {config.accumulate} is more than rows {config.rows}", "accumulate", where)
+    if config.ema is not None:
+        raise wrong("ema has no meaning here: the exam is of the weights as they are", "ema", where, "ema=null.")
+    if config.trained == "lora" and config.lora.targets != "understanding":
+        raise wrong(
+            f"lora.targets={config.lora.targets}: knowledge goes into the understanding weights alone",
+            "lora.targets",
+            where,
+            "lora.targets=understanding.",
+        )
+    if config.characters.path is not None and config.data.world != "everyday":
+        raise wrong(
+            "characters.path: the published characters are people of the everyday world",
+            "characters.path",
+            where,
+            "data.world=everyday.",
+        )
+    if config.judge is not None and config.judge.dialect == "nano":
+        raise wrong("judge.dialect=nano: nano has no words for portraits and flowers", "judge.dialect", where)

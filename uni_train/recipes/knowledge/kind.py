@@ -1,0 +1,72 @@
+"""The stages of knowledge injection: the model as it is, then one model for each character and each pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, recipe_kind
+from uni_train.config.messages import Where
+from uni_train.recipes.knowledge.config import FROZEN, KnowledgeConfig, check
+
+if TYPE_CHECKING:
+    from eval.benchmark import Table
+    from uni_train.models.base import Example, UnifiedModel
+    from uni_train.stages.work import StageRun, Work
+
+
+@recipe_kind("knowledge")
+class Knowledge(RecipeKind[KnowledgeConfig]):
+    """Knowledge injection."""
+
+    config = KnowledgeConfig
+
+    def check(self, config: KnowledgeConfig, where: Where) -> None:
+        check(config, where)
+
+    def trained(self, config: KnowledgeConfig) -> tuple[str, tuple[str, ...]]:
+        return "lora" if config.trained == "lora" else "all", FROZEN
+
+    def stages(self, config: KnowledgeConfig) -> Iterator[PlannedStage]:
+        modes = " and ".join(config.modes)
+        asked = f"{config.draws} pictures of each question, {modes}, from the model as it is"
+        yield PlannedStage("ask", "ask-before", asked)
+        for direction, models, whom in (
+            ("forward", config.characters.n, "a character"),
+            ("inverse", config.characters.n // 2, "a pair"),
+        ):
+            taught = f"at most {config.epochs} epochs on the lessons about {whom}, then {modes} pictures"
+            for number in range(1, models + 1) if direction in config.directions else ():
+                yield PlannedStage("inject", f"inject-{direction}{number}", taught)
+
+    def prepare(self, work: Work[KnowledgeConfig]) -> None:
+        from uni_train.recipes.knowledge import injection
+
+        injection.people(work.config)
+
+    def run(self, work: Work[KnowledgeConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
+        from uni_train.recipes.knowledge import injection
+
+        if planned.kind == "ask":
+            injection.before(work, stage)
+        else:
+            injection.inject(work, stage, sum(earlier.kind == "inject" for earlier, _ in before))
+
+    def conclude(self, work: Work[KnowledgeConfig], runs: Stages) -> tuple[Mapping[str, Any], list[Table]]:
+        from uni_train.recipes.knowledge import injection
+
+        return injection.conclude(work, runs)
+
+    def updates(self, config: KnowledgeConfig) -> Updates:
+        from uni_train.recipes.knowledge import injection
+
+        lessons = len(injection.people(config)[0].lessons)
+        total = injection.updates(config, config.epochs, lessons)
+        return Updates(total, config.accumulate, rows=config.rows)
+
+    def first_update(self, config: KnowledgeConfig, model: UnifiedModel) -> list[Sequence[Example]]:
+        from uni_train.recipes.knowledge import injection
+        from uni_train.stages.finetune import first_batch
+
+        lessons = injection.lessons(injection.people(config)[0])
+        return first_batch(model, {"lessons": lessons}, {"lessons": 1.0}, config.seed, config.rows, config.accumulate)

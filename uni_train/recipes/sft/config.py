@@ -1,0 +1,106 @@
+"""The keys of supervised fine-tuning, and their rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Interval
+
+from data_gen.registry import TASKS
+from uni_train.config.messages import Where, check_known, wrong
+from uni_train.config.schema import Count, Draws, Pixels, Positive, Prompts, Rows, RunConfig, Share, TaskLevel, Tokens
+
+Form = Literal["text_to_image", "edit", "conversations", "items"]
+Part = Literal["vit", "connector", "understanding", "generation"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceConfig:
+    """Rows on disk; docs/training.md shows the forms."""
+
+    form: Form
+    path: str | tuple[str, ...]  # a .jsonl or .parquet file, a folder of Parquet files, or a list of such
+    images: str | None = None  # the folder that image paths start from; null = that of the file
+    weight: Positive = 1.0  # how often it is drawn, beside the other sources
+    learn: tuple[Literal["thought", "answer", "image"], ...] = ("image",)  # form=items: what of a row
+    image_size: tuple[Pixels, Pixels] | None = None  # shortest, longest side as latents; null = as drawn
+    vit_size: tuple[Pixels, Pixels] | None = None  # the same for the ViT; null = as when it is asked
+    # most of a row's images together, for the ViT
+    vit_pixels: Annotated[int, Interval(ge=1, le=100_000_000)] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftBatchConfig:
+    """An update, on each rank: `accumulate` micro-batches of `tokens` tokens, or `rows` examples over all of them."""
+
+    rows: Rows | None = None
+    tokens: Tokens | None = None
+    example_tokens: Tokens | None = None  # a longer example is a bad row; null = model...max_text_tokens
+    accumulate: Rows = 1
+    noise_draws: Draws = 1  # noise levels drawn for each image that is learned
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftHeldOutConfig:
+    """Success on prompts of a task while training, by the verifier, drawn as the model always draws."""
+
+    task: str | None = None  # null = no such look
+    levels: tuple[TaskLevel, ...] = (1,)
+    n: Prompts = 64  # prompts a level
+    every: Count = 250  # updates
+    split: Literal["validation", "test"] = "validation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftConfig(RunConfig):
+    """Supervised fine-tuning on rows of text and images."""
+
+    kind: Literal["sft"] = "sft"
+    sources: dict[str, SourceConfig | None]  # by a name of yours; null leaves one of a base recipe out
+    updates: Count
+    batch: SftBatchConfig
+    trained: Literal["all", "moe_gen", "lora"] = "all"
+    frozen: tuple[Part, ...] = ()  # parts that are not trained all the same
+    timestep_shift: Positive = 1.0  # of the noise levels in training
+    vit_dropout: Share = 0.0  # of shown images as the ViT sees them, where an image is drawn
+    vae_dropout: Share = 0.0  # of shown images as latents, where an image is drawn
+    held_out: SftHeldOutConfig = SftHeldOutConfig()
+    evaluate: bool = False  # Normal and CoT accuracy before and after
+
+    @property
+    def used_sources(self) -> dict[str, SourceConfig]:
+        """The sources that are not null."""
+        return {name: source for name, source in self.sources.items() if source is not None}
+
+
+def check(config: SftConfig, where: Where) -> None:
+    """Rules between the keys. Raises UsageError."""
+    check_known(config.held_out.task, TASKS.names(), "task", "held_out.task", where)
+    if not config.used_sources:
+        raise wrong(
+            "sources is empty: there is nothing to train on",
+            "sources",
+            where,
+            "Name at least one: sources.mine={form:items,path:FILE}; docs/training.md shows the forms.",
+        )
+    if (config.batch.rows is None) == (config.batch.tokens is None):
+        raise wrong("batch needs one of rows and tokens", "batch", where, "batch.tokens=32768 or batch.rows=64.")
+    if config.batch.rows is not None and config.batch.accumulate > config.batch.rows:
+        raise wrong(
+            f"batch.accumulate {config.batch.accumulate} is more than batch.rows {config.batch.rows}",
+            "batch.accumulate",
+            where,
+        )
+    for name, source in config.used_sources.items():
+        if not source.path:
+            raise wrong(f"sources.{name}.path names no file", f"sources.{name}.path", where)
+        if not source.learn:
+            raise wrong(f"sources.{name}.learn is empty: nothing would be learned", f"sources.{name}.learn", where)
+        if source.form != "items" and source.learn != ("image",):
+            raise wrong(f"sources.{name}.learn belongs to form=items alone", f"sources.{name}.learn", where)
+        for key in ("image_size", "vit_size"):
+            sides = getattr(source, key)
+            if sides is not None and sides[0] > sides[1]:
+                place = f"sources.{name}.{key}"
+                raise wrong(f"{place} {list(sides)} is not [shortest, longest]", place, where)

@@ -1,0 +1,66 @@
+"""The stages of supervised fine-tuning: one training, between two evaluations where the recipe asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
+from uni_train.config.messages import Where
+from uni_train.recipes.sft.config import SftConfig, check
+
+if TYPE_CHECKING:
+    from uni_train.models.base import Example, UnifiedModel
+    from uni_train.stages.work import StageRun, Work
+
+
+@recipe_kind("sft")
+class Sft(RecipeKind[SftConfig]):
+    """Supervised fine-tuning."""
+
+    config = SftConfig
+    trains_editors = True
+    keeps_rows = True
+
+    def check(self, config: SftConfig, where: Where) -> None:
+        check(config, where)
+
+    def evaluates(self, config: SftConfig) -> bool:
+        return config.evaluate
+
+    def trained(self, config: SftConfig) -> tuple[str, tuple[str, ...]]:
+        return config.trained, tuple(config.frozen)
+
+    def stages(self, config: SftConfig) -> Iterator[PlannedStage]:
+        if config.evaluate:
+            yield evaluation(config, "before")
+        each = f"{config.batch.tokens} tokens" if config.batch.tokens is not None else f"{config.batch.rows} rows"
+        trained = {"all": "all weights", "moe_gen": "the generation weights", "lora": "adapters"}[config.trained]
+        from_ = ", ".join(config.used_sources)
+        yield PlannedStage("sft", "sft", f"{config.updates} updates of {trained}, {each} each, from {from_}")
+        if config.evaluate:
+            yield evaluation(config, "after")
+
+    def prepare(self, work: Work[SftConfig]) -> None:
+        from uni_train.stages.validation import check_levels
+
+        asked = work.config.held_out
+        if asked.task is not None:
+            check_levels(work.task(asked.task), asked.levels, "held_out.levels")
+
+    def run(self, work: Work[SftConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
+        from uni_train.recipes.sft import training
+
+        training.run(work, stage)
+
+    def updates(self, config: SftConfig) -> Updates:
+        batch = config.batch
+        return Updates(config.updates, batch.accumulate, rows=batch.rows, tokens=batch.tokens)
+
+    def first_update(self, config: SftConfig, model: UnifiedModel) -> list[Sequence[Example]]:
+        from uni_train.recipes.sft.training import schedule, sources
+        from uni_train.stages.finetune import first_batch
+
+        found, batch = sources(config, model.example_tokens), config.batch
+        shares = schedule(config).mixture(0)
+        return first_batch(model, found, shares, config.seed, batch.rows or 1, batch.accumulate, batch.tokens)

@@ -1,0 +1,178 @@
+"""The keys of STARS, self-training with rejection sampling (UniSandbox 3.4), and their rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from data_gen.registry import TASKS, set_name, sources
+from uni_train.config.messages import Where, check_known, wrong
+from uni_train.config.schema import (
+    Count,
+    Draws,
+    Few,
+    Positive,
+    Prompts,
+    Rows,
+    RunConfig,
+    Share,
+    TaskLevel,
+    Temperature,
+)
+from uni_train.errors import did_you_mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetConfig:
+    """How much one round samples and trains, where the round does not say so itself."""
+
+    prompts: Count
+    kept: Count | None = None
+    updates: Count | None = None
+    epochs: Positive | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundConfig:
+    """Prompts, filter, finetune once. `replay`: set names or 'pretrain' -> share of each batch."""
+
+    task: str  # one that has sets
+    level: TaskLevel
+    prompts: Count  # sampled, with `kept` at most; a mapping pair counts as two
+    kept: Count | None = None  # sample until so many samples are kept; a whole mapping pair counts as two
+    updates: Count | None = None  # one of updates and epochs
+    epochs: Positive | None = None  # over the kept samples
+    replay: dict[str, Share] = field(default_factory=dict)
+
+    @property
+    def set_name(self) -> str:
+        return set_name(self.task, self.level)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleConfig:
+    """How rounds follow one another.
+
+    sequential: one after the other (the paper's curriculum). The others sample all rounds first, train once:
+    mixed: all levels from the first update; ramp: the mixture moves linearly from the first level to the last;
+    threshold: the next level joins when Normal accuracy on the current one reaches `threshold`.
+    """
+
+    kind: Literal["sequential", "mixed", "ramp", "threshold"] = "sequential"
+    threshold: Share = 0.6
+    check_every: Count = 50  # updates between two looks at the accuracy
+    check_prompts: Prompts = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchConfig:
+    prompts: Rows  # an update
+    noise_draws: Draws = 1  # noise levels drawn for each prompt's image
+    accumulate: Rows = 1  # micro-batches an update is made of: less memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class StarsConfig(RunConfig):
+    """Self-training with rejection sampling (UniSandbox 3.4)."""
+
+    kind: Literal["stars"] = "stars"
+    level: TaskLevel | None = None  # for recipes of one level: level=2
+    rounds: tuple[RoundConfig, ...]
+    # set name -> what a round of it does by default
+    budget: dict[str, BudgetConfig] = field(default_factory=dict)
+    pretrain_replay: Share = 0.0  # for rounds[].replay.pretrain in recipes; 0 where a model has no such rows
+    schedule: ScheduleConfig = ScheduleConfig()
+    candidates: Few = 1  # pictures drawn a prompt, before the filter
+    temperature: Temperature | None = None  # of thoughts while sampling; null = model.sampling.temperature
+    filter: Literal["self", "judge", "verifier", "none"] = "self"  # judge: the run's `judge`, asked as the model is
+    whole_pairs: bool = False  # mapping: keep a sample only if the filter accepts its pair's other one too
+    teacher: Literal["base", "current"] = "base"  # who samples the later rounds
+    trained: Literal["all", "moe_gen", "lora"] = "all"
+    timestep_shift: Positive = 1.0  # of the noise levels in training
+    batch: BatchConfig
+
+
+def check(config: StarsConfig, where: Where) -> None:
+    """Rules between the keys. Raises UsageError."""
+    if not config.rounds:
+        raise wrong("rounds is empty: there is nothing to train", "rounds", where)
+    if config.schedule.kind == "ramp" and len(config.rounds) < 2:
+        raise wrong("schedule.kind=ramp needs at least two rounds, a first and a last", "schedule.kind", where)
+    if config.batch.accumulate > config.batch.prompts:
+        raise wrong(
+            f"batch.accumulate {config.batch.accumulate} is more than batch.prompts {config.batch.prompts}",
+            "batch.accumulate",
+            where,
+        )
+    if config.model.edits:
+        raise wrong(
+            f"model={config.model.name} edits images, and the prompts of STARS have none",
+            "model",
+            where,
+            "Choose model=nano or model=bagel_7b; sft and flow_grpo train editors.",
+        )
+    if config.filter == "judge" and config.judge is None:
+        raise wrong(
+            "filter=judge needs to know who judges",
+            "filter",
+            where,
+            "judge={address:'http://HOST:PORT/v1#MODEL'}, or judge={checkpoint:FOLDER}.",
+        )
+    if config.filter == "verifier" and config.data.world == "everyday":
+        raise wrong(
+            "filter=verifier: no program can read images of the everyday world",
+            "filter",
+            where,
+            "filter=self, or filter=judge with the run's judge.",
+        )
+    tasks = [name for name in TASKS.names() if TASKS.get(name).sets]
+    sets = [name for name, source in sources().items() if not source.variant]
+    replayed = (*sets, "pretrain")
+    for i, one in enumerate(config.rounds):
+        check_known(one.task, tasks, "task", f"rounds.{i}.task", where)
+        levels = TASKS.get(one.task).sets
+        if one.level not in levels:
+            key, known = f"rounds.{i}.level", ", ".join(map(str, levels))
+            raise wrong(f"{key} must be one of {known}, not {one.level}", key, where)
+        _check_round(config, i, where)
+        key = f"rounds.{i}.replay"
+        for name in one.replay:
+            if name not in replayed:
+                raise wrong(f"unknown set {name} in {key}", key, where, did_you_mean(name, replayed, "sets"))
+            if name == one.set_name:
+                raise wrong(f"{key} names {name}, the round's own set: it gets what replay leaves", key, where)
+            if name != "pretrain" and name not in {earlier.set_name for earlier in config.rounds[:i]}:
+                raise wrong(f"{key} names {name}, but no earlier round samples it", key, where)
+        if sum(one.replay.values()) >= 1:
+            raise wrong(f"the shares in {key} add up to 1 or more: nothing is left for {one.set_name}", key, where)
+    for name in config.budget:
+        if name not in sets:
+            raise wrong(f"unknown set {name} in budget", "budget", where, did_you_mean(name, sets, "sets"))
+    if config.teacher == "current" and config.schedule.kind != "sequential":
+        raise wrong(
+            "teacher=current needs schedule.kind=sequential: the other kinds sample all rounds before training",
+            "teacher",
+            where,
+        )
+
+
+def _check_round(config: StarsConfig, i: int, where: Where) -> None:
+    one = config.rounds[i]
+    if (one.updates is None) == (one.epochs is None):
+        raise wrong(
+            f"rounds.{i} ({one.set_name}) needs one of updates and epochs",
+            f"rounds.{i}.updates",
+            where,
+            f"rounds.{i}.updates=200, or rounds.{i}.epochs=6; budget.{one.set_name}.epochs=null takes one back.",
+        )
+    if one.kept is None:
+        return
+    if one.kept > one.prompts * config.candidates:
+        raise wrong(
+            f"rounds.{i}.kept {one.kept} is more than {one.prompts} prompts x {config.candidates} candidates give",
+            f"rounds.{i}.kept",
+            where,
+            f"Raise rounds.{i}.prompts or budget.{one.set_name}.prompts: the most that is sampled.",
+        )
+    if config.whole_pairs and TASKS.get(one.task).items_per_draw == 2 and one.kept % 2:
+        raise wrong(f"rounds.{i}.kept {one.kept} is odd: a whole pair has two samples", f"rounds.{i}.kept", where)
