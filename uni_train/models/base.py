@@ -176,6 +176,10 @@ class UnifiedModel(nn.Module, ABC):
     def answer(self, requests: Sequence[Request], *, think: bool = False, on_step: OnStep | None = None) -> list[str]:
         """A text reply to the images and the prompt, one a request; `think` has it reason aloud first."""
 
+    def compose(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[list[str | np.ndarray]]:
+        """An answer of texts and images (uint8 [H, W, 3]) in one pass, in their order, one a request."""
+        raise SkillMissing(self.name, "answer with text and images in one pass")
+
     def encode(self, requests: Sequence[Request]) -> Condition:
         """Read requests to draw from, with their thoughts; without gradients."""
         raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
