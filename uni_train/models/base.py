@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
@@ -235,8 +235,13 @@ class UnifiedModel(nn.Module, ABC):
         """How this model wants to be asked whether a picture answers a question; None: with the paper's own words."""
         return None
 
-    def replay_rows(self) -> Mapping[str, tuple[float, Callable[[random.Random], Example]]] | None:
-        """Kinds of pretraining rows that keep old skills alive: name -> (share, maker); None if there are none."""
+    def replay_rows(
+        self, tasks: Collection[str]
+    ) -> Mapping[str, tuple[float, Callable[[random.Random], Example]]] | None:
+        """Kinds of pretraining rows that keep old skills alive: name -> (share, maker); None if there are none.
+
+        tasks: what it is trained on meanwhile.
+        """
         return None
 
     def describe(self) -> dict[str, Any]:
