@@ -1,11 +1,12 @@
 """ViGoR-Bench as a Benchmark (paper 002, section 3.2): four dimensions of the result, and four of the process.
 
     direct     draw(instruction, image)                                   result of the one image
+    cot        draw(instruction, image, think(instruction, image))        the same
     planned    plan = planner(instruction, image); draw(step, last image) result of the last image
     process    the same images as `planned`                               process of all of them
 
-Without a planner there is `direct` alone. A judge fills in the paper's templates; a program decides where it can
-(`programs`), and then a judge may still be asked for visual quality.
+Without a planner there are `direct` and `cot` alone. A judge fills in the paper's templates. A program decides where it
+can (`programs`), and then a judge may still be asked for visual quality.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ if TYPE_CHECKING:
     from uni_train.models.base import OnStep, Request
 
 PROTOCOL = "vigor/1"  # what is asked; a change makes another revision
-DIRECT, PLANNED = "direct", "planned"
-SETTINGS = (DIRECT, PLANNED, PROCESS)
+DIRECT, COT, PLANNED = "direct", "cot", "planned"
+SETTINGS = (DIRECT, COT, PLANNED, PROCESS)
 GOOD = 0.68  # of a process mark: section 3.3 calls 68 to 100 good
 _CAUSES = {
     REASONING: "reasoning wrong", RULE: "rule broken", BACKGROUND: "background changed", QUALITY: "visual quality",
@@ -88,19 +89,11 @@ class Vigor(Benchmark):
 
     @classmethod
     def open(
-        cls,
-        source: Source,
-        *,
-        ground_truth: str,
-        visual_quality: str,
-        planner: str,
-        steps: int,
-        fields: tuple[str, ...],
+        cls, source: Source, *, planner: str, ground_truth: str, visual_quality: str, steps: int, fields: Sequence[str]
     ) -> Vigor:
         writer = source.open_model(planner) if planner and source.open_model is not None else None
-        return cls(
-            source, ground_truth=ground_truth, visual_quality=visual_quality, planner=writer, steps=steps, fields=fields
-        )
+        told = {"ground_truth": ground_truth, "visual_quality": visual_quality, "steps": steps, "fields": fields}
+        return cls(source, planner=writer, **told)  # type: ignore[arg-type]
 
     def __init__(
         self,
@@ -131,7 +124,7 @@ class Vigor(Benchmark):
         self.planner = planner
         self._cases = tuple(_case(record, self._items.get(record.id)) for record in records)
         self.sets = tuple(task for task in TASKS if any(case.set == task for case in self._cases))
-        self.settings = SETTINGS if planner is not None else (DIRECT,)
+        self.settings = SETTINGS if planner is not None else (DIRECT, COT)
         self.revision = self._revision()
 
     def cases(self) -> Sequence[Case]:
@@ -157,10 +150,11 @@ class Vigor(Benchmark):
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """At most: a plan may have fewer steps. `planned` and `process` share theirs."""
-        sequences = {(ask.case.id, ask.k) for ask in asks if ask.setting != DIRECT}
-        direct = sum(ask.setting == DIRECT for ask in asks)
+        sequences = {(ask.case.id, ask.k) for ask in asks if _stepwise(ask)}
+        single = sum(not _stepwise(ask) for ask in asks)
+        thoughts = sum(ask.setting == COT for ask in asks)
         judged = sum(self._item(ask.case) is None or self.visual_quality == "judge" for ask in asks)
-        calls = {"draw": direct + self.steps * len(sequences), "judge": judged}
+        calls = {"think": thoughts, "draw": single + self.steps * len(sequences), "judge": judged}
         return calls if not sequences else {**calls, "answer": len(sequences)}
 
     def _item(self, case: Case) -> Item | None:
@@ -176,12 +170,20 @@ class Vigor(Benchmark):
 
     def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
         """One image, or those of a plan; equal requests of two settings are one stored call."""
-        samples: list[Sample] = [Sample(ask, prompt=ask.case.prompt) for ask in asks]
-        direct = [row for row, ask in enumerate(asks) if ask.setting == DIRECT]
-        images = model.draw([_request(asks[row], asks[row].case.prompt) for row in direct], on_step=on_step)
-        for row, image in zip(direct, images if direct else (), strict=True):
+        samples = [Sample(ask, prompt=ask.case.prompt) for ask in asks]
+        thoughtful = [row for row, ask in enumerate(asks) if ask.setting == COT]
+        asked = [_request(asks[row], asks[row].case.prompt) for row in thoughtful]
+        for row, thought in zip(thoughtful, model.think(asked, on_step=on_step) if asked else (), strict=True):
+            if isinstance(thought, Exception):
+                note = f"no thought: {_note(thought)}"
+                samples[row] = replace(samples[row], status="generation_failed", note=note)
+            else:
+                samples[row] = replace(samples[row], thought=thought)
+        single = [row for row, one in enumerate(samples) if one.status == "ok" and not _stepwise(one.ask)]
+        drawn = [replace(_request(asks[row], asks[row].case.prompt), thought=samples[row].thought) for row in single]
+        for row, image in zip(single, model.draw(drawn, on_step=on_step) if drawn else (), strict=True):
             samples[row] = _with(samples[row], image)
-        stepwise = [row for row, ask in enumerate(asks) if ask.setting != DIRECT]
+        stepwise = [row for row, ask in enumerate(asks) if _stepwise(ask)]
         if stepwise:
             self._draw_steps(model, samples, stepwise, on_step)
         return samples
@@ -293,6 +295,10 @@ def _case(record: Record, item: Item | None) -> Case:
             "dimensions": list(DIMENSIONS if item is None else programs.dimensions(item)),
         },
     )
+
+
+def _stepwise(ask: Ask) -> bool:
+    return ask.setting in (PLANNED, PROCESS)
 
 
 def _request(ask: Ask, prompt: str, image: bytes | None = None, step: int | None = None) -> Request:

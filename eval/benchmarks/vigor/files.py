@@ -2,7 +2,7 @@
 
     Maze_Navigation/records.json, Maze_Navigation/*.png, ..., Embodied_Tasks/Sorting/records.json, ...
 
-Which fields a record has could not be confirmed, so they are probed: each role below takes the first name that is there.
+Which fields a record has could not be confirmed, so they are probed: each role below has names that serve it.
 What was found is reported (`Found`). A field that has no role is an error, until `fields` gives it one.
 """
 
@@ -113,9 +113,8 @@ def _folders(folder: Path) -> dict[str, Path]:
     for records in sorted([*folder.glob(f"*/{RECORDS}"), *folder.glob(f"{EMBODIED}/*/{RECORDS}")]):
         task = task_named(records.parent.name)
         if task is None:
-            raise DataError(
-                f"{records}: {did_you_mean(records.parent.name, TASKS, 'tasks')} Rename or move the folder."
-            )
+            known = did_you_mean(records.parent.name, TASKS, "tasks")
+            raise DataError(f"{records}: no such task. {known} Rename the folder, or move it away.")
         if task in found:
             raise DataError(f"{found[task]} and {records.parent} are both {task}: keep one of them")
         found[task] = records.parent

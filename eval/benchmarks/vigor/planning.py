@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 
-PROMPT = """You plan the edits of an image. Another model will carry them out, one after the other, each on the image that \
-the last one left. It sees neither the task nor your other steps.
+PROMPT = """You plan the edits of an image. Another model will carry them out, one after the other, each on the \
+image that the last one left. It sees neither the task nor your other steps.
 
 Task: {instruction}
 
-Solve the task, then write at most {steps} steps. Each is one instruction for an edit that can be seen in the image and \
-brings it closer to the solution; after the last, the image must show the whole solution. Change nothing else.
+Solve the task, then write at most {steps} steps. Each is one instruction for an edit that can be seen in the image \
+and brings it closer to the solution; after the last, the image must show the whole solution. Change nothing else.
 Write one step a line, numbered "1.", "2.", ..., and nothing else."""
 _STEP = re.compile(r"\s*\(?(\d+)[.):]\s+(\S.*)")
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from data_gen.errors import DataError
-from data_gen.maze.task import TEST_LEVELS, Maze, read_facts
+from data_gen.maze.task import TEST_LEVELS, read_facts
 from data_gen.objects import NANO, get_world
 from data_gen.registry import task_of
 from data_gen.seeds import derive_seed
@@ -44,9 +44,7 @@ def own_records(world: str, n: int, split: str, seed: int, sets: Sequence[str] |
             found += [_of_maze(item) for item in _spread("maze", TEST_LEVELS, world, n, split, seed)]
         else:
             have = f"{ALGEBRA}, {MAZE}" if world == NANO.name else MAZE
-            raise DataError(
-                f"the {world} world has no {task} of our own, only {have}: name the published files (--data)"
-            )
+            raise DataError(f"the {world} world has no {task} of our own, only {have}: name other files (--data)")
     return found
 
 

@@ -1,7 +1,7 @@
 """The judge templates of ViGoR (paper 002, Tables 5 to 22), verbatim in `templates/`, and how a reply is read.
 
-A file is FAMILY.process.txt or FAMILY.result.txt. Page layout is the paper's; two artefacts of Python's `str.format` are
-undone when a template is filled in: the doubled braces around the JSON form, and {instruction}, {gt_prompt}.
+A file is FAMILY.process.txt or FAMILY.result.txt. Page layout is the paper's; two artefacts of `str.format` are undone
+when a template is filled in: the doubled braces around the JSON form, and {instruction}, {gt_prompt}.
 """
 
 from __future__ import annotations
