@@ -47,7 +47,7 @@ def build_section(cls: type[S], values: Any, where: Where = lambda key: "") -> S
     from pydantic import ValidationError
 
     try:
-        section: S = adapter(cls).validate_json(_json(values), strict=True)
+        section: S = adapter(cls).validate_json(_json(values), strict=True)  # type: ignore[arg-type]
     except ValidationError as error:
         raise refused(cls, values, error.errors(include_url=False), where) from None
     return section

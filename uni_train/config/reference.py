@@ -65,7 +65,7 @@ def json_schema() -> dict[str, Any]:
     from pydantic import TypeAdapter
 
     configs = {name: kind_named(name).config for name in KINDS.names()}
-    _, found = TypeAdapter.json_schemas([(name, "validation", adapter(cls)) for name, cls in configs.items()])
+    _, found = TypeAdapter.json_schemas([(name, "validation", adapter(cls)) for name, cls in configs.items()])  # type: ignore[arg-type]
     sections = found["$defs"]
     for section in sections.values():
         section.pop("required", None)

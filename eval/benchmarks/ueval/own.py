@@ -93,6 +93,6 @@ def decided(case: Case, part: str, number: int, text: str, image: bytes | None) 
         return Check(name, "fail", f"the text counts {len(said)} different things", 0.0)
     count, object_ = (seen.count, seen.name) if part == "image" and seen is not None else next(iter(said))
     wanted = {"object": program["object"], "count": program["count"], "agreement": seen.count if seen else None}[kind]
-    found = object_ if kind == "object" else count
-    right = found == wanted
-    return Check(name, "pass" if right else "fail", "" if right else f"{found}, not {wanted}", float(right))
+    shown = object_ if kind == "object" else count
+    right = shown == wanted
+    return Check(name, "pass" if right else "fail", "" if right else f"{shown}, not {wanted}", float(right))
