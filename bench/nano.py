@@ -103,7 +103,7 @@ class Workbench:
         last = config.rounds[-1]
         shares = {last.set_name: 1 - sum(last.replay.values()), **last.replay}
         sources: dict[str, Source] = {}
-        replay = model.replay_rows()
+        replay = model.replay_rows(())
         if "pretrain" in shares and replay is not None:
             sources["pretrain"] = _any_of(replay)
         items = []

@@ -95,7 +95,7 @@ def train(place: Path, strategy: str, arguments: argparse.Namespace) -> tuple[li
     sizes = [f"model.architecture.layers={arguments.layers}", "model.architecture.vit_layers=1"]
     model = build_model(compose("stars_curriculum", ["model.checkpoint=null", *sizes]).model)
     model.prepare_training(timestep_shift=1.0, text_dropout=0.0)
-    rows = model.replay_rows()
+    rows = model.replay_rows(())
     assert rows is not None
     settings = SupervisedSettings(
         updates=arguments.updates,

@@ -179,6 +179,10 @@ class Respondent(Protocol):
 
     def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> Sequence[str | Exception]: ...
 
+    def compose(
+        self, requests: Sequence[Request], *, on_step: OnStep | None = None
+    ) -> Sequence[Sequence[str | np.ndarray] | Exception]: ...
+
 
 class JudgeAsk(Protocol):
     """Asks the judge model once: a prompt and encoded pictures to its words.

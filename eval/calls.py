@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from uni_train.models.base import OnStep, Request
 
-Skill = Literal["think", "draw", "answer"]
+Skill = Literal["think", "draw", "answer", "compose"]
 FORMAT = "uni_train.calls/1"
 _BLOBS = ("image",)
 SPEED = "speed.json"
@@ -51,7 +51,8 @@ class CallFailed(Exception):
 class Call:
     """One finished call: the request's words (for people who look into the store), and what came of it.
 
-    One of `text`, `image` (PNG bytes; b"" where it was left on disk) and `error` is given.
+    One of `text`, `image` (PNG bytes; b"" where it was left on disk) and `error` is given. Of an answer in parts `text`
+    is the JSON list of them, a text or the length of a PNG file each, and `image` these files one after the other.
     """
 
     key: str
@@ -277,6 +278,12 @@ class StoredModel:
     def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
         return [_text(call) for call in self._ask("answer", requests, on_step)]
 
+    def compose(
+        self, requests: Sequence[Request], *, on_step: OnStep | None = None
+    ) -> list[list[str | np.ndarray] | Exception]:
+        """Texts and images in order, images as `StoredPicture`."""
+        return [_parts(call) for call in self._ask("compose", requests, on_step)]
+
     def missing(self, skill: Skill, requests: Sequence[Request]) -> int:
         """How many of these calls would reach the model."""
         return sum(not self._finished(call_key(self.identity, skill, request)) for request in requests)
@@ -296,7 +303,7 @@ class StoredModel:
 
     def _ask(self, skill: Skill, requests: Sequence[Request], on_step: OnStep | None) -> Iterator[Call]:
         size = self.draw_batch if skill == "draw" else self.think_batch
-        counts = self.counts[skill]
+        counts = self.counts.setdefault(skill, Counts())
         for start in range(0, len(requests), size):
             batch = requests[start : start + size]
             keys = [call_key(self.identity, skill, request) for request in batch]
@@ -331,12 +338,19 @@ class StoredModel:
         return answers
 
 
-def _finished_call(key: str, skill: Skill, request: Request, answer: str | np.ndarray | Exception) -> Call:
+def _finished_call(
+    key: str, skill: Skill, request: Request, answer: str | np.ndarray | Sequence[str | np.ndarray] | Exception
+) -> Call:
     call = Call(key, skill, request.id, request.prompt, request.seed, request.thought)
     if isinstance(answer, Exception):
         return replace(call, error=getattr(answer, "message", "") or first_line(answer))
     if isinstance(answer, str):
         return replace(call, text=answer)
+    if not isinstance(answer, np.ndarray):
+        parts = [part if isinstance(part, str) else encode_png(part) for part in answer]
+        told = [part if isinstance(part, str) else len(part) for part in parts]
+        images = b"".join(part for part in parts if isinstance(part, bytes))
+        return replace(call, text=json.dumps(told, ensure_ascii=False), image=images)
     return replace(call, image=encode_png(answer))
 
 
@@ -346,6 +360,20 @@ def _text(call: Call) -> str | Exception:
 
 def _picture(call: Call) -> np.ndarray | Exception:
     return CallFailed(call.error) if call.image is None else StoredPicture.decode(call.image)
+
+
+def _parts(call: Call) -> list[str | np.ndarray] | Exception:
+    if call.text is None or call.image is None:
+        return CallFailed(call.error)
+    parts: list[str | np.ndarray] = []
+    start = 0
+    for part in json.loads(call.text):
+        if isinstance(part, str):
+            parts.append(part)
+        else:
+            parts.append(StoredPicture.decode(call.image[start : start + part]))
+            start += part
+    return parts
 
 
 def _schema() -> pa.Schema:
@@ -372,5 +400,6 @@ def _to_row(call: Call) -> dict[str, Any]:
 
 
 def _from_row(row: Mapping[str, Any]) -> Call:
-    image = b"" if row["text"] is None and row["error"] is None else None
+    drawn = row["error"] is None and (row["text"] is None or row["skill"] == "compose")
+    image = b"" if drawn else None
     return Call(**{**row, "image": image})

@@ -17,7 +17,7 @@ from eval.benchmark import Ask, Benchmark, Sample
 
 LETTERS = 4.0  # of English a token, about what Qwen's and OpenAI's tokenizers need
 _RENDERED = 8  # cases whose judge prompt is rendered
-KINDS = ("think", "draw", "answer", "judge")
+KINDS = ("think", "draw", "answer", "compose", "judge")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Row:
     @property
     def gpu_hours(self) -> float | None:
         """None where the seconds of some kind of call are not known."""
-        asked = [kind for kind in KINDS[:3] if self.calls.get(kind)]
+        asked = [kind for kind in KINDS[:-1] if self.calls.get(kind)]
         if any(kind not in self.seconds for kind in asked):
             return None
         return sum(self.seconds[kind] for kind in asked) / 3600
@@ -86,7 +86,7 @@ def estimate(
     cost = None
     if prices.judge_in is not None and prices.judge_out is not None:
         cost = (tokens_in * prices.judge_in + tokens_out * prices.judge_out) / 1e6
-    known = {kind: calls[kind] * each for kind, each in (seconds or {}).items() if kind in KINDS[:3] and kind in calls}
+    known = {kind: calls[kind] * each for kind, each in (seconds or {}).items() if kind in KINDS[:-1] and kind in calls}
     cases = len({one.case.id for one in asks})
     return Row(benchmark.name, cases, len(asks), calls, tokens_in, tokens_out, cost, known)
 
@@ -95,7 +95,7 @@ def total(rows: Sequence[Row]) -> Row:
     """All benchmarks together."""
     calls = {kind: sum(row.calls.get(kind, 0) for row in rows) for kind in KINDS}
     costs = [row.cost for row in rows]
-    known = [kind for kind in KINDS[:3] if all(kind in row.seconds or not row.calls.get(kind) for row in rows)]
+    known = [kind for kind in KINDS[:-1] if all(kind in row.seconds or not row.calls.get(kind) for row in rows)]
     return Row(
         "all",
         sum(row.cases for row in rows),

@@ -425,7 +425,7 @@ def _robust(
     import numpy as np
     from statsmodels.regression.linear_model import OLS
 
-    if len(set(groups)) < 2 or np.ptp(outcome) == 0:
+    if len(set(groups)) < 2 or np.ptp(outcome) == 0 or len(outcome) <= indicator.shape[1]:
         return None
     fit = OLS(outcome, indicator).fit(cov_type="cluster", cov_kwds={"groups": np.asarray(groups)}, use_t=True)
     test = fit.t_test(np.full((1, indicator.shape[1]), 1 / indicator.shape[1]))

@@ -57,9 +57,9 @@ def test_curves_scores_and_tables_are_served(folder: Path, monkeypatch: pytest.M
 
     texts = ask(address, "text/tags")
     assert isinstance(texts, dict)
-    (run,) = texts  # the evaluation, at the update that its checkpoint was reached
+    run = f"{RUN}/evals"  # evaluations of its checkpoints, each at the update that it was reached
     (step,) = {p[1] for p in ask(address, "scalars/scalars", run=run, tag="unisandbox/normal/math1")}  # type: ignore[attr-defined]
-    assert run == f"{RUN}/evals" and step == 9
+    assert step == 9
     assert "<table>" in ask(address, "text/text", run=run, tag=texts[run][0])[0]["text"]  # type: ignore[index]
 
 

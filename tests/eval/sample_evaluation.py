@@ -141,6 +141,9 @@ class Sketcher:
     def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
         raise NotImplementedError
 
+    def compose(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[Any]:
+        raise NotImplementedError
+
 
 def sample_part(cases: int, skill: Mapping[str, float] = SKILL) -> Part:
     """`cases` prompts a level, each asked in both settings."""

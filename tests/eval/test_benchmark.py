@@ -67,7 +67,7 @@ def command(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 
 def test_each_is_found_by_its_place_and_is_called_as_it_says() -> None:
-    assert BENCHMARKS.names()[:2] == ("unisandbox", "ureason")  # other tests may add theirs
+    assert {"unisandbox", "ureason"} <= set(BENCHMARKS.names())  # other tests may add theirs
     for name in BENCHMARKS.names():
         assert BENCHMARKS.get(name).name == name
 

@@ -223,3 +223,21 @@ def test_everything_that_decides_an_answer_is_in_its_key(part: str, other: int) 
     else:
         assert call_key(NANO, "draw", replace(request, **{part: changed[part]})) != before
     assert call_key(NANO, "draw", replace(request, images=(picture.reshape(3, 2, 3),))) != before
+
+
+def test_an_answer_in_parts_keeps_their_order_and_is_made_once(tmp_path: Path) -> None:
+    class Composer(Painter):
+        def compose(self, requests: Sequence[Request], *, on_step: Any = None) -> list[Any]:
+            self._see(requests)
+            pictures = [np.full((4, 4, 3), request.seed + 1, np.uint8) for request in requests]
+            return [[r.prompt, p, "[3]", p + np.uint8(1)] for r, p in zip(requests, pictures, strict=True)]
+
+    model = Composer(refuses="draw 2")
+    first = stored(tmp_path, model).compose(requests(3))
+    again = stored(tmp_path, model)
+    (one, two, _, four), refused = again.compose(requests(3))[0], again.compose(requests(3))[2]
+    assert one == "draw 0" and np.all(two == 1) and np.all(four == 2) and isinstance(refused, CallFailed)
+    assert [part if isinstance(part, str) else part.tolist() for part in first[1]] == [
+        part if isinstance(part, str) else part.tolist() for part in again.compose(requests(3))[1]
+    ]
+    assert again.counts["compose"].made == 0 and len(model.batches) == 2  # halves, as one was refused

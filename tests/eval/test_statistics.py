@@ -258,3 +258,8 @@ def test_graded_scores_are_compared_by_their_differences() -> None:
     repeated = paired_values(first * 4, second * 4, [*range(6)] * 4)
     assert repeated.difference.n == 6 and repeated.p_value > 0.05, "copies of a unit prove nothing"
     assert paired_values([0.5], [0.7]).difference == Estimate(pytest.approx(0.2), 1, -1.0, 1.0)
+
+
+def test_one_graded_value_a_cell_leaves_nothing_to_estimate_the_spread_from() -> None:
+    estimate = graded_mean([0.75, 0.5], ["a", "b"], cells=["space", "art"])
+    assert estimate.value == 0.625 and estimate.n == 2 and 0 <= estimate.low < 0.625 < estimate.high <= 1

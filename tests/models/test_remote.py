@@ -136,6 +136,29 @@ def test_pictures_in_chat() -> None:
     assert isinstance(prose, UserError) and "rather not" in str(prose)
 
 
+def test_text_and_images_in_one_answer() -> None:
+    shown = {"type": "image_url", "image_url": {"url": data_url(encode_png(PICTURE))}}
+
+    def reply(path: str, body: bytes) -> Reply:
+        if path.endswith("/models"):
+            return models(path, body)
+        asked = body.decode()
+        if "beside" in asked:
+            return says("here", images=[shown])
+        if "nothing" in asked:
+            return says("")
+        return says([{"type": "text", "text": "first"}, shown, {"type": "text", "text": "then"}, shown])  # type: ignore[arg-type]
+
+    with endpoint(reply) as one:
+        prompts = ("in order", "beside", "nothing")
+        ordered, beside, empty = open_model(one).compose([Request(prompt, prompt, seed=3) for prompt in prompts])
+        asked = json.loads(next(body for path, body, _ in one.asked if "chat" in path))
+    assert asked["modalities"] == ["image", "text"] and asked["seed"] == 3
+    assert [type(part) for part in ordered] == [str, np.ndarray, str, np.ndarray] and ordered[2] == "then"
+    assert beside[0] == "here" and np.array_equal(beside[1], PICTURE)
+    assert isinstance(empty, UserError) and "an empty reply" in str(empty)
+
+
 @pytest.mark.parametrize(
     ("reply", "message"),
     [

@@ -150,7 +150,7 @@ def test_one_device_alone_may_have_any_strategy_again_and_again(tmp_path: Path) 
 def test_a_bagel_in_step_computes_the_same_and_uses_all_its_weights() -> None:
     model = build_model(compose("stars_curriculum").model)
     model.prepare_training(timestep_shift=1.0, text_dropout=0.0)
-    sources = model.replay_rows()
+    sources = model.replay_rows(())
     assert sources is not None
     make = sources["cot_text"][1]  # texts alone: no pictures are shown or drawn
     texts = [make(random.Random(i)) for i in range(2)]

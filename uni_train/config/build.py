@@ -54,7 +54,7 @@ def build_section(cls: type[S], values: Any, where: Where = lambda key: "") -> S
 
 
 @cache
-def adapter(cls: type) -> TypeAdapter[Any]:
+def adapter(cls: Any) -> TypeAdapter[Any]:
     """What checks and builds a section, made once."""
     from pydantic import ConfigDict, TypeAdapter, with_config
 

@@ -65,7 +65,7 @@ def json_schema() -> dict[str, Any]:
     from pydantic import TypeAdapter
 
     configs = {name: kind_named(name).config for name in KINDS.names()}
-    _, found = TypeAdapter.json_schemas([(name, "validation", adapter(cls)) for name, cls in configs.items()])
+    _, found = TypeAdapter.json_schemas([(name, "validation", adapter(cls)) for name, cls in configs.items()])  # type: ignore[arg-type]
     sections = found["$defs"]
     for section in sections.values():
         section.pop("required", None)
@@ -101,7 +101,7 @@ def _or_interpolated(schema: dict[str, Any]) -> dict[str, Any]:
         if key in schema:
             schema[key] = [_or_interpolated(one) for one in schema[key]]
     about = {key: schema.pop(key) for key in ("title", "default") if key in schema}
-    return {"anyOf": [schema, {"type": "string", "pattern": r"\$\{.+\}"}], **about}
+    return about | {"anyOf": [schema, {"type": "string", "pattern": r"\$\{.+\}"}]}
 
 
 def _section(hint: Any, name: str) -> tuple[type | None, str]:

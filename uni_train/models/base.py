@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
@@ -176,6 +176,10 @@ class UnifiedModel(nn.Module, ABC):
     def answer(self, requests: Sequence[Request], *, think: bool = False, on_step: OnStep | None = None) -> list[str]:
         """A text reply to the images and the prompt, one a request; `think` has it reason aloud first."""
 
+    def compose(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[list[str | np.ndarray]]:
+        """An answer of texts and images (uint8 [H, W, 3]) in one pass, in their order, one a request."""
+        raise SkillMissing(self.name, "answer with text and images in one pass")
+
     def encode(self, requests: Sequence[Request]) -> Condition:
         """Read requests to draw from, with their thoughts; without gradients."""
         raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
@@ -231,8 +235,13 @@ class UnifiedModel(nn.Module, ABC):
         """How this model wants to be asked whether a picture answers a question; None: with the paper's own words."""
         return None
 
-    def replay_rows(self) -> Mapping[str, tuple[float, Callable[[random.Random], Example]]] | None:
-        """Kinds of pretraining rows that keep old skills alive: name -> (share, maker); None if there are none."""
+    def replay_rows(
+        self, tasks: Collection[str]
+    ) -> Mapping[str, tuple[float, Callable[[random.Random], Example]]] | None:
+        """Kinds of pretraining rows that keep old skills alive: name -> (share, maker); None if there are none.
+
+        tasks: what it is trained on meanwhile.
+        """
         return None
 
     def describe(self) -> dict[str, Any]:

@@ -119,6 +119,14 @@ class RemoteModel:
         by = self._draw_in_chat if self.settings.drawing == "chat" else self._draw
         return self._all(requests, by, on_step)
 
+    def compose(
+        self, requests: Sequence[Request], *, on_step: OnStep | None = None
+    ) -> list[list[str | np.ndarray] | Exception]:
+        """Texts and images of one chat completion, in their order; images that come beside the text follow it."""
+        if self.ours:
+            raise SkillMissing(self.name, "answer with text and images in one pass")
+        return self._all(requests, self._compose, on_step)
+
     # --- one request -------------------------------------------------------------------------------------------------
 
     async def _think(self, client: Any, request: Request) -> str:
@@ -187,13 +195,26 @@ class RemoteModel:
                 {"role": "user", "content": "Now draw the picture."},
             ]
         message = await self._complete(client, messages, request.seed, {"modalities": ["image", "text"]})
-        images = getattr(message, "images", None)
-        for one in images if isinstance(images, list) else []:
-            given = one.get("image_url") if isinstance(one, Mapping) else None
-            url = given.get("url") if isinstance(given, Mapping) else given
-            if isinstance(url, str):
-                return decode_picture(decode_data_url(url, "the picture"), "the picture")
+        for url in _image_urls(getattr(message, "images", None)):
+            return decode_picture(decode_data_url(url, "the picture"), "the picture")
         raise UserError(f"a reply without a picture: {_short(str(getattr(message, 'content', '')))!r}")
+
+    async def _compose(self, client: Any, request: Request) -> list[str | np.ndarray]:
+        message = await self._complete(client, self._messages(request), request.seed, {"modalities": ["image", "text"]})
+        refusal, content = getattr(message, "refusal", None), getattr(message, "content", None)
+        if refusal:
+            raise UserError(f"refused: {_short(str(refusal))}")
+        parts: list[str | np.ndarray] = []
+        for one in content if isinstance(content, list) else [{"text": content}]:
+            said = one.get("text") if isinstance(one, Mapping) else one
+            if isinstance(said, str) and said.strip():
+                parts.append(said)
+            parts += [decode_picture(decode_data_url(url, "an image"), "an image") for url in _image_urls([one])]
+        beside = _image_urls(getattr(message, "images", None))
+        parts += [decode_picture(decode_data_url(url, "an image"), "an image") for url in beside]
+        if not parts:
+            raise UserError("an empty reply")
+        return parts
 
     def _messages(self, request: Request) -> list[dict[str, Any]]:
         """One turn of the user: pictures, then the prompt."""
@@ -385,6 +406,13 @@ def _first(reply: Any, name: str) -> Any:
     """The first of a list in a reply, whatever the server has put there; None where there is none."""
     found = getattr(reply, name, None)
     return found[0] if isinstance(found, list) and found else None
+
+
+def _image_urls(given: Any) -> list[str]:
+    """The addresses in a list of {"image_url": {"url": ...}} or {"image_url": ...}; anything else is left out."""
+    found = [one.get("image_url") for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
+    urls = [one.get("url") if isinstance(one, Mapping) else one for one in found]
+    return [url for url in urls if isinstance(url, str)]
 
 
 def _short(text: str) -> str:

@@ -127,3 +127,8 @@ class Batched:
     def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str]:
         batches = in_batches(requests, self._size)
         return [text for _, batch in batches for text in self._model.answer(batch, on_step=on_step)]
+
+    def compose(
+        self, requests: Sequence[Request], *, on_step: OnStep | None = None
+    ) -> Sequence[Sequence[str | np.ndarray]]:
+        return self._model.compose(requests, on_step)

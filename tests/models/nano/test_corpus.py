@@ -17,7 +17,7 @@ from eval.prompts.unisandbox import parse_caption, parse_final_answer
 from uni_train.config.compose import compose
 from uni_train.models.base import Example
 from uni_train.models.nano import corpus, language
-from uni_train.models.nano.nano import REPLAY, Nano
+from uni_train.models.nano.nano import MATHS_REPLAY, REPLAY, Nano
 from uni_train.models.nano.tokenizer import WordTokenizer
 from uni_train.recipes.pretrain import PretrainConfig
 
@@ -245,10 +245,10 @@ def test_wrong_pictures_are_wrong_in_every_way() -> None:
 
 
 def test_what_is_replayed_are_pretraining_rows_in_shares(nano: Nano) -> None:
-    replayed = nano.replay_rows()
-    assert {name: share for name, (share, _) in replayed.items()} == REPLAY
-    assert set(REPLAY) <= set(KINDS) and sum(REPLAY.values()) == pytest.approx(1)
-    example = replayed["cot_image"][1](random.Random(0))
+    for tasks, shares in ((("mapping",), REPLAY), (("maths", "mapping"), MATHS_REPLAY)):
+        assert {name: share for name, (share, _) in nano.replay_rows(tasks).items()} == shares
+        assert set(shares) <= set(KINDS) and sum(shares.values()) == pytest.approx(1)
+    example = nano.replay_rows(())["cot_image"][1](random.Random(0))
     assert example.thought is not None and example.target is not None
 
 

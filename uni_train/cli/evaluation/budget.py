@@ -22,8 +22,8 @@ def print_plan(
     from eval import plan as planning
 
     for kind in typed:
-        if kind not in planning.KINDS[:3]:
-            raise UsageError(f"--seconds {kind}: no such call", did_you_mean(kind, planning.KINDS[:3], "calls"))
+        if kind not in planning.KINDS[:-1]:
+            raise UsageError(f"--seconds {kind}: no such call", did_you_mean(kind, planning.KINDS[:-1], "calls"))
     measured = {kind: speed for kind, speed in _measured(plan).items() if kind not in typed}
     seconds = {kind: speed.each for kind, speed in measured.items()} | dict(typed)
     judged = plan.judge is not None or prices.judge_in is not None

@@ -7,7 +7,7 @@ a ViT for images that are looked at, VAE latents with BAGEL's velocity objective
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import torch
@@ -25,7 +25,7 @@ from uni_train.models.nano.lookup import add_lookup_heads
 from uni_train.models.nano.tokenizer import WordTokenizer
 from uni_train.models.nano.vae import PatchVAE
 
-# What is replayed while STARS fine-tunes: shares of the kinds of pretraining rows.
+# What is replayed while STARS fine-tunes: shares of kinds of pretraining rows, for recipes with maths and for others.
 REPLAY = {
     "text_to_image": 0.1,
     "cot_image": 0.25,
@@ -35,6 +35,15 @@ REPLAY = {
     "caption": 0.1,
     "verify": 0.15,
 }
+MATHS_REPLAY = {
+    "text_to_image": 0.05,
+    "cot_image": 0.15,
+    "cot_text": 0.35,
+    "maths_answer": 0.1,
+    "facts": 0.2,
+    "caption": 0.05,
+    "verify": 0.1,
+}
 
 
 class Nano(BagelUnified):
@@ -42,9 +51,10 @@ class Nano(BagelUnified):
 
     family = "nano"
 
-    def replay_rows(self) -> Mapping[str, tuple[float, Callable[[random.Random], Example]]]:
+    def replay_rows(self, tasks: Collection[str]) -> Mapping[str, tuple[float, Callable[[random.Random], Example]]]:
         makers = corpus.sources(noise_draws=2)
-        return {name: (share, makers[name]) for name, share in REPLAY.items()}
+        shares = MATHS_REPLAY if "maths" in tasks else REPLAY
+        return {name: (share, makers[name]) for name, share in shares.items()}
 
 
 def build(config: ModelConfig, seed: int) -> Nano:

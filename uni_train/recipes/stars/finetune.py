@@ -87,7 +87,7 @@ def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -
             )
         sources[name] = kept_samples(stage.shards, kept, config.batch.noise_draws)
     if any(one.replay.get(PRETRAIN) for one in config.rounds):
-        replay = model.replay_rows()
+        replay = model.replay_rows({one.task for one in config.rounds})
         if replay is None:
             raise UserError(
                 f"{model.name} has no pretraining rows to replay",
@@ -154,7 +154,7 @@ def first_update(config: StarsConfig, model: UnifiedModel) -> list[Sequence[Exam
     sources: dict[str, Source] = {}
     for name in list(shares):
         if name == PRETRAIN:
-            replay = model.replay_rows()
+            replay = model.replay_rows({one.task for one in config.rounds})
             if replay is None:
                 del shares[name]
             else:

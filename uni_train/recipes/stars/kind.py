@@ -115,7 +115,7 @@ class Stars(RecipeKind[StarsConfig]):
         return first_update(config, model)
 
     def remarks(self, config: StarsConfig, model: UnifiedModel) -> list[str]:
-        if model.replay_rows() is None and any(one.replay.get("pretrain") for one in config.rounds):
+        if model.replay_rows(()) is None and any(one.replay.get("pretrain") for one in config.rounds):
             return [f"model={config.model.name} has no pretraining rows: set pretrain_replay=0"]
         return []
 

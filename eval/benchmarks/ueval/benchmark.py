@@ -1,0 +1,263 @@
+"""UEval as a Benchmark (paper 003): a question is answered with text and images, and its rubrics are judged one by one.
+
+    two_passes: answer(prompt) and draw(prompt), as the paper asks models that cannot do both at once (section 3.1)
+    think_first: think(prompt) is the text, draw(prompt, thought) the image (ours)
+    one_pass: compose(prompt), text and images at once, as the paper asks all others
+
+Rubrics of our own questions are decided by program in nano's world (`own`), all others by a judge (Figure 9).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from data_gen.task import Check, Verdict
+from eval.benchmark import (
+    Ask,
+    Benchmark,
+    Case,
+    JudgeAsk,
+    Option,
+    Respondent,
+    Sample,
+    Scored,
+    Source,
+    Table,
+    Unit,
+    Unparseable,
+    benchmark,
+)
+from eval.benchmarks.ueval import counting, own
+from eval.benchmarks.ueval.files import read_folder
+from eval.benchmarks.ueval.prompts import JUDGE, REPLY, judge_prompt
+from uni_train.errors import UsageError, did_you_mean
+from uni_train.models.pictures import encode_png
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from uni_train.models.base import OnStep, Request
+
+ONE_PASS, TWO_PASSES, THINK_FIRST = "one_pass", "two_passes", "think_first"
+PASSES = {"two": (TWO_PASSES, THINK_FIRST), "one": (ONE_PASS,), "all": (ONE_PASS, TWO_PASSES, THINK_FIRST)}
+VERIFIERS = ("program", "judge")
+PROTOCOL = "ueval/1"  # what is asked; a change makes another revision
+
+
+@benchmark("ueval")
+class UEval(Benchmark):
+    """The benchmark over the files in `data`, or over questions of our own.
+
+    data: a folder with the published files (see `files.read_folder`); None: `n` questions a set of `world`, from
+    `split` and `seed`. sets: which tasks; None: all that there are. passes: "two" (two_passes and think_first), "one"
+    (one_pass) or "all". compat: "paper" alone. verifier: "judge" leaves to the judge too what a program could tell.
+
+    Raises UsageError for an unknown name, DataError for files that cannot be used.
+    """
+
+    name = "ueval"
+    known_sets = counting.SETS
+    options = (Option("passes", "two", "text and image asked for in two passes, in one, or both ways", tuple(PASSES)),)
+
+    @classmethod
+    def open(cls, source: Source, *, passes: str) -> UEval:
+        return cls(source.data, passes=passes, **source.arguments)
+
+    def __init__(
+        self,
+        data: Path | str | None = None,
+        *,
+        world: str = "nano",
+        n: int = 100,
+        split: str = "test",
+        seed: int = 0,
+        sets: Sequence[str] | None = None,
+        passes: str = "two",
+        compat: str = "paper",
+        verifier: str = "program",
+    ) -> None:
+        _check("set", sets or (), own.SETS if data is None else counting.paper.TASKS)
+        _check("verifier", (verifier,), VERIFIERS)
+        _check("value of passes", (passes,), tuple(PASSES))
+        if compat != "paper":
+            raise UsageError(
+                f"UEval has no compat={compat}",
+                "The released code has three judge prompts that the paper does not print. Use --compat paper.",
+            )
+        made = own.generated(world, n, split, seed, sets or own.SETS) if data is None else read_folder(Path(data), sets)
+        self._cases = tuple(made)
+        self.published = data is not None
+        self.verifier = verifier
+        self.settings = PASSES[passes]
+        self.sets = tuple(name for name in counting.SETS if any(case.set == name for case in self._cases))
+        self.revision = _revision(self._cases, compat)
+
+    def cases(self) -> Sequence[Case]:
+        return self._cases
+
+    def reference(self, case: Case) -> None:
+        """None: a right image alone answers no question here."""
+
+    def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
+        """A judge is asked about each rubric by itself."""
+        count = {setting: sum(ask.setting == setting for ask in asks) for setting in PASSES["all"]}
+        judged = [ask.case.facts for ask in asks if self.verifier == "judge" or "program" not in ask.case.facts]
+        found = {
+            "think": count[THINK_FIRST],
+            "answer": count[TWO_PASSES],
+            "draw": count[THINK_FIRST] + count[TWO_PASSES],
+            "compose": count[ONE_PASS],
+        }
+        rubrics = sum(len(facts["image_rubrics"]) + len(facts["text_rubrics"]) for facts in judged)
+        return {**{kind: n for kind, n in found.items() if n}, "judge": rubrics}
+
+    # --- asking --------------------------------------------------------------------------------------------------
+
+    def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
+        """A part that fails leaves the other: its rubrics are then not satisfied."""
+        of = {setting: [one for one in asks if one.setting == setting] for setting in PASSES["all"]}
+        said: dict[Any, Any] = {}
+        for setting, skill in ((TWO_PASSES, model.answer), (THINK_FIRST, model.think)):
+            if of[setting]:
+                texts = skill([_request(one) for one in of[setting]], on_step=on_step)
+                said |= zip(map(_key, of[setting]), texts, strict=True)
+        drawn = [one for one in asks if one.setting != ONE_PASS and _drawable(one, said[_key(one)])]
+        requests = [_request(one, said[_key(one)] if one.setting == THINK_FIRST else None) for one in drawn]
+        images = model.draw(requests, on_step=on_step) if drawn else []
+        shown: dict[Any, Any] = dict(zip(map(_key, drawn), images, strict=True))
+        composed: dict[Any, Any] = {}
+        if of[ONE_PASS]:
+            answers = model.compose([_request(one) for one in of[ONE_PASS]], on_step=on_step)
+            composed = dict(zip(map(_key, of[ONE_PASS]), answers, strict=True))
+        samples = []
+        for one in asks:
+            if one.setting == ONE_PASS:
+                answer = composed[_key(one)]
+                parts = [answer] if isinstance(answer, Exception) else list(answer)
+            else:
+                parts = [said[_key(one)], *([shown[_key(one)]] if _key(one) in shown else [])]
+            samples.append(_sample(one, parts))
+        return samples
+
+    # --- scoring -------------------------------------------------------------------------------------------------
+
+    def check(self, sample: Sample) -> Verdict | None:
+        """Where a program can decide every rubric: in nano's world, and where there is nothing to judge."""
+        checks = [self._decided(sample, part, number) for part, number, _ in _rubrics(sample.ask.case)]
+        known = [check for check in checks if check is not None]
+        return Verdict(tuple(known)) if len(known) == len(checks) else None
+
+    def _decided(self, sample: Sample, part: str, number: int) -> Check | None:
+        name = f"{part} {number + 1}"
+        if part == "image" and not sample.images:
+            return Check(name, "fail", "there is no image", 0.0)
+        if part == "text" and not (sample.text or "").strip():
+            return Check(name, "fail", "there is no text", 0.0)
+        if self.verifier == "judge":
+            return None
+        return own.decided(sample.ask.case, part, number, sample.text or "", sample.image)
+
+    async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
+        """Figure 9 for each rubric by itself. One without a reply that can be read is unreadable, and the others stand;
+        raises Unparseable where none can be read."""
+        from eval.judges import filled_in
+        from eval.judges.asking import NoReply, Stopped
+        from eval.judges.questions import dialect
+
+        if dialect(ask) == "nano":
+            raise UsageError("nano cannot judge rubrics", "Leave its own world to the program, or use another judge.")
+        checks: list[Check] = []
+        failures: list[Exception] = []
+        asked = 0
+        for part, number, rubric in _rubrics(sample.ask.case):
+            check = self._decided(sample, part, number)
+            if check is None:
+                asked += 1
+                name = f"{part} {number + 1}"
+                prompt = judge_prompt(sample.ask.case.prompt, sample.text or "", len(sample.images), rubric)
+                try:
+                    reply = await filled_in(ask, prompt, REPLY, sample.images)
+                    met = reply["criteria_met"] is True  # "not sure" is false
+                    check = Check(name, "pass" if met else "fail", "" if met else f"{rubric} {_why(reply)}", float(met))
+                except Stopped:
+                    raise
+                except (Unparseable, NoReply) as error:
+                    failures.append(error)
+                    check = Check(name, "unreadable", f"{rubric} The judge gave no readable reply.", 0.0)
+            checks.append(check)
+        if asked and len(failures) == asked:
+            raise failures[0]
+        return Verdict(tuple(checks))
+
+    def attribute(self, scored: Scored) -> str:
+        """Which part does not satisfy all of its rubrics."""
+        if scored.passed or scored.verdict is None or scored.sample.status != "ok":
+            return super().attribute(scored)
+        wanting = [part for part in counting.PARTS if any(c.status != "pass" for c in counting.rubrics(scored, part))]
+        return f"{' and '.join(wanting)} wanting"
+
+    def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
+        return counting.scores(scored, self.settings)
+
+    def tables(self, scored: Iterable[Scored]) -> list[Table]:
+        return counting.tables(scored, self.settings, self.published)
+
+    @classmethod
+    def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
+        """Questions, by the mean of their image and text score."""
+        return [
+            Unit(ask.setting, ask.case.set, ask.case.id, ask.k, (ask.case.id,), one.passed, ask.case.id,
+                 counting.satisfied(one, "score"))
+            for one in scored for ask in (one.sample.ask,)
+        ]  # fmt: skip
+
+
+def _rubrics(case: Case) -> list[tuple[str, int, str]]:
+    """(part, number from 0, text), images first."""
+    return [(part, i, text) for part in counting.PARTS for i, text in enumerate(case.facts[f"{part}_rubrics"])]
+
+
+def _key(ask: Ask) -> tuple[str, str, int]:
+    return ask.case.id, ask.setting, ask.k
+
+
+def _request(ask: Ask, thought: str | None = None) -> Request:
+    from uni_train.models.base import Request
+
+    # The id names the case and the draw, not the setting: equal calls of two settings are then one stored call.
+    return Request(f"{ask.case.id}#{ask.k}", ask.case.prompt, thought=thought, seed=ask.seed)
+
+
+def _drawable(ask: Ask, said: str | Exception) -> bool:
+    """Without a thought there is nothing to draw by."""
+    return ask.setting == TWO_PASSES or not isinstance(said, Exception)
+
+
+def _sample(ask: Ask, parts: Sequence[str | np.ndarray | Exception]) -> Sample:
+    """What came, in order; failed only where nothing did."""
+    problems = [f"{type(one).__name__}: {one}".splitlines()[0][:300] for one in parts if isinstance(one, Exception)]
+    came = tuple(one if isinstance(one, str) else encode_png(one) for one in parts if not isinstance(one, Exception))
+    status = "ok" if came else "generation_failed"
+    thought = came[0] if ask.setting == THINK_FIRST and came and isinstance(came[0], str) else None
+    return Sample(ask, status, "; ".join(problems), prompt=ask.case.prompt, thought=thought, parts=came)
+
+
+def _why(reply: Mapping[str, Any]) -> str:
+    unsure = "(not sure) " if reply["criteria_met"] is not False else ""
+    return f"{unsure}{' '.join(reply['explanation'].split())[:300]}"
+
+
+def _check(noun: str, given: Sequence[str], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise UsageError(f"UEval has no {noun} {name} here", did_you_mean(name, known, f"{noun}s"))
+
+
+def _revision(cases: Sequence[Case], compat: str) -> str:
+    rows = [[case.id, case.set, case.prompt, dict(case.facts)] for case in cases]
+    text = json.dumps([PROTOCOL, compat, JUDGE, rows], sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

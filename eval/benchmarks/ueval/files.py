@@ -1,0 +1,134 @@
+"""UEval's published questions, as a folder of JSON lines or Parquet.
+
+Rows are {"id", "task", "prompt", "image_rubrics": ["..."], "text_rubrics": ["..."], "image_ref": [], "text_ref"}. The
+older schema has "task_type" and "question_type", and rubrics that are objects with one text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from data_gen.errors import DataError, nearest
+from data_gen.jsonl import read_objects
+from eval.benchmark import Case
+from eval.benchmarks.ueval.paper import CLOSED, TASKS
+
+HUB = "zlab-princeton/UEval"
+SHAPE = (
+    '{"id": 1, "task": "space", "prompt": "...", "image_rubrics": ["..."], "text_rubrics": ["..."], '
+    '"image_ref": [], "text_ref": "..."}'
+)
+_RUBRIC_KEYS = ("rubric", "criterion", "criteria", "description", "text", "content", "item")
+_GET = (
+    f"get the questions with `hf download {HUB} --repo-type dataset --local-dir ueval` where there is a network, "
+    "and name that folder: --data ueval=ueval"
+)
+
+
+def read_folder(folder: Path, sets: Sequence[str] | None = None) -> list[Case]:
+    """All questions, in the order of files and rows.
+
+    Args:
+        folder: what was downloaded, with *.jsonl or *.parquet in it or in its folder `data`; where files are named
+            after splits, those of `test` are read.
+        sets: which tasks; None: all that are there.
+
+    Raises:
+        DataError: names file and line (or row): nothing is there, no such task, a key that is missing, a rubric that is
+            no text, an id that occurs twice.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise DataError(f"{folder} is no folder: {_GET}")
+    files = [path for place in (folder, folder / "data") for path in sorted(place.glob("[!.]*"))
+             if path.suffix in (".jsonl", ".parquet")]  # fmt: skip
+    files = [path for path in files if path.name.startswith("test")] or files
+    if not files:
+        raise DataError(f"{folder} has no *.jsonl and no *.parquet: {_GET}")
+    seen: dict[str, str] = {}
+    cases: list[Case] = []
+    for path in files:
+        for place, row in _rows(path):
+            case = _case(place, row)
+            if case.id in seen:
+                raise DataError(f"{place}: the id {case.id} was used in {seen[case.id]}; ids must be unique")
+            seen[case.id] = place
+            cases.append(case)
+    kept = [case for case in cases if sets is None or case.set in sets]
+    if not kept:
+        there = ", ".join(dict.fromkeys(case.set for case in cases)) or "no rows"
+        raise DataError(f"{folder} has no questions of {', '.join(sets or TASKS)}: it has {there}")
+    return kept
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(where it stands, row); of Parquet without reference images, which are large and not asked about."""
+    if path.suffix == ".jsonl":
+        for line, row in read_objects(path):
+            yield f"{path}, line {line}", row
+        return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        names = [name for name in pq.read_schema(path).names if name != "image_ref"]
+        table = pq.read_table(path, columns=names)
+    except (OSError, pa.ArrowException) as error:
+        first = str(error).splitlines()[0]
+        raise DataError(f"{path} is no Parquet file ({first}); if it is a pointer of Git LFS, {_GET}") from error
+    for number, row in enumerate(table.to_pylist(), 1):
+        yield f"{path}, row {number}", row
+
+
+def _case(place: str, row: Mapping[str, Any]) -> Case:
+    task = _text(place, row, "task", "task_type").strip().casefold()
+    if task not in TASKS:
+        raise DataError(f'{place}: there is no task "{task}"; {nearest(task, TASKS)}')
+    if isinstance(row.get("id"), bool) or not isinstance(row.get("id"), int | str) or row["id"] == "":
+        raise DataError(f'{place}: "id" is {_shown(row.get("id"))}; expected a number or a text, as in {SHAPE}')
+    facts: dict[str, Any] = {f"{part}_rubrics": _rubrics(place, row, f"{part}_rubrics") for part in ("image", "text")}
+    if not any(facts.values()):
+        raise DataError(f"{place}: no rubrics at all; expected {SHAPE}")
+    reference = row.get("text_ref")
+    facts["text_ref"] = reference if isinstance(reference, str) else ""
+    category = "closed-ended" if task in CLOSED else "open-ended"
+    return Case(str(row["id"]), task, _text(place, row, "prompt"), category=category, facts=facts)
+
+
+def _text(place: str, row: Mapping[str, Any], *keys: str) -> str:
+    """Of the first of the keys that is there."""
+    key = next((key for key in keys if key in row), None)
+    if key is None:
+        there = ", ".join(map(str, row)) or "none"
+        raise DataError(f'{place}: no "{keys[0]}"; its keys are {there}; expected {SHAPE}')
+    if not isinstance(row[key], str) or not row[key].strip():
+        raise DataError(f'{place}: "{key}" is {_shown(row[key])}; expected some text')
+    return str(row[key])
+
+
+def _rubrics(place: str, row: Mapping[str, Any], key: str) -> list[str]:
+    if key not in row:
+        raise DataError(f'{place}: no "{key}"; its keys are {", ".join(map(str, row))}; expected {SHAPE}')
+    given = row[key]
+    if not isinstance(given, list):
+        raise DataError(f'{place}: "{key}" is {_shown(given)}; expected a list of texts')
+    found = []
+    for number, one in enumerate(given, 1):
+        text = one
+        if isinstance(one, Mapping):
+            named = [one[name] for name in _RUBRIC_KEYS if isinstance(one.get(name), str)]
+            text = named[0] if len(named) == 1 else None
+        if not isinstance(text, str) or not text.strip():
+            raise DataError(
+                f'{place}: number {number} of "{key}" is {_shown(one)}; expected a text, or an object with one of '
+                f"{', '.join(_RUBRIC_KEYS)}"
+            )
+        found.append(text)
+    return found
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, default=str)[:60]

@@ -1,0 +1,9 @@
+"""UFO (paper 000): questions that are answered with generated textual and visual cues.
+
+`benchmark` asks and judges, `files` reads the published questions, `own` makes some of our own, `replies` reads
+answers, `rubric` grades visual cues, `counting` makes the numbers and tables, `paper` holds the published ones.
+"""
+
+from eval.benchmarks.ufo.benchmark import Ufo
+
+__all__ = ["Ufo"]

@@ -1,0 +1,136 @@
+"""A small set of our own in the published schema, so that the protocol runs without the published files.
+
+    maths       determination    the cue is the picture of the number that an expression gives
+    inpainting  reconstruction   a picture with one cell covered; the cue is the whole picture (nano only)
+    mapping     augmentation     symbols that stand for objects; the cue is the object, at the end of the chain
+
+Each is asked with choices and openly. Answers are read by program; so are cues in the nano world. nano is asked in the
+few sentences that it knows and is shown no choices: its words are matched with them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from data_gen import sprites
+from data_gen.objects import NANO, get_world
+from data_gen.registry import get_task
+from data_gen.seeds import derive_seed, digest
+from data_gen.task import Item
+from eval.benchmarks.ufo.files import LETTERS, Row
+from eval.benchmarks.ufo.names import KINDS
+from uni_train.models.nano import language
+from uni_train.models.pictures import encode_png
+
+LEVEL = {"maths": (1, 2, 3), "mapping": (1, 2, 3)}
+_COVER = (128, 128, 128)
+
+
+def tasks_of(world: str) -> tuple[str, ...]:
+    return ("maths", "inpainting", "mapping") if world == NANO.name else ("maths", "mapping")
+
+
+def rows_of(world: str, n: int, split: str, tasks: Sequence[str], kinds: Sequence[str] = KINDS) -> list[Row]:
+    """`n` questions a task, the same with choices and open. Raises DataError where the world has too few."""
+    rows = []
+    for task in tasks_of(world):
+        if task in tasks:
+            made = _inpainting(n, split) if task == "inpainting" else _reasoned(task, world, n, split)
+            rows += [_as(kind, row) for kind in kinds for row in made]
+    return rows
+
+
+def _reasoned(task: str, world: str, n: int, split: str) -> list[Row]:
+    """Items of data_gen, each level its share; of a pair of mapping the first question."""
+    generator = get_task(task, world)
+    levels = LEVEL[task]
+    shares = [n // len(levels) + (at < n % len(levels)) for at in range(len(levels))]
+    rows = []
+    for level, share in zip(levels, shares, strict=True):
+        items = generator.generate(share, level, split, derive_seed(0, "ufo", task, level)) if share else []
+        rows += [_of_item(item, world) for item in items[:: generator.items_per_draw]]
+    return rows
+
+
+def _of_item(item: Item, world: str) -> Row:
+    here = get_world(world)
+    facts = {"world": world, "level": item.level, "object": item.facts["object"], "count": item.facts["count"]}
+    thing = here.noun(item.facts["object"])
+    answer = thing.counted(item.facts["count"])
+    random_ = random.Random(derive_seed(0, "ufo choices", item.id))
+    if item.task == "maths":
+        counts = random_.sample([k for k in range(1, 7) if k != item.facts["count"]], 3)
+        wrong = [thing.counted(count) for count in counts]
+    else:
+        named = [right for _, right in item.facts["rules"] if right not in here.symbols and right != thing.singular]
+        others = [noun.singular for noun in here.nouns if noun.singular not in (*named, thing.singular)]
+        names = [*dict.fromkeys(named), *random_.sample(others, 3)][:3]
+        wrong = [here.noun(name).counted(1) for name in names]
+    cue = None
+    if world == NANO.name:
+        cue = encode_png(sprites.render(thing.singular, item.facts["count"], derive_seed(0, "ufo", item.id)))
+    return _mcq(item.id, item.task, item.prompt, answer, wrong, random_, item.thought, cue, facts)
+
+
+def _inpainting(n: int, split: str) -> list[Row]:
+    """Objects fill the cells of a picture in scan order; one that is not the last of them is covered."""
+    rows = []
+    for at in range(n):
+        random_ = random.Random(derive_seed(0, "ufo inpainting", split, at))
+        noun, count = random_.choice(NANO.nouns), random_.randint(2, 6)
+        whole = sprites.render(noun.singular, count, random_.getrandbits(60))
+        wrong = [noun.counted(k) for k in random_.sample([k for k in range(1, 8) if k not in (count, count - 1)], 2)]
+        row = _mcq(
+            f"inpainting/{split}/{digest(at, noun.singular, count)}",
+            "inpainting",
+            language.CAPTION_PROMPT,
+            noun.counted(count),
+            [noun.counted(count - 1), *wrong],
+            random_,
+            f"So draw {noun.counted(count)} .",
+            encode_png(whole),
+            {
+                "world": NANO.name,
+                "object": noun.singular,
+                "count": count,
+                "draw": language.SOME.format(objects=noun.plural),
+            },
+            (encode_png(_covered(whole, random_.randrange(count - 1))),),
+        )
+        rows.append(row)
+    return rows
+
+
+def _covered(image: np.ndarray, cell: int) -> np.ndarray:
+    found = image.copy()
+    row, column = divmod(cell, sprites.GRID)
+    side = sprites.CELL
+    found[row * side : (row + 1) * side, column * side : (column + 1) * side] = _COVER
+    return found
+
+
+def _mcq(
+    id_: str,
+    task: str,
+    question: str,
+    answer: str,
+    wrong: Sequence[str],
+    random_: random.Random,
+    text_cue: str,
+    cue: bytes | None,
+    facts: dict[str, object],
+    images: tuple[bytes, ...] = (),
+) -> Row:
+    texts = [answer, *wrong]
+    random_.shuffle(texts)
+    choices = dict(zip(LETTERS, texts, strict=False))
+    letter = LETTERS[texts.index(answer)]
+    return Row(id_, "mcq", task, question, letter, images, choices, text_cue, cue, facts={**facts, "right": answer})
+
+
+def _as(kind: str, row: Row) -> Row:
+    return row if kind == "mcq" else replace(row, kind="open", choices={}, answer=str(row.facts["right"]))

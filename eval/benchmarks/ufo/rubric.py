@@ -1,0 +1,70 @@
+"""The five dimensions of a visual cue (A.2.2): the judge's JSON, its caps kept by a program, and the verdict.
+
+The paper's text calls the second dimension consistency, its rubric and Table 8 faithfulness: they are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from data_gen.task import Check, Verdict
+
+DIMENSIONS = ("relevance", "faithfulness", "causal_utility", "specificity", "compactness")
+MOST = 5
+_CLEAR = 4  # the score from which a dimension passes: ours, the paper has grades alone
+_STATUSES = ("verified", "weak", "missing", "contradicted")
+SCHEMA = {
+    "type": "object",
+    "required": ["decision_critical_factors", "scores"],
+    "properties": {
+        "decision_critical_factors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["factor", "criticality", "status"],
+                "properties": {
+                    "factor": {"type": "string"},
+                    "criticality": {"enum": ["critical", "supporting"]},
+                    "status": {"enum": list(_STATUSES)},
+                    "why": {"type": "string"},
+                },
+            },
+        },
+        "scores": {
+            "type": "object",
+            "required": list(DIMENSIONS),
+            "properties": {name: {"type": "integer", "minimum": 0, "maximum": MOST} for name in DIMENSIONS},
+        },
+        "failure_modes": {"type": "array", "items": {"type": "string"}},
+        "notes": {"type": "string"},
+    },
+}
+
+
+def caps(reply: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
+    """Dimension -> the most that the rubric's two rules allow, and why; for those that a rule binds.
+
+    reply: valid by SCHEMA. Without a single critical factor none is verifiable.
+    """
+    critical = [one["status"] for one in reply["decision_critical_factors"] if one["criticality"] == "critical"]
+    found = {}
+    if {"missing", "contradicted"} & set(critical):
+        found["relevance"] = (3, "a critical factor is missing or contradicted")
+    if "verified" not in critical:
+        found["causal_utility"] = (2, "no critical factor is verified")
+    return found
+
+
+def verdict_of(reply: Mapping[str, Any]) -> Verdict:
+    """One graded check a dimension, its score over 5 after the caps."""
+    bounds = caps(reply)
+    checks = []
+    for name in DIMENSIONS:
+        given = int(reply["scores"][name])
+        most, why = bounds.get(name, (MOST, ""))
+        score = min(given, most)
+        said = f"{name} {score} of {MOST}" + (f": the judge said {given}, but {why}" if given > most else "")
+        passed = score >= _CLEAR
+        checks.append(Check(name, "pass" if passed else "fail", "" if passed else said, score / MOST))
+    return Verdict(tuple(checks))

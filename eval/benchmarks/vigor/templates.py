@@ -1,0 +1,102 @@
+"""The judge templates of ViGoR (paper 002, Tables 5 to 22), verbatim in `templates/`, and how a reply is read.
+
+A file is FAMILY.process.txt or FAMILY.result.txt. Page layout is the paper's; two artefacts of `str.format` are undone
+when a template is filled in: the doubled braces around the JSON form, and {instruction}, {gt_prompt}.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from eval.judges.reading import JsonReader
+
+BACKGROUND, RULE, QUALITY, REASONING = (
+    "background_consistency", "rule_obey", "visual_quality", "reasoning_success",
+)  # fmt: skip
+DIMENSIONS = (BACKGROUND, RULE, QUALITY, REASONING)
+"""BC, RO, VQ and RS of equation 5. Of a process the last is Reasoning Accuracy (RA) in equation 2, which the templates
+ask for as Beneficial Action; those of results ask for Reasoning Success as ReasoningAccuracy."""
+PROCESS, RESULT = "process", "result"
+TABLES = {
+    "knowledge": (6, 5), "physical": (7, 8), "sudoku": (9, 10), "jigsaw_puzzle": (11, 12),
+    "function_plotting": (13, 14), "algebraic_calculation": (15, 16), "block_building": (17, 18),
+    "klotski_puzzle": (19, 20), "maze_navigation": (22, 21),
+}  # fmt: skip
+"""Family -> the tables of its templates for process and for result."""
+NO_REFERENCE = "Not provided."
+"""Stands where a template names a standard answer and there is none, or it is hidden. Ours: the paper has no words."""
+
+_KEYS = {
+    "backgroundconsistency": BACKGROUND, "ruleobey": RULE, "visualquality": QUALITY,
+    "reasoningaccuracy": REASONING, "reasoningsuccess": REASONING, "beneficialaction": REASONING,
+}  # fmt: skip
+_REASONS = {"background": BACKGROUND, "rule": RULE, "accuracy": REASONING, "beneficial": REASONING}
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """A judge's marks: dimension -> value in [0, 1] (a result's are 0 or 1), and dimension -> why."""
+
+    values: Mapping[str, float]
+    reasons: Mapping[str, str]
+
+
+@cache
+def template(family: str, kind: str) -> str:
+    """As printed. family: one of TABLES; kind: PROCESS or RESULT."""
+    return (Path(__file__).parent / "templates" / f"{family}.{kind}.txt").read_text(encoding="utf-8")
+
+
+def filled(family: str, kind: str, instruction: str, answer: str) -> str:
+    """The template as a judge is asked. Only those of knowledge and physical tasks name instruction and answer."""
+    text = template(family, kind)
+    if "{ {" in text:
+        head, _, rest = text.partition("{ {")
+        body, _, tail = rest.rpartition("} }")
+        text = f"{head}{{{body}}}{tail}"
+    given = {"instruction": instruction, "gt_prompt": answer or NO_REFERENCE}
+    return re.sub(r"\{(instruction|gt_prompt)\}", lambda found: given[found[1]], text)
+
+
+def dimension_of(key: str) -> str | None:
+    """One of DIMENSIONS, however its key is written: BeneficialAction, Beneficial_Action, Beneficial.Action."""
+    return _KEYS.get(_plain(key))
+
+
+def read_marks(text: str, kind: str) -> Marks:
+    """A judge's reply. Raises ValueError, in words that it can act on."""
+    said = JsonReader({"type": "object"})(text)
+    highest = 100 if kind == PROCESS else 1
+    values: dict[str, float] = {}
+    for key, value in said.items():
+        name = dimension_of(key)
+        if name is None:
+            continue
+        if name in values:
+            raise ValueError(f"it gives {name} twice")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
+            wanted = "an integer from 0 to 100" if kind == PROCESS else "0 or 1"
+            raise ValueError(f"{key} must be {wanted}, not {json.dumps(value)}")
+        values[name] = value / highest
+    lacking = [name for name in DIMENSIONS if name not in values]
+    if lacking:
+        raise ValueError(f"it lacks {', '.join(lacking)}")
+    return Marks(values, _reasons(said))
+
+
+def _reasons(said: Mapping[str, Any]) -> dict[str, str]:
+    """Explanations are for people: whatever is missing or odd in them is left out."""
+    given = next((value for key, value in said.items() if _plain(key) == "explanation"), None)
+    pairs = given.items() if isinstance(given, Mapping) else ()
+    named = ((_REASONS.get(_plain(key)) or dimension_of(key), value) for key, value in pairs)
+    return {name: value for name, value in named if name and isinstance(value, str)}
+
+
+def _plain(key: str) -> str:
+    return re.sub(r"[^a-z]", "", key.lower())
