@@ -332,10 +332,10 @@ def override_cases() -> Iterator[Case]:
 
 def wrong_values(recipe: str) -> Iterator[tuple[str, str]]:
     """Every number of a recipe's schema with what is no number, every section with what is no section."""
-    from uni_train.config.schema import KINDS
+    from uni_train.config.kinds import kind_named
 
     kind = {"stars_curriculum": "stars", "nano_pretrain": "pretrain", "sft_nano": "sft", "knowledge": "knowledge"}
-    yield from _wrong(KINDS[kind.get(recipe, "flow_grpo")], "")
+    yield from _wrong(kind_named(kind.get(recipe, "flow_grpo")).config, "")
 
 
 def _wrong(cls: type, at: str) -> Iterator[tuple[str, str]]:
