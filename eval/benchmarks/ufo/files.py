@@ -74,7 +74,8 @@ def read_folder(folder: Path, kinds: tuple[str, ...] = KINDS) -> list[Row]:
     files = {kind: _files(folder, kind) for kind in kinds}
     if not any(files.values()):
         raise DataError(f"{folder} has no files of UFO. {HOW_TO_GET}")
-    rows, place_of = [], dict[tuple[str, str], str]()
+    rows: list[Row] = []
+    place_of: dict[tuple[str, str], str] = {}
     for kind, paths in files.items():
         for path in paths:
             before = len(rows)

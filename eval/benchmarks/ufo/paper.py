@@ -1,8 +1,8 @@
 """The published numbers (paper 000, Tables 3, 4, 5, 8 and B.1 to B.8), as printed, in per cent (Table 8: 0 to 5).
 
 One line a model: name | parameters | cells in the order of the printed columns. "-" is a cell that our copy of the
-paper leaves empty. Two rows of Table 4 have one number too few; the one missing is that of State Augmentation, Joint, for
-what follows are averages. "UniPic" of Table B.2 is UniPic1. Of inpainting the paper prints two sub-metrics, "A+B".
+paper leaves empty. Two rows of Table 4 have one number too few; the one missing is that of State Augmentation, Joint,
+for what follows are averages. "UniPic" of Table B.2 is UniPic1. Of inpainting the paper prints two sub-metrics, "A+B".
 """
 
 from __future__ import annotations
