@@ -98,11 +98,12 @@ def test_a_path_that_leads_nowhere_is_told_before_torch_is_imported(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_plan_of_an_evaluation_that_readme_shows_needs_no_weights(
+def test_the_plan_of_an_evaluation_that_the_guide_shows_needs_no_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (line,) = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if " --plan " in line]
+    text = (ROOT / "docs/eval_cli.md").read_text(encoding="utf-8")
+    (line,) = [line for line in text.splitlines() if line.startswith("    python ") and " --plan " in line]
     result = run(*line.partition("uni_train ")[2].partition("#")[0].split())
     assert result.exit_code == 0 and "judge, dollars" in result.output
     assert list(tmp_path.iterdir()) == []

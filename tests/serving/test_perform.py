@@ -60,7 +60,7 @@ def test_a_requests_own_settings_are_its_own(nano: UnifiedModel) -> None:
     request = Request("chat", "Draw 2 apples .", seed=5)
     plain, short, hot = perform(
         nano,
-        [Task("think", request), Task("think", request, max_tokens=3), Task("think", request, temperature=2.0)],
+        [Task("think", request), Task("think", request, max_tokens=3), Task("think", request, temperature=8.0)],
         think_batch=8,
         draw_batch=8,
     )

@@ -57,7 +57,7 @@ def generate(
 
     \b
     Examples:
-      uni_train generate -m nano -p "C means #. # means tree. Draw what C means." --think
+      uni_train generate -m nano -p "J means F. # means tree. C means #. F means ball. Draw what C means." --think
       uni_train generate -m checkpoints/BAGEL-7B-MoT -p "a red boat" --think --out boat.png
       uni_train generate -m checkpoints/BAGEL-7B-MoT -p "make it blue" --image boat.png -n 4
       uni_train generate -m checkpoints/BAGEL-7B-MoT -p "What is this?" --image boat.png --answer

@@ -170,8 +170,8 @@ def test_nano_is_asked_in_all_settings_and_a_restart_changes_nothing(tmp_path: P
     assert again.results == first.results
     result = first.results["ufo"]
     assert not result.unjudged and result.n == len(benchmark.cases()) * len(benchmark.settings)
-    assert result.scores["dimensions"]["relevance"]["value"] == 0.6  # the judge said 5
-    assert result.scores["dimensions"]["causal_utility"]["value"] == 0.4
+    assert result.scores["dimensions"]["relevance"]["value"] == pytest.approx(0.6)  # the judge said 5
+    assert result.scores["dimensions"]["causal_utility"]["value"] == pytest.approx(0.4)
     assert set(result.scores[DIMENSIONS]) == {*benchmark.sets, "overall"}
     assert set(result.scores["swap"]["visual"]) == {"own", "true", "other", "blank"}
     titles = [table.title for table in result.tables]
