@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from data_gen.errors import DataError
+from data_gen.reading_limits import read_json
 from data_gen.task import Item
 from eval.benchmarks.vigor.tasks import EMBODIED, TASKS, task_named
 from uni_train.errors import UsageError, did_you_mean
@@ -126,7 +127,7 @@ def _folders(folder: Path) -> dict[str, Path]:
 def _read_task(folder: Path, task: str, roles: Mapping[str, str], used: dict[str, dict[str, None]]) -> list[Record]:
     file = folder / RECORDS
     try:
-        rows = json.loads(file.read_text(encoding="utf-8"))
+        rows = read_json(file)
     except (OSError, ValueError) as error:
         raise DataError(f"{file} cannot be read: {error}") from error
     except RecursionError:
