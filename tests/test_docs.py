@@ -64,7 +64,12 @@ def check_uni_train(arguments: list[str]) -> None:
     command: click.Command = uni_train
     while isinstance(command, click.Group) and arguments and arguments[0] in command.commands:
         command = command.commands[arguments.pop(0)]
-    with command.make_context(command.name, arguments) as context:
+    try:
+        context = command.make_context(command.name, arguments)
+    except click.exceptions.Exit as ending:  # --help and its kin
+        assert ending.exit_code == 0
+        return
+    with context:
         if command.name == "fit":
             compose(context.params["recipe"], context.params["overrides"])
 

@@ -69,7 +69,7 @@ def scores(scored: Iterable[Scored]) -> dict[str, Any]:
         for kind in kinds
     }
     found["dimensions"] = _plain(dimensions(_of(by_cell, DIMENSIONS)))
-    found["swap"] = {schedule: _plain(swapped) for schedule in CUED if (swapped := swap(by_cell, schedule))}
+    found["swap"] = {schedule: _plain(rates) for schedule in CUED if (rates := swap(by_cell, schedule))}
     return found
 
 

@@ -131,13 +131,6 @@ def _own_folder(folder: Path, sets: Sequence[str] | None) -> Questions:
             f"{folder / 'items.jsonl'} holds items of {', '.join(other)}, which is no part of UniSandbox",
             "Make a folder with --task maths or --task mapping.",
         )
-    seen: set[str] = set()
-    for item in items:
-        if item.id in seen:
-            raise UserError(
-                f"{folder / 'items.jsonl'}: the id {item.id} occurs twice", "Give every item its own, or make it anew."
-            )
-        seen.add(item.id)
     found = tuple(dict.fromkeys(set_name(item.task, item.level) for item in items))
     _check_found(folder, found, sets)
     kept = [item for item in items if sets is None or set_name(item.task, item.level) in sets]

@@ -153,12 +153,14 @@ class Vigor(Benchmark):
         sequences = {(ask.case.id, ask.k) for ask in asks if _stepwise(ask)}
         single = sum(not _stepwise(ask) for ask in asks)
         thoughts = sum(ask.setting == COT for ask in asks)
-        judged = sum(self._item(ask.case) is None or self.visual_quality == "judge" for ask in asks)
+        judged = sum(self._item(ask) is None or self.visual_quality == "judge" for ask in asks)
         calls = {"think": thoughts, "draw": single + self.steps * len(sequences), "judge": judged}
         return calls if not sequences else {**calls, "answer": len(sequences)}
 
-    def _item(self, case: Case) -> Item | None:
-        return self._items.get(case.id)
+    def _item(self, ask: Ask) -> Item | None:
+        """What a program decides by; of sprites it knows nothing of a process."""
+        item = self._items.get(ask.case.id)
+        return None if item is not None and ask.setting == PROCESS and item.task != "maze" else item
 
     def _revision(self) -> str:
         rows = [[case.id, case.set, case.prompt, case.category, dict(case.facts)] for case in self._cases]
@@ -218,7 +220,7 @@ class Vigor(Benchmark):
 
     def check(self, sample: Sample) -> Verdict | None:
         """All that a program decides; None where a judge is asked for anything."""
-        item = self._item(sample.ask.case)
+        item = self._item(sample.ask)
         if item is None or (self.visual_quality == "judge" and item.task == "maze"):
             return None
         return _program(item, sample)
@@ -238,7 +240,7 @@ class Vigor(Benchmark):
         prompt = filled(family_of(case.set), kind, case.prompt, answer)
         marks: Marks = await ask(prompt, images, parse=lambda text: read_marks(text, kind))
         judged = _verdict(marks.values, marks.reasons, kind)
-        item = self._item(case)
+        item = self._item(sample.ask)
         if item is None:
             return judged
         own = _program(item, sample)

@@ -142,7 +142,7 @@ def test_a_folder_of_data_make_keeps_what_is_known(tmp_path: Path) -> None:
     assert all(case.facts["world"] == "nano" and "item" in case.facts for case in cases)
     row = (tmp_path / "mine" / "items.jsonl").read_text().splitlines()[0]
     (tmp_path / "mine" / "items.jsonl").write_text(f"{row}\n{row}\n")
-    with pytest.raises(UserError, match=f"the id {json.loads(row)['id']} occurs twice"):
+    with pytest.raises(DataError, match=f"the item {json.loads(row)['id']} is in line 1 already"):
         published(tmp_path / "mine")
 
 

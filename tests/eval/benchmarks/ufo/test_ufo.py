@@ -1,0 +1,178 @@
+"""UFO: the loader, replies, the rubric's caps, the paper's rows, and the protocol on nano with a judge over HTTP."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data_gen.errors import DataError
+from eval.benchmarks.ufo import Ufo, paper, prompts, replies, rubric
+from eval.benchmarks.ufo.counting import mean_of, task_mean
+from eval.benchmarks.ufo.files import read_folder
+from eval.benchmarks.ufo.names import ANSWERS, DIMENSIONS, REGIMES
+from eval.evaluation import EvaluationPlan, run
+from eval.judges import JudgeConfig
+from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.models.pictures import encode_png
+
+IMAGE = encode_png(np.zeros((8, 8, 3), np.uint8))
+ROW: dict[str, Any] = {
+    "id": "1", "category": "State Reconstruction", "task": "Jigsaw", "question_type": "mcq", "input_images": ["in.png"],
+    "question": "Which fits?", "choice_a": "in.png", "choice_b": "other.png", "choice_c": None, "choice_d": None,
+    "answer": "B", "text_cue": "A horn.", "cue_image": "in.png", "solution": "",
+}  # fmt: skip
+
+
+def folder_with(folder: Path, *rows: dict[str, Any], name: str = "mcq.jsonl") -> Path:
+    (folder / "in.png").write_bytes(IMAGE)
+    (folder / "other.png").write_bytes(IMAGE)
+    (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_choices_may_be_images_and_open_questions_have_none(tmp_path: Path) -> None:
+    folder_with(tmp_path, ROW)
+    folder_with(tmp_path, {**ROW, "task": "Inpainting_A", "answer": "Triangle", "cue_image": None}, name="open.jsonl")
+    mcq, open_ = read_folder(tmp_path)
+    assert (mcq.task, mcq.answer, mcq.choices) == ("jigsaw", "B", {"A": IMAGE, "B": IMAGE})
+    assert (open_.task, open_.part, open_.choices, open_.cue_image) == ("inpainting", "a", {}, None)
+    benchmark = Ufo(tmp_path)
+    assert benchmark.sets == ("jigsaw", "inpainting_open")
+    assert len(benchmark.cases()[0].images) == 3
+
+
+def test_parquet_with_bytes_reads_as_json_lines_do(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    image = {"bytes": IMAGE, "path": None}
+    row = {**ROW, "input_images": [image], "choice_a": image, "choice_b": image, "cue_image": image}
+    (tmp_path / "data").mkdir()
+    parquet.write_table(pa.Table.from_pylist([row]), tmp_path / "data" / "mcq-00000-of-00001.parquet")
+    folder = tmp_path / "lines"
+    folder.mkdir()
+    assert read_folder(tmp_path) == read_folder(folder_with(folder, ROW))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"task": "Jigsaws and more", "id": "2", "answer": "E"}, 'line 2: "answer" is "E"'),
+        ({"id": "1"}, "line 2: the id 1 was used in"),
+        ({"id": "2", "task": "Cooking"}, 'line 2: "task" is "Cooking"'),
+        ({"id": "2", "category": "State Augmentation"}, "jigsaw is of state reconstruction"),
+        ({"id": "2", "input_images": ["none.png"]}, r"none\.png cannot be read"),
+        ({"id": "2", "choice_b": None}, "expected at least two"),
+        ({"id": "2", "question": " "}, '"question" is'),
+    ],
+)
+def test_a_row_that_does_not_fit_is_named_with_its_line(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        read_folder(folder_with(tmp_path, ROW, {**ROW, **change}))
+
+
+def test_where_the_data_are_missing_it_says_how_to_get_them(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "none"):
+        with pytest.raises(DataError, match=r"yzzyu/UFO.*--data ufo=FOLDER"):
+            Ufo(folder)
+
+
+@pytest.mark.parametrize(
+    ("reply", "letter"),
+    [("B", "B"), ("(b) a cup", "B"), ("I think so. Answer: A", "A"), ("Caption: 2 cups", "A"), ("3 cups.", "B"),
+     ("A or B", None), ("a dog", None), ("", None), ("D", None)],
+)  # fmt: skip
+def test_a_choice_is_a_letter_or_the_words_of_one(reply: str, letter: str | None) -> None:
+    assert replies.choice(reply, {"A": "2 cups", "B": "3 cups", "C": None}) == letter
+
+
+def graded(score: int, *statuses: tuple[str, str]) -> dict[str, Any]:
+    factors = [{"factor": "x", "criticality": kind, "status": status} for kind, status in statuses]
+    return {"decision_critical_factors": factors, "scores": dict.fromkeys(rubric.DIMENSIONS, score)}
+
+
+@pytest.mark.parametrize(
+    ("statuses", "relevance", "utility"),
+    [
+        ([("critical", "verified")], 5, 5),
+        ([("critical", "verified"), ("critical", "missing")], 3, 5),
+        ([("critical", "contradicted")], 3, 2),
+        ([("critical", "weak"), ("supporting", "verified")], 5, 2),
+        ([], 5, 2),
+    ],
+)
+def test_the_two_caps_of_the_rubric_are_kept(statuses: list[tuple[str, str]], relevance: int, utility: int) -> None:
+    checks = {one.name: one.value for one in rubric.verdict_of(graded(5, *statuses)).checks}
+    assert checks == {
+        **dict.fromkeys(rubric.DIMENSIONS, 1.0),
+        "relevance": relevance / 5,
+        "causal_utility": utility / 5,
+    }
+    assert all(one.value == 0.2 for one in rubric.verdict_of(graded(1, *statuses)).checks)
+
+
+def test_the_printed_average_of_table_3_is_per_question() -> None:
+    """Not the mean of regimes, nor of tasks: 820, 836 and 287 questions, 1,943 in all (Table 2)."""
+    weights = paper.QUESTIONS["mcq"]
+    assert sum(weights.values()) == 1943
+    errors = []
+    for name, by_schedule in paper.by_regime("mcq").items():
+        if not name.startswith(("Gemini", "GPT")):
+            for cells in by_schedule.values():
+                mean = sum(weights[one] * (cells[one] or 0) for one in REGIMES) / 1943
+                errors.append(abs(mean - (cells["average"] or 0)))
+    assert len(errors) == 44 and sorted(errors)[-2] < 0.03 and max(errors) < 0.15
+    bagel = paper.by_regime("mcq")["Bagel (7B MoT)"]["direct"]
+    assert round(mean_of([bagel[one] for one in REGIMES]) or 0, 2) == 41.70 != bagel["average"]
+    assert task_mean("mcq", "direct", "Bagel (7B MoT)") != pytest.approx(bagel["average"], abs=1)
+
+
+def test_state_augmentation_follows_from_its_tasks() -> None:
+    """144, 81 and 60 questions of geometry, logic and physics give the printed regime of Bagel."""
+    for schedule in ANSWERS:
+        cells = paper.by_task("mcq", schedule)["Bagel (7B MoT)"]
+        right = [round(n * cells[task][0] / 100) for task, n in (("geometric", 144), ("logical", 81), ("physics", 60))]
+        printed = paper.by_regime("mcq")["Bagel (7B MoT)"][schedule]["augmentation"]
+        assert 100 * sum(right) / 285 == pytest.approx(printed, abs=0.36)
+
+
+def test_the_average_of_table_8_is_the_mean_of_five_within_rounding() -> None:
+    off = {
+        name
+        for name, cells in paper.dimensions().items()
+        if abs(sum(c or 0 for c in cells[:5]) / 5 - (cells[5] or 0)) > 0.0151
+    }
+    assert not off
+
+
+def judge(asked: Asked) -> str:
+    if "Role. You are a strict evaluator" in asked.words:
+        return json.dumps(graded(5, ("critical", "missing")))
+    return "It fits. <answer>Yes</answer>"
+
+
+def test_nano_is_asked_in_all_settings_and_a_restart_changes_nothing(tmp_path: Path) -> None:
+    benchmark = Ufo(n=2, extra=("blind", "dimensions", "swap"))
+    with JudgeServer(judge) as server:
+        plan = EvaluationPlan(
+            checkpoint="shipped", benchmarks=[benchmark], out=tmp_path, judge=JudgeConfig("judge", server.url)
+        )
+        first = run(plan)
+        asked = len(server.asked)
+        again = run(plan)
+        assert len(server.asked) == asked > 0
+    assert all(prompts.RUBRICS in one.words for one in server.asked)  # all else is scored by program
+    assert {one["made"] for one in again.calls.values()} == {0}
+    assert again.results == first.results
+    result = first.results["ufo"]
+    assert not result.unjudged and result.n == len(benchmark.cases()) * len(benchmark.settings)
+    assert result.scores["dimensions"]["relevance"]["value"] == 0.6  # the judge said 5
+    assert result.scores["dimensions"]["causal_utility"]["value"] == 0.4
+    assert set(result.scores[DIMENSIONS]) == {*benchmark.sets, "overall"}
+    assert set(result.scores["swap"]["visual"]) == {"own", "true", "other", "blank"}
+    titles = [table.title for table in result.tables]
+    assert "Accuracy, multiple choice (Table 3)" in titles and "Whose cue it answers with" in titles
