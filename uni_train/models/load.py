@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from data_gen.reading_limits import read_yaml
 from uni_train.config import places
@@ -44,19 +44,14 @@ def model_config(name_or_path: str) -> ModelConfig:
     Raises:
         UserError: what lies there cannot be loaded. UsageError: no such name.
     """
-    import yaml
-
     from data_gen.registry import load_plugins
     from uni_train.config.build import build_section
-
-    def read(file: Path) -> Any:
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
 
     if name_or_path == "shipped":
         name_or_path = next(name for name in FAMILIES.names() if FAMILIES.get(name).shipped is not None)
     known = {option.name: option.path for option in places.options("model")}
     if name_or_path in known:
-        return build_section(ModelConfig, read(known[name_or_path]))
+        return build_section(ModelConfig, read_yaml(known[name_or_path]))
     found = recognise(Path(name_or_path))
     if found.kind == "other":
         raise UserError(f"{name_or_path} is {found.what}, not a model that can be loaded", found.hint)
@@ -66,7 +61,7 @@ def model_config(name_or_path: str) -> ModelConfig:
         load_plugins(values.get("plugins") or ())  # the model may be of one
         config = build_section(ModelConfig, values.get("model"))
     else:
-        config = build_section(ModelConfig, read(known[found.model]))
+        config = build_section(ModelConfig, read_yaml(known[found.model]))
     return replace(config, checkpoint=str(found.path))
 
 

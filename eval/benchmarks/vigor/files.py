@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from data_gen.errors import DataError
+from data_gen.reading_limits import open_image, read_json, reason
 from data_gen.task import Item
 from eval.benchmarks.vigor.tasks import EMBODIED, TASKS, task_named
 from uni_train.errors import UsageError, did_you_mean
@@ -126,7 +127,7 @@ def _folders(folder: Path) -> dict[str, Path]:
 def _read_task(folder: Path, task: str, roles: Mapping[str, str], used: dict[str, dict[str, None]]) -> list[Record]:
     file = folder / RECORDS
     try:
-        rows = json.loads(file.read_text(encoding="utf-8"))
+        rows = read_json(file)
     except (OSError, ValueError) as error:
         raise DataError(f"{file} cannot be read: {error}") from error
     except RecursionError:
@@ -197,7 +198,6 @@ def _record(folder: Path, task: str, number: int, row: Mapping[str, Any], where:
 
 def _image(folder: Path, value: Any, where: str) -> Path:
     """The file, which is an image that can be opened."""
-    from PIL import Image
 
     names = value if isinstance(value, list) else [value]
     if len(names) != 1 or not isinstance(names[0], str) or not names[0]:
@@ -212,10 +212,10 @@ def _image(folder: Path, value: Any, where: str) -> Path:
     if file is None or root not in file.resolve().parents:
         raise DataError(f"{where} is not there: {folder / names[0]}. Download the images with the records")
     try:
-        with Image.open(file) as image:
+        with open_image(file, file) as image:
             image.verify()
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"{where} is no image that can be read: {file} ({error})") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"{where} is no image that can be read: {file} ({reason(error)})") from error
     return file
 
 
