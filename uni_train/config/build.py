@@ -8,6 +8,7 @@ The rest of the code trusts what it gets.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import re
 import typing
@@ -64,9 +65,16 @@ def adapter(cls: Any) -> TypeAdapter[Any]:
 def _json(values: Any) -> str:
     """As JSON, whose strict reading takes lists for tuples and whole numbers for numbers, and converts nothing else."""
     try:
-        return json.dumps(values, default=str)
+        return json.dumps(values, default=_as_text)
     except (ValueError, TypeError, RecursionError) as error:  # thousands of digits; lists within lists without end
         raise UsageError(f"the configuration cannot be read: {error}") from None
+
+
+def _as_text(value: Any) -> str:
+    """YAML reads 2025-01-01 as a date; whoever writes it means the text."""
+    if isinstance(value, datetime.date):
+        return str(value)
+    raise TypeError(f"{value!r:.60} is no text, number, list or section")
 
 
 def to_plain(config: Any) -> Any:
