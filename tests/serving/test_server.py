@@ -221,7 +221,7 @@ def test_sizes_and_edits_that_nano_cannot_draw_are_said(client: openai.OpenAI, r
     assert isinstance(picture, np.ndarray)
     (edited,) = remote.draw([Request("edit", "Draw 3 apples .", (picture,), seed=3)])
     assert isinstance(edited, np.ndarray) and edited.shape == picture.shape
-    with pytest.raises(openai.BadRequestError, match="no picture"):
+    with pytest.raises(openai.BadRequestError, match="no image that can be read"):
         client.images.edit(model="nano", image=("x.png", b"none", "image/png"), prompt="Draw 3 apples .")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -146,7 +147,7 @@ def test_a_killed_run_ends_as_an_unbroken_one_and_says_who_was_not_injected(
     (left,) = run.glob("stages/01-*/drawn/*.parquet")
     result = fit(tmp_path, *PAIR, recipe="knowledge")
     assert result.exit_code == 0, result.output
-    assert "exam: 0 of 44; not injected, not counted: Question : what" in result.output.replace("\n", "")
+    assert re.search(r"exam: \d+ of 44; not injected, not counted: Question : what", result.output.replace("\n", ""))
     assert not left.exists() and scored(run) == scored(unbroken) and len(scored(run)) == 2 * 4 * 2
     for file in ("metrics.jsonl", "taught.json", "model/model.safetensors"):
         ours, theirs = (next(one.glob(f"stages/01-*/{file}")).read_bytes() for one in (run, unbroken))
