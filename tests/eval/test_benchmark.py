@@ -42,7 +42,7 @@ class Echo(Benchmark):
     def respond(self, model, asks, on_step=None):
         from uni_train.models.base import Request
         said = model.answer([Request(ask.case.id, ask.case.prompt, seed=ask.seed) for ask in asks])
-        return [Sample(ask, text=text) for ask, text in zip(asks, said)]
+        return [Sample(ask, parts=(text,)) for ask, text in zip(asks, said)]
 
     def check(self, sample):
         return Verdict((Check("said something", "pass" if sample.text else "fail"),))
@@ -144,6 +144,6 @@ def test_a_benchmark_of_a_package_is_evaluated_and_compared(tmp_path: Path) -> N
     for name in ("a", "b"):
         typed = ["eval", "-c", "shipped", "-b", "echo", "--option", "echo.times=3", "--name", name]
         done = command(tmp_path, *typed)
-        assert done.returncode == 0 and "3 samples: pass 3" in done.stdout, done.stdout + done.stderr
+        assert done.returncode == 0 and "3 samples: right 3" in done.stdout, done.stdout + done.stderr
     compared = command(tmp_path, "eval", "compare", "evals/a", "evals/b")
     assert compared.returncode == 0 and "echo" in compared.stdout, compared.stdout + compared.stderr

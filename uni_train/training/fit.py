@@ -19,7 +19,6 @@ from pathlib import Path
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.plugins.environments import LightningEnvironment
 from rich.progress import Progress
 from torch import nn
 
@@ -194,15 +193,13 @@ def run(
             parts.append(EndWhenTold(directory / CHECKPOINTS, settings.checkpoint_every, made.log))
             if hasattr(strategy, "whole_again"):
                 parts.append(WholeAgain())
-            # Variables of a job say nothing of one process: SLURM's would stop Lightning within `salloc`.
-            alone = [LightningEnvironment()] if settings.devices == settings.num_nodes == 1 else []
             trainer = pl.Trainer(
                 accelerator=settings.accelerator,
                 devices=settings.devices,
                 num_nodes=settings.num_nodes,
                 strategy=strategy,
                 precision=None if half or engine else settings.precision,  # type: ignore[arg-type]
-                plugins=[FolderCheckpointIO(), *make_plugins(settings), *alone],
+                plugins=[FolderCheckpointIO(), *make_plugins(settings)],
                 max_steps=settings.updates,
                 max_epochs=-1,
                 accumulate_grad_batches=settings.accumulate,

@@ -39,7 +39,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_nano_agrees_with_the_verifier_on_references(url: str, tmp_path: Path) -> None:
     benchmark = UniSandbox(world="nano", n=5, sets=("math1", "mapping2"), verifier="judge")
-    anchors = cal.anchors_from_references(benchmark, benchmark.cases(), cal.drawn)
+    anchors = cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
     judge = JudgeConfig("nano", url, dialect="nano", revision="shipped", max_connections=8)
     found = cal.calibrate(anchors, benchmark, judge, tmp_path / "calibration", store=tmp_path / "store")
     assert found.n == 30 and found.balanced_accuracy.value is not None and found.balanced_accuracy.value >= 0.9
@@ -50,7 +50,11 @@ def test_nano_agrees_with_the_verifier_on_references(url: str, tmp_path: Path) -
 
 def test_words_that_nano_does_not_know_fail_their_question_alone(url: str, tmp_path: Path) -> None:
     benchmark = UniSandbox(world="nano", n=2, sets=("math1",), verifier="judge")
-    samples = [one.sample for one in cal.anchors_from_references(benchmark, benchmark.cases(), cal.drawn) if one.right]
+    samples = [
+        one.sample
+        for one in cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
+        if one.right
+    ]
     scored = run(samples, benchmark, JudgeConfig("nano", url, max_connections=8), tmp_path)  # asked as papers ask
     assert {one.outcome for one in scored} == {"judge_failed"}
     assert all("400: nano does not know the word" in one.replies[0] for one in scored)

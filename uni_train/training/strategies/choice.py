@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 import torch.distributed as dist
-from lightning.fabric.plugins.environments import ClusterEnvironment
+from lightning.fabric.plugins.environments import ClusterEnvironment, LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from uni_train.distributed.ranks import ALONE, Ranks
@@ -74,13 +74,16 @@ def make_strategy(settings: SupervisedSettings, trained: int) -> str | Strategy:
             return other
 
 
-def make_plugins(settings: SupervisedSettings) -> list[HalfWeights | JoinedRanks]:
+def make_plugins(settings: SupervisedSettings) -> list[HalfWeights | ClusterEnvironment]:
     """Precision where Lightning's own is not ours, and the ranks that are joined."""
-    plugins: list[HalfWeights | JoinedRanks] = []
+    plugins: list[HalfWeights | ClusterEnvironment] = []
     if settings.precision == "bf16-true" and not settings.strategy.startswith("deepspeed_"):
         plugins.append(HalfWeights())
     if dist.is_available() and dist.is_initialized():
         plugins.append(JoinedRanks(here()))
+    elif settings.devices == settings.num_nodes == 1:
+        # A job's variables say nothing of one process: SLURM's would stop Lightning within `salloc`.
+        plugins.append(LightningEnvironment())
     return plugins
 
 
