@@ -59,6 +59,7 @@ import eval.evaluation  # noqa: E402, F401
 import uni_train.recipes.pretrain  # noqa: E402
 import uni_train.stages.grpo  # noqa: E402
 import uni_train.stages.run  # noqa: E402
+from data_gen.reading_limits import read_yaml  # noqa: E402
 from tests.models.nano.test_edit import SMALL  # noqa: E402
 from tests.stages.tiny import MODEL, TINY  # noqa: E402
 from uni_train.cli.main import uni_train  # noqa: E402
@@ -71,14 +72,15 @@ LIMIT = 600.0  # seconds that a start may take, also on a machine that others us
 DISK = "256m"
 _ASKED = ("evaluation.sets=[mapping1]", "evaluation.modes=[normal,cot]", "evaluation.n=2")
 _STARS = (*TINY, *_ASKED)
-_MIXTURES = {
-    "one_link": ("meanings",),
-    "two_links": ("mapping_answer",),
-    "three_links": ("mapping_answer",),
-    "sums": ("sums", "maths_answer"),
-    "draw": ("text_to_image", "cot_image"),
-    "look": ("caption", "verify"),
-}
+_PARTS = read_yaml(ROOT / "recipes" / "nano_pretrain.yaml")["parts"]
+_PRETRAIN = tuple(
+    override
+    for part, settings in _PARTS.items()
+    for override in (
+        f"parts.{part}.updates=2",
+        *(f"parts.{part}.mixture.{kind}=2" for kind in settings["mixture"] if kind not in ("levels", "noise_draws")),
+    )
+)
 _GRPO = (
     "epochs=2",
     "rollout.prompts_per_epoch=4",
@@ -114,8 +116,7 @@ SUBJECTS = (
     _fit("knowledge", "knowledge", *MODEL, "model.sampling.max_think_tokens=26", "characters.n=1", "rows=40",
          "exam_every=2", "least_epochs=1", "epochs=4", "optimizer.warmup_updates=1", "checkpoint_every=1", "draws=1"),
     _fit("pretrain", "nano_pretrain", *MODEL, *_ASKED, "vae.updates=3", "vae.batch=8", "checkpoint_every=1",
-         *(f"parts.{part}.mixture.{kind}=2" for part, kinds in _MIXTURES.items() for kind in kinds),
-         *(f"parts.{part}.updates=2" for part in _MIXTURES)),
+         *_PRETRAIN),
     Subject("eval", ("eval", "-c", "{data}/tiny/stages/00-made/model", "--n", "6", "--sets", "math1,mapping1",
                      "--batch", "2", "--out", "{out}"), ranks=False),
     _fit("stars_mixed", "stars_mixed", *_STARS),
