@@ -103,15 +103,15 @@ class Subject:
     ranks: bool = True
 
 
-def _fit(name: str, recipe: str, *overrides: str) -> Subject:
-    return Subject(name, ("fit", "--recipe", recipe, "out={out}", *overrides))
+def _fit(name: str, recipe: str, *overrides: str, ranks: bool = True) -> Subject:
+    return Subject(name, ("fit", "--recipe", recipe, "out={out}", *overrides), ranks)
 
 
 SUBJECTS = (
     _fit("stars", "stars_curriculum", *_STARS),
     _fit("sft", "sft_nano", *MODEL, *_ASKED, "sources.thoughts.path={data}/mapping1/items.jsonl",
          "sources.pictures.path={data}/mapping1/items.jsonl", "updates=6", "batch.tokens=400", "checkpoint_every=2",
-         "optimizer.warmup_updates=1"),
+         "optimizer.warmup_updates=1", ranks=False),  # packed by tokens: each rank draws its own micro-batches
     _fit("flow_grpo", "flow_grpo_math", *MODEL, *_GRPO, "evaluate=false", "rows=8", "updates_per_epoch=2"),
     _fit("knowledge", "knowledge", *MODEL, "model.sampling.max_think_tokens=26", "characters.n=1", "rows=40",
          "exam_every=2", "least_epochs=1", "epochs=4", "optimizer.warmup_updates=1", "checkpoint_every=1", "draws=1"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +74,7 @@ def write_report(run_dir: Path) -> Path:
     Raises UserError (DamagedShard among them) naming the file that cannot be read or written.
     """
     run_dir = Path(run_dir)
-    summary = run_summary.read(run_dir) if (run_dir / "summary.json").exists() else _unevaluated(run_dir)
+    summary = run_summary.read(run_dir) if os.path.lexists(run_dir / "summary.json") else _unevaluated(run_dir)
     shards = gallery.evaluations(run_dir)
     cards = gallery.build(shards) if shards else gallery.Gallery([], 0)
     context = {
