@@ -779,7 +779,6 @@ eval -c shipped --data /dev/zero
 eval -c shipped --out ''
 eval -c shipped --judge-timeout inf
 eval -c shipped --judge-price nan,1
-eval -c shipped --judge 'http://nowhere.invalid/v1#x' --verifier judge --n 1 --sets math1
 eval -c 'http://127.0.0.1:1/v1#x' --n 1
 eval -c 'http://[/v1#x' --n 1
 eval -c 'http://x:99999/v1#x' --n 1
