@@ -1,4 +1,6 @@
-"""UReason (paper 001): pictures whose content must be reasoned out first, over five tasks and thirty subcategories.
+"""UReason (Yang et al. 2026, arXiv 2602.08336).
+
+Pictures whose content must be reasoned out first, over five tasks and thirty subcategories.
 
 taxonomy: the names. outcomes: what a picture must show, in data, in words and for programs. files: the published
 schema. task: the generator; arithmetic, spatial, attribute, text, code: its five halves of plain English, nano: what

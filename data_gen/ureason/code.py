@@ -1,4 +1,4 @@
-"""Code reasoning: what a snippet comes to, in eight languages (paper 001, section 2.1).
+"""Code reasoning: what a snippet comes to, in eight languages (Yang et al. 2026, arXiv 2602.08336, section 2.1).
 
 A snippet is written, then run or rendered from its text (`execution`): the expected outcome is what came out, never
 what the writer meant. Python, C#, C++, Java and JavaScript share four programs (a shelf, a number, a colour, a label),

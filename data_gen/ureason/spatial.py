@@ -1,4 +1,4 @@
-"""Spatial reasoning: what stands where in the end (paper 001, section 2.1).
+"""Spatial reasoning: what stands where in the end (Yang et al. 2026, arXiv 2602.08336, section 2.1).
 
 Horizontal, Vertical and Grid start from a stated order and change it; Absolute names places and changes its mind;
 Relative says where things are by each other; Constraint gives rules that leave exactly one arrangement, found by trying

@@ -1,6 +1,6 @@
 """The UReason task: puzzles of all subcategories in turn, as items with ids, splits and both prompts.
 
-`Item.prompt` asks for reasoning and a refined prompt (settings 2 and 3 of paper 001), `facts["direct"]` is the plain
+`Item.prompt` asks for reasoning and a refined prompt (settings 2 and 3), `facts["direct"]` is the plain
 instruction (setting 1), `Item.answer` the published criterion. Levels 1 to 3 are how many changes, links or lines of
 code lie between the prompt and the picture.
 """

@@ -1,4 +1,4 @@
-"""The names of UReason's tasks and subcategories (paper 001, section 2.1, Appendix B.1 and Figure 4)."""
+"""The names of UReason's tasks and subcategories (Yang et al. 2026, section 2.1, Appendix B.1 and Figure 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UReason (paper 001): is what a model reasons out in words also what it draws?
+"""UReason (Yang et al. 2026, arXiv 2602.08336): is what a model reasons out in words also what it draws?
 
 The same instance is asked in three settings: *direct* (the plain instruction), *reasoning-guided* (think, then draw in
 the same context) and *de-contextualized* (draw from the refined prompt of that same thought alone; equations 1 to 3).

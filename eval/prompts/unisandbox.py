@@ -1,4 +1,4 @@
-"""The instructions of UniSandbox (paper 004), word for word, and strict readers of the answers to them.
+"""The instructions of UniSandbox (Niu et al. 2025, arXiv 2511.20561), word for word, and strict readers of the answers to them.
 
 Tables 9 and 10: an image is captioned, then the caption is compared with the expected answer; Table 11 does the same for
 portraits, fruits and flowers. Table 13: the model filters its own images for STARS (maths); nobody has published the filter for

@@ -1,4 +1,4 @@
-"""Normal and CoT accuracy on UniSandbox's six sets (paper 004, Tables 1 to 3), every image stored once.
+"""Normal and CoT accuracy on UniSandbox's six sets (Niu et al. 2025, Tables 1 to 3), every image stored once.
 
 `evaluation.sets` may name further sets (`data_gen.registry.sources`): they are asked alike, and have their own tables.
 `evaluation.modes` may have "said": how often the model says the right answer in words at once.

@@ -1,4 +1,4 @@
-"""Stage (II) of STARS, rejection: keep what the filter accepts (paper 004, eq. 2).
+"""Stage (II) of STARS, rejection: keep what the filter accepts (Niu et al. 2025, arXiv 2511.20561, eq. 2).
 
 The paper's filter is the model's own understanding, asked with the prompt of Table 13 (for mapping with a twin of it).
 The reply must end in "Final Answer: YES"; a reply that cannot be read is a rejection, with its own status. Whatever

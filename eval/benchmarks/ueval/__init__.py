@@ -1,4 +1,4 @@
-"""UEval (paper 003): questions that want text and images, scored by rubrics of their own.
+"""UEval (anonymous, under review): questions that want text and images, scored by rubrics of their own.
 
 `benchmark` is what `uni_train eval` runs; `files` reads the published questions, `own` makes and checks those of ours,
 `prompts` holds the judge's, `counting` makes the numbers, `paper` the published ones.

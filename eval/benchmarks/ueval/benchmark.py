@@ -1,4 +1,4 @@
-"""UEval as a Benchmark (paper 003): a question is answered with text and images, and its rubrics are judged one by one.
+"""UEval as a Benchmark: a question is answered with text and images, and its rubrics are judged one by one.
 
     two_passes: answer(prompt) and draw(prompt), as the paper asks models that cannot do both at once (section 3.1)
     think_first: think(prompt) is the text, draw(prompt, thought) the image (ours)

@@ -1,4 +1,4 @@
-"""What UEval's paper prints (paper 003, Tables 1, 3 and 4), in per cent; tasks in the order of TASKS."""
+"""What UEval's paper prints (anonymous, under review, Tables 1, 3 and 4), in per cent; tasks in the order of TASKS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge's prompt of UEval (paper 003, Figure 9), word for word, and the form of its reply."""
+"""The judge's prompt of UEval (anonymous, under review, Figure 9), word for word, and the form of its reply."""
 
 # ruff: noqa: E501
 from __future__ import annotations

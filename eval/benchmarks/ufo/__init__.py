@@ -1,4 +1,4 @@
-"""UFO (paper 000): questions that are answered with generated textual and visual cues.
+"""UFO (anonymous, under review): questions that are answered with generated textual and visual cues.
 
 `benchmark` asks and judges, `files` reads the published questions, `own` makes some of our own, `replies` reads
 answers, `rubric` grades visual cues, `counting` makes the numbers and tables, `paper` holds the published ones.

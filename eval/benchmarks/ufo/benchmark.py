@@ -1,4 +1,4 @@
-"""UFO (paper 000): does a model that draws and reads use its own cues as evidence?
+"""UFO (anonymous, under review): does a model that draws and reads use its own cues as evidence?
 
 A question about a future state is answered in two steps, first a cue, then the answer with it. The four schedules:
 *direct* (no cue), *textual* (a sentence or two), *visual* (an image) and *joint* (both, each made from the question

@@ -1,4 +1,4 @@
-"""The published numbers (paper 000, Tables 3, 4, 5, 8 and B.1 to B.8), as printed, in per cent (Table 8: 0 to 5).
+"""The published numbers (Tables 3, 4, 5, 8 and B.1 to B.8), as printed, in per cent (Table 8: 0 to 5).
 
 One line a model: name | parameters | cells in the order of the printed columns. "-" is a cell that our copy of the
 paper leaves empty. Two rows of Table 4 have one number too few; the one missing is that of State Augmentation, Joint,

@@ -1,4 +1,4 @@
-"""UniSandbox (paper 004): six reasoning sets and two of knowledge transfer.
+"""UniSandbox (Niu et al. 2025, arXiv 2511.20561): six reasoning sets and two of knowledge transfer.
 
 `benchmark` is what `uni_train eval` runs over any checkpoint, and training runs over theirs. `sets` names the sets,
 `cases` reads the published files and their labels, `thoughts` what a thought concludes, `counting` makes the numbers,

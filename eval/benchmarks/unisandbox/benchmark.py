@@ -1,4 +1,4 @@
-"""UniSandbox as a Benchmark (paper 004): six reasoning sets and two of knowledge, asked with and without a thought.
+"""UniSandbox as a Benchmark: six reasoning sets and two of knowledge, asked with and without a thought.
 
     normal: draw(prompt)                    cot: think(prompt) -> thought, draw(prompt, thought)
     said: answer(question), where it is asked for: the right answer in words at once, without an image (ours)

@@ -1,6 +1,6 @@
 """Table 4 with what stands behind it: who was taught what, what they say in text, and what they draw of it.
 
-A model counts only if it passed its exam (paper 004, appendix D); the others are listed with the questions that they
+A model counts only if it passed its exam (appendix D); the others are listed with the questions that they
 failed. Beside the paper's numbers stand those of the same model before the lessons, and, for every picture, whether the
 same question in text is answered right: that tells "does not know" from "knows and does not draw".
 """

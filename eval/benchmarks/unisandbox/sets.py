@@ -1,4 +1,4 @@
-"""The names of UniSandbox's sets (paper 004, section 3.1).
+"""The names of UniSandbox's sets (Niu et al. 2025, arXiv 2511.20561, section 3.1).
 
 The six reasoning sets are the paper's. Those beside them, of other tasks or variants of a task, are ours
 (`data_gen.registry.sources`), and asked where `evaluation.sets` names them.

@@ -1,4 +1,4 @@
-"""ViGoR-Bench as a Benchmark (paper 002, section 3.2): four dimensions of the result, and four of the process.
+"""ViGoR-Bench as a Benchmark (Han et al. 2026, section 3.2): four dimensions of the result, and four of the process.
 
     direct     draw(instruction, image)                                   result of the one image
     cot        draw(instruction, image, think(instruction, image))        the same

@@ -1,4 +1,4 @@
-"""The judge templates of ViGoR (paper 002, Tables 5 to 22), verbatim in `templates/`, and how a reply is read.
+"""The judge templates of ViGoR (Han et al. 2026, Tables 5 to 22), verbatim in `templates/`, and how a reply is read.
 
 A file is FAMILY.process.txt or FAMILY.result.txt. Page layout is the paper's; two artefacts of `str.format` are undone
 when a template is filled in: the doubled braces around the JSON form, and {instruction}, {gt_prompt}.

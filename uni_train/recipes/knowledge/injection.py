@@ -1,4 +1,4 @@
-"""Knowledge injection (paper 004, section 4 and appendix D): taught in text, asked for in pictures.
+"""Knowledge injection (Niu et al. 2025, section 4 and appendix D): taught in text, asked for in pictures.
 
 For each character, and for each pair, one stage: from the weights that the recipe starts with, the understanding
 weights learn the lessons, in text alone, until the model passes its exam, a question about every attribute; then it
