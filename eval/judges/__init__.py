@@ -7,7 +7,8 @@ replies     what judges have said, by content
 judging     what is stored is read, the rest asked and logged
 model       the judge as inspect-ai's model; endpoint: our client of a server
 logged      one inspect-ai evaluation
-calibration how far a judge agrees with programs and references
+anchors     samples of which the truth is known
+calibrating how far a judge agrees with them; calibration: the record of it, which judging cites
 """
 
 from eval.judges.config import JudgeConfig, Price

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from data_gen.reading_limits import read_json
 from eval.benchmark import Benchmark, Sample, Scored, Unparseable
 from eval.judges.asking import Asker, NoReply, NotStored, Questioner, Session, Spent
+from eval.judges.calibration import cited
 from eval.judges.config import JudgeConfig
 from eval.judges.failures import no_reply
 from eval.judges.logged import Entry, Form, evaluate
@@ -293,8 +294,6 @@ class _Record:
         seconds: float,
         logs: Sequence[str],
     ) -> None:
-        from eval.judges.calibration import cited
-
         spent, before = session.spent, self.parts.get(self.part, {})
         runs = list(before.get("runs", []))
         if asked:

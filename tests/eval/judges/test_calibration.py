@@ -10,8 +10,9 @@ import pytest
 from data_gen.task import Check, Verdict
 from eval.benchmark import Case, Sample, Scored
 from eval.benchmarks.unisandbox import UniSandbox
-from eval.judges import JudgeConfig, run
-from eval.judges import calibration as cal
+from eval.judges import JudgeConfig, calibration, run
+from eval.judges import anchors as known
+from eval.judges import calibrating as cal
 from eval.statistics import Estimate, proportion
 from tests.eval.judges.criteria import PNG, Criteria
 from tests.eval.judges.server import Asked, JudgeServer
@@ -36,22 +37,22 @@ def test_kappa_and_balanced_accuracy() -> None:
 
 def test_anchors_of_nano_are_drawn_and_shuffled() -> None:
     benchmark = UniSandbox(world="nano", n=4, sets=("math1", "mapping1"))
-    anchors = cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
+    anchors = known.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
     right = [one for one in anchors if one.right]
     assert len(right) == len(benchmark.cases()) and len(anchors) == 2 * len(right)
     for anchor in anchors:
         verdict = benchmark.check(anchor.sample)
         assert verdict is not None and verdict.status == ("pass" if anchor.right else "fail")
-    assert anchors == cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
+    assert anchors == known.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
 
 
 def test_references_from_a_folder(tmp_path: Path) -> None:
     benchmark = Criteria(3)
     with pytest.raises(UserError, match="no folder"):
-        cal.from_folder(tmp_path / "none")
+        known.from_folder(tmp_path / "none")
     (tmp_path / "c0.png").write_bytes(PNG + b"0")
     (tmp_path / "c2.png").write_bytes(PNG + b"2")
-    anchors = cal.anchors_from_references(benchmark, benchmark.cases(), cal.from_folder(tmp_path))
+    anchors = known.anchors_from_references(benchmark, benchmark.cases(), known.from_folder(tmp_path))
     assert [(one.sample.ask.case.id, one.kind) for one in anchors] == [
         ("c0", "reference"), ("c0", "shuffled"), ("c2", "reference"), ("c2", "shuffled"),
     ]  # fmt: skip
@@ -64,7 +65,7 @@ def test_a_reference_that_is_wrong_is_named(tmp_path: Path) -> None:
             return Verdict((Check("seen", "fail", "nothing there"),))
 
     with pytest.raises(UserError, match="c0 is not right: nothing there"):
-        cal.anchors_from_references(Checked(2), Checked(2).cases(), lambda case: PNG)
+        known.anchors_from_references(Checked(2), Checked(2).cases(), lambda case: PNG)
 
 
 def test_samples_that_programs_have_read_become_anchors() -> None:
@@ -72,8 +73,8 @@ def test_samples_that_programs_have_read_become_anchors() -> None:
     verdicts = {True: Verdict((Check("x", "pass"),)), False: Verdict((Check("x", "fail"),))}
     scored = [Scored(sample, verdicts[i < 3]) for i, sample in enumerate(samples)]
     scored += [Scored(samples[0], Verdict((Check("x", "unreadable"),))), Scored(samples[0], verdicts[True], "judge")]
-    assert len(cal.anchors_from_programs(scored)) == 20
-    few = cal.anchors_from_programs(scored, n=8)
+    assert len(known.anchors_from_programs(scored)) == 20
+    few = known.anchors_from_programs(scored, n=8)
     assert len(few) == 8 and sum(one.right for one in few) == 3  # all there are, then the others
 
 
@@ -86,10 +87,10 @@ def test_a_judge_is_measured_and_evaluations_cite_it(tmp_path: Path) -> None:
         return f"<answer>{'Yes' if shown % 2 or shown == 2 else 'No'}</answer>"
 
     benchmark, store = Criteria(10), tmp_path / "store"
-    anchors = [cal.Anchor(sample, bool(i % 2), "reference") for i, sample in enumerate(benchmark.samples())]
+    anchors = [known.Anchor(sample, bool(i % 2), "reference") for i, sample in enumerate(benchmark.samples())]
     with JudgeServer(lenient) as server:
         judge = JudgeConfig("judge", server.url)
-        assert cal.find(store, judge, "criteria") is None
+        assert calibration.find(store, judge, "criteria") is None
         found = cal.calibrate(anchors, benchmark, judge, tmp_path / "calibration", store=store)
         assert found.counts["reference"] == {
             "right": {"pass": 4, "fail": 0, "none": 1},
@@ -97,7 +98,7 @@ def test_a_judge_is_measured_and_evaluations_cite_it(tmp_path: Path) -> None:
         }
         assert found.accuracy == proportion(8, 10) and found.balanced_accuracy.value == pytest.approx(0.8)
         assert [one["id"] for one in found.disagreements] == ["c1", "c2"]
-        assert cal.find(store, judge, "criteria") == found
+        assert calibration.find(store, judge, "criteria") == found
         asked = len(server.asked)
         assert cal.calibrate(anchors, benchmark, judge, tmp_path / "calibration", store=store).counts == found.counts
         assert len(server.asked) == asked
@@ -108,11 +109,11 @@ def test_a_judge_is_measured_and_evaluations_cite_it(tmp_path: Path) -> None:
         assert part["calibration"]["n"] == 10 and part["calibration"]["same_questions"]
         assert Estimate.from_dict(part["calibration"]["kappa"]) == found.kappa
     other = replace(judge, temperature=1.0)
-    assert cal.find(store, other, "criteria") is None  # another judge is not calibrated
+    assert calibration.find(store, other, "criteria") is None  # another judge is not calibrated
 
 
 def test_one_side_alone_measures_nothing(tmp_path: Path) -> None:
-    anchors = [cal.Anchor(sample, True, "reference") for sample in Criteria(2).samples()]
+    anchors = [known.Anchor(sample, True, "reference") for sample in Criteria(2).samples()]
     with pytest.raises(UserError, match="known to be wrong"):
         cal.calibrate(anchors, Criteria(2), JudgeConfig("judge", "http://127.0.0.1:9/v1"), tmp_path, store=tmp_path)
 

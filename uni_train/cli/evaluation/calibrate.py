@@ -43,7 +43,8 @@ def calibrate(checkpoint: str | None, references: str, anchors: int, **options: 
     """
     from eval import evaluation as engine
     from eval.generation import cases_of
-    from eval.judges import calibration
+    from eval.judges import anchors as known
+    from eval.judges.calibrating import calibrate as measured
     from uni_train.cli.progress import ConsoleProgress
 
     asked, progress = Asked(**options), ConsoleProgress()
@@ -53,23 +54,23 @@ def calibrate(checkpoint: str | None, references: str, anchors: int, **options: 
     if checkpoint is None and references == "none":
         raise UsageError("there is nothing to compare the judge with", "Give --checkpoint, --references, or both.")
     store = asked.store if asked.store is not None else folder_of(asked) / "store"
-    from_files = None if references in ("drawn", "none") else calibration.from_folder(Path(references))
+    from_files = None if references in ("drawn", "none") else known.from_folder(Path(references))
     done: Evaluation | None = None
     by_program = replace(asked, judge="none", verifier="program")
     if checkpoint is not None:
         with loadable(checkpoint, asked, progress) as (path, _):
             done = engine.run(plan_of(path, by_program), progress)
     for benchmark in benchmarks_of(checkpoint or "shipped", asked):
-        found: list[calibration.Anchor] = []
+        found: list[known.Anchor] = []
         if done is not None:
             scored = done.scored(benchmark.name, images=True)
-            found += calibration.anchors_from_programs(scored, anchors, asked.seed)
+            found += known.anchors_from_programs(scored, anchors, asked.seed)
         picture = benchmark.reference if references == "drawn" else from_files
         if picture is not None:
             cases = cases_of(benchmark, subset=anchors, seed=asked.seed)
-            found += calibration.anchors_from_references(benchmark, cases, picture, seed=asked.seed)
+            found += known.anchors_from_references(benchmark, cases, picture, seed=asked.seed)
         folder = folder_of(asked) / "calibrations" / benchmark.name
-        result = calibration.calibrate(found, benchmark, judge, folder, progress, store=store)
+        result = measured(found, benchmark, judge, folder, progress, store=store)
         _print_calibration(result, progress)
 
 
