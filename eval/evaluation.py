@@ -318,9 +318,7 @@ def describe(plan: EvaluationPlan, jobs: Sequence[_Job], model: StoredModel) -> 
     """evaluation.json."""
     from uni_train.run_folder import git_state, versions
 
-    judge = None
-    if plan.judge is not None:
-        judge = {**plan.judge.identity, "dialect": plan.judge.dialect}
+    judge = None if plan.judge is None else plan.judge.manner
     asked = {
         "format": FORMAT,
         "model": model.identity.to_dict(),
@@ -351,8 +349,7 @@ def default_name(asked: Mapping[str, Any], judge: JudgeConfig | None = None) -> 
     """
     compared = _compared(asked)
     if judge is not None:
-        typed = replace(judge, served="")
-        compared["judge"] = {**typed.identity, "dialect": judge.dialect}
+        compared["judge"] = judge.typed.manner
     plain = json.dumps(compared, sort_keys=True, default=str)
     digest = hashlib.blake2b(plain.encode(), digest_size=3).hexdigest()
     model = "".join(c if c.isalnum() or c in "-_." else "-" for c in asked["model"]["name"]).strip(".-") or "model"
@@ -383,10 +380,8 @@ def _begin(folder: Path, asked: Mapping[str, Any], judge: JudgeConfig | None = N
     file = folder / ASKED
     if file.exists():
         there, here = _compared(_read(file)), _compared(asked)
-        if judge is not None and judge.served and there.get("judge"):
-            silent = {**replace(judge, served="").identity, "dialect": judge.dialect}
-            if there["judge"] == json.loads(json.dumps(silent)):  # its server was down then
-                there["judge"] = here["judge"]
+        if judge is not None and judge.served and there.get("judge") == json.loads(json.dumps(judge.typed.manner)):
+            there["judge"] = here["judge"]  # its server was down then
         before, now = _flat(there), _flat(here)
         differing = [key for key in dict.fromkeys([*now, *before]) if before.get(key) != now.get(key)]
         if differing:

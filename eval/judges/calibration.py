@@ -97,4 +97,5 @@ def find(store: Path, judge: JudgeConfig, benchmark: str) -> Calibration | None:
 
 
 def _path(store: Path, judge: JudgeConfig, benchmark: str) -> Path:
-    return Path(store) / "calibrations" / f"{benchmark}-{judge.dialect}-{judge.key}.json"
+    way = "" if judge.way == "published" else f"{judge.way}{judge.votes}-"
+    return Path(store) / "calibrations" / f"{benchmark}-{judge.dialect}-{way}{judge.key}.json"

@@ -202,15 +202,22 @@ def judge_of(asked: Asked) -> JudgeConfig | None:
             raise UsageError("--verifier judge needs a judge", "Name one with --judge MODEL.")
         return None
     from eval.judges import JudgeConfig, Price
+    from eval.judges.config import DRAWN
     from eval.judges.revision import with_served_revision
     from eval.last_seen import LastSeen
 
+    temperature = asked.judge_temperature
+    if temperature is None:
+        temperature = 0.7 if asked.judge_way in DRAWN and asked.judge_draws > 1 else 0.0
     judge = JudgeConfig(
         model=asked.judge,
         base_url=asked.judge_base_url,
         key_env=asked.judge_key_env,
         revision=asked.judge_revision,
         dialect=asked.judge_dialect,
+        temperature=temperature,
+        way=asked.judge_way,
+        draws=asked.judge_draws,
         max_tokens=asked.judge_max_tokens,
         max_connections=asked.judge_connections,
         timeout=asked.judge_timeout,
