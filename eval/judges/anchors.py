@@ -1,9 +1,10 @@
 """Samples of which the truth is known, by which a judge is measured.
 
-Three kinds of anchors. *program*: what a model drew, where a verifier has read the image. *reference*: an image that
-is right by construction, drawn by a renderer or given in a folder; the judge must pass it. *shuffled*: the reference of
-another case, with another answer; it must fail. A judge that passes everything does well on references alone, and one
-that guesses by how common right images are does well on programs alone; kappa and balanced accuracy show both.
+Four kinds of anchors. *human*: what people have labelled (`eval.judges.labels`). *program*: what a model drew, where a
+verifier has read the image. *reference*: an image that is right by construction, drawn by a renderer or given in a
+folder; the judge must pass it. *shuffled*: the reference of another case, with another answer; it must fail. A judge
+that passes everything does well on references alone, and one that guesses by how common right images are does well on
+programs alone; kappa and balanced accuracy show both.
 """
 
 from __future__ import annotations
@@ -18,18 +19,64 @@ from data_gen.judging import find_image
 from data_gen.reading_limits import IMAGE_BYTES, read_bytes
 from data_gen.seeds import derive_seed
 from eval.benchmark import Ask, Benchmark, Case, Sample, Scored
+from eval.judges.labels import Label, Labelled
 from uni_train.errors import UserError
 
-KINDS = ("program", "reference", "shuffled")
+KINDS = ("human", "program", "reference", "shuffled")
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A sample of which it is known whether it is right, and from what (one of KINDS)."""
+    """A sample of which it is known whether it is right, and from what (one of KINDS).
+
+    labels: of people; without them, of one who knows.
+    """
 
     sample: Sample
     right: bool
     kind: str
+    labels: tuple[Label, ...] = ()
+
+    @property
+    def item(self) -> str:
+        """Anchors that share it are not independent."""
+        case = self.sample.ask.case
+        return case.cluster or case.id
+
+    @property
+    def truths(self) -> dict[str, float | None]:
+        """Check -> the mean of people, "" for the whole answer; None where as many say pass as fail."""
+        if not self.labels:
+            return {"": float(self.right)}
+        said: dict[str, list[float]] = {}
+        for label in self.labels:
+            said.setdefault(label.check, []).append(label.value)
+        return {check: mean_of(values) for check, values in said.items()}
+
+
+def mean_of(values: Sequence[float]) -> float | None:
+    """The truth that people agree on; None where verdicts are split evenly."""
+    mean = sum(values) / len(values)
+    return None if mean == 0.5 and set(values) == {0.0, 1.0} else mean
+
+
+def anchors_from_labels(labelled: Iterable[Labelled], scored: Iterable[Scored] = ()) -> list[Anchor]:
+    """What people have labelled; samples that the file does not give are looked for among those `scored`.
+
+    Raises UserError, which names the line: a sample that is nowhere, or that has nothing to judge.
+    """
+    listed = list(labelled)
+    wanted = {one.identity for one in listed if not one.parts}
+    stored = {one.sample.identity: one.sample for one in scored if one.sample.identity in wanted}
+    found = []
+    for one in listed:
+        sample = one.sample(stored)
+        if sample.status != "ok":
+            where = one.labels[0].where
+            raise UserError(f"{where}: the model made no answer ({sample.status}: {sample.note})", "Take out the line.")
+        mean = sum(label.value for label in one.labels) / len(one.labels)
+        found.append(Anchor(sample, mean > 0.5, "human", one.labels))
+    return found
 
 
 def anchors_from_programs(scored: Iterable[Scored], n: int | None = None, seed: int = 0) -> list[Anchor]:

@@ -1,20 +1,25 @@
 """The record of how far a judge can be believed, which evaluations cite. `eval.judges.calibrating` makes it.
 
-It is found again by the judge, its dialect and the benchmark.
+It is found again by the judge, its dialect, the way it is asked, and the benchmark.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from data_gen.reading_limits import read_json
 from eval.benchmark import Benchmark
+from eval.judges.agreement import Agreement
 from eval.judges.config import JudgeConfig
 from eval.statistics import Estimate
 from uni_train.files import atomic_write_json
+
+FORMAT = "uni_train.calibration/2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,53 +27,57 @@ class Calibration:
     """What was found.
 
     Attributes:
-        judge: `JudgeConfig.identity`. key: its hash. dialect, benchmark, benchmark_revision: what it was asked, how.
-        counts: kind -> "right"|"wrong" -> "pass"|"fail"|"none" -> number of anchors.
-        accuracy: share of anchors judged as they are. sensitivity, specificity: of the right and of the wrong ones.
-        balanced_accuracy: the mean of these two. kappa: Cohen's, with no answer as a third word of the judge; its
-            interval is that of statsmodels. Each has a 95 % interval.
-        by_kind: accuracy of each kind.
-        disagreements: the first of them: {"id", "setting", "kind", "right", "judged", "reply"}.
+        judge: `JudgeConfig.manner`. way: `JudgeConfig.label`. benchmark, benchmark_revision: what it was asked.
+        anchors: a hash of the samples and their truths; only judges of the same can be compared.
+        counts: kind -> "right"|"wrong" -> "pass"|"fail"|"none" -> number of ratings.
+        overall: of all ratings. by_kind, by_setting: of each kind and setting.
+        by_sample: where people labelled single checks, of the means of samples; else None.
+        people: each person against the mean of the others, where there are several; None where there are not.
+        split: ratings left out of all but `people`, because as many people say pass as fail.
+        stability: shares of samples whose verdict another draw or a changed image flips; mean variances of values.
+        cascade: of a judge with small ones, what `eval.judges.cascade.compared` says; else None.
+        disagreements: the first of them: {"id", "setting", "check", "kind", "truth", "judged", "reply"}.
         made: when.
     """
 
     judge: Mapping[str, Any]
-    key: str
-    dialect: str
+    way: str
     benchmark: str
     benchmark_revision: str
+    anchors: str
     counts: Mapping[str, Mapping[str, Mapping[str, int]]]
-    accuracy: Estimate
-    sensitivity: Estimate
-    specificity: Estimate
-    balanced_accuracy: Estimate
-    kappa: Estimate
-    by_kind: Mapping[str, Estimate]
+    overall: Agreement
+    by_kind: Mapping[str, Agreement]
+    by_setting: Mapping[str, Agreement]
+    by_sample: Agreement | None
+    people: Agreement | None
+    split: int
+    stability: Mapping[str, Estimate]
+    cascade: Mapping[str, Any] | None
     disagreements: tuple[Mapping[str, Any], ...]
     made: str
 
     @property
     def n(self) -> int:
-        return self.accuracy.n
+        return self.overall.n
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        numbers = {name: getattr(self, name).to_dict() for name in _NUMBERS}
-        kinds = {kind: estimate.to_dict() for kind, estimate in self.by_kind.items()}
-        plain = {name: getattr(self, name) for name in _PLAIN}
-        return {"format": FORMAT, "n": self.n, **plain, **numbers, "by_kind": kinds}
+        plain = {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
+        return {"format": FORMAT, "n": self.n, **plain}
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Calibration:
-        numbers = {name: Estimate.from_dict(raw[name]) for name in _NUMBERS}
-        kinds = {kind: Estimate.from_dict(one) for kind, one in raw["by_kind"].items()}
-        plain = {name: raw[name] for name in _PLAIN}
-        return cls(**{**plain, **numbers, "by_kind": kinds, "disagreements": tuple(raw["disagreements"])})
-
-
-FORMAT = "uni_train.calibration/1"
-_NUMBERS = ("accuracy", "sensitivity", "specificity", "balanced_accuracy", "kappa")
-_PLAIN = ("judge", "key", "dialect", "benchmark", "benchmark_revision", "counts", "disagreements", "made")
+        """Raises KeyError, TypeError and ValueError for what `to_dict` did not make."""
+        if raw["format"] != FORMAT:
+            raise ValueError(f"of the format {raw['format']}")
+        found = {one.name: raw[one.name] for one in fields(cls)}
+        for name in ("by_kind", "by_setting"):
+            found[name] = {key: Agreement.from_dict(one) for key, one in raw[name].items()}
+        for name in ("overall", "by_sample", "people"):
+            found[name] = None if raw[name] is None else Agreement.from_dict(raw[name])
+        found["stability"] = {key: Estimate.from_dict(one) for key, one in raw["stability"].items()}
+        return cls(**{**found, "disagreements": tuple(raw["disagreements"])})
 
 
 def keep(store: Path, judge: JudgeConfig, found: Calibration) -> None:
@@ -83,19 +92,57 @@ def cited(store: Path, judge: JudgeConfig, benchmark: Benchmark) -> dict[str, An
     found = find(store, judge, benchmark.name)
     if found is None:
         return None
-    numbers = {name: getattr(found, name).to_dict() for name in ("kappa", "accuracy", "balanced_accuracy")}
+    names = ("kappa", "accuracy", "balanced_accuracy", "sensitivity", "specificity")
+    numbers: dict[str, Any] = {name: getattr(found.overall, name).to_dict() for name in names}
     same = found.benchmark_revision == benchmark.revision
-    return {"n": found.n, **numbers, "made": found.made, "same_questions": same}
+    truths = {kind: one.n for kind, one in found.by_kind.items()}
+    numbers |= {"cascade": found.cascade} if found.cascade else {}
+    return {"n": found.n, "truths": truths, **numbers, "made": found.made, "same_questions": same}
+
+
+def said(cited: Mapping[str, Any] | None) -> str:
+    """The same as a sentence, for tables and reports."""
+    if cited is None:
+        return "It is uncalibrated: nobody has checked how far it agrees with what is known (uni_train eval calibrate)."
+    kappa, balanced = (Estimate.from_dict(cited[key]) for key in ("kappa", "balanced_accuracy"))
+    truths = ", ".join(f"{kind} {n}" for kind, n in cited.get("truths", {}).items()) or "program, references"
+    where = "" if cited["same_questions"] else ", on other questions of this benchmark"
+    text = f"It is calibrated on {cited['n']} verdicts of known truth ({truths}){where}: kappa {kappa}, balanced "
+    text += f"accuracy {balanced}."
+    if "cascade" in cited:
+        asked, bias = (Estimate.from_dict(cited["cascade"][key]) for key in ("asked", "bias"))
+        text += f" There the large judge was asked about {asked}, with a bias of {bias}."
+    return text
 
 
 def find(store: Path, judge: JudgeConfig, benchmark: str) -> Calibration | None:
-    """The calibration of this judge in this dialect for a benchmark; None if there is none that can be read."""
+    """The calibration of this judge, asked this way, for a benchmark; None if there is none that can be read."""
+    return _read(_path(store, judge, benchmark))
+
+
+def comparable(store: Path, found: Calibration) -> list[Calibration]:
+    """All records of judges and ways that were measured on the same anchors, `found` among them, by name."""
+    paths = (Path(store) / "calibrations").glob(f"{found.benchmark}-*.json")
+    others = [one for path in paths if (one := _read(path)) is not None and one.anchors == found.anchors]
+    return sorted(others, key=lambda one: (str(one.judge["model"]), one.way))
+
+
+def _read(path: Path) -> Calibration | None:
     try:
-        return Calibration.from_dict(read_json(_path(store, judge, benchmark)))
-    except (OSError, ValueError, KeyError, TypeError):
+        return Calibration.from_dict(read_json(path))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def _path(store: Path, judge: JudgeConfig, benchmark: str) -> Path:
     way = "" if judge.way == "published" else f"{judge.way}{judge.votes}-"
+    if judge.small:
+        said = json.dumps(judge.manner, sort_keys=True, default=str)
+        way += f"cascade-{hashlib.blake2b(said.encode(), digest_size=8).hexdigest()}-"
     return Path(store) / "calibrations" / f"{benchmark}-{judge.dialect}-{way}{judge.key}.json"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    return value.to_dict() if isinstance(value, Agreement | Estimate) else value

@@ -57,6 +57,8 @@ class JudgeConfig:
     dialect: "paper" asks in the papers' words, "nano" in the few that nano knows.
     temperature, max_tokens, seed: how it answers. seed: None leaves it to the server; draw d is asked with seed + d.
     way: one of WAYS. draws: of "majority" and "confidence". first_draw: the number of the first; reruns have others.
+    small: judges that are asked first; it is asked only about what they do not settle (`eval.judges.cascade`).
+    sure: in [0, 1]; a small judge that states less confidence settles nothing.
     attempts: how often it is asked, in all, until a reply answers.
     max_connections: requests under way at once.
     timeout: seconds for one request. retries: of a request that failed for a passing reason (no connection, 429, 5xx),
@@ -79,6 +81,8 @@ class JudgeConfig:
     way: str = "published"
     draws: int = 5
     first_draw: int = 0
+    small: tuple[JudgeConfig, ...] = ()
+    sure: float = 0.8
     attempts: int = 3
     max_connections: int = 16
     timeout: float = ANSWER_SECONDS
@@ -103,6 +107,7 @@ class JudgeConfig:
                 f"there is no judge dialect {self.dialect!r}", did_you_mean(self.dialect, DIALECTS, "dialects")
             )
         self._check_way()
+        self._check_small()
         if self.base_url is not None:
             _check_address(self.base_url)
         if any("key" in name.lower() or "token" in name.lower() for name in self.provider_args):
@@ -134,6 +139,20 @@ class JudgeConfig:
                 "Give the judge a temperature above 0 (--judge-temperature 0.7).",
             )
 
+    def _check_small(self) -> None:
+        if self.small and sum(one.votes for one in self.small) < 2 and self.small[0].way != "confidence":
+            raise UsageError(
+                "one small judge that is asked once is never in doubt: all would be its own",
+                "Name a second --small-judge, or ask it by --small-way majority or confidence.",
+            )
+        if self.model in (one.model for one in self.small):
+            raise UsageError(
+                f"a small judge is called {self.model}, as the large one",
+                "Scores say by name who made them: serve one of the two under another name.",
+            )
+        if "tournament" in (self.way, *(one.way for one in self.small)) and self.small:
+            raise UsageError("a cascade settles samples one by one, a tournament all of a case", "Choose one of them.")
+
     @property
     def votes(self) -> int:
         """How many draws one verdict takes."""
@@ -141,8 +160,10 @@ class JudgeConfig:
 
     @property
     def label(self) -> str:
-        """The way in words: "published", "majority of 5"."""
-        return self.way.replace("_", " ") + (f" of {self.votes}" if self.votes > 1 else "")
+        """The way in words: "published", "majority of 5", "published, after small (published)"."""
+        own = self.way.replace("_", " ") + (f" of {self.votes}" if self.votes > 1 else "")
+        before = " and ".join(f"{one.model} ({one.label})" for one in self.small)
+        return f"{own}, after {before}" if before else own
 
     @property
     def inspect_name(self) -> str:
@@ -162,12 +183,16 @@ class JudgeConfig:
     def manner(self) -> dict[str, Any]:
         """The identity, and in what words and which way it is asked: what makes two judgings the same."""
         said = {**self.identity, "dialect": self.dialect}
-        return said if self.way == "published" else said | {"way": self.way, "draws": self.votes}
+        if self.way != "published":
+            said |= {"way": self.way, "draws": self.votes}
+        if self.small:
+            said |= {"small": [one.manner for one in self.small], "sure": self.sure}
+        return said
 
     @property
     def typed(self) -> JudgeConfig:
         """Without what its server tells, which it does only while it is up."""
-        return replace(self, served="")
+        return replace(self, served="", small=tuple(one.typed for one in self.small))
 
     @property
     def key(self) -> str:
@@ -184,6 +209,7 @@ class JudgeConfig:
             "attempts": self.attempts,
             "max_connections": self.max_connections,
         }
+        asked |= {"small": [one.to_dict() for one in self.small], "sure": self.sure} if self.small else {}
         limits = {"cost_limit": self.cost_limit, "token_limit": self.token_limit}
         price = {"input": self.price.input, "output": self.price.output} if self.price else None
         return {"name": self.model, **self.identity, **asked, **limits, "price": price}

@@ -43,7 +43,8 @@ def test_nano_agrees_with_the_verifier_on_references(url: str, tmp_path: Path) -
     anchors = known.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
     judge = JudgeConfig("nano", url, dialect="nano", revision="shipped", max_connections=8)
     found = calibrate(anchors, benchmark, judge, tmp_path / "calibration", store=tmp_path / "store")
-    assert found.n == 30 and found.balanced_accuracy.value is not None and found.balanced_accuracy.value >= 0.9
+    assert found.n == 30 and found.overall.balanced_accuracy.value is not None
+    assert found.overall.balanced_accuracy.value >= 0.9
     samples = [anchor.sample for anchor in anchors]
     scored = run(samples, benchmark, judge, tmp_path / "evaluation", store=tmp_path / "store")
     assert all(one.by == "nano" and one.replies[0].startswith("Caption:") for one in scored)
