@@ -43,7 +43,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     model = work.model(work.weights)
     grpo = settings(config, stage.path.name)
     optimizer = supervised_settings(config, grpo.updates, 1, stage.path.name, trained=config.trained)
-    own, scale = model.sampling, config.rollout.guidance
+    own, training = model.sampling, _training_sampling(config, model)
     held_out = _held_out(work)
     logger = run_logger(work, stage.path.name)
 
@@ -63,7 +63,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         write_sheet(groups, stage.path / GALLERY / f"epoch-{epoch:05d}.png")
         log_groups(logger, "gallery", groups, step)
 
-    with adapters(work, model, optimizer, stage.path), _sampling(model, own if scale is None else model.sampling_at(scale)):
+    with adapters(work, model, optimizer, stage.path), _sampling(model, training):
         result = fit_flow_grpo(
             model,
             asked,
@@ -95,6 +95,11 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     if found:
         work.progress.table(f"Success on {config.held_out.split} prompts", *table(found))
     work.progress.say(f"  model: {stage.path / MODEL}")
+
+
+def _training_sampling(config: FlowGrpoConfig, model: UnifiedModel) -> Any:
+    scale = config.rollout.guidance
+    return model.sampling if scale is None else model.sampling_at(scale)
 
 
 @contextmanager

@@ -212,4 +212,5 @@ def test_training_may_draw_smaller_and_unguided_while_validation_draws_as_the_mo
     apart = ["rollout.size=16", "rollout.guidance=1.5"]
     result = CliRunner().invoke(uni_train, ["fit", *arguments, *small, *apart])
     assert result.exit_code == 0, result.output
-    assert scales == [3, 1.5, 3] and sizes == [{(2, 2)}]
+    assert scales[0] == scales[-1] == 3 and set(scales[1:-1]) == {1.5}
+    assert all(one == {(2, 2)} for one in sizes)
