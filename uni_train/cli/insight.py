@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from eval.benchmark import Benchmark, Case
     from eval.evaluation import Evaluation
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.models.base import UnifiedModel
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,6 +35,21 @@ class Numbers(click.ParamType):
             self.fail(f"{value!r} is not a list of whole numbers", param, ctx)
 
 
+class Range(click.ParamType):
+    """3-7, or 3."""
+
+    name = "A-B"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        first, dash, last = value.partition("-")
+        try:
+            return int(first), int(last if dash else first)
+        except ValueError:
+            self.fail(f"{value!r} is not A-B or A, whole numbers", param, ctx)
+
+
 def _about(n: int) -> Callable[[F], F]:
     """The options of all analyses: which model, which items."""
 
@@ -49,6 +66,9 @@ def _about(n: int) -> Callable[[F], F]:
             ),
             click.option("--split", default="test", show_default=True, help="Of the task."),
             click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
+            click.option(
+                "--sampling", multiple=True, metavar="KEY=VALUE", help="Replaces the model's own; repeatable."
+            ),
             click.option("--batch", type=click.IntRange(1), help="Requests at once.  [default: the model's]"),
             click.option("--out", type=Folder(path_type=Path), metavar="DIR", help="[default: insight/MODEL-TASK]"),
         ]
@@ -93,6 +113,70 @@ def links(k: int, settings: tuple[str, ...], judge: str | None, judge_base_url: 
     progress.say(f"page: {page.keep(_folder(asked), 'links', found_of(done))}")
 
 
+@insight.command()
+@_about(n=16)
+@click.option("--layers", type=Range(), multiple=True, help="A group of layers, from 1; repeatable.  [default: four]")
+@click.option("--tokens", type=Range(), help="Whose influence is laid over images.  [default: the strongest words]")
+@click.option("--maps", type=click.IntRange(0), default=4, show_default=True, help="Items with influence maps.")
+@click.option("--interventions/--no-interventions", default=True, help="Also tamper with the thoughts.")
+def attention(
+    layers: tuple[tuple[int, int], ...],
+    tokens: tuple[int, int] | None,
+    maps: int,
+    interventions: bool,
+    **asked: Any,
+) -> None:
+    """Where image tokens look: instruction, trace and refined prompt, by layer and noise level.
+
+    With it influence maps of words, and what dropping, repeating, shuffling, blanking or exchanging the thought does.
+
+    \b
+    Examples:
+      uni_train insight attention -c shipped --task mapping --level 2
+      uni_train insight attention -c checkpoints/BAGEL-7B-MoT --task ureason --layers 1-7 --layers 8-28
+    """
+    cases, progress = _cases(asked)
+    from uni_train.insight import page
+    from uni_train.insight.attention import observe, with_interventions
+    from uni_train.insight.interventions import Interventions
+
+    model, size = _model(asked)
+    with progress.bar("attention", len(cases)) as bar:
+        found = observe(
+            model, cases, seed=asked["seed"], batch=size, maps=maps, layers=layers, tokens=tokens, on_item=bar.advance
+        )
+    if interventions:
+        found = with_interventions(found, _evaluated(Interventions(cases), asked, progress))
+    about = {"sets": ", ".join(dict.fromkeys(case.set for case in cases)), "items": len(cases), "seed": asked["seed"]}
+    found |= {"model": model.name, "asked": about}
+    _say_tables(found, "attention", progress)
+    progress.say(f"page: {page.keep(_folder(asked), 'attention', found)}")
+
+
+def _model(asked: dict[str, Any]) -> tuple[UnifiedModel, int]:
+    """The model itself, whose layers are watched, and how many requests it draws at once."""
+    from eval.respondent import is_remote
+    from uni_train.api import build_here
+    from uni_train.cli.evaluation.plans import sampling_of
+    from uni_train.models.load import model_config
+
+    if is_remote(asked["checkpoint"]):
+        raise UserError("a remote model cannot be looked into", "Give its checkpoint.")
+    config = model_config(asked["checkpoint"])
+    config = replace(config, sampling=replace(config.sampling, **sampling_of(asked["sampling"])))
+    return build_here(config), asked["batch"] or min(config.draw_batch, config.think_batch)
+
+
+def _say_tables(found: dict[str, Any], analysis: str, progress: ConsoleProgress) -> None:
+    """The first two tables of an analysis's first section."""
+    from importlib import import_module
+
+    from uni_train.cli.evaluation.running import print_table
+
+    for table in import_module(f"uni_train.insight.{analysis}").sections(found)[0].tables[:2]:
+        print_table(table, progress)
+
+
 def _cases(asked: dict[str, Any]) -> tuple[list[Case], ConsoleProgress]:
     """The items that are asked about, after the checkpoint was seen to be there."""
     from uni_train.models.recognise import expect_there
@@ -130,6 +214,7 @@ def _evaluated(
     from eval import evaluation as engine
     from eval.judges import JudgeConfig
     from eval.report.evaluation import not_scored, report_of
+    from uni_train.cli.evaluation.plans import sampling_of
     from uni_train.cli.evaluation.running import show
     from uni_train.models.base import SkillMissing
     from uni_train.stages.cpu import prepare_cpu
@@ -141,6 +226,7 @@ def _evaluated(
         seed=asked["seed"],
         k=k,
         judge=JudgeConfig(judge, base_url=judge_base_url) if judge else None,
+        sampling=sampling_of(asked["sampling"]),
         batch=asked["batch"],
         out=_folder(asked) / "evals",
         command=tuple(sys.argv),

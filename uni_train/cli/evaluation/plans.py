@@ -89,7 +89,7 @@ def plan_of(checkpoint: str, asked: Asked) -> EvaluationPlan:
         k=asked.k,
         judge=judge_of(asked),
         options=options,
-        sampling=_sampling(asked.sampling),
+        sampling=sampling_of(asked.sampling),
         remote=_remote(asked),
         batch=asked.batch,
         retry_failed=asked.retry_failed,
@@ -226,7 +226,7 @@ def _remote(asked: Asked) -> RemoteSettings:
     return RemoteSettings(key_env=asked.key_env, revision=asked.revision, connections=asked.connections)
 
 
-def _sampling(pairs: Sequence[str]) -> dict[str, Any]:
+def sampling_of(pairs: Sequence[str]) -> dict[str, Any]:
     """KEY=VALUE of the model's sampling settings, each of the kind that it has."""
     from uni_train.config.schema import SamplingConfig
 
