@@ -89,7 +89,7 @@ def plan_of(checkpoint: str, asked: Asked) -> EvaluationPlan:
         k=asked.k,
         judge=judge_of(asked),
         options=options,
-        sampling=_sampling(asked.sampling),
+        sampling=sampling_of(asked.sampling),
         remote=_remote(asked),
         batch=asked.batch,
         retry_failed=asked.retry_failed,
@@ -124,7 +124,7 @@ def benchmarks_of(checkpoint: str, asked: Asked) -> list[Benchmark]:
         if name not in offered:
             raise UsageError(f"no benchmark here has a set {name}", did_you_mean(name, offered, "sets"))
     data, options = _folders(asked, names), _options(asked, kinds)
-    world = asked.world or _world(checkpoint)
+    world = asked.world or world_of(checkpoint)
     made: list[Benchmark] = []
     for name, kind in kinds.items():
         sets = tuple(one for one in asked.sets if one in kind.known_sets)
@@ -175,7 +175,7 @@ def _folders(asked: Asked, names: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def _world(checkpoint: str) -> str:
+def world_of(checkpoint: str) -> str:
     """Which world's questions the model is asked, as its family says."""
     from eval.respondent import is_remote
 
@@ -261,7 +261,7 @@ def _remote(asked: Asked) -> RemoteSettings:
     return RemoteSettings(key_env=asked.key_env, revision=asked.revision, connections=asked.connections)
 
 
-def _sampling(pairs: Sequence[str]) -> dict[str, Any]:
+def sampling_of(pairs: Sequence[str]) -> dict[str, Any]:
     """KEY=VALUE of the model's sampling settings, each of the kind that it has."""
     from uni_train.config.schema import SamplingConfig
 

@@ -56,9 +56,10 @@ class ScheduleConfig:
     sequential: one after the other (the paper's curriculum). The others sample all rounds first, train once:
     mixed: all levels from the first update; ramp: the mixture moves linearly from the first level to the last;
     threshold: the next level joins when Normal accuracy on the current one reaches `threshold`.
+    gap: distil alone: no levels, but how far the student is from its teacher, prompt by prompt.
     """
 
-    kind: Literal["sequential", "mixed", "ramp", "threshold"] = "sequential"
+    kind: Literal["sequential", "mixed", "ramp", "threshold", "gap"] = "sequential"
     threshold: Share = 0.6
     check_every: Count = 50  # updates between two looks at the accuracy
     check_prompts: Prompts = 64
@@ -72,45 +73,37 @@ class BatchConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StarsConfig(RunConfig):
-    """Self-training with rejection sampling (UniSandbox 3.4)."""
+class RoundsConfig(RunConfig):
+    """What recipes have whose rounds sample prompts of a level, filter what the model makes of them, and train."""
 
-    kind: Literal["stars"] = "stars"
     level: TaskLevel | None = None  # for recipes of one level: level=2
     rounds: tuple[RoundConfig, ...]
     # set name -> what a round of it does by default
     budget: dict[str, BudgetConfig] = field(default_factory=dict)
     pretrain_replay: Share = 0.0  # for rounds[].replay.pretrain in recipes; 0 where a model has no such rows
     schedule: ScheduleConfig = ScheduleConfig()
-    candidates: Few = 1  # pictures drawn a prompt, before the filter
+    candidates: Few = 1  # samples of a prompt, before the filter
     temperature: Temperature | None = None  # of thoughts while sampling; null = model.sampling.temperature
-    filter: Literal["self", "judge", "verifier", "none"] = "self"  # judge: the run's `judge`, asked as the model is
     whole_pairs: bool = False  # mapping: keep a sample only if the filter accepts its pair's other one too
-    teacher: Literal["base", "current"] = "base"  # who samples the later rounds
     trained: Literal["all", "moe_gen", "lora"] = "all"
     timestep_shift: Positive = 1.0  # of the noise levels in training
     batch: BatchConfig
 
 
+@dataclass(frozen=True, kw_only=True)
+class StarsConfig(RoundsConfig):
+    """Self-training with rejection sampling (UniSandbox 3.4)."""
+
+    kind: Literal["stars"] = "stars"
+    filter: Literal["self", "judge", "verifier", "none"] = "self"  # judge: the run's `judge`, asked as the model is
+    teacher: Literal["base", "current"] = "base"  # who samples the later rounds
+
+
 def check(config: StarsConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
-    if not config.rounds:
-        raise wrong("rounds is empty: there is nothing to train", "rounds", where)
-    if config.schedule.kind == "ramp" and len(config.rounds) < 2:
-        raise wrong("schedule.kind=ramp needs at least two rounds, a first and a last", "schedule.kind", where)
-    if config.batch.accumulate > config.batch.prompts:
-        raise wrong(
-            f"batch.accumulate {config.batch.accumulate} is more than batch.prompts {config.batch.prompts}",
-            "batch.accumulate",
-            where,
-        )
-    if config.model.edits:
-        raise wrong(
-            f"model={config.model.name} edits images, and the prompts of STARS have none",
-            "model",
-            where,
-            "Choose model=nano or model=bagel_7b; sft and flow_grpo train editors.",
-        )
+    check_rounds(config, where)
+    if config.schedule.kind == "gap":
+        raise wrong("schedule.kind=gap asks a teacher at every look: kind: distil has one", "schedule.kind", where)
     if config.filter == "judge" and config.judge is None:
         raise wrong(
             "filter=judge needs to know who judges",
@@ -124,6 +117,33 @@ def check(config: StarsConfig, where: Where) -> None:
             "filter",
             where,
             "filter=self, or filter=judge with the run's judge.",
+        )
+    if config.teacher == "current" and config.schedule.kind != "sequential":
+        raise wrong(
+            "teacher=current needs schedule.kind=sequential: the other kinds sample all rounds before training",
+            "teacher",
+            where,
+        )
+
+
+def check_rounds(config: RoundsConfig, where: Where) -> None:
+    """Rules between the keys of rounds. Raises UsageError."""
+    if not config.rounds:
+        raise wrong("rounds is empty: there is nothing to train", "rounds", where)
+    if config.schedule.kind == "ramp" and len(config.rounds) < 2:
+        raise wrong("schedule.kind=ramp needs at least two rounds, a first and a last", "schedule.kind", where)
+    if config.batch.accumulate > config.batch.prompts:
+        raise wrong(
+            f"batch.accumulate {config.batch.accumulate} is more than batch.prompts {config.batch.prompts}",
+            "batch.accumulate",
+            where,
+        )
+    if config.model.edits:
+        raise wrong(
+            f"model={config.model.name} edits images, and the prompts of {config.kind} have none",
+            "model",
+            where,
+            "Choose model=nano or model=bagel_7b; sft and flow_grpo train editors.",
         )
     tasks = [name for name in TASKS.names() if TASKS.get(name).sets]
     sets = [name for name, source in sources().items() if not source.variant]
@@ -148,15 +168,9 @@ def check(config: StarsConfig, where: Where) -> None:
     for name in config.budget:
         if name not in sets:
             raise wrong(f"unknown set {name} in budget", "budget", where, did_you_mean(name, sets, "sets"))
-    if config.teacher == "current" and config.schedule.kind != "sequential":
-        raise wrong(
-            "teacher=current needs schedule.kind=sequential: the other kinds sample all rounds before training",
-            "teacher",
-            where,
-        )
 
 
-def _check_round(config: StarsConfig, i: int, where: Where) -> None:
+def _check_round(config: RoundsConfig, i: int, where: Where) -> None:
     one = config.rounds[i]
     if (one.updates is None) == (one.epochs is None):
         raise wrong(
