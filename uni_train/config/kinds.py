@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from data_gen.registry import Registry, load_plugins
-from uni_train.config.schema import RunConfig
+from uni_train.config.schema import GrpoConfig, RunConfig
 
 if TYPE_CHECKING:
     from eval.benchmark import Table
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from uni_train.config.messages import Where
     from uni_train.models.base import Example, Request, UnifiedModel
     from uni_train.stages.work import StageRun, Work
-    from uni_train.training.flow_grpo.settings import FlowGrpoSettings
 
 C = TypeVar("C", bound=RunConfig)
 
@@ -74,7 +73,7 @@ class Rollouts:
         unsharded: what this recipe asks for that cannot be done where ranks hold parts of the weights.
     """
 
-    settings: FlowGrpoSettings
+    config: GrpoConfig
     prompt: Callable[[], Request]
     unsharded: str | None = None
 
