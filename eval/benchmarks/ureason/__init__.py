@@ -47,11 +47,12 @@ from eval.benchmark import (
     Unparseable,
     benchmark,
 )
+from eval.images import encoded, pixels
 from eval.prompts import ureason as prompts
 from eval.statistics import Estimate, PairedComparison, clustered_mean, paired, proportion
 from eval.submission import file_name, first_draws, json_lines
 from uni_train.errors import UsageError, did_you_mean
-from uni_train.models.pictures import decode_png, encode_png
+from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
     from data_gen.ureason.files import Row
@@ -212,8 +213,9 @@ class UReason(Benchmark):
             if folder is None:
                 continue
             place = folder.format(task=case.set)
-            if sample.image is not None:
-                yield f"{place}/{file_name(case.id)}.png", sample.image
+            image = sample.image
+            if image is not None:
+                yield f"{place}/{file_name(case.id)}.png", image
             if setting == GUIDED and sample.thought is not None:
                 row = {"id": case.id, "thought": sample.thought}
                 thoughts.setdefault(f"{place}/{case.set}.jsonl", []).append(row)
@@ -253,7 +255,7 @@ class UReason(Benchmark):
             if isinstance(picture, Exception):
                 samples[row] = replace(samples[row], status="generation_failed", note=_note(picture))
             else:
-                samples[row] = replace(samples[row], parts=(encode_png(picture),))
+                samples[row] = replace(samples[row], parts=(encoded(picture),))
         return samples
 
     def _thoughts(
@@ -309,8 +311,8 @@ class UReason(Benchmark):
         if sample.ask.setting == CHAIN:
             right = _concludes(sample, outcome)
             return None if right is None else _chain_verdict(right, sample, outcome)
-        if isinstance(outcome, Sprites) and sample.image is not None and self.verifier == "program":
-            return outcome.verify(decode_png(sample.image))
+        if isinstance(outcome, Sprites) and sample.drawn and self.verifier == "program":
+            return outcome.verify(pixels(sample.drawn[-1]))
         return None
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
@@ -326,15 +328,16 @@ class UReason(Benchmark):
         criterion = str(case.facts["criterion"])
         if sample.ask.setting == CHAIN:
             return await thought_satisfies(ask, case.prompt, thought or "", criterion)
-        assert sample.image is not None, "only samples with a picture are judged"
+        image = sample.image
+        assert image is not None, "only samples with an image are judged"
         outcome = _outcome(case)
         if dialect(ask) == "nano":
             if not isinstance(outcome, Sprites):
                 raise UsageError("nano can judge no pictures but those of its own world", "Choose another judge.")
             if len(outcome.groups) > 1:
                 return Verdict((Check("caption", "unreadable", "nano captions one kind of object"),))
-            return await caption_matches(ask, sample.image, str(outcome), kind="maths")
-        verdict = await image_satisfies(ask, sample.image, criterion)
+            return await caption_matches(ask, image, str(outcome), kind="maths")
+        verdict = await image_satisfies(ask, image, criterion)
         known = outcome is not None and _concludes(sample, outcome) is not None
         if verdict.status != "fail" or thought is None or known:
             return verdict
