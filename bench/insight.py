@@ -1,13 +1,13 @@
 """What watching attention costs while a model draws: time and memory, on and off.
 
-    python bench/insight.py [--rounds 12] [--rows 64] [--side 512]
+    python bench/insight.py [--rounds 12] [--rows 64] [--side 256]
 
 nano    the shipped checkpoint, by the thoughts of mapping items of levels 2 and 3, one thread, seconds of CPU time: the
         least of `rounds`, the three ways in turn, so that a machine that is busy slows down all alike
 bagel   random BAGEL weights of a realistic shape (head width 128, grouped keys), bfloat16 on a GPU, else float32
 
-Off: before the hooks were ever put on. Again: after they were taken off. Memory is the most that a draw adds to what
-was resident before, in a process of its own each (on a GPU: the most that was allocated).
+Off: before the hooks were ever put on. Again: after they were taken off. Memory is the most that is resident while it
+draws, in a process of its own each (on a GPU: the most that is allocated).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def seconds(model: BagelUnified, requests: list[Request], rounds: int) -> dict[s
 
 
 def peak(make: Callable[..., tuple[BagelUnified, list[Request]]], arguments: tuple[int, ...], way: str) -> int:
-    """Bytes that one draw adds at its peak, in a process of its own."""
+    """Most bytes that are resident in a draw, in a process of its own."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_peak, (make, arguments, way))
 
@@ -109,15 +109,14 @@ def _peak(make: Callable[..., tuple[BagelUnified, list[Request]]], arguments: tu
     LIBC.malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak
     act()
-    peaks = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
-    return int(peaks[0].split()[1]) * 1024
+    return resident("VmHWM")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--rows", type=int, default=64)
-    parser.add_argument("--side", type=int, default=512)
+    parser.add_argument("--side", type=int, default=256)
     parser.add_argument("--only", choices=["nano", "bagel"], help="one of the two")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -145,7 +144,7 @@ def main() -> None:
         if slower > MOST_TIME or larger > MOST_MEMORY:
             over.append(name)
     head = ("drawing", "off, s", "on", "off again", "peak off, MB", "peak on")
-    print("\n".join(table(head, lines)))
+    print("\n".join([*table(*head), *lines]))
     if over:
         raise SystemExit(f"more than {MOST_TIME:.0%} of time or {MOST_MEMORY:.0%} of memory: {', '.join(over)}")
 
