@@ -35,6 +35,7 @@ GROUPS = ("system", "image", "instruction", "thought", "refined", "markers", "it
 """What a key belongs to: the prompt of think mode; input images; the instruction P; the trace R_t and the refined
 prompt R_p of the thought; the markers around them; the image that is drawn, with its own markers."""
 _ITSELF = GROUPS.index("itself")
+ANSWER_WORDS = 3  # of an answer that states are kept of
 _MARKERS = 2  # understanding tokens of an image that is drawn
 
 
@@ -77,7 +78,8 @@ class States:
     """Hidden states behind every layer, float32.
 
     Attributes:
-        answer: [N, B, D], of the marker behind which an answer begins.
+        answer: [A, N, B, D], of the marker behind which an answer begins, and of the words that the model then says:
+            the k-th is where it chooses its word k, from 0.
         word: [N, B, D], of the last word of the question.
         query: [K, N, B, D], of the marker behind which an image begins, at K noise levels `t`.
         image: [K, N, B, D], the mean of the image's own tokens.
@@ -273,8 +275,7 @@ class _StateWatch(_Steps):
         self.levels = levels
         self.answering = False
         self.read: list[Tensor] = []
-        self.answered: list[Tensor] = []
-        self.layers = 0
+        self.answered: list[list[Tensor]] = []
         self.query: dict[int, list[Tensor]] = {}
         self.image: dict[int, list[Tensor]] = {}
 
@@ -282,11 +283,12 @@ class _StateWatch(_Steps):
         """Keep what is wanted of a layer's output."""
         x_BUD, x_BGD = output
         index = int(module.index)  # type: ignore[arg-type]
-        self.layers = max(self.layers, index + 1)
         step = len(self.times) - 1
         if self.answering:
-            if x_BUD.shape[1] == 1 and len(self.answered) == index:
-                self.answered.append(x_BUD[:, 0].float())
+            if x_BUD.shape[1] == 1:
+                self.answered += [[]] if index == 0 else []
+                if len(self.answered) <= ANSWER_WORDS:
+                    self.answered[-1].append(x_BUD[:, 0].float())
         elif self.drawing and step in self.levels:
             self.query.setdefault(step, []).append(x_BUD[:, 0].float())
             self.image.setdefault(step, []).append(x_BGD.float().mean(1))
@@ -297,7 +299,7 @@ class _StateWatch(_Steps):
         rows = torch.arange(len(last))
         steps = sorted(self.query)
         return States(
-            torch.stack(self.answered).cpu(),
+            torch.stack([torch.stack(layers) for layers in self.answered[:ANSWER_WORDS]]).cpu(),
             torch.stack([layer.cpu()[rows, last] for layer in self.read]),
             torch.stack([torch.stack(self.query[step]) for step in steps]).cpu(),
             torch.stack([torch.stack(self.image[step]) for step in steps]).cpu(),
