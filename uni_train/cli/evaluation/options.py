@@ -249,7 +249,7 @@ def child_arguments(asked: Asked) -> list[str]:
     found: list[str] = []
     for field in fields(Asked):
         value, name = getattr(asked, field.name), f"--{field.name.replace('_', '-')}"
-        if value is None or value in ((), "", False):
+        if value is None or value is False or value in ((), ""):
             continue
         if value is True:
             found.append(name)
