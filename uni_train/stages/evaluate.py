@@ -31,7 +31,6 @@ from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.models.identity import ModelIdentity
-from uni_train.recipes.stars.config import StarsConfig
 from uni_train.stages import judging
 from uni_train.stages.sample import Batched, about, asked, draw
 from uni_train.stages.shards import make_shards
@@ -53,7 +52,7 @@ def sets(work: Work[RunConfig]) -> dict[str, list[Item]]:
     return found
 
 
-def watched(work: Work[StarsConfig], name: str) -> list[Item]:
+def watched(work: Work[Any], name: str) -> list[Item]:
     """What a threshold curriculum asks of one set. Raises UserError where its validation split has too few."""
     n, seed = work.config.schedule.check_prompts, derive_seed("check", work.config.seed)
     return _drawn(work, name, "schedule.check_prompts", n, "validation", seed)
@@ -125,7 +124,7 @@ def _check(result: evaluation.Result, config: RunConfig) -> None:
         raise UserError(f"{name}, {setting} cannot be scored: {why}", "Put it right and run the same command again.")
 
 
-def normal_accuracy(model: UnifiedModel, work: Work[StarsConfig], name: str, folder: Path) -> float:
+def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Path) -> float:
     """Normal accuracy on what is `watched` of one set. Ranks share the draws, and all must ask.
 
     Args:

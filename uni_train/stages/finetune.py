@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
     from uni_train.training.callbacks import Evaluate
-    from uni_train.training.fit import FitResult
+    from uni_train.training.fit import Collate, FitResult
 
 ADAPTERS = "adapter"
 
@@ -36,6 +36,7 @@ def fit(
     folder: Path,
     evaluate: Evaluate | None = None,
     callbacks: Sequence[Callback] = (),
+    collate: Collate | None = None,
 ) -> FitResult:
     """`fit_supervised` with this run's logger and progress display.
 
@@ -55,6 +56,7 @@ def fit(
             evaluate=evaluate,
             logger=logger,
             callbacks=callbacks,
+            collate=collate,
             description="  updates",
         )
 

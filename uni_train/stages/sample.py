@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -66,21 +67,20 @@ def run(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> None:
         have(len(batches))
         stage.result = {"task": one.task, "level": one.level, "sampled": len(wanted)}
     else:
-        _until_kept(work, stage, one, have, len(batches))
+        until_kept(work, stage, one, have, len(batches), config.model.draw_batch)
         stage.result = {"task": one.task, "level": one.level, **filter.counted(work, stage, one)}
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
 
 
-def _until_kept(
-    work: Work[StarsConfig], stage: StageRun, one: RoundConfig, have: Callable[[int], None], batches: int
+def until_kept(
+    work: Work[Any], stage: StageRun, one: RoundConfig, have: Callable[[int], None], batches: int, size: int
 ) -> None:
-    """Make batches until the round's samples are kept, or all are made.
+    """Make batches of `size` samples until the round's samples are kept, or all are made.
 
     How many come next follows from the share kept so far; at most as many as there are. So a start after a kill, or on
     another number of ranks, makes the same ones.
     """
     assert one.kept is not None
-    size = work.config.model.draw_batch
     number = min(math.ceil(one.kept / size), batches)
     while True:
         have(number)

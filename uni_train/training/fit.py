@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
@@ -47,6 +48,10 @@ METRICS = "metrics.jsonl"
 HELD_OUT = "held_out.jsonl"  # of callbacks.Validation
 
 
+Collate = Callable[[Sequence[Any], int], Any]
+"""Examples of a micro-batch and a seed -> its content (see models.base.UnifiedModel.collate)."""
+
+
 @dataclass(frozen=True)
 class FitResult:
     """What a finished fit has to tell. `seconds` and `losses` (one per update) cover interrupted parts as well."""
@@ -69,6 +74,7 @@ def fit_supervised(
     logger: Logger | None = None,
     progress: bool | Progress = True,
     callbacks: Sequence[Callback] = (),
+    collate: Collate | None = None,
     description: str | None = None,
 ) -> FitResult:
     """Train `model` (a UnifiedModel) in place; afterwards it has the final weights, averaged ones if `settings.ema`.
@@ -82,6 +88,8 @@ def fit_supervised(
         logger: a further Lightning logger, for example `wandb_logger(...)`.
         progress: True for a display of its own, a rich Progress to join, False for silence.
         callbacks: further Lightning callbacks; their state is in the checkpoints.
+        collate: examples and a seed -> what the model trains on; None: the model's own. It is called when the update
+            before is done.
 
     Raises:
         UsageError: settings, sources and schedule do not fit together.
@@ -103,7 +111,7 @@ def fit_supervised(
         module = SupervisedModule(model, settings)
         model.train()
         made.callbacks += [CurriculumCallback(schedule, evaluate, made.log), *callbacks]
-        made.data = StepData(model, sources, schedule, settings)
+        made.data = StepData(model, sources, schedule, settings, collate or model.collate)  # type: ignore[arg-type]
         return module
 
     return run(
@@ -233,15 +241,17 @@ class StepData(pl.LightningDataModule):
         sources: Mapping[str, Source],
         schedule: Curriculum,
         settings: SupervisedSettings,
+        collate: Collate,
     ) -> None:
         super().__init__()
         self.model, self.sources, self.schedule, self.settings = model, sources, schedule, settings
+        self.collate = collate
 
     def train_dataloader(self) -> StepLoader:
         trainer, settings = self.trainer, self.settings
         assert trainer is not None
         dataset = StepDataset(
-            self.model.collate,  # type: ignore[arg-type]
+            self.collate,
             self.sources,
             self.schedule.mixture,
             rows=settings.rows,

@@ -60,9 +60,10 @@ class ScheduleConfig:
     sequential: one after the other (the paper's curriculum). The others sample all rounds first, train once:
     mixed: all levels from the first update; ramp: the mixture moves linearly from the first level to the last;
     threshold: the next level joins when Normal accuracy on the current one reaches `threshold`.
+    gap: distil alone: no levels, but how far the student is from its teacher, prompt by prompt.
     """
 
-    kind: Literal["sequential", "mixed", "ramp", "threshold"] = "sequential"
+    kind: Literal["sequential", "mixed", "ramp", "threshold", "gap"] = "sequential"
     threshold: Share = 0.6
     check_every: Count = 50  # updates between two looks at the accuracy
     check_prompts: Prompts = 64
@@ -76,40 +77,39 @@ class BatchConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StarsConfig(RunConfig):
-    """Self-training with rejection sampling (UniSandbox 3.4)."""
+class RoundsConfig(RunConfig):
+    """What recipes have whose rounds sample prompts of a level, filter what the model makes of them, and train."""
 
-    kind: Literal["stars"] = "stars"
     level: TaskLevel | None = None  # for recipes of one level: level=2
     rounds: tuple[RoundConfig, ...]
     # set name -> what a round of it does by default
     budget: dict[str, BudgetConfig] = field(default_factory=dict)
     pretrain_replay: Share = 0.0  # for rounds[].replay.pretrain in recipes; 0 where a model has no such rows
     schedule: ScheduleConfig = ScheduleConfig()
-    mode: Literal["cot", "normal"] = "cot"  # of sampling; normal = draw without a thought
-    solved: str | None = None  # a .jsonl or .parquet file of solved items, for rounds[].replay.solved
-    candidates: Few = 1  # pictures drawn a prompt, before the filter
+    candidates: Few = 1  # samples of a prompt, before the filter
     temperature: Temperature | None = None  # of thoughts while sampling; null = model.sampling.temperature
-    filter: Literal["self", "judge", "verifier", "none"] = "self"  # judge: the run's `judge`, asked as the model is
     whole_pairs: bool = False  # mapping: keep a sample only if the filter accepts its pair's other one too
-    teacher: Literal["base", "current"] = "base"  # who samples the later rounds
     trained: Literal["all", "moe_gen", "lora"] = "all"
     timestep_shift: Positive = 1.0  # of the noise levels in training
     batch: BatchConfig
 
 
+@dataclass(frozen=True, kw_only=True)
+class StarsConfig(RoundsConfig):
+    """Self-training with rejection sampling (UniSandbox 3.4)."""
+
+    kind: Literal["stars"] = "stars"
+    mode: Literal["cot", "normal"] = "cot"  # of sampling; normal = draw without a thought
+    solved: str | None = None  # a .jsonl or .parquet file of solved items, for rounds[].replay.solved
+    filter: Literal["self", "judge", "verifier", "none"] = "self"  # judge: the run's `judge`, asked as the model is
+    teacher: Literal["base", "current"] = "base"  # who samples the later rounds
+
+
 def check(config: StarsConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
-    if not config.rounds:
-        raise wrong("rounds is empty: there is nothing to train", "rounds", where)
-    if config.schedule.kind == "ramp" and len(config.rounds) < 2:
-        raise wrong("schedule.kind=ramp needs at least two rounds, a first and a last", "schedule.kind", where)
-    if config.batch.accumulate > config.batch.prompts:
-        raise wrong(
-            f"batch.accumulate {config.batch.accumulate} is more than batch.prompts {config.batch.prompts}",
-            "batch.accumulate",
-            where,
-        )
+    check_rounds(config, where)
+    if config.schedule.kind == "gap":
+        raise wrong("schedule.kind=gap asks a teacher at every look: kind: distil has one", "schedule.kind", where)
     if config.filter == "judge" and config.judge is None:
         raise wrong(
             "filter=judge needs to know who judges",
@@ -124,8 +124,29 @@ def check(config: StarsConfig, where: Where) -> None:
             where,
             "filter=self, or filter=judge with the run's judge.",
         )
+    if config.teacher == "current" and config.schedule.kind != "sequential":
+        raise wrong(
+            "teacher=current needs schedule.kind=sequential: the other kinds sample all rounds before training",
+            "teacher",
+            where,
+        )
+
+
+def check_rounds(config: RoundsConfig, where: Where) -> None:
+    """Rules between the keys of rounds. Raises UsageError."""
+    if not config.rounds:
+        raise wrong("rounds is empty: there is nothing to train", "rounds", where)
+    if config.schedule.kind == "ramp" and len(config.rounds) < 2:
+        raise wrong("schedule.kind=ramp needs at least two rounds, a first and a last", "schedule.kind", where)
+    if config.batch.accumulate > config.batch.prompts:
+        raise wrong(
+            f"batch.accumulate {config.batch.accumulate} is more than batch.prompts {config.batch.prompts}",
+            "batch.accumulate",
+            where,
+        )
     tasks = [name for name in TASKS.names() if TASKS.get(name).sets]
     sets = [name for name, source in sources().items() if not source.variant]
+    solved = getattr(config, "solved", None)
     replayed = (*sets, "pretrain", "solved")
     for i, one in enumerate(config.rounds):
         check_known(one.task, tasks, "task", f"rounds.{i}.task", where)
@@ -147,7 +168,7 @@ def check(config: StarsConfig, where: Where) -> None:
                 raise wrong(f"unknown set {name} in {key}", key, where, did_you_mean(name, replayed, "sets"))
             if name == one.set_name:
                 raise wrong(f"{key} names {name}, the round's own set: it gets what replay leaves", key, where)
-            if name == "solved" and config.solved is None:
+            if name == "solved" and solved is None:
                 raise wrong(f"{key}.solved needs solved items", "solved", where, "solved=data/maze4/items.jsonl.")
             if name not in ("pretrain", "solved") and name not in {earlier.set_name for earlier in config.rounds[:i]}:
                 raise wrong(f"{key} names {name}, but no earlier round samples it", key, where)
@@ -156,15 +177,9 @@ def check(config: StarsConfig, where: Where) -> None:
     for name in config.budget:
         if name not in sets:
             raise wrong(f"unknown set {name} in budget", "budget", where, did_you_mean(name, sets, "sets"))
-    if config.teacher == "current" and config.schedule.kind != "sequential":
-        raise wrong(
-            "teacher=current needs schedule.kind=sequential: the other kinds sample all rounds before training",
-            "teacher",
-            where,
-        )
 
 
-def _check_round(config: StarsConfig, i: int, where: Where) -> None:
+def _check_round(config: RoundsConfig, i: int, where: Where) -> None:
     one = config.rounds[i]
     if (one.updates is None) == (one.epochs is None):
         raise wrong(

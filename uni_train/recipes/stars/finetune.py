@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from eval.scored import completed, shard_path
 from uni_train.config.kinds import stage_list
 from uni_train.errors import UserError
 from uni_train.models.base import Example, UnifiedModel
-from uni_train.recipes.stars.config import RoundConfig, StarsConfig
+from uni_train.recipes.stars.config import RoundConfig, RoundsConfig, StarsConfig
 from uni_train.recipes.stars.rounds import most_updates, updates
 from uni_train.stages.evaluate import normal_accuracy
 from uni_train.stages.filter import kept_rows
@@ -30,6 +31,9 @@ from uni_train.training.curriculum import Constant, Curriculum, Level, Ramp, Thr
 from uni_train.training.data import items
 from uni_train.training.data.rows import Chosen, Row, Rows, open_rows
 from uni_train.training.steps import Source
+
+if TYPE_CHECKING:
+    from uni_train.training.callbacks import Evaluate
 
 PRETRAIN = "pretrain"
 SOLVED = "solved"
@@ -55,17 +59,8 @@ def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtere
     )
     schedule = curriculum(config, rounds, lengths)
 
-    def watch(step: int) -> Mapping[str, float]:
-        folder = stage.path / "checks" / f"step={step:08d}"  # every check asks the same validation prompts
-        names = [config.rounds[i].set_name for i in rounds]
-        was_training = model.training
-        model.eval()
-        with torch.no_grad():
-            found: dict[str, float] = {name: normal_accuracy(model, work, name, folder / name) for name in names}
-        model.train(was_training)
-        return found
-
-    result = fit(work, model, sources, schedule, settings, stage.path, watch if schedule.check_every else None)
+    watch = watching(work, model, stage, rounds) if schedule.check_every else None
+    result = fit(work, model, sources, schedule, settings, stage.path, watch)
     work.trained(model, stage)
     stage.outputs = sorted(file for file in (stage.path / MODEL).rglob("*") if file.is_file())
     stage.result = {
@@ -74,6 +69,35 @@ def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtere
         "examples": {name: len(source) for name, source in sources.items() if isinstance(source, Rows)},
         "final_loss": sum(result.losses[-20:]) / max(len(result.losses[-20:]), 1),
     }
+
+
+def watching(work: Work[Any], model: UnifiedModel, stage: StageRun, rounds: Sequence[int]) -> Evaluate:
+    """Normal accuracy on each round's set, for the threshold curriculum."""
+
+    def watch(step: int) -> Mapping[str, float]:
+        folder = stage.path / "checks" / f"step={step:08d}"  # every check asks the same validation prompts
+        names = [work.config.rounds[i].set_name for i in rounds]
+        was_training = model.training
+        model.eval()
+        with torch.no_grad():
+            found: dict[str, float] = {name: normal_accuracy(model, work, name, folder / name) for name in names}
+        model.train(was_training)
+        return found
+
+    return watch
+
+
+def replayed(config: RoundsConfig, model: UnifiedModel) -> Source | None:
+    """Rows of the model's pretraining, where a round replays such. Raises UserError: it has none."""
+    if not any(one.replay.get(PRETRAIN) for one in config.rounds):
+        return None
+    replay = model.replay_rows({one.task for one in config.rounds})
+    if replay is None:
+        raise UserError(
+            f"{model.name} has no pretraining rows to replay",
+            "Set pretrain_replay=0, or replay sets of earlier rounds alone.",
+        )
+    return any_of(replay, images=config.trained == "moe_gen")
 
 
 def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -> dict[str, Source]:
@@ -87,14 +111,9 @@ def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -
                 "Sample more prompts or candidates, start from a better model, or use filter=verifier or filter=none.",
             )
         sources[name] = kept_samples(stage.shards, kept, config.batch.noise_draws)
-    if any(one.replay.get(PRETRAIN) for one in config.rounds):
-        replay = model.replay_rows({one.task for one in config.rounds})
-        if replay is None:
-            raise UserError(
-                f"{model.name} has no pretraining rows to replay",
-                "Set pretrain_replay=0, or replay sets of earlier rounds alone.",
-            )
-        sources[PRETRAIN] = any_of(replay, images=config.trained == "moe_gen")
+    pretraining = replayed(config, model)
+    if pretraining is not None:
+        sources[PRETRAIN] = pretraining
     if any(one.replay.get(SOLVED) for one in config.rounds):
         sources[SOLVED] = solved_items(config)
     return sources
@@ -134,7 +153,7 @@ def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]
     return draw
 
 
-def curriculum(config: StarsConfig, rounds: Sequence[int], lengths: Sequence[int]) -> Curriculum:
+def curriculum(config: RoundsConfig, rounds: Sequence[int], lengths: Sequence[int]) -> Curriculum:
     """The curriculum of one fine-tuning: a round's own mixture, or one over all rounds. lengths: updates of each."""
     parts = []
     for i in rounds:

@@ -98,6 +98,11 @@ class Stars(RecipeKind[StarsConfig]):
                     seconds=sum(s.manifest.seconds for _, s in [*members, (one, stage)] if s.manifest is not None),
                     reliability=filter_reliability([a for a, _ in kept], [c for _, c in kept]),
                     filter=config.filter,
+                    calls={
+                        "thoughts": len(kept),
+                        "images": len(kept),
+                        "velocities": len(kept) * config.model.sampling.steps,
+                    },
                 )
             )
         return entries
