@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from data_gen.registry import Registry, load_plugins
+from data_gen.registry import TASKS, Registry, load_plugins, sources
 from uni_train.config.schema import RunConfig
 
 if TYPE_CHECKING:
@@ -182,6 +182,13 @@ def kind_named(name: str) -> RecipeKind[Any]:
 def kind_of(config: RunConfig) -> RecipeKind[Any]:
     """The kind of a recipe."""
     return kind_named(config.kind)
+
+
+def reads_images(config: RunConfig) -> bool:
+    """Whether the run's judge, and no program, says what the images of this run show."""
+    names = {sources()[name].task for name in config.evaluation.sets if name in sources()}
+    names |= {one.task for one in getattr(config, "rounds", ()) if one.task in TASKS.names()}
+    return config.data.world == "everyday" and not all(TASKS.get(name).readable for name in names)
 
 
 def stage_list(config: RunConfig) -> tuple[PlannedStage, ...]:

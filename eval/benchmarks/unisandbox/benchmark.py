@@ -148,7 +148,8 @@ class UniSandbox(Benchmark):
             if ask.setting == SAID:
                 continue
             drawn_as, _, seed = key(ask)
-            requests.setdefault(key(ask), Request(drawn_as, ask.case.prompt, seed=seed))
+            shown = tuple(decode_png(image) for image in ask.case.images)
+            requests.setdefault(key(ask), Request(drawn_as, ask.case.prompt, shown, seed=seed))
         thoughts = _think(model, {one: request for one, request in requests.items() if one[1]}, on_step)
         failed = {one: thought for one, thought in thoughts.items() if isinstance(thought, Exception)}
         ready = {
