@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -322,12 +322,13 @@ class Benchmark(ABC):
     """One benchmark. `revision` is a content hash of its data and of what is asked, part of every result.
 
     known_sets: what --sets may name. options: what --option may. open(source, **options): makes it from what is typed;
-    who is registered has these three.
+    who is registered has these three. headline: the settings that a leaderboard shows; empty: all.
     """
 
     name: str
     known_sets: ClassVar[tuple[str, ...]]
     options: ClassVar[tuple[Option, ...]] = ()
+    headline: ClassVar[tuple[str, ...]] = ()
     open: ClassVar[Callable[..., Benchmark]]
     revision: str
     settings: tuple[str, ...]
@@ -374,6 +375,19 @@ class Benchmark(ABC):
             for one in scored
             for ask in (one.sample.ask,)
         ]
+
+    @classmethod
+    def complexity(cls, case: Case) -> tuple[str, float] | None:
+        """What grows (levels of a task, the side of a grid) and how far, for scores by complexity; None: nothing."""
+        return None
+
+    @classmethod
+    def submission(cls, scored: Iterable[Scored]) -> Iterator[tuple[str, bytes]]:
+        """Path and content of the files that the benchmark's own code scores; here a layout of ours, for those that
+        have published none: every sample in samples.jsonl, its images beside."""
+        from eval.submission import samples_and_images
+
+        return samples_and_images(scored)
 
     def reference(self, case: Case) -> bytes | None:
         """An image that is right by construction, as PNG; None where nothing can draw it."""

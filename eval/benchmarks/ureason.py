@@ -23,7 +23,7 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,7 @@ from eval.benchmark import (
 )
 from eval.prompts import ureason as prompts
 from eval.statistics import Estimate, PairedComparison, clustered_mean, paired, proportion
+from eval.submission import file_name, first_draws, json_lines
 from uni_train.errors import UsageError, did_you_mean
 from uni_train.models.pictures import decode_png, encode_png
 
@@ -61,6 +62,8 @@ DIRECT, GUIDED, BARE = "direct", "reasoning_guided", "decontextualized"
 LENGTHS = {BARE: 1, "decontextualized_4x": 4, "decontextualized_8x": 8}
 CHAIN, EXTERNAL = "reasoning_chain", "external_prompt"
 HEADLINE = (DIRECT, GUIDED, BARE)
+# Where the released scripts keep the images of a setting.
+_RELEASED = {DIRECT: "direct/direct_{task}", GUIDED: "think/{task}", BARE: "think-generated_prompts/{task}"}
 SETTINGS = (*HEADLINE, "decontextualized_4x", "decontextualized_8x", CHAIN, EXTERNAL)
 COMPATS = ("paper", "official")
 VERIFIERS = ("program", "judge")
@@ -138,6 +141,7 @@ class UReason(Benchmark):
 
     name = "ureason"
     known_sets = tuple(TASKS)
+    headline = HEADLINE
     options = (Option("prompt_model", "", "also draw from refined prompts that this model writes"),)
 
     @classmethod
@@ -190,6 +194,34 @@ class UReason(Benchmark):
             return {}
         identity = self.external.identity
         return {"prompt_model": {"content": identity.content, "settings": dict(identity.settings)}}
+
+    @classmethod
+    def complexity(cls, case: Case) -> tuple[str, float] | None:
+        """The level of our own instances: how many steps the story or snippet has."""
+        level = case.facts.get("level")
+        return None if level is None else (f"level of {case.set}", float(level))
+
+    @classmethod
+    def submission(cls, scored: Iterable[Scored]) -> Iterator[tuple[str, bytes]]:
+        """The folders that the released scripts write and score: ID.png of each setting and task, the thoughts in
+        TASK.jsonl, the refined prompts in prompts.jsonl."""
+        thoughts: dict[str, list[dict[str, Any]]] = {}
+        for one in first_draws(scored):
+            sample, case, setting = one.sample, one.sample.ask.case, one.sample.ask.setting
+            folder = _RELEASED.get(setting)
+            if folder is None:
+                continue
+            place = folder.format(task=case.set)
+            if sample.image is not None:
+                yield f"{place}/{file_name(case.id)}.png", sample.image
+            if setting == GUIDED and sample.thought is not None:
+                row = {"id": case.id, "thought": sample.thought}
+                thoughts.setdefault(f"{place}/{case.set}.jsonl", []).append(row)
+            if setting == BARE and sample.status == "ok":
+                row = {"id": case.id, "prompt": sample.prompt}
+                thoughts.setdefault(f"{place}/prompts.jsonl", []).append(row)
+        for name, rows in thoughts.items():
+            yield name, json_lines(rows)
 
     def reference(self, case: Case) -> bytes | None:
         outcome = _outcome(case)

@@ -7,6 +7,7 @@ stages need no torch. What a stage does is imported when it is done.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -184,8 +185,14 @@ def kind_of(config: RunConfig) -> RecipeKind[Any]:
 
 
 def stage_list(config: RunConfig) -> tuple[PlannedStage, ...]:
-    """All stages of a run, from index 0 on."""
-    return tuple(replace(stage, index=index) for index, stage in enumerate(kind_of(config).stages(config)))
+    """All stages of a run, from index 0 on. A name that comes again gets a number: finetune-mapping2-2."""
+    found: list[PlannedStage] = []
+    times: Counter[str] = Counter()
+    for index, stage in enumerate(kind_of(config).stages(config)):
+        times[stage.name] += 1
+        again = f"-{times[stage.name]}" if times[stage.name] > 1 else ""
+        found.append(replace(stage, name=f"{stage.name}{again}", index=index))
+    return tuple(found)
 
 
 def evaluation(config: RunConfig, label: str, rounds: tuple[int, ...] = ()) -> PlannedStage:

@@ -275,6 +275,8 @@ class RolloutConfig:
     last_step: Few | None = None  # random steps end before it; null = the last step is Euler's
     window_every: Count = 25  # mix: epochs before the window moves on
     latents: Literal["float32", "bfloat16"] = "float32"  # as stored and scored
+    size: Annotated[int, Interval(ge=1, le=8_192)] | None = None  # pixels a side while training; null = the model's
+    guidance: Scale | None = None  # by text while training, 1 = none; null = the model's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,6 +292,7 @@ class ObjectiveConfig:
     noise_draws: Draws = 4  # diffusion_nft: noise levels drawn for each picture
     nft_beta: Positive = 1.0
     nft_decay: Share = 0.9  # diffusion_nft: how much of the drawing weights is kept after an epoch
+    on_policy: Literal["check", "trust", "recompute"] = "check"  # recompute: training scores what was drawn, too
     on_policy_check: Positive = 0.5  # before weights change, |log ratio| may be this share of the clip range
 
 

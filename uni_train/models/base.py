@@ -171,6 +171,8 @@ class UnifiedModel(nn.Module, ABC):
     """
 
     name: str
+    sampling: Any = None
+    """How it draws and writes, for models that have such settings."""
     family: ClassVar[str] = ""
     """By which models.family finds what saves and loads it."""
 
@@ -218,6 +220,10 @@ class UnifiedModel(nn.Module, ABC):
     def picture_size(self, request: Request) -> tuple[int, int]:
         """Height and width in pixels of what `draw` makes of a request."""
         raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
+
+    def sampling_at(self, guidance: float) -> Any:
+        """What `sampling` would be with this scale of the guidance by text; 1 is none."""
+        raise SkillMissing(self.name, "draw with another guidance")
 
     def decode(self, latents: Tensor, condition: Any = None) -> list[np.ndarray]:
         """Pictures uint8 [H, W, 3] of clean latents [B, G, C]; None: all of the model's own size."""

@@ -323,7 +323,9 @@ def _reinforced(
         settings = replace(settings, prompts_per_epoch=groups)
     pictures = settings.prompts_per_epoch * settings.group_size // gpus
     micros = settings.grad_accumulation_steps(gpus)
-    steps = settings.prompts_per_epoch * settings.group_size * settings.window_size // settings.updates_per_epoch
+    steps = settings.prompts_per_epoch * settings.group_size * settings.window_size // settings.updates_per_pass
+    if settings.guidance is not None:
+        model.sampling = model.sampling_at(settings.guidance)
     rows = -(-steps // (gpus * micros))
     optimizer = replace(supervised_settings(config, settings.updates, 1, "plan", trained=trained), frozen=frozen)
     one = shapes.asked(_prompt(config, rollouts, notes))

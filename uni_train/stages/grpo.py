@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,12 +43,14 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     model = work.model(work.weights)
     grpo = settings(config, stage.path.name)
     optimizer = supervised_settings(config, grpo.updates, 1, stage.path.name, trained=config.trained)
+    own, training = model.sampling, _training_sampling(config, model)
     held_out = _held_out(work)
     logger = run_logger(work, stage.path.name)
 
     def measure(step: int) -> Mapping[str, float]:
         assert held_out is not None
-        return held_out.evaluate(model, step, stage.path, logger, work.ranks)
+        with _sampling(model, own):
+            return held_out.evaluate(model, step, stage.path, logger, work.ranks)
 
     def show(epoch: int, drawn: Drawn) -> None:
         if epoch % config.held_out.every and epoch != config.epochs - 1:
@@ -61,7 +63,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         write_sheet(groups, stage.path / GALLERY / f"epoch-{epoch:05d}.png")
         log_groups(logger, "gallery", groups, step)
 
-    with adapters(work, model, optimizer, stage.path):
+    with adapters(work, model, optimizer, stage.path), _sampling(model, training):
         result = fit_flow_grpo(
             model,
             asked,
@@ -95,6 +97,21 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     work.progress.say(f"  model: {stage.path / MODEL}")
 
 
+def _training_sampling(config: FlowGrpoConfig, model: UnifiedModel) -> Any:
+    scale = config.rollout.guidance
+    return model.sampling if scale is None else model.sampling_at(scale)
+
+
+@contextmanager
+def _sampling(model: UnifiedModel, sampling: Any) -> Iterator[None]:
+    """Within this block the model draws with these settings."""
+    before, model.sampling = model.sampling, sampling
+    try:
+        yield
+    finally:
+        model.sampling = before
+
+
 def settings(config: FlowGrpoConfig, stage: str) -> FlowGrpoSettings:
     """The recipe in the trainer's terms."""
     rollout, objective = asdict(config.rollout), asdict(config.objective)
@@ -102,6 +119,7 @@ def settings(config: FlowGrpoConfig, stage: str) -> FlowGrpoSettings:
         variant=config.variant,
         epochs=config.epochs,
         updates_per_epoch=config.updates_per_epoch,
+        passes=config.passes,
         rows=config.rows,
         draw_rows=config.model.draw_batch,
         alarms=AlarmSettings(**asdict(config.alarms)),

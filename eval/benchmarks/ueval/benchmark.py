@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from eval.benchmark import (
 from eval.benchmarks.ueval import counting, own
 from eval.benchmarks.ueval.files import read_folder
 from eval.benchmarks.ueval.prompts import JUDGE, REPLY, judge_prompt
+from eval.submission import file_name, first_draws
 from uni_train.errors import UsageError, did_you_mean
 from uni_train.models.pictures import encode_png
 
@@ -199,6 +200,19 @@ class UEval(Benchmark):
             return super().attribute(scored)
         wanting = [part for part in counting.PARTS if any(c.status != "pass" for c in counting.rubrics(scored, part))]
         return f"{' and '.join(wanting)} wanting"
+
+    @classmethod
+    def submission(cls, scored: Iterable[Scored]) -> Iterator[tuple[str, bytes]]:
+        """SETTING.json as the released `ueval_eval.py --model_output_path` reads it, and the images that it names."""
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for one in first_draws(scored):
+            ask = one.sample.ask
+            names = [f"images/{ask.setting}/{file_name(ask.case.id)}_{i}.png" for i in range(len(one.sample.images))]
+            yield from zip(names, one.sample.images, strict=True)
+            answer = {"id": ask.case.id, "text_answer": one.sample.text or "", "image_answer": names}
+            rows.setdefault(ask.setting, []).append(answer)
+        for setting, answers in rows.items():
+            yield f"{setting}.json", json.dumps(answers, indent=1, ensure_ascii=False).encode()
 
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
         return counting.scores(scored, self.settings)

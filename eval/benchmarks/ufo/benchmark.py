@@ -99,6 +99,7 @@ class Ufo(Benchmark):
 
     name = "ufo"
     known_sets = SETS
+    headline = ANSWERS
     options = (Option("extra", (), "also ask some of blind, dimensions, swap"),)
 
     @classmethod
@@ -312,6 +313,12 @@ class Ufo(Benchmark):
         asked = prompts.filled(prompts.JUDGE_OPEN, {**values, "reply": said})
         right = await ask(asked, parse=prompts.read_yes_no)
         return _verdict("answer", right, f"said {said!r}, right is {answer!r}")
+
+    @classmethod
+    def complexity(cls, case: Case) -> tuple[str, float] | None:
+        """The level of our own maths and mapping."""
+        level = case.facts.get("level")
+        return None if level is None else (f"level of {task_of_set(case.set)}", float(level))
 
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
         return counting.scores(scored)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +48,7 @@ from eval.benchmarks.unisandbox.cases import (
 from eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets
 from eval.benchmarks.unisandbox.thoughts import conclusion, said
 from eval.prompts.unisandbox import direct_prompt
+from eval.submission import first_draws
 from uni_train.errors import UsageError, did_you_mean
 from uni_train.models.pictures import decode_png, encode_png
 
@@ -79,6 +81,7 @@ class UniSandbox(Benchmark):
 
     name = "unisandbox"
     known_sets = ALL_SETS
+    headline = SETTINGS
     options = (
         Option("labels", "both", "answers as published, or recomputed", LABEL_CHOICES),
         Option("characters", (), "whose knowledge to ask for; all of them where none is named"),
@@ -228,6 +231,21 @@ class UniSandbox(Benchmark):
             Unit(one.setting, one.set, one.unit, one.k, one.ids, one.right, one.cluster)
             for one in counting.trials(list(scored), label)
         ]
+
+    @classmethod
+    def complexity(cls, case: Case) -> tuple[str, float] | None:
+        """The level of maths and mapping."""
+        found = re.fullmatch(r"(math|mapping)(\d)", case.set)
+        return (f"level of {found[1].replace('math', 'maths')}", float(found[2])) if found else None
+
+    @classmethod
+    def submission(cls, scored: Iterable[Scored]) -> Iterator[tuple[str, bytes]]:
+        """SETTING/FILE/ID.png, of pairs ID_A.png and ID_B.png: for each an `--image-dir` of the published code."""
+        for one in first_draws(scored):
+            if one.sample.image is not None:
+                place, _, name = one.sample.ask.case.id.partition("/")
+                place = place.replace("math", "math_") if place == one.sample.ask.case.set else place
+                yield f"{one.sample.ask.setting}/{place}/{name.replace('/', '_')}.png", one.sample.image
 
     def told(self) -> Mapping[str, Any]:
         return {"labels": list(self.label_names)}

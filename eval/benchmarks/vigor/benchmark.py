@@ -35,7 +35,7 @@ from eval.benchmark import (
 )
 from eval.benchmarks.vigor import counting, planning, programs
 from eval.benchmarks.vigor.files import Record, digest, read_folder
-from eval.benchmarks.vigor.tasks import TASKS, family_of
+from eval.benchmarks.vigor.tasks import TASKS, family_of, title
 from eval.benchmarks.vigor.templates import (
     BACKGROUND,
     DIMENSIONS,
@@ -79,6 +79,7 @@ class Vigor(Benchmark):
 
     name = "vigor"
     known_sets = TASKS
+    headline = (DIRECT, COT, PLANNED)
     options = (
         Option("ground_truth", "shown", "whether the judge sees the answer", ("shown", "hidden")),
         Option("visual_quality", "program", "who judges it where a program decides the rest", ("program", "judge")),
@@ -266,6 +267,13 @@ class Vigor(Benchmark):
             for one in scored
             for ask in (one.sample.ask,)
         ]  # fmt: skip
+
+    @classmethod
+    def complexity(cls, case: Case) -> tuple[str, float] | None:
+        """The longer side of the grid (Figure 5)."""
+        if not case.category:
+            return None
+        return f"size of {title(case.set).lower()}", float(max(int(side) for side in case.category.split("x")))
 
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
         return counting.scores(list(scored))

@@ -304,6 +304,12 @@ class BagelUnified(UnifiedModel):
         velocity = Denoiser(self.bagel, condition)(x_t[:, :used], t)
         return torch.nn.functional.pad(velocity, (0, 0, 0, x_t.shape[1] - used))
 
+    def sampling_at(self, guidance: float) -> Sampling:
+        """For images from text and for edits."""
+        own = self.sampling
+        editing = None if own.editing is None else replace(own.editing, text_scale=guidance)
+        return replace(own, guidance=replace(own.guidance, text_scale=guidance), editing=editing)
+
     def schedule(self, condition: Contexts | None = None, row: int = 0, steps: int | None = None) -> Schedule:
         """The same for pictures of all sizes."""
         return bagel_schedule((steps or self.sampling.steps) + 1, self.sampling.timestep_shift)

@@ -52,6 +52,7 @@ class FlowGrpoConfig(RunConfig):
     variant: GrpoVariant = "flow_grpo"
     epochs: Count
     updates_per_epoch: Few = 1
+    passes: Few = 1  # times that an epoch's images are trained on; divides updates_per_epoch
     rows: Rows = 64  # random steps of pictures in a micro-batch
     prompts: PromptsConfig
     rewards: dict[str, RewardConfig | None]  # by a name of yours; null leaves one of a base recipe out
@@ -98,12 +99,17 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
         if levels is not None and not levels:
             raise wrong(f"{key} is empty", key, where)
     rollout, pictures = config.rollout, config.rollout.prompts_per_epoch * config.rollout.group_size
-    if pictures % config.updates_per_epoch:
-        updates = (n for n in range(1, min(pictures, 2 * config.updates_per_epoch) + 1) if pictures % n == 0)
-        near = min(updates, key=lambda n: abs(n - config.updates_per_epoch))
+    passes = config.passes
+    if config.updates_per_epoch % passes or pictures % (config.updates_per_epoch // passes):
+        most = min(pictures, 2 * config.updates_per_epoch)
+        near = min(
+            (n * passes for n in range(1, most + 1) if pictures % n == 0),
+            key=lambda n: abs(n - config.updates_per_epoch),
+        )
         raise wrong(
             f"rollout.prompts_per_epoch {rollout.prompts_per_epoch} x rollout.group_size {rollout.group_size}: "
-            f"{pictures} pictures cannot be divided into {config.updates_per_epoch} equal updates",
+            f"{pictures} pictures cannot be divided into {config.updates_per_epoch} equal updates"
+            f"{f' in {passes} passes' if passes > 1 else ''}",
             "updates_per_epoch",
             where,
             f"The nearest number is updates_per_epoch={near}.",

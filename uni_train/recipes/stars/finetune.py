@@ -53,7 +53,7 @@ def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtere
     sources = _sources(work, model, filtered)
     lengths = [updates(config, one, len(sources[one.set_name])) for one in (config.rounds[i] for i in rounds)]  # type: ignore[arg-type]
     settings = replace(
-        supervised_settings(config, sum(lengths), config.batch.prompts, stage.path.name, trained=config.trained),
+        supervised_settings(config, sum(lengths), config.batch.prompts, stage.name, trained=config.trained),
         accumulate=config.batch.accumulate,
     )
     schedule = curriculum(config, rounds, lengths)
@@ -96,7 +96,7 @@ def replayed(config: RoundsConfig, model: UnifiedModel) -> Source | None:
             f"{model.name} has no pretraining rows to replay",
             "Set pretrain_replay=0, or replay sets of earlier rounds alone.",
         )
-    return any_of(replay)
+    return any_of(replay, images=config.trained == "moe_gen")
 
 
 def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -> dict[str, Source]:
@@ -127,9 +127,11 @@ def kept_samples(shards: Path, kept: Sequence[int], noise_draws: int) -> Rows:
     return Rows(Chosen(open_rows(files), kept), without_thought, "error", lambda example: 0, 0)
 
 
-def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]]) -> Source:
-    names = list(makers)
-    weights = [share for share, _ in makers.values()]
+def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]], images: bool = False) -> Source:
+    """Rows of all kinds, by their shares. images: of those with an image to draw; other rows teach the generation
+    weights nothing."""
+    names = [name for name, (_, make) in makers.items() if not images or make(random.Random(0)).target is not None]
+    weights = [makers[name][0] for name in names]
 
     def draw(random_: random.Random) -> Example:
         return makers[random_.choices(names, weights)[0]][1](random_)
@@ -177,7 +179,7 @@ def first_update(config: StarsConfig, model: UnifiedModel) -> list[Sequence[Exam
             if replay is None:
                 del shares[name]
             else:
-                sources[name] = any_of(replay)
+                sources[name] = any_of(replay, images=config.trained == "moe_gen")
             continue
         one = sampled[name]
         asked = get_task(one.task, config.data.world).generate(64, one.level, "train", config.seed)

@@ -36,6 +36,8 @@ class FlowGrpoSettings:
     variant: Variant = "flow_grpo"
     epochs: int = 100
     updates_per_epoch: int = 1
+    passes: int = 1
+    """Times that an epoch's images are trained on; divides `updates_per_epoch`."""
     prompts_per_epoch: int = 24
     group_size: int = 8
     """Pictures a prompt."""
@@ -69,6 +71,13 @@ class FlowGrpoSettings:
     """Pictures drawn together."""
     latents: Literal["float32", "bfloat16"] = "float32"
     """How latents are stored and scored."""
+    size: int | None = None
+    """Pixels a side of the images that are trained on; None: what the model draws."""
+    guidance: float | None = None
+    """Scale of the guidance by text that `model.sampling_at` is asked for; None: the model's own."""
+    on_policy: Literal["check", "trust", "recompute"] = "check"
+    """Before weights have changed, ratios must be 1 (check) or need not (trust). recompute: the micro-batches of
+    training score the steps once more, in place of what was scored while drawing; then they are checked."""
     on_policy_check: float = 0.5
     """Before weights have changed, |log ratio| may be this share of the clip range."""
     alarms: AlarmSettings = AlarmSettings()
@@ -88,12 +97,13 @@ class FlowGrpoSettings:
                 f"The nearest numbers are prompts_per_epoch={nearest}.",
             )
         pictures = self.prompts_per_epoch * self.group_size
-        if pictures % self.updates_per_epoch:
-            near = [n for n in range(1, pictures + 1) if pictures % n == 0]
+        if self.updates_per_epoch % self.passes or pictures % self.updates_per_pass:
+            near = [n * self.passes for n in range(1, pictures + 1) if pictures % n == 0]
             best = min(near, key=lambda n: abs(n - self.updates_per_epoch))
+            passes = f" in passes={self.passes}" if self.passes > 1 else ""
             raise UsageError(
                 f"prompts_per_epoch={self.prompts_per_epoch} x group_size={self.group_size}: {pictures} pictures "
-                f"cannot be divided into updates_per_epoch={self.updates_per_epoch} equal updates",
+                f"cannot be divided into updates_per_epoch={self.updates_per_epoch} equal updates{passes}",
                 f"The nearest number of updates is {best}.",
             )
         if self.variant != "diffusion_nft":
@@ -126,9 +136,13 @@ class FlowGrpoSettings:
     def updates(self) -> int:
         return self.epochs * self.updates_per_epoch
 
+    @property
+    def updates_per_pass(self) -> int:
+        return self.updates_per_epoch // self.passes
+
     def grad_accumulation_steps(self, ranks: int = 1) -> int:
-        """Micro-batches of an update on each rank."""
-        rows = self.prompts_per_epoch * self.group_size * self.window_size // self.updates_per_epoch
+        """Micro-batches of an update on each rank, if every group can teach something."""
+        rows = self.prompts_per_epoch * self.group_size * self.window_size // self.updates_per_pass
         return max(1, -(-rows // (self.rows * ranks)))
 
 
