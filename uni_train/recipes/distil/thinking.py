@@ -26,7 +26,11 @@ from uni_train.stages.sample import about, asked, until_kept
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import StageRun, Work, in_batches
 
-_STATUS: dict[Conclusion, Status] = {"right": "pass", "wrong": "fail", "unclear": "unreadable"}
+_STATUS: dict[Conclusion, tuple[Status, str]] = {
+    "right": ("pass", ""),
+    "wrong": ("fail", "the conclusion is wrong"),
+    "unclear": ("unreadable", "concludes nothing"),
+}
 
 
 def run(work: Work[DistilConfig], stage: StageRun, one: RoundConfig) -> None:
@@ -64,7 +68,7 @@ def thoughts(model: UnifiedModel, asks: Sequence[Ask], temperature: float | None
     found = []
     for ask, text in zip(asks, model.think(requests, temperature), strict=True):
         sample = Sample(ask, prompt=ask.case.prompt, thought=text)
-        found.append(Scored(sample, Verdict((Check("conclusion", _STATUS[conclusion(text, ask.case)]),))))
+        found.append(Scored(sample, Verdict((Check("conclusion", *_STATUS[conclusion(text, ask.case)]),))))
     return found
 
 
