@@ -183,7 +183,8 @@ def test_rollouts_of_other_numbers_of_ranks_are_dealt_anew() -> None:
         values = torch.arange(first, first + pictures, dtype=torch.float32)
         image = values[:, None, None].expand(pictures, tokens, 2)
         return {
-            "epoch": 1, "first": first, "window": (0, 1), "latents": image[:, None].repeat(1, 2, 1, 1),
+            "epoch": 1, "images": tuple(range(first, first + pictures)), "window": (0, 1),
+            "latents": image[:, None].repeat(1, 2, 1, 1),
             "log_probs": values[:, None], "means": values.new_zeros(pictures, 0), "final": image,
             "mask": torch.ones(pictures, tokens, 1, dtype=torch.bool), "advantages": values,
             "rewards": torch.arange(12.0)[:, None], "totals": torch.arange(12.0),
@@ -191,11 +192,11 @@ def test_rollouts_of_other_numbers_of_ranks_are_dealt_anew() -> None:
 
     parts = [state(0, 6, 3), state(6, 6, 4)]
     thirds = [resharded(parts, Ranks(rank, 3, rank, 3)) for rank in range(3)]
-    assert [part["first"] for part in thirds] == [0, 4, 8]
+    assert [part["images"] for part in thirds] == [(0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11)]
     assert torch.cat([part["advantages"] for part in thirds]).tolist() == list(range(12))
     assert thirds[1]["final"].shape == (4, 4, 2) and not thirds[1]["mask"][1, 3] and thirds[1]["mask"][2, 3]
     assert thirds[2]["totals"].tolist() == list(range(12))
-    assert resharded(parts, Ranks(1, 2, 1, 2))["first"] == 6
+    assert resharded(parts, Ranks(1, 2, 1, 2))["images"] == (6, 7, 8, 9, 10, 11)
 
 
 @pytest.mark.parametrize(

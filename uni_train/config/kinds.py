@@ -7,11 +7,12 @@ stages need no torch. What a stage does is imported when it is done.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from data_gen.registry import Registry, load_plugins
+from data_gen.registry import TASKS, Registry, load_plugins, sources
 from uni_train.config.schema import GrpoConfig, RunConfig
 
 if TYPE_CHECKING:
@@ -182,9 +183,22 @@ def kind_of(config: RunConfig) -> RecipeKind[Any]:
     return kind_named(config.kind)
 
 
+def reads_images(config: RunConfig) -> bool:
+    """Whether the run's judge, and no program, says what the images of this run show."""
+    names = {sources()[name].task for name in config.evaluation.sets if name in sources()}
+    names |= {one.task for one in getattr(config, "rounds", ()) if one.task in TASKS.names()}
+    return config.data.world == "everyday" and not all(TASKS.get(name).readable for name in names)
+
+
 def stage_list(config: RunConfig) -> tuple[PlannedStage, ...]:
-    """All stages of a run, from index 0 on."""
-    return tuple(replace(stage, index=index) for index, stage in enumerate(kind_of(config).stages(config)))
+    """All stages of a run, from index 0 on. A name that comes again gets a number: finetune-mapping2-2."""
+    found: list[PlannedStage] = []
+    times: Counter[str] = Counter()
+    for index, stage in enumerate(kind_of(config).stages(config)):
+        times[stage.name] += 1
+        again = f"-{times[stage.name]}" if times[stage.name] > 1 else ""
+        found.append(replace(stage, name=f"{stage.name}{again}", index=index))
+    return tuple(found)
 
 
 def evaluation(config: RunConfig, label: str, rounds: tuple[int, ...] = ()) -> PlannedStage:

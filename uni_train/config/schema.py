@@ -287,6 +287,8 @@ class RolloutConfig:
     last_step: Few | None = None  # random steps end before it; null = the last step is Euler's
     window_every: Count = 25  # mix: epochs before the window moves on
     latents: Literal["float32", "bfloat16"] = "float32"  # as stored and scored
+    size: Annotated[int, Interval(ge=1, le=8_192)] | None = None  # pixels a side while training; null = the model's
+    guidance: Scale | None = None  # by text while training, 1 = none; null = the model's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,6 +304,7 @@ class ObjectiveConfig:
     noise_draws: Draws = 4  # diffusion_nft: noise levels drawn for each picture
     nft_beta: Positive = 1.0
     nft_decay: Share = 0.9  # diffusion_nft: how much of the drawing weights is kept after an epoch
+    on_policy: Literal["check", "trust", "recompute"] = "check"  # recompute: training scores what was drawn, too
     on_policy_check: Positive = 0.5  # before weights change, |log ratio| may be this share of the clip range
 
 
@@ -322,6 +325,7 @@ class GrpoConfig(TrainingConfig):
     variant: GrpoVariant = "flow_grpo"
     epochs: Count
     updates_per_epoch: Few = 1
+    passes: Few = 1  # times that an epoch's images are trained on; divides updates_per_epoch
     rows: Rows = 64  # random steps of images in a micro-batch, on each rank
     rollout: RolloutConfig
     objective: ObjectiveConfig = ObjectiveConfig()
@@ -330,6 +334,10 @@ class GrpoConfig(TrainingConfig):
     @property
     def updates(self) -> int:
         return self.epochs * self.updates_per_epoch
+
+    @property
+    def updates_per_pass(self) -> int:
+        return self.updates_per_epoch // self.passes
 
     @property
     def images(self) -> int:
@@ -353,8 +361,8 @@ class GrpoConfig(TrainingConfig):
         return min(2, high - low) if self.variant in ("fast", "mix") else high - low
 
     def grad_accumulation_steps(self, ranks: int = 1) -> int:
-        """Micro-batches of an update on each rank."""
-        rows = self.images * self.window_size // self.updates_per_epoch
+        """Micro-batches of an update on each rank, if every group can teach something."""
+        rows = self.images * self.window_size // self.updates_per_pass
         return max(1, -(-rows // (self.rows * ranks)))
 
     def check_ranks(self, ranks: int) -> None:

@@ -319,7 +319,9 @@ def _reinforced(
         asked = replace(asked, rollout=replace(asked.rollout, prompts_per_epoch=groups))
     pictures = asked.images // gpus
     micros = asked.grad_accumulation_steps(gpus)
-    rows = -(-(asked.images * asked.window_size // asked.updates_per_epoch) // (gpus * micros))
+    if asked.rollout.guidance is not None:
+        model.sampling = model.sampling_at(asked.rollout.guidance)
+    rows = -(-(asked.images * asked.window_size // asked.updates_per_pass) // (gpus * micros))
     one = shapes.asked(_prompt(config, rollouts, notes))
     return _Work(
         "random steps of pictures",

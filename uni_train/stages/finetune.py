@@ -33,18 +33,21 @@ def fit(
     updates: Updates,
     folder: Path,
     *,
+    stage: str | None = None,
     config: RunConfig | None = None,
     **options: Any,
 ) -> FitResult:
     """`fit_supervised` with this run's configuration (or another one), logger and progress display.
+
+    `stage`, part of every seed, is the folder's name where it is not given.
 
     With trained=lora the adapters are left in `folder`/adapter and merged into the model.
     """
     # Lightning takes seconds to import, which --dry-run need not wait for.
     from uni_train.training.fit import fit_supervised
 
-    stage, (trained, frozen) = folder.name, kind_of(work.config).trained(work.config)
-    with adapters(work, model, folder):
+    stage, (trained, frozen) = stage or folder.name, kind_of(work.config).trained(work.config)
+    with adapters(work, model, stage, folder):
         return fit_supervised(
             model,
             sources,
@@ -80,13 +83,13 @@ def run_logger(work: Work[Any], stage: str) -> Logger | None:
 
 
 @contextmanager
-def adapters(work: Work[Any], model: UnifiedModel, folder: Path) -> Iterator[None]:
+def adapters(work: Work[Any], model: UnifiedModel, stage: str, folder: Path) -> Iterator[None]:
     """With trained=lora the model has adapters within this block; behind it they are in `folder`/adapter and merged."""
     config = work.config
     if kind_of(config).trained(config)[0] != "lora":
         yield
         return
-    with adapted(model, config.lora, derive_seed(config.seed, folder.name, "lora")):
+    with adapted(model, config.lora, derive_seed(config.seed, stage, "lora")):
         yield
         work.ranks.from_main(lambda: save_adapters(model, config.lora, folder / ADAPTERS))
 

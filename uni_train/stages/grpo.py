@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,12 +40,14 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     config = work.config
     asked = work.ranks.on_all(lambda: prompts(work))
     model = work.model(work.weights)
+    own, training = model.sampling, _training_sampling(config, model)
     held_out = _held_out(work)
     logger = run_logger(work, stage.path.name)
 
     def measure(step: int) -> Mapping[str, float]:
         assert held_out is not None
-        return held_out.evaluate(model, step, stage.path, logger, work.ranks)
+        with _sampling(model, own):
+            return held_out.evaluate(model, step, stage.path, logger, work.ranks)
 
     def show(epoch: int, drawn: Drawn) -> None:
         if epoch % config.held_out.every and epoch != config.epochs - 1:
@@ -58,7 +60,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         write_sheet(groups, stage.path / GALLERY / f"epoch-{epoch:05d}.png")
         log_groups(logger, "gallery", groups, step)
 
-    with adapters(work, model, stage.path):
+    with adapters(work, model, stage.path.name, stage.path), _sampling(model, training):
         result = fit_flow_grpo(
             model,
             asked,
@@ -92,6 +94,21 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     if found:
         work.progress.table(f"Success on {config.held_out.split} prompts", *table(found))
     work.progress.say(f"  model: {stage.path / MODEL}")
+
+
+def _training_sampling(config: FlowGrpoConfig, model: UnifiedModel) -> Any:
+    scale = config.rollout.guidance
+    return model.sampling if scale is None else model.sampling_at(scale)
+
+
+@contextmanager
+def _sampling(model: UnifiedModel, sampling: Any) -> Iterator[None]:
+    """Within this block the model draws with these settings."""
+    before, model.sampling = model.sampling, sampling
+    try:
+        yield
+    finally:
+        model.sampling = before
 
 
 def rewards(config: FlowGrpoConfig, model: UnifiedModel) -> list[Reward]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
@@ -48,6 +49,10 @@ METRICS = "metrics.jsonl"
 HELD_OUT = "held_out.jsonl"  # of callbacks.Validation
 
 
+Collate = Callable[[Sequence[Any], int], Any]
+"""Examples of a micro-batch and a seed -> its content (see models.base.UnifiedModel.collate)."""
+
+
 @dataclass(frozen=True)
 class FitResult:
     """What a finished fit has to tell. `seconds` and `losses` (one per update) cover interrupted parts as well."""
@@ -74,6 +79,7 @@ def fit_supervised(
     logger: Logger | None = None,
     progress: bool | Progress = True,
     callbacks: Sequence[Callback] = (),
+    collate: Collate | None = None,
     description: str | None = None,
     keep: int = 2,
     log_every: int = 10,
@@ -91,6 +97,8 @@ def fit_supervised(
         logger: a further Lightning logger, for example `wandb_logger(...)`.
         progress: True for a display of its own, a rich Progress to join, False for silence.
         callbacks: further Lightning callbacks; their state is in the checkpoints.
+        collate: examples and a seed -> what the model trains on; None: the model's own. It is called when the update
+            before is done.
         keep: newest checkpoints that stay. log_every: updates between two writes of metrics.jsonl.
 
     Raises:
@@ -105,7 +113,7 @@ def fit_supervised(
         module = SupervisedModule(model, config, updates, stage=stage, trained=trained, frozen=frozen)
         model.train()
         made.callbacks += [CurriculumCallback(schedule, evaluate, made.log), *callbacks]
-        made.data = StepData(module, sources, schedule)
+        made.data = StepData(module, sources, schedule, collate or model.collate)  # type: ignore[arg-type]
         return module
 
     return run(
@@ -232,15 +240,17 @@ def run(
 class StepData(pl.LightningDataModule):
     """Makes each rank's loader once Lightning knows the ranks and has restored its checkpoint."""
 
-    def __init__(self, module: SupervisedModule, sources: Mapping[str, Source], schedule: Curriculum) -> None:
+    def __init__(
+        self, module: SupervisedModule, sources: Mapping[str, Source], schedule: Curriculum, collate: Collate
+    ) -> None:
         super().__init__()
-        self.module, self.sources, self.schedule = module, sources, schedule
+        self.module, self.sources, self.schedule, self.collate = module, sources, schedule, collate
 
     def train_dataloader(self) -> StepLoader:
         trainer, updates, model = self.trainer, self.module.updates, self.module.model
         assert trainer is not None
         dataset = StepDataset(
-            model.collate,  # type: ignore[arg-type]
+            self.collate,
             self.sources,
             self.schedule.mixture,
             rows=updates.rows or 1,

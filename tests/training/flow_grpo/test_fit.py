@@ -151,6 +151,34 @@ def test_the_on_policy_check_stops_what_draws_and_trains_differently(
         fit(tmp_path, model=model)
 
 
+def test_what_was_drawn_is_scored_again_by_training_where_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def off(model: ToyFlow, *args: Any) -> Any:
+        found = collect(model, *args)
+        found[0].log_probs.add_(0.1)  # as if it had been drawn in another precision
+        return found
+
+    exact, _ = fit(tmp_path / "exact", changed(GRPO, epochs=1))
+    monkeypatch.setattr(fitting, "collect", off)
+    with pytest.raises(UserError, match="on-policy check: before update 1"):
+        fit(tmp_path / "check", changed(GRPO, epochs=1))
+    again, _ = fit(tmp_path / "recompute", changed(GRPO, epochs=1, on_policy="recompute"))
+    assert read_metrics(tmp_path / "recompute" / "metrics.jsonl")[0]["log_ratio_max"] == 0
+    assert torch.allclose(again.body.weight, exact.body.weight, atol=1e-6)
+    fit(tmp_path / "trust", changed(GRPO, epochs=1, on_policy="trust"))
+    assert read_metrics(tmp_path / "trust" / "metrics.jsonl")[0]["log_ratio_max"] == pytest.approx(0.1, abs=1e-4)
+
+
+def test_a_second_pass_over_the_images_is_clipped(tmp_path: Path) -> None:
+    grpo = changed(GRPO, epochs=1, updates_per_epoch=4, passes=2, rows=100)
+    fit(tmp_path / "two", changed(grpo, lr=1e-2))
+    lines = read_metrics(tmp_path / "two" / "metrics.jsonl")
+    assert lines[0]["clip_ratio/high_mean"] == lines[0]["clip_ratio/low_mean"] == 0
+    assert all(line["clip_ratio/high_mean"] + line["clip_ratio/low_mean"] > 0.2 for line in lines[2:])
+    assert {line["tokens"] for line in lines} == {2 * 4 * 4 * 4}, "each pass is all images, in two updates"
+
+
 def test_ratios_that_explode_stop_the_run_after_a_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="stopped after update 2: the log ratio") as error:
         fit(tmp_path, changed(GRPO, lr=1.0, clip=0.0, checkpoint_every=100))

@@ -85,13 +85,17 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
     for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
         if levels is not None and not levels:
             raise wrong(f"{key} is empty", key, where)
-    rollout, pictures = config.rollout, config.images
-    if pictures % config.updates_per_epoch:
-        updates = (n for n in range(1, min(pictures, 2 * config.updates_per_epoch) + 1) if pictures % n == 0)
-        near = min(updates, key=lambda n: abs(n - config.updates_per_epoch))
+    rollout, pictures, passes = config.rollout, config.images, config.passes
+    if config.updates_per_epoch % passes or pictures % config.updates_per_pass:
+        most = min(pictures, 2 * config.updates_per_epoch)
+        near = min(
+            (n * passes for n in range(1, most + 1) if pictures % n == 0),
+            key=lambda n: abs(n - config.updates_per_epoch),
+        )
         raise wrong(
             f"rollout.prompts_per_epoch {rollout.prompts_per_epoch} x rollout.group_size {rollout.group_size}: "
-            f"{pictures} pictures cannot be divided into {config.updates_per_epoch} equal updates",
+            f"{pictures} pictures cannot be divided into {config.updates_per_epoch} equal updates"
+            f"{f' in {passes} passes' if passes > 1 else ''}",
             "updates_per_epoch",
             where,
             f"The nearest number is updates_per_epoch={near}.",

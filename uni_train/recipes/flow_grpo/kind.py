@@ -78,4 +78,5 @@ def _first_prompt(config: FlowGrpoConfig) -> Request:
     else:
         task = get_task(asked.task or "maze", config.data.world)
         first = grpo.TaskPrompts(task, asked.levels, config.seed).epoch(0, 1)[0]
-    return Request(first.id, first.text, first.images)
+    side = config.rollout.size
+    return Request(first.id, first.text, first.images, size=None if side is None else (side, side))

@@ -13,7 +13,8 @@ on the batch it is sampled in or on the rank.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
@@ -83,16 +84,19 @@ class PromptList:
         return order
 
 
-def requests_of(prompts: Sequence[Prompt], seed: int, stage: str, epoch: int, ranks: Ranks = ALONE) -> list[Request]:
-    """One request for each group of this rank, as `encode` reads it; its seed is that of the group."""
+def requests_of(
+    prompts: Sequence[Prompt], config: GrpoConfig, stage: str, epoch: int, groups: Sequence[int]
+) -> list[Request]:
+    """One request for each of some groups, as `encode` reads it; its seed is that of the group."""
     return [
         Request(
             prompts[i].id,
             prompts[i].text,
             prompts[i].images,
-            seed=derive_seed(seed, stage, "group", epoch, prompts[i].id, i),
+            seed=derive_seed(config.seed, stage, "group", epoch, prompts[i].id, i),
+            size=None if config.rollout.size is None else (config.rollout.size, config.rollout.size),
         )
-        for i in ranks.shard(len(prompts))
+        for i in groups
     ]
 
 
@@ -105,7 +109,7 @@ class Rollouts:
 
     Attributes:
         window: the random steps (None: diffusion_nft has none).
-        first: the number of this rank's first image among all.
+        images: the numbers of this rank's images among all.
         latents: [M, W + 1, G, C] before, between and after them. log_probs: float32 [M, W]. means: [M, W, G, C], if the
             objective needs them.
         final: float32 [M, G, C], clean. mask: bool [M, G, 1], which tokens belong to an image.
@@ -114,7 +118,7 @@ class Rollouts:
     """
 
     epoch: int
-    first: int
+    images: Sequence[int]
     window: Window | None
     latents: Tensor
     log_probs: Tensor
@@ -126,11 +130,6 @@ class Rollouts:
     advantages: Tensor
     statistics: Mapping[str, float] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def mine(self) -> range:
-        """The numbers of this rank's images among all."""
-        return range(self.first, self.first + len(self.final))
 
     def state_dict(self) -> dict[str, Any]:
         """On the CPU."""
@@ -145,11 +144,11 @@ class Rollouts:
 
     def to(self, device: torch.device) -> Rollouts:
         """What belongs to images on a device; rewards stay where advantages are computed, on the CPU."""
-        return replace(self, **{name: getattr(self, name).to(device) for name in _OWN})
+        return replace(self, **{name: getattr(self, name).to(device) for name in OF_IMAGES})
 
 
-_OWN = ("latents", "log_probs", "means", "final", "mask", "advantages")
-"""Fields of Rollouts that are of one rank's images."""
+OF_IMAGES = ("latents", "log_probs", "means", "final", "mask", "advantages")
+"""Tensors of Rollouts with a row for each of `images`."""
 
 
 def resharded(states: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, Any]:
@@ -157,15 +156,16 @@ def resharded(states: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, An
     if len(states) == ranks.world_size:
         return dict(states[ranks.rank])
     longest = max(state["final"].shape[-2] for state in states)
+    everything = {name: torch.cat([padded(state[name], longest) for state in states]) for name in OF_IMAGES}
+    mine = ranks.shard(len(everything["final"]))
+    own = {name: value[mine.start : mine.stop] for name, value in everything.items()}
+    return {**states[0], **own, "images": tuple(mine)}
 
-    def padded(value: Tensor) -> Tensor:
-        missing = longest - value.shape[-2] if value.ndim > 2 else 0
-        return torch.nn.functional.pad(value, (0, 0, 0, missing)) if missing else value
 
-    everything = {name: torch.cat([padded(state[name]) for state in states]) for name in _OWN}
-    images = len(everything["final"]) // ranks.world_size
-    first = ranks.rank * images
-    return {**states[0], **{name: value[first : first + images] for name, value in everything.items()}, "first": first}
+def padded(value: Tensor, tokens: int) -> Tensor:
+    """[..., G, C] with zeros up to so many tokens; what has no tokens ([M, W], [M, 0]) as it is."""
+    missing = tokens - value.shape[-2] if value.ndim > 2 else 0
+    return torch.nn.functional.pad(value, (0, 0, 0, missing)) if missing else value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,6 +175,10 @@ class Drawn:
     prompts: Sequence[Prompt]
     images: list[np.ndarray]
     scores: Scores
+
+
+Precision = Callable[[], AbstractContextManager[Any]]
+"""Makes a context that the model computes in: autocast, where training has it."""
 
 
 # --- sampling, rewards, advantages ----------------------------------------------------------------------------------
@@ -189,6 +193,7 @@ def collect(
     stage: str,
     epoch: int,
     ranks: Ranks = ALONE,
+    precision: Precision = nullcontext,
     draw_rows: int = 256,
 ) -> tuple[Rollouts, Any, Drawn]:
     """Sample and reward this rank's images of an epoch; rewards and advantages are those of all ranks.
@@ -197,6 +202,7 @@ def collect(
         prompts: those of all ranks.
         stage: part of every seed.
         draw_rows: images drawn together.
+        precision: the trainer's, for what the model reads and for its velocities. Images are decoded without it.
 
     Returns:
         the rollouts, the condition they were sampled under (one row a group), and the images with their scores.
@@ -207,8 +213,10 @@ def collect(
     k, window = config.rollout.group_size, window_of(config, epoch)
     own = [prompts[i] for i in ranks.shard(len(prompts))]
     first = ranks.shard(len(prompts)).start * k
-    requests = requests_of(prompts, config.seed, stage, epoch, ranks)
-    sampled = ranks.on_all(lambda: _sample_and_reward(model, own, requests, rewards, config, window, first, draw_rows))
+    requests = requests_of(prompts, config, stage, epoch, ranks.shard(len(prompts)))
+    sampled = ranks.on_all(
+        lambda: _sample_and_reward(model, own, requests, rewards, config, window, first, precision, draw_rows)
+    )
     scores, images = sampled.scores, sampled.images
 
     parts = ranks.gather((scores.each, scores.filled, scores.total, _image_statistics(images, k)))
@@ -226,7 +234,7 @@ def collect(
     statistics |= {name: float(np.mean([part[3][name] for part in parts])) for name in parts[0][3]}
     rollouts = Rollouts(
         epoch=epoch,
-        first=first,
+        images=tuple(range(first, first + len(images))),
         window=window,
         rewards=table,
         totals=totals,
@@ -298,11 +306,13 @@ def _sample_and_reward(
     config: GrpoConfig,
     window: Window | None,
     first: int,
+    precision: Precision,
     draw_rows: int,
 ) -> _Sampled:
     began = time.perf_counter()
     k = config.rollout.group_size
-    condition = model.encode(requests)
+    with precision():
+        condition = model.encode(requests)
     schedule = common_schedule(model, condition, len(requests), config.rollout.steps)
     asked = [replace(r, seed=derive_seed(r.seed, "picture", j)) for r in requests for j in range(k)]
     columns = _columns(prompts, k, first)
@@ -313,7 +323,8 @@ def _sample_and_reward(
         for begin in range(0, len(asked), draw_rows):
             rows = list(range(begin, min(begin + draw_rows, len(asked))))
             under = condition.select([row // k for row in rows])
-            part = _sample(model, noise[rows], under, [asked[row] for row in rows], schedule, window, config)
+            with precision():
+                part = _sample(model, noise[rows], under, [asked[row] for row in rows], schedule, window, config)
             decoded = model.decode(part["final"], under)
             told = {name: values[begin : begin + len(rows)] for name, values in columns.items()}
             scoring.add([prompts[row // k].text for row in rows], decoded, told)

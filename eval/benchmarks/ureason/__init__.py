@@ -23,7 +23,7 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,10 +47,12 @@ from eval.benchmark import (
     Unparseable,
     benchmark,
 )
+from eval.images import encoded, pixels
 from eval.prompts import ureason as prompts
 from eval.statistics import Estimate, PairedComparison, clustered_mean, paired, proportion
+from eval.submission import file_name, first_draws, json_lines
 from uni_train.errors import UsageError, did_you_mean
-from uni_train.models.pictures import decode_png, encode_png
+from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
     from data_gen.ureason.files import Row
@@ -61,6 +63,8 @@ DIRECT, GUIDED, BARE = "direct", "reasoning_guided", "decontextualized"
 LENGTHS = {BARE: 1, "decontextualized_4x": 4, "decontextualized_8x": 8}
 CHAIN, EXTERNAL = "reasoning_chain", "external_prompt"
 HEADLINE = (DIRECT, GUIDED, BARE)
+# Where the released scripts keep the images of a setting.
+_RELEASED = {DIRECT: "direct/direct_{task}", GUIDED: "think/{task}", BARE: "think-generated_prompts/{task}"}
 SETTINGS = (*HEADLINE, "decontextualized_4x", "decontextualized_8x", CHAIN, EXTERNAL)
 COMPATS = ("paper", "official")
 VERIFIERS = ("program", "judge")
@@ -138,6 +142,7 @@ class UReason(Benchmark):
 
     name = "ureason"
     known_sets = tuple(TASKS)
+    headline = HEADLINE
     options = (Option("prompt_model", "", "also draw from refined prompts that this model writes"),)
 
     @classmethod
@@ -191,6 +196,35 @@ class UReason(Benchmark):
         identity = self.external.identity
         return {"prompt_model": {"content": identity.content, "settings": dict(identity.settings)}}
 
+    @classmethod
+    def complexity(cls, case: Case) -> tuple[str, float] | None:
+        """The level of our own instances: how many steps the story or snippet has."""
+        level = case.facts.get("level")
+        return None if level is None else (f"level of {case.set}", float(level))
+
+    @classmethod
+    def submission(cls, scored: Iterable[Scored]) -> Iterator[tuple[str, bytes]]:
+        """The folders that the released scripts write and score: ID.png of each setting and task, the thoughts in
+        TASK.jsonl, the refined prompts in prompts.jsonl."""
+        thoughts: dict[str, list[dict[str, Any]]] = {}
+        for one in first_draws(scored):
+            sample, case, setting = one.sample, one.sample.ask.case, one.sample.ask.setting
+            folder = _RELEASED.get(setting)
+            if folder is None:
+                continue
+            place = folder.format(task=case.set)
+            image = sample.image
+            if image is not None:
+                yield f"{place}/{file_name(case.id)}.png", image
+            if setting == GUIDED and sample.thought is not None:
+                row = {"id": case.id, "thought": sample.thought}
+                thoughts.setdefault(f"{place}/{case.set}.jsonl", []).append(row)
+            if setting == BARE and sample.status == "ok":
+                row = {"id": case.id, "prompt": sample.prompt}
+                thoughts.setdefault(f"{place}/prompts.jsonl", []).append(row)
+        for name, rows in thoughts.items():
+            yield name, json_lines(rows)
+
     def reference(self, case: Case) -> bytes | None:
         outcome = _outcome(case)
         if not isinstance(outcome, Sprites):
@@ -221,7 +255,7 @@ class UReason(Benchmark):
             if isinstance(picture, Exception):
                 samples[row] = replace(samples[row], status="generation_failed", note=_note(picture))
             else:
-                samples[row] = replace(samples[row], parts=(encode_png(picture),))
+                samples[row] = replace(samples[row], parts=(encoded(picture),))
         return samples
 
     def _thoughts(
@@ -277,8 +311,8 @@ class UReason(Benchmark):
         if sample.ask.setting == CHAIN:
             right = _concludes(sample, outcome)
             return None if right is None else _chain_verdict(right, sample, outcome)
-        if isinstance(outcome, Sprites) and sample.image is not None and self.verifier == "program":
-            return outcome.verify(decode_png(sample.image))
+        if isinstance(outcome, Sprites) and sample.drawn and self.verifier == "program":
+            return outcome.verify(pixels(sample.drawn[-1]))
         return None
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
@@ -294,15 +328,16 @@ class UReason(Benchmark):
         criterion = str(case.facts["criterion"])
         if sample.ask.setting == CHAIN:
             return await thought_satisfies(ask, case.prompt, thought or "", criterion)
-        assert sample.image is not None, "only samples with a picture are judged"
+        image = sample.image
+        assert image is not None, "only samples with an image are judged"
         outcome = _outcome(case)
         if dialect(ask) == "nano":
             if not isinstance(outcome, Sprites):
                 raise UsageError("nano can judge no pictures but those of its own world", "Choose another judge.")
             if len(outcome.groups) > 1:
                 return Verdict((Check("caption", "unreadable", "nano captions one kind of object"),))
-            return await caption_matches(ask, sample.image, str(outcome), kind="maths")
-        verdict = await image_satisfies(ask, sample.image, criterion)
+            return await caption_matches(ask, image, str(outcome), kind="maths")
+        verdict = await image_satisfies(ask, image, criterion)
         known = outcome is not None and _concludes(sample, outcome) is not None
         if verdict.status != "fail" or thought is None or known:
             return verdict
