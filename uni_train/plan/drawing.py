@@ -55,7 +55,7 @@ def reinforced(
         def loss() -> Tensor:
             return _objective(module, _rows(one, rows, config, _picked(under, rows)))
 
-        more = pictures * config.window_size // config.updates_per_epoch > rows
+        more = pictures * config.window_size // config.updates_per_pass > rows
         return updates(trace, module, [loss] * (1 + more), "meta", draw)
 
 

@@ -537,17 +537,18 @@ class FlowGrpoModule(SupervisedModule):
             with self.reference.active():
                 reference = self._velocity(rows)
         velocity = self._velocity(rows)
-        good = optimality(rows.advantage, self.config.objective.advantage_clip)
+        objective = self.config.objective
+        good = optimality(rows.advantage, objective.advantage_clip)
         t = rows.t[:, None, None]
         terms = nft_loss(
-            velocity, old, rows.x, rows.clean, t, good, beta=self.config.objective.nft_beta, mask=rows.mask
+            velocity, old, rows.x, rows.clean, t, good, beta=objective.nft_beta, mask=rows.mask
         )
         loss = terms.mean()
         parts = {"policy_loss": loss, "approx_kl": anchor(velocity, old, rows.mask).mean()}
         if reference is None:
             return loss, parts, None
         parts["kl"] = anchor(velocity, reference, rows.mask).mean()
-        return loss + self.config.objective.kl * parts["kl"], parts, None
+        return loss + objective.kl * parts["kl"], parts, None
 
     def _velocity(self, rows: MiniBatch) -> Tensor:
         return self.model.velocity(rows.x, rows.t, rows.condition)  # type: ignore[operator]
