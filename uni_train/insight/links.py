@@ -22,7 +22,7 @@ from eval.benchmark import Ask, Sample, Scored, Table
 from eval.report.flow_chart import Flow, flow
 from eval.statistics import Estimate, paired, share
 from uni_train.insight.page import Section
-from uni_train.insight.questions import Questions, cluster_of, item_of, plainly, unit_of
+from uni_train.insight.questions import TaskBenchmark, cluster_of, item_of, plainly, unit_of
 
 if TYPE_CHECKING:
     from eval.evaluation import Evaluation
@@ -71,7 +71,7 @@ class Unit(NamedTuple):
     right: Mapping[str, bool]
 
 
-class Links(Questions):
+class Links(TaskBenchmark):
     """The five questions about each case; see the head of this file."""
 
     name = "links"

@@ -48,8 +48,9 @@ from eval.benchmarks.vigor.templates import (
     filled,
     read_marks,
 )
+from eval.images import Image, StoredImage, bytes_of, encoded, pixels
 from uni_train.errors import UsageError, did_you_mean
-from uni_train.models.pictures import decode_picture, decode_png, encode_png
+from uni_train.models.pictures import decode_picture, encode_png
 
 if TYPE_CHECKING:
     import numpy as np
@@ -210,7 +211,7 @@ class Vigor(Benchmark):
             due = [row for row in rows if samples[row].status == "ok" and number < len(plans[row])]
             if not due:
                 break
-            requests = [_request(samples[row].ask, plans[row][number], samples[row].image, number) for row in due]
+            requests = [_request(samples[row].ask, plans[row][number], _last(samples[row]), number) for row in due]
             for row, image in zip(due, model.draw(requests, on_step=on_step), strict=True):
                 samples[row] = _with(samples[row], image, plans[row][number])
         for row in rows:
@@ -237,7 +238,7 @@ class Vigor(Benchmark):
         answer = str(case.facts["answer"]) if shown else ""
         reference = self.reference(case) if shown else None
         output = sample.images if kind == PROCESS else sample.images[-1:]
-        images = (*case.images, *output, *(() if reference is None else (reference,)))
+        images = (*map(bytes_of, case.images), *output, *(() if reference is None else (reference,)))
         prompt = filled(family_of(case.set), kind, case.prompt, answer)
         marks: Marks = await ask(prompt, images, parse=lambda text: read_marks(text, kind))
         judged = _verdict(marks.values, marks.reasons, kind)
@@ -311,30 +312,34 @@ def _stepwise(ask: Ask) -> bool:
     return ask.setting in (PLANNED, PROCESS)
 
 
-def _request(ask: Ask, prompt: str, image: bytes | None = None, step: int | None = None) -> Request:
+def _request(ask: Ask, prompt: str, image: Image | None = None, step: int | None = None) -> Request:
     """The id names case, draw and step, not the setting: equal calls of two settings are then one stored call."""
     from uni_train.models.base import Request
 
     shown = ask.case.images if image is None else (image,)
     name = f"{ask.case.id}#{ask.k}" + ("" if step is None else f"/{step}")
-    images = tuple(decode_picture(one, f"the image of {ask.case.id}") for one in shown)
+    images = tuple(decode_picture(bytes_of(one), f"the image of {ask.case.id}") for one in shown)
     return Request(name, prompt, images, seed=ask.seed)
 
 
-def _with(sample: Sample, image: np.ndarray | Exception, step: str | None = None) -> Sample:
+def _last(sample: Sample) -> Image | None:
+    return sample.drawn[-1] if sample.drawn else None
+
+
+def _with(sample: Sample, image: np.ndarray | StoredImage | Exception, step: str | None = None) -> Sample:
     if isinstance(image, Exception):
         return replace(sample, status="generation_failed", note=_note(image))
     said = () if step is None else (step,)
-    return replace(sample, parts=(*sample.parts, *said, encode_png(image)))
+    return replace(sample, parts=(*sample.parts, *said, encoded(image)))
 
 
 def _of_one_size(sample: Sample) -> Sample:
     """A judge compares frames: those of different sizes are no sequence."""
-    from PIL import Image
+    from PIL import Image as PIL
 
     sizes = []
     for frame in sample.images:
-        with Image.open(io.BytesIO(frame)) as image:
+        with PIL.open(io.BytesIO(frame)) as image:
             sizes.append(image.size)
     if len(set(sizes)) == 1:
         return sample
@@ -343,7 +348,7 @@ def _of_one_size(sample: Sample) -> Sample:
 
 
 def _program(item: Item, sample: Sample) -> Verdict:
-    frames = [decode_png(frame) for frame in sample.images]
+    frames = [pixels(frame) for frame in sample.drawn]
     if sample.ask.setting != PROCESS:
         return programs.result_of(item, frames[-1])
     return _verdict(programs.process_of(item, frames), {}, PROCESS)

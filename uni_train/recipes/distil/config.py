@@ -8,6 +8,7 @@ from typing import Literal
 from uni_train.config.messages import Where, wrong
 from uni_train.config.schema import Decay, Scale, Share
 from uni_train.recipes.stars.config import RoundsConfig, check_rounds
+from uni_train.training.settings import SHARDED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,13 @@ def check(config: DistilConfig, where: Where) -> None:
     if config.teacher == "ema" and config.trained == "lora":
         raise wrong(
             "teacher=ema averages weights, and trained=lora trains adapters", "teacher", where, "teacher=start."
+        )
+    if config.teacher == "ema" and config.strategy.kind in SHARDED:
+        raise wrong(
+            f"teacher=ema averages whole weights, and strategy={config.strategy.kind} shards them",
+            "teacher",
+            where,
+            "teacher=start, or strategy=ddp.",
         )
     if config.guidance is not None and config.model.sampling.cfg_text_scale > 1:
         raise wrong(
