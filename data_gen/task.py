@@ -197,6 +197,8 @@ class Task(ABC):
             " (level N)" where the reason holds on that level alone. most_frequent: what answering by the most frequent
             answer of the set is called.
         published: files of its published schema that `data make` may write.
+        edits: its prompts come with an image, which the answer continues (`input_image`).
+        readable: programs judge its images in every world.
     """
 
     name: ClassVar[str]
@@ -216,6 +218,8 @@ class Task(ABC):
     known_shortcuts: ClassVar[Mapping[str, str]] = {}
     most_frequent: ClassVar[str] = "most frequent answer"
     published: ClassVar[tuple[str, ...]] = ()
+    edits: ClassVar[bool] = False
+    readable: ClassVar[bool] = False
 
     @classmethod
     def in_world(cls, world: World) -> Task:

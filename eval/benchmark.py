@@ -17,7 +17,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -197,6 +197,25 @@ class Respondent(Protocol):
     def compose(
         self, requests: Sequence[Request], *, on_step: OnStep | None = None
     ) -> Sequence[Sequence[str | np.ndarray | StoredImage] | Exception]: ...
+
+
+def think_and_draw(
+    model: Respondent, requests: Sequence[Request], on_step: OnStep | None = None
+) -> tuple[list[str | Exception], list[np.ndarray | Exception]]:
+    """Thoughts and the images drawn by them; a model that has a `think_and_draw` of its own reads each request once."""
+    own = getattr(model, "think_and_draw", None)
+    return think_then_draw(model, requests, on_step) if own is None else own(requests, on_step=on_step)
+
+
+def think_then_draw(
+    model: Respondent, requests: Sequence[Request], on_step: OnStep | None = None
+) -> tuple[list[str | Exception], list[np.ndarray | Exception]]:
+    """In two steps. Where there is no thought, its exception stands in the place of the image too."""
+    thoughts = list(model.think(requests, on_step=on_step)) if requests else []
+    pairs = zip(requests, thoughts, strict=True)
+    thoughtful = [replace(request, thought=text) for request, text in pairs if isinstance(text, str)]
+    drawn = iter(model.draw(thoughtful, on_step=on_step) if thoughtful else [])
+    return thoughts, [next(drawn) if isinstance(text, str) else text for text in thoughts]
 
 
 class JudgeAsk(Protocol):

@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from data_gen.reading_limits import read_json
-from eval.benchmark import Respondent
+from eval.benchmark import Respondent, think_then_draw
 from eval.images import StoredImage
 from eval.shards import disk_errors, first_line, read_rows, write_rows
+from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.identity import ModelIdentity
 from uni_train.models.pictures import encode_png
@@ -256,6 +257,7 @@ class StoredModel:
         self._calls = store.of(identity)
         self._retry = retry_failed
         self._tried: set[str] = set()
+        self._made_ahead: set[str] = set()  # and not asked for yet
 
     def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
         return [_text(call) for call in self._ask("think", requests, on_step)]
@@ -288,6 +290,46 @@ class StoredModel:
                 parts.append(StoredImage(partial(self._calls.image, call.key, start, start + part)))
                 start += part
         return parts
+
+    def think_and_draw(
+        self, requests: Sequence[Request], *, on_step: OnStep | None = None
+    ) -> tuple[list[str | Exception], list[np.ndarray | Exception]]:
+        """As `think` and then `draw`, two calls a request. Where no thought is stored yet, the model does both at once
+        if it can, and both calls are stored together: a run that was killed never draws by a thought that it reads
+        again."""
+        size = min(self.think_batch, self.draw_batch)
+        for start in range(0, len(requests), size):
+            batch = requests[start : start + size]
+            self._ahead({call_key(self.identity, "think", request): request for request in batch}, on_step)
+        return think_then_draw(self, requests, on_step)
+
+    def _ahead(self, asked: Mapping[str, Request], on_step: OnStep | None) -> None:
+        """Make the missing calls of a batch, thought and image of each; a batch that a model refuses is left alone."""
+        requests = [one for key, one in asked.items() if not self._finished(key)]
+        if not requests:
+            return
+        if self._model is None:
+            self._model = self._load()
+        both = getattr(self._model, "think_and_draw", None)
+        if both is None:
+            return
+        began = time.perf_counter()
+        try:
+            thoughts, images = both(requests, on_step=on_step)
+        except UserError:
+            return
+        fresh = []
+        for request, thought, image in zip(requests, thoughts, images, strict=True):
+            drawn = replace(request, thought=thought)
+            fresh.append(_finished_call(call_key(self.identity, "think", request), "think", request, thought))
+            fresh.append(_finished_call(call_key(self.identity, "draw", drawn), "draw", drawn, image))
+        self._calls.add(fresh)
+        keys = {call.key for call in fresh}
+        self._tried |= keys
+        self._made_ahead |= keys
+        seconds = (time.perf_counter() - began) / 2  # which part each skill took of it, nobody knows
+        self._calls.took("think", len(requests), seconds)
+        self._calls.took("draw", len(requests), seconds)
 
     def missing(self, skill: Skill, requests: Sequence[Request]) -> int:
         """How many of these calls would reach the model."""
@@ -323,8 +365,10 @@ class StoredModel:
                 }
                 self._calls.add(list(fresh.values()))
                 self._tried.update(fresh)
-            counts.made += len(fresh)
-            counts.stored += len(set(keys)) - len(fresh)
+            ahead = self._made_ahead.intersection(keys)
+            self._made_ahead -= ahead
+            counts.made += len(fresh) + len(ahead)
+            counts.stored += len(set(keys)) - len(fresh) - len(ahead)
             counts.failed += sum(call.error is not None for call in fresh.values())
             for key in keys:
                 call = self._calls.get(key)

@@ -132,8 +132,9 @@ class Result:
         not_scored: (setting, set, why) of those that have none, because the judge failed for most of their samples, or
             the model for all samples of the setting.
         shards: names of the files in scored/.
-        judge: where a judge was asked: its name, the number of samples it judged, and what its last calibration for
-            this benchmark found (None: it was never calibrated, and its scores are worth as much).
+        judge: where a judge was asked: its name and way, the number of samples judged and by whom, what its last
+            calibration for this benchmark found (None: it was never calibrated, and its scores are worth as much), and
+            its scores, raw and corrected (`eval.judges.prevalence.judged_scores`).
     """
 
     name: str
@@ -321,9 +322,7 @@ def describe(plan: EvaluationPlan, jobs: Sequence[_Job], model: StoredModel) -> 
     """evaluation.json."""
     from uni_train.run_folder import git_state, versions
 
-    judge = None
-    if plan.judge is not None:
-        judge = {**plan.judge.identity, "dialect": plan.judge.dialect}
+    judge = None if plan.judge is None else plan.judge.manner
     asked = {
         "format": FORMAT,
         "model": model.identity.to_dict(),
@@ -354,8 +353,7 @@ def default_name(asked: Mapping[str, Any], judge: JudgeConfig | None = None) -> 
     """
     compared = _compared(asked)
     if judge is not None:
-        typed = replace(judge, served="")
-        compared["judge"] = {**typed.identity, "dialect": judge.dialect}
+        compared["judge"] = judge.typed.manner
     plain = json.dumps(compared, sort_keys=True, default=str)
     digest = hashlib.blake2b(plain.encode(), digest_size=3).hexdigest()
     model = "".join(c if c.isalnum() or c in "-_." else "-" for c in asked["model"]["name"]).strip(".-") or "model"
@@ -386,10 +384,8 @@ def _begin(folder: Path, asked: Mapping[str, Any], judge: JudgeConfig | None = N
     file = folder / ASKED
     if file.exists():
         there, here = _compared(_read(file)), _compared(asked)
-        if judge is not None and judge.served and there.get("judge"):
-            silent = {**replace(judge, served="").identity, "dialect": judge.dialect}
-            if there["judge"] == json.loads(json.dumps(silent)):  # its server was down then
-                there["judge"] = here["judge"]
+        if judge is not None and judge.served and there.get("judge") == json.loads(json.dumps(judge.typed.manner)):
+            there["judge"] = here["judge"]  # its server was down then
         before, now = _flat(there), _flat(here)
         differing = [key for key in dict.fromkeys([*now, *before]) if before.get(key) != now.get(key)]
         if differing:
@@ -440,6 +436,7 @@ def _score(job: _Job, model: StoredModel, plan: EvaluationPlan, folder: Path, pr
     unjudged = {_cell(one) for one in scored if one.outcome == "unjudged"}
     broken = _not_scored(scored)
     counted = [one for one in scored if _cell(one) not in unjudged and _cell(one) not in broken]
+    judge, judged_tables = _about_judge(job.benchmark, plan, scored)
     return Result(
         name=job.name,
         revision=job.benchmark.revision,
@@ -449,10 +446,10 @@ def _score(job: _Job, model: StoredModel, plan: EvaluationPlan, folder: Path, pr
         outcomes=outcomes,
         causes=causes,
         scores=job.benchmark.scores(counted),
-        tables=tuple(table for table in job.benchmark.tables(counted) if table.rows),
+        tables=tuple(table for table in (*job.benchmark.tables(counted), *judged_tables) if table.rows),
         unjudged=tuple(sorted(unjudged)),
         shards=tuple(shards),
-        judge=_about_judge(job.benchmark, plan, sum(one.by not in ("", "program") for one in scored)),
+        judge=judge,
         not_scored=tuple((*cell, why) for cell, why in sorted(broken.items())),
     )
 
@@ -479,13 +476,20 @@ def _not_scored(scored: Sequence[Scored]) -> dict[tuple[str, str], str]:
     return found
 
 
-def _about_judge(benchmark: Benchmark, plan: EvaluationPlan, samples: int) -> dict[str, Any] | None:
-    if plan.judge is None or samples == 0:
-        return None
-    from eval.judges.calibration import cited
+def _about_judge(
+    benchmark: Benchmark, plan: EvaluationPlan, scored: Sequence[Scored]
+) -> tuple[dict[str, Any] | None, list[Table]]:
+    """How well the judge of these samples is known, and its scores beside corrected ones."""
+    by = Counter(one.by for one in scored if one.by not in ("", "program"))
+    if plan.judge is None or not by:
+        return None, []
+    from eval.judges import calibration, prevalence
 
-    found = cited(plan.store_folder, plan.judge, benchmark)
-    return {"name": plan.judge.model, "samples": samples, "calibration": found}
+    record = calibration.find(plan.store_folder, plan.judge, benchmark.name)
+    cited = calibration.cited(plan.store_folder, plan.judge, benchmark)
+    judged = prevalence.judged_scores(scored, plan.judge, record)
+    about = {"name": plan.judge.model, "way": plan.judge.label, "samples": by.total(), "by": dict(by.most_common())}
+    return about | {"calibration": cited, "scores": judged}, [prevalence.table_of(judged, calibration.said(cited))]
 
 
 def _verdicts(

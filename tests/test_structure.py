@@ -16,7 +16,7 @@ LAYERS = (
     ("uni_train.config", "uni_train.run_folder", "uni_train.flow"),
     ("uni_train.models", "uni_train.distributed"),
     ("eval",),
-    ("uni_train.rewards",),
+    ("uni_train.rewards", "uni_train.insight"),
     ("uni_train.training",),
     ("uni_train.stages", "uni_train.recipes"),
     ("uni_train.plan", "uni_train.serving"),

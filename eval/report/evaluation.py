@@ -123,7 +123,7 @@ def header_of(evaluation: Evaluation) -> Header:
                 "generated again."
             )
         notes += [f"{name}: {one}" for one in not_scored(result)]
-    notes += judge_notes(evaluation.folder) if judge else []
+    notes += judge_notes(evaluation)
     return Header(
         f"{', '.join(evaluation.results)} · {model['name']}",
         facts,
@@ -141,29 +141,36 @@ def not_scored(result: Result) -> list[str]:
     return [f"not scored: {why}: {', '.join(cells)}" for why, cells in reasons.items()]
 
 
-def judge_notes(folder: Path) -> list[str]:
-    """How far the judge of an evaluation can be believed, and what it cost: one sentence a benchmark."""
-    try:
-        parts = read_json(folder / "judge" / "record.json")["parts"].values()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return []  # nothing had to be judged
+def judge_notes(evaluation: Evaluation) -> list[str]:
+    """Who judged, how far that can be believed, and what it cost: one sentence a benchmark."""
+    from eval.judges import calibration
+
     notes = []
-    for name in dict.fromkeys(part["benchmark"] for part in parts):
-        mine = [part for part in parts if part["benchmark"] == name]
-        found = mine[-1]["calibration"]
-        if found is None:
-            said = "not calibrated: nobody has checked how far it agrees with what is known (uni_train eval calibrate)"
-        else:
-            kappa, balanced = (Estimate.from_dict(found[key]) for key in ("kappa", "balanced_accuracy"))
-            where = "" if found["same_questions"] else ", on other questions of this benchmark"
-            said = f"calibrated on {found['n']} pictures of which the truth is known{where}: kappa {kappa}, balanced "
-            said += f"accuracy {balanced}"
-        tokens = sum(part["input_tokens"] + part["output_tokens"] for part in mine)
-        dollars = [part["dollars"] for part in mine]
+    for name, result in evaluation.results.items():
+        if result.judge is None:
+            continue
+        parts = [part for part in _judged_parts(evaluation.folder) if part["benchmark"] == name]
+        tokens = sum(part["input_tokens"] + part["output_tokens"] for part in parts)
+        dollars = [part["dollars"] for part in parts]
         cost = "" if None in dollars else f", {sum(dollars):.2f} dollars"
-        asked = sum(part["questions"] for part in mine)
-        notes.append(f"{name}: the judge is {said}. It was asked {asked:,} questions, {tokens:,} tokens{cost}.")
+        asked = sum(part["questions"] for part in parts)
+        by = result.judge.get("by", {})
+        who = f" ({', '.join(f'{judge} {count:,}' for judge, count in by.items())})" if len(by) > 1 else ""
+        about = calibration.said(result.judge["calibration"])
+        judge = f"{result.judge['name']}{who}"
+        notes.append(f"{name}: judged by {judge}. {about} It was asked {asked:,} questions, {tokens:,} tokens{cost}.")
     return notes
+
+
+def _judged_parts(folder: Path) -> list[dict[str, Any]]:
+    """Of all judges of an evaluation, what record.json says; [] where nothing had to be judged."""
+    found = []
+    for file in (folder / "judge" / "record.json", *sorted(folder.glob("small/*/judge/record.json"))):
+        try:
+            found += list(read_json(file)["parts"].values())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return found
 
 
 def write_evaluation_report(path: Path, header: Header, parts: Sequence[Part]) -> Path:

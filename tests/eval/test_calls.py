@@ -73,6 +73,35 @@ def test_a_finished_call_never_reaches_the_model_again(tmp_path: Path) -> None:
     assert pixels(drawn) == pixels(again) == [[i] * 48 for i in range(10)]
 
 
+class Muser(Painter):
+    """A painter that thinks, and draws what it thought in one go."""
+
+    def think(self, requests: Sequence[Request], *, on_step: Any = None) -> list[str]:
+        return [self._see(requests) or f"of {r.id}" for r in requests]
+
+    def think_and_draw(self, requests: Sequence[Request], *, on_step: Any = None) -> tuple[list[str], list[np.ndarray]]:
+        self._see(requests)
+        return [f"of {r.id}" for r in requests], [np.full((4, 4, 3), r.seed, np.uint8) for r in requests]
+
+
+def test_a_thought_and_its_picture_are_made_in_one_go_and_stored_as_two_calls(tmp_path: Path) -> None:
+    first, second = Muser(), Muser()
+    model = stored(tmp_path, first)
+    thoughts, images = model.think_and_draw(requests(10))
+    assert [len(batch) for batch in first.batches] == [4, 4, 2]
+    assert [(c.made, c.stored, c.failed) for c in (model.counts["think"], model.counts["draw"])] == [(10, 0, 0)] * 2
+    again = stored(tmp_path, second)
+    assert again.think(requests(10)) == thoughts == [f"of r{i}" for i in range(10)]
+    drawn = again.draw([replace(one, thought=text) for one, text in zip(requests(10), thoughts, strict=True)])
+    assert pixels(drawn) == pixels(images) and second.batches == [] and again.counts["draw"].stored == 10
+
+
+def test_one_that_is_refused_does_not_spoil_a_batch_of_thoughts_and_pictures(tmp_path: Path) -> None:
+    thoughts, images = stored(tmp_path, Muser(refuses="draw 2")).think_and_draw(requests(4))
+    assert [isinstance(text, str) for text in thoughts] == [True, True, False, True]
+    assert "does not know draw 2" in str(images[2]) and len(pixels(images)) == 3
+
+
 def test_what_calls_have_taken_is_added_up_by_machine(tmp_path: Path) -> None:
     class Slow(Painter):
         def draw(self, requests: Sequence[Request], *, on_step: Any = None) -> list[np.ndarray]:

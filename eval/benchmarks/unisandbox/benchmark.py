@@ -13,7 +13,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,7 @@ from eval.benchmark import (
     Table,
     Unit,
     benchmark,
+    think_and_draw,
 )
 from eval.benchmarks.unisandbox import counting
 from eval.benchmarks.unisandbox.cases import (
@@ -53,6 +53,8 @@ from eval.submission import first_draws
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from uni_train.models.base import OnStep, Request
 
 LABEL_CHOICES = (*LABELS, "both")
@@ -148,15 +150,18 @@ class UniSandbox(Benchmark):
             if ask.setting == SAID:
                 continue
             drawn_as, _, seed = key(ask)
-            requests.setdefault(key(ask), Request(drawn_as, ask.case.prompt, seed=seed))
-        thoughts = _think(model, {one: request for one, request in requests.items() if one[1]}, on_step)
-        failed = {one: thought for one, thought in thoughts.items() if isinstance(thought, Exception)}
-        ready = {
-            one: replace(request, thought=_text(thoughts.get(one)))
-            for one, request in requests.items()
-            if one not in failed
-        }
-        images = dict(zip(ready, model.draw(list(ready.values()), on_step=on_step), strict=True)) if ready else {}
+            shown = tuple(pixels(image) for image in ask.case.images)
+            requests.setdefault(key(ask), Request(drawn_as, ask.case.prompt, shown, seed=seed))
+        aloud = {one: request for one, request in requests.items() if one[1]}
+        at_once = {one: request for one, request in requests.items() if not one[1]}
+        thoughts: dict[tuple[str, bool, int], str | Exception] = {}
+        images: dict[tuple[str, bool, int], np.ndarray | Exception] = {}
+        if at_once:
+            images.update(zip(at_once, model.draw(list(at_once.values()), on_step=on_step), strict=True))
+        if aloud:
+            said, drawn = think_and_draw(model, list(aloud.values()), on_step)
+            thoughts.update(zip(aloud, said, strict=True))
+            images.update(zip(aloud, drawn, strict=True))
         samples = []
         for ask in asks:
             if ask.setting == SAID:
@@ -262,14 +267,6 @@ class UniSandbox(Benchmark):
         return calls if len(images) == len(asks) else {**calls, "answer": len(asks) - len(images)}
 
 
-def _think(
-    model: Respondent, requests: dict[tuple[str, bool, int], Request], on_step: OnStep | None
-) -> dict[tuple[str, bool, int], str | Exception]:
-    if not requests:
-        return {}
-    return dict(zip(requests, model.think(list(requests.values()), on_step=on_step), strict=True))
-
-
 def _answers(model: Respondent, asks: Sequence[Ask], on_step: OnStep | None) -> Iterator[Sample]:
     """Samples of the setting "said", in order."""
     from uni_train.models.base import Request
@@ -285,10 +282,6 @@ def _answers(model: Respondent, asks: Sequence[Ask], on_step: OnStep | None) -> 
             yield Sample(one, "generation_failed", f"no answer: {reply}", prompt=request.prompt)
         else:
             yield Sample(one, prompt=request.prompt, parts=(reply,))
-
-
-def _text(thought: str | Exception | None) -> str | None:
-    return thought if isinstance(thought, str) else None
 
 
 def _expected(case: Case) -> str:
