@@ -1,6 +1,7 @@
 """The figures of BAGEL on this machine, as markdown tables: `make bench-bagel` (about five minutes on one core).
 
-    python bench/bagel.py [--only draw,write,train,read] [--models tiny,100m] [--sides 64,128] [--dtype float32]
+    python bench/bagel.py [--only draw,guidance,write,train,read] [--models tiny,100m] [--sides 64,128]
+        [--dtype float32]
 
 Two models: the tiny official checkpoint (random weights of the released code, tests/data/golden/bagel, float32), and a
 random one of 100 million parameters in the same architecture, in the bfloat16 that BAGEL is published in (--dtype
@@ -37,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.lightning_loop import Moment
 from bench.nano import SQUARE, Table, processor, row, table
 from uni_train.config.compose import compose
+from uni_train.models.bagel import generation
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.checkpoint import PublishedBagel, load, open_folder
 from uni_train.models.bagel.config import BagelConfig, LlmConfig, SpecialTokens, VitConfig
@@ -278,6 +280,34 @@ def draw(subjects: Sequence[Subject], sides: Sequence[int]) -> Table:
     yield f"Guidance by text in {released_sampling().guidance.interval}, as released; the autoencoder in float32."
 
 
+def guidance(subjects: Sequence[Subject], sides: Sequence[int]) -> Table:
+    """The branches of guidance in one pass and in separate ones: in turn, a ratio a pair."""
+    yield from table("images from text", "at once", "latent tokens", "CPU s apart", "one pass", "from", "to", "off by")
+    for subject in subjects:
+        for side in sides:
+            model = subject.at(side, 20 if subject.model.name == "tiny" else 3)
+            for count in (1, 4, BATCH):
+                asked = requests(count)
+                taken: dict[int, list[float]] = {-1: [], sys.maxsize: []}
+                drawn: dict[int, list[np.ndarray]] = {}
+                for _ in range(4):
+                    for limit, times in taken.items():
+                        with mock.patch.object(generation, "ONE_PASS", limit):
+                            before = time.process_time()
+                            drawn[limit] = model.draw(asked)
+                            times.append(time.process_time() - before)
+                apart, together = (times[1:] for times in taken.values())  # the first pair warms up
+                ratios = [one / two for one, two in zip(together, apart, strict=True)]
+                off = max(int(np.abs(a.astype(int) - b).max()) for a, b in zip(*drawn.values(), strict=True))
+                tokens = count * (side // model.stride) ** 2
+                yield row(
+                    f"{subject.title}, {side} x {side}", count, tokens, f"{statistics.median(apart):.3f}",
+                    f"**{statistics.median(ratios):.2f}**", f"{min(ratios):.2f}", f"{max(ratios):.2f}", off,
+                )  # fmt: skip
+    yield ""
+    yield f"Chosen up to {generation.ONE_PASS} latent tokens. Off by: of 255, the largest difference of a pixel."
+
+
 # --- texts ----------------------------------------------------------------------------------------------------------
 
 
@@ -471,6 +501,7 @@ def _context_tokens(contexts: Contexts, most: int) -> int:
 
 SECTIONS = {
     "draw": "Pictures",
+    "guidance": "Guidance in one pass",
     "write": "Texts",
     "train": "Training",
     "read": "Readings",
@@ -511,6 +542,7 @@ def main() -> None:
         print(f"\n{subject.title}: {sum(counts.values()):,} parameters ({parts})")
     makers: dict[str, Callable[[], Table]] = {
         "draw": lambda: draw(subjects, [int(side) for side in chosen.sides.split(",")]),
+        "guidance": lambda: guidance(subjects, [int(side) for side in chosen.sides.split(",")]),
         "write": lambda: write(subjects),
         "train": lambda: train(subjects),
         "read": lambda: read(tiny()),

@@ -9,9 +9,17 @@ import pytest
 import torch
 
 from uni_train.flow.guidance import Guidance
+from uni_train.models.bagel import generation
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig, LlmConfig, SpecialTokens, VitConfig
-from uni_train.models.bagel.generation import Contexts, generate_text, prefill, sample_latents
+from uni_train.models.bagel.generation import (
+    Contexts,
+    generate_text,
+    guidance_contexts,
+    prefill,
+    read_contexts,
+    sample_latents,
+)
 from uni_train.models.bagel.norm import HeadNormRope, RMSNorm, RopeTables
 from uni_train.models.bagel.packing import Text, VaeImage, VitImage, encode, pack
 from uni_train.models.bagel.positions import sincos_table
@@ -95,6 +103,30 @@ def test_a_row_does_not_depend_on_its_batch(attention):
         alone_ids, alone = run([row])
         assert alone_ids[0] == ids[row]
         torch.testing.assert_close(alone[0], latents[row], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ("eager", "sdpa"))
+@pytest.mark.parametrize("img_scale", (1.0, 2.0))
+def test_one_pass_of_guidance_equals_separate_ones(monkeypatch, attention, img_scale):
+    """Contexts of different lengths, images of different sizes, guidance at some of the noise levels."""
+    model = fresh(attention=attention).eval()
+    guidance = Guidance(text_scale=3.0, img_scale=img_scale, interval=(0.4, 1.0))
+    text, image = Text([5, 6, 7]), picture(VitImage, 1)
+    contexts = read_contexts(
+        model, [guidance_contexts([image, text]), guidance_contexts([text, Text([9] * 5)])], [(3, 3), (2, 3)], guidance
+    )
+    noise = torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(0))
+    noise[1, 6:] = 0
+    passes, drawn = {}, {}
+    for name, limit in (("one", 18), ("separate", 17)):
+        monkeypatch.setattr(generation, "ONE_PASS", limit)
+        calls = []
+        hook = model.language_model.model.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        drawn[name] = sample_latents(model, contexts, noise, num_timesteps=5, timestep_shift=1.0)
+        hook.remove()
+        passes[name] = len(calls)
+    assert passes == {"one": 4, "separate": 4 + 3 * (1 if img_scale == 1 else 2)}
+    torch.testing.assert_close(drawn["one"], drawn["separate"], rtol=1e-5, atol=1e-5)
 
 
 def test_a_closed_text_equals_its_prefill():

@@ -211,6 +211,11 @@ def judge_of(asked: Asked) -> JudgeConfig | None:
         key_env=asked.judge_key_env,
         revision=asked.judge_revision,
         dialect=asked.judge_dialect,
+        temperature=_temperature(asked, asked.judge_way),
+        way=asked.judge_way,
+        draws=asked.judge_draws,
+        small=tuple(_small(asked, one) for one in asked.small_judge),
+        sure=asked.small_sure,
         max_tokens=asked.judge_max_tokens,
         max_connections=asked.judge_connections,
         timeout=asked.judge_timeout,
@@ -218,6 +223,36 @@ def judge_of(asked: Asked) -> JudgeConfig | None:
         cost_limit=asked.judge_cost_limit,
     )
     return with_served_revision(judge, LastSeen(store_of(asked)))
+
+
+def _small(asked: Asked, name: str) -> JudgeConfig:
+    """A judge of a cascade, typed as an address with a model, or as a provider with one."""
+    from eval.judges import JudgeConfig
+    from eval.judges.revision import with_served_revision
+    from eval.last_seen import LastSeen
+
+    address, _, model = name.rpartition("#")
+    small = JudgeConfig(
+        model=model,
+        base_url=address or None,
+        dialect=asked.judge_dialect,
+        temperature=_temperature(asked, asked.small_way),
+        way=asked.small_way,
+        draws=asked.judge_draws,
+        max_tokens=asked.judge_max_tokens,
+        max_connections=asked.judge_connections,
+        timeout=asked.judge_timeout,
+    )
+    return with_served_revision(small, LastSeen(store_of(asked)))
+
+
+def _temperature(asked: Asked, way: str) -> float:
+    """As typed; else as high as draws need to differ."""
+    from eval.judges.config import DRAWN
+
+    if asked.judge_temperature is not None:
+        return asked.judge_temperature
+    return 0.7 if way in DRAWN and asked.judge_draws > 1 else 0.0
 
 
 def _remote(asked: Asked) -> RemoteSettings:

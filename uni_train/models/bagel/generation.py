@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from uni_train.flow.euler import euler_step
@@ -29,6 +30,10 @@ from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig
 from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, encode, pack
 from uni_train.models.bagel.positions import grid_position_ids
+
+ONE_PASS = 256
+"""Latent tokens of all images up to which the branches of guidance share a pass: where the gain ends on a CPU
+(docs/results/cpu.md). Images differ by rounding from those of separate passes: float32 by at most 1 of 255."""
 
 
 class KVCache:
@@ -121,6 +126,23 @@ class KVCache:
         """Count the columns just written: [B, Q] which of them are real, [B] how far the rope position moves."""
         self.valid = torch.cat([self.valid, valid], 1)
         self.next_rope = self.next_rope + advance
+
+
+def stacked(caches: Sequence[KVCache]) -> KVCache:
+    """The rows of several contexts, one below the other."""
+    length = max(cache.length for cache in caches)
+
+    def stack(layers: Sequence[Tensor]) -> Tensor:
+        """Of one layer, [B, K, capacity, d] of each context."""
+        used = (x[:, :, : cache.length] for x, cache in zip(layers, caches, strict=True))
+        return torch.cat([F.pad(x, (0, 0, 0, length - x.shape[2])) for x in used])
+
+    return KVCache(
+        [stack(layers) for layers in zip(*(cache.keys for cache in caches), strict=True)],
+        [stack(layers) for layers in zip(*(cache.values for cache in caches), strict=True)],
+        torch.cat([F.pad(cache.valid, (0, length - cache.length)) for cache in caches]),
+        torch.cat([cache.next_rope for cache in caches]),
+    )
 
 
 @torch.no_grad()
@@ -383,8 +405,12 @@ class Branch:
 class Denoiser:
     """The guided velocity of images: up to three branches, as many as the guidance needs at a noise level.
 
+    Few latent tokens go through all branches in one pass, as the rows of one batch: a small product costs little more
+    for twice the rows. It equals the branches apart up to rounding.
+
     Args:
-        forward_only: as for `Branch`.
+        forward_only: as for `Branch`; only these are drawn in one pass. Reinforcement computes its velocities again
+            with gradients, in other batches, and wants the same rounding both times.
 
     Raises:
         ValueError: the guidance needs a context that `contexts` lacks.
@@ -392,26 +418,35 @@ class Denoiser:
 
     def __init__(self, model: Bagel, contexts: Contexts, forward_only: bool = False) -> None:
         self.guidance = guidance = contexts.guidance
-        self.full = Branch(model, contexts.full, contexts.grids, forward_only)
-        self.no_text = self.no_images = None
+        caches, grids = [contexts.full], contexts.grids
+        self.full = Branch(model, contexts.full, grids, forward_only)
         if guidance.text_scale > 1:
             if contexts.no_text is None:
                 raise ValueError("a text guidance scale above 1 needs the context without the text")
-            self.no_text = Branch(model, contexts.no_text, contexts.grids, forward_only)
+            caches.append(contexts.no_text)
             if guidance.img_scale > 1:
                 if contexts.no_images is None:
                     raise ValueError("an image guidance scale above 1 needs the context without images")
-                self.no_images = Branch(model, contexts.no_images, contexts.grids, forward_only)
+                caches.append(contexts.no_images)
+        self.branches = len(caches)
+        self.one_pass, self.poorer = None, []
+        if forward_only and self.branches > 1 and self.full.position_BG.numel() <= ONE_PASS:
+            self.one_pass = Branch(model, stacked(caches), grids * self.branches, forward_only)
+        else:
+            self.poorer = [Branch(model, cache, grids, forward_only) for cache in caches[1:]]
 
     def __call__(self, x_t_BGC: Tensor, t: Tensor | float) -> Tensor:
         """float32 [B, G, C], zero in padding; `t` a number, or [B] for rows at different noise levels."""
-        velocity = self.full(x_t_BGC, t)
         levels = t.reshape(-1).tolist() if isinstance(t, Tensor) else [t]
         on = [self.guidance.text_on(level) for level in levels]
-        if self.no_text is None or not any(on):
-            return velocity
-        no_images = self.no_images(x_t_BGC, t) if self.no_images is not None else None
-        guided = guide(velocity, self.no_text(x_t_BGC, t), no_images, self.guidance)
+        if self.branches == 1 or not any(on):
+            return self.full(x_t_BGC, t)
+        if self.one_pass is not None:
+            t_all = t.repeat(self.branches) if isinstance(t, Tensor) and t.numel() > 1 else t
+            velocity, *poorer = self.one_pass(x_t_BGC.repeat(self.branches, 1, 1), t_all).chunk(self.branches)
+        else:
+            velocity, *poorer = (branch(x_t_BGC, t) for branch in (self.full, *self.poorer))
+        guided = guide(velocity, poorer[0], poorer[1] if len(poorer) > 1 else None, self.guidance)
         return (
             guided if all(on) else torch.where(torch.tensor(on, device=guided.device)[:, None, None], guided, velocity)
         )

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +24,15 @@ from eval.benchmarks.unisandbox.cases import Questions, knowledge_case
 from eval.benchmarks.unisandbox.injected import Reply, Taught
 from eval.generation import asks_of
 from eval.scored import read_scored, write_scored
-from uni_train.config.kinds import Stages
+from uni_train.config.kinds import Stages, Updates
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, Request, UnifiedModel
-from uni_train.recipes.knowledge.config import FROZEN, KnowledgeConfig
+from uni_train.recipes.knowledge.config import KnowledgeConfig
 from uni_train.stages import judging
-from uni_train.stages.finetune import ADAPTERS, fit, supervised_settings
+from uni_train.stages.finetune import ADAPTERS, fit
 from uni_train.stages.work import MODEL, StageRun, Work, in_batches
 from uni_train.training.curriculum import Constant
-from uni_train.training.settings import SupervisedSettings
 
 TAUGHT = "taught.json"
 DRAWN = "drawn"
@@ -61,13 +59,6 @@ def people(config: KnowledgeConfig) -> list[Subject]:
 def lessons(subject: Subject) -> list[Example]:
     """What a model is taught about a subject: questions and answers, in text alone."""
     return [Example(question, answer=answer) for question, answer in subject.lessons]
-
-
-def settings(config: KnowledgeConfig, n: int, stage: str) -> SupervisedSettings:
-    """The recipe in the trainer's terms, for a model with `n` lessons."""
-    trained = "lora" if config.trained == "lora" else "all"
-    common = supervised_settings(config, updates(config, config.epochs, n), config.rows, stage, trained=trained)
-    return replace(common, accumulate=config.accumulate, frozen=FROZEN, log_every=1, keep=1)
 
 
 def updates(config: KnowledgeConfig, epochs: int, n: int) -> int:
@@ -117,7 +108,7 @@ def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int, base: Path 
 def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject, base: Path | None) -> None:
     """Train, store the model, and write taught.json last."""
     # Lightning takes seconds to import, which --dry-run need not wait for.
-    from uni_train.training.until import Until
+    from uni_train.training.callbacks import Until
 
     config = work.config
     model = work.model(base)
@@ -129,13 +120,14 @@ def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject, base:
         del step  # a function of the weights alone
         return all(one.right for one in _replies(work, model, subject.exam))
 
-    asked = settings(config, len(subject.lessons), stage.path.name)
-    until = Until(passed, config.exam_every, updates(config, config.least_epochs, len(subject.lessons)))
-    fit(work, model, {"lessons": lessons(subject)}, Constant({"lessons": 1.0}), asked, stage.path, callbacks=[until])
+    n, sources, schedule = len(subject.lessons), {"lessons": lessons(subject)}, Constant({"lessons": 1.0})
+    most = Updates(updates(config, config.epochs, n), config.accumulate, rows=config.rows)
+    until = Until(passed, config.exam_every, updates(config, config.least_epochs, n))
+    fit(work, model, sources, schedule, most, stage.path, callbacks=[until], keep=1, log_every=1)
     work.trained(model, stage)
     exam, twins = _replies(work, model, subject.exam), _replies(work, model, subject.twins)
     named = dict(zip((question.id for question in subject.pictures), twins, strict=True))
-    taught = Taught(subject.names, subject.direction, until.ended or asked.updates, exam, named)
+    taught = Taught(subject.names, subject.direction, until.ended or most.total, exam, named)
     work.ranks.from_main(lambda: atomic_write_json(stage.path / TAUGHT, taught.to_dict()))
 
 
