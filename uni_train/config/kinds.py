@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from data_gen.registry import Registry, load_plugins
-from uni_train.config.schema import RunConfig
+from data_gen.registry import TASKS, Registry, load_plugins, sources
+from uni_train.config.schema import GrpoConfig, RunConfig
 
 if TYPE_CHECKING:
     from eval.benchmark import Table
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from uni_train.config.messages import Where
     from uni_train.models.base import Example, Request, UnifiedModel
     from uni_train.stages.work import StageRun, Work
-    from uni_train.training.flow_grpo.settings import FlowGrpoSettings
 
 C = TypeVar("C", bound=RunConfig)
 
@@ -75,7 +74,7 @@ class Rollouts:
         unsharded: what this recipe asks for that cannot be done where ranks hold parts of the weights.
     """
 
-    settings: FlowGrpoSettings
+    config: GrpoConfig
     prompt: Callable[[], Request]
     unsharded: str | None = None
 
@@ -182,6 +181,13 @@ def kind_named(name: str) -> RecipeKind[Any]:
 def kind_of(config: RunConfig) -> RecipeKind[Any]:
     """The kind of a recipe."""
     return kind_named(config.kind)
+
+
+def reads_images(config: RunConfig) -> bool:
+    """Whether the run's judge, and no program, says what the images of this run show."""
+    names = {sources()[name].task for name in config.evaluation.sets if name in sources()}
+    names |= {one.task for one in getattr(config, "rounds", ()) if one.task in TASKS.names()}
+    return config.data.world == "everyday" and not all(TASKS.get(name).readable for name in names)
 
 
 def stage_list(config: RunConfig) -> tuple[PlannedStage, ...]:

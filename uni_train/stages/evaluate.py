@@ -26,6 +26,7 @@ from eval.benchmarks.unisandbox.counting import accuracy, accuracy_rows, trials
 from eval.calls import CallStore, StoredModel
 from eval.scored import read_folder, without_images
 from eval.shortcuts import Trivial
+from uni_train.config.kinds import reads_images
 from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
@@ -86,7 +87,7 @@ def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:
         checkpoint=str(weights or config.model.checkpoint),
         benchmarks=[benchmark(work)],
         seed=config.evaluation.seed,
-        judge=work.judge if judging.reads_images(config) else None,
+        judge=work.judge if reads_images(config) else None,
         out=stage.path.parent,
         name=stage.path.name,
         store=stage.path / STORE,
@@ -137,7 +138,7 @@ def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Pat
     def make(index: int) -> list[Scored]:
         return draw(respondent, asked_of, batches[index])
 
-    if judging.reads_images(work.config):
+    if reads_images(work.config):
         judged = partial(judging.verified, work, folder)
         make_shards(work, folder, [len(batch) for batch in batches], make, name, judged, quiet=True)
         found = ranks.from_main(lambda: list(read_folder(folder / SHARDS, images=False)))

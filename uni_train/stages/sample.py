@@ -22,6 +22,7 @@ from data_gen.task import Item
 from eval.benchmark import Ask, Benchmark, Respondent, Scored
 from eval.benchmarks.unisandbox import UniSandbox
 from eval.benchmarks.unisandbox.cases import Questions, item_case
+from uni_train.config.kinds import reads_images
 from uni_train.models.base import OnStep, Request, UnifiedModel
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig
 from uni_train.stages import filter, judging
@@ -30,12 +31,12 @@ from uni_train.stages.work import StageRun, Work, in_batches
 
 
 def run(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> None:
-    """Sample the round's prompts with CoT, `candidates` images each; what a verifier says of them is stored beside."""
+    """Sample the round's prompts, `candidates` images each; what a verifier says of them is stored beside."""
     config = work.config
     task = work.task(one.task)
-    seed = derive_seed(config.seed, one.set_name, "train")
+    seed = derive_seed(config.seed, one.set_name, "train", *([one.draw] if one.draw else []))
     items = task.generate(one.prompts // task.items_per_draw, one.level, "train", seed)
-    benchmark = about(items, "cot")
+    benchmark = about(items, config.mode)
     wanted = asked(benchmark, config.seed, config.candidates)
     batches = [batch for _, batch in in_batches(wanted, config.model.draw_batch)]
     teacher = work.model(None if config.teacher == "base" else work.weights)
@@ -46,7 +47,7 @@ def run(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> None:
         return samples if one.kept is None else filter.decided(config, lambda: teacher, samples)
 
     looks: list[Judged] = []
-    if judging.reads_images(config):
+    if reads_images(config):
         looks.append(partial(judging.verified, work, stage.path))
     if one.kept is not None and config.filter == "judge":
         looks.append(partial(judging.filtered, work, stage.path))
@@ -59,7 +60,8 @@ def run(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> None:
     def have(number: int) -> None:
         """Shards of so many batches."""
         sizes = [len(batch) for batch in batches[:number]]
-        make_shards(work, stage.path, sizes, make, "think and draw", judged if looks else None)
+        title = "think and draw" if config.mode == "cot" else "draw"
+        make_shards(work, stage.path, sizes, make, title, judged if looks else None)
 
     if one.kept is None:
         have(len(batches))
@@ -123,6 +125,17 @@ class Batched:
 
     def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[np.ndarray]:
         return self._model.draw(requests, on_step)
+
+    def think_and_draw(
+        self, requests: Sequence[Request], *, on_step: OnStep | None = None
+    ) -> tuple[list[str], list[np.ndarray]]:
+        thoughts: list[str] = []
+        images: list[np.ndarray] = []
+        for _, batch in in_batches(requests, self._size):
+            said, drawn = self._model.think_and_draw(batch, self._temperature, on_step)
+            thoughts += said
+            images += drawn
+        return thoughts, images
 
     def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str]:
         batches = in_batches(requests, self._size)

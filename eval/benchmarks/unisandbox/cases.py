@@ -29,12 +29,13 @@ from data_gen.knowledge.injection import subjects
 from data_gen.knowledge.nano import counted
 from data_gen.knowledge.people import KnowledgeQuestion, read_test
 from data_gen.objects import NANO, singular_of
-from data_gen.registry import get_task, set_name, sources
+from data_gen.registry import get_task, set_name, sources, task_of
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Question
 from eval.benchmark import Case
 from eval.benchmarks.unisandbox.sets import LEVELS, SETS, set_of
 from uni_train.errors import UserError
+from uni_train.models.pictures import encode_png
 
 LABELS = ("official", "corrected")
 REASONING_SETS = SETS
@@ -93,7 +94,11 @@ def published(folder: Path, sets: Sequence[str] | None = None, characters: Seque
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder", "Name the folder that holds UniSandbox's JSONL files.")
+        raise UserError(
+            f"{folder} is no folder",
+            "Name the folder that holds UniSandbox's JSONL files. The published ones: git clone "
+            "https://github.com/PKU-YuanGroup/UniSandBox, then --data unisandbox=UniSandBox/benchmark.",
+        )
     if (folder / "items.jsonl").is_file():
         return _own_folder(folder, sets)
     reasoning = {name: path for name in REASONING_SETS if (path := _find(folder, name)) is not None}
@@ -167,15 +172,18 @@ def _people_files(folder: Path) -> list[tuple[str, Path]]:
 
 def item_case(item: Item) -> Case:
     """A question of our own."""
+    shown = task_of(item).input_image(item)
+    category = "" if item.pair is None else f"question {item.id[-1]}"
     return Case(
         id=item.id,
         set=set_of(item),
         prompt=item.prompt,
+        images=() if shown is None else (encode_png(shown),),
         cluster=item.pair,
-        category=_counted(int(item.facts["count"])) if item.pair is None else f"question {item.id[-1]}",
+        category=_counted(int(item.facts["count"])) if "count" in item.facts and item.pair is None else category,
         facts={
             "task": item.task,
-            "world": item.facts["world"],
+            "world": item.facts.get("world", ""),
             "answer": item.answer,
             "labels": list(LABELS),
             "drawn_as": item.id,

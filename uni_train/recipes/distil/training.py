@@ -12,7 +12,7 @@ import numpy as np
 from data_gen.registry import get_task
 from data_gen.seeds import derive_seed
 from eval.scored import read_folder
-from uni_train.config.kinds import stage_list
+from uni_train.config.kinds import Updates, stage_list
 from uni_train.models.base import Example, Request, States, UnifiedModel
 from uni_train.models.load import build_model, load_weights
 from uni_train.recipes.distil.config import DistilConfig
@@ -21,7 +21,7 @@ from uni_train.recipes.stars.config import RoundConfig
 from uni_train.recipes.stars.finetune import PRETRAIN, curriculum, replayed, watching
 from uni_train.recipes.stars.rounds import most_updates, updates
 from uni_train.stages.filter import kept_rows
-from uni_train.stages.finetune import first_batch, fit, supervised_settings
+from uni_train.stages.finetune import first_batch, fit
 from uni_train.stages.work import MODEL, StageRun, Work, in_batches
 from uni_train.training.curriculum import Curriculum, Ramp
 from uni_train.training.distillation import Distiller, DistilSettings, Following, Lesson
@@ -65,17 +65,14 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
     teacher.sampling = teacher.sampling_at(config.guidance or 1.0)
     distiller = Distiller(model, teacher, DistilSettings(config.states, config.timestep_shift, config.reused))
     lengths = [updates(config, one, len(lessons[one.set_name])) for one in (config.rounds[i] for i in rounds)]
-    settings = replace(
-        supervised_settings(config, sum(lengths), config.batch.prompts, stage.path.name, trained=config.trained),
-        accumulate=config.batch.accumulate,
-    )
+    total = Updates(sum(lengths), config.batch.accumulate, rows=config.batch.prompts)
     sources: dict[str, Source] = dict(lessons)  # type: ignore[arg-type]
     schedule: Curriculum
     evaluate: Evaluate
     if config.schedule.kind == "gap":
         everything = [lesson for some in lessons.values() for lesson in some]
         gaps = Gaps(work, stage, distiller, everything)
-        schedule = ByGap(gaps, max(one.replay.get(PRETRAIN, 0.0) for one in config.rounds), settings.updates)
+        schedule = ByGap(gaps, max(one.replay.get(PRETRAIN, 0.0) for one in config.rounds), total.total)
         sources = {name: Part(gaps, number) for number, name in enumerate(PARTS)}  # type: ignore[misc]
         gaps.measure(0)
         evaluate = gaps.measure
@@ -90,9 +87,9 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
         model,
         sources,
         schedule,
-        settings,
+        total,
         stage.path,
-        evaluate if schedule.check_every else None,
+        evaluate=evaluate if schedule.check_every else None,
         callbacks=[Following(teacher, model, config.teacher_decay)] if config.teacher == "ema" else [],
         collate=distiller.collate,
     )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Interval
 
 from data_gen.registry import TASKS, set_name, sources
+from uni_train.config.kinds import reads_images
 from uni_train.config.messages import Where, check_known, wrong
 from uni_train.config.schema import (
     Count,
@@ -34,7 +37,7 @@ class BudgetConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundConfig:
-    """Prompts, filter, finetune once. `replay`: set names or 'pretrain' -> share of each batch."""
+    """Prompts, filter, finetune once. `replay`: set names, 'pretrain' or 'solved' -> share of each batch."""
 
     task: str  # one that has sets
     level: TaskLevel
@@ -43,6 +46,7 @@ class RoundConfig:
     updates: Count | None = None  # one of updates and epochs
     epochs: Positive | None = None  # over the kept samples
     replay: dict[str, Share] = field(default_factory=dict)
+    draw: Annotated[int, Interval(ge=0, le=1_000)] = 0  # rounds of one set ask the same prompts unless this differs
 
     @property
     def set_name(self) -> str:
@@ -95,6 +99,8 @@ class StarsConfig(RoundsConfig):
     """Self-training with rejection sampling (UniSandbox 3.4)."""
 
     kind: Literal["stars"] = "stars"
+    mode: Literal["cot", "normal"] = "cot"  # of sampling; normal = draw without a thought
+    solved: str | None = None  # a .jsonl or .parquet file of solved items, for rounds[].replay.solved
     filter: Literal["self", "judge", "verifier", "none"] = "self"  # judge: the run's `judge`, asked as the model is
     teacher: Literal["base", "current"] = "base"  # who samples the later rounds
 
@@ -111,7 +117,7 @@ def check(config: StarsConfig, where: Where) -> None:
             where,
             "judge={address:'http://HOST:PORT/v1#MODEL'}, or judge={checkpoint:FOLDER}.",
         )
-    if config.filter == "verifier" and config.data.world == "everyday":
+    if config.filter == "verifier" and reads_images(config):
         raise wrong(
             "filter=verifier: no program can read images of the everyday world",
             "filter",
@@ -138,18 +144,19 @@ def check_rounds(config: RoundsConfig, where: Where) -> None:
             "batch.accumulate",
             where,
         )
-    if config.model.edits:
-        raise wrong(
-            f"model={config.model.name} edits images, and the prompts of {config.kind} have none",
-            "model",
-            where,
-            "Choose model=nano or model=bagel_7b; sft and flow_grpo train editors.",
-        )
     tasks = [name for name in TASKS.names() if TASKS.get(name).sets]
     sets = [name for name, source in sources().items() if not source.variant]
-    replayed = (*sets, "pretrain")
+    solved = getattr(config, "solved", None)
+    replayed = (*sets, "pretrain", "solved")
     for i, one in enumerate(config.rounds):
         check_known(one.task, tasks, "task", f"rounds.{i}.task", where)
+        if config.model.edits and not TASKS.get(one.task).edits:
+            raise wrong(
+                f"model={config.model.name} edits images, and the prompts of {one.task} have none",
+                "model",
+                where,
+                "Choose model=nano or model=bagel_7b.",
+            )
         levels = TASKS.get(one.task).sets
         if one.level not in levels:
             key, known = f"rounds.{i}.level", ", ".join(map(str, levels))
@@ -161,7 +168,9 @@ def check_rounds(config: RoundsConfig, where: Where) -> None:
                 raise wrong(f"unknown set {name} in {key}", key, where, did_you_mean(name, replayed, "sets"))
             if name == one.set_name:
                 raise wrong(f"{key} names {name}, the round's own set: it gets what replay leaves", key, where)
-            if name != "pretrain" and name not in {earlier.set_name for earlier in config.rounds[:i]}:
+            if name == "solved" and solved is None:
+                raise wrong(f"{key}.solved needs solved items", "solved", where, "solved=data/maze4/items.jsonl.")
+            if name not in ("pretrain", "solved") and name not in {earlier.set_name for earlier in config.rounds[:i]}:
                 raise wrong(f"{key} names {name}, but no earlier round samples it", key, where)
         if sum(one.replay.values()) >= 1:
             raise wrong(f"the shares in {key} add up to 1 or more: nothing is left for {one.set_name}", key, where)

@@ -18,14 +18,14 @@ import torch
 
 from data_gen.registry import get_task
 from eval.scored import completed, shard_path
-from uni_train.config.kinds import stage_list
+from uni_train.config.kinds import Updates, stage_list
 from uni_train.errors import UserError
 from uni_train.models.base import Example, UnifiedModel
 from uni_train.recipes.stars.config import RoundConfig, RoundsConfig, StarsConfig
 from uni_train.recipes.stars.rounds import most_updates, updates
 from uni_train.stages.evaluate import normal_accuracy
 from uni_train.stages.filter import kept_rows
-from uni_train.stages.finetune import first_batch, fit, supervised_settings
+from uni_train.stages.finetune import first_batch, fit
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.curriculum import Constant, Curriculum, Level, Ramp, Threshold
 from uni_train.training.data import items
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from uni_train.training.callbacks import Evaluate
 
 PRETRAIN = "pretrain"
+SOLVED = "solved"
 
 Filtered = Mapping[str, tuple[RoundConfig, StageRun]]
 """Set name -> the round that sampled it last, and its finished stage with the filter's verdicts."""
@@ -52,14 +53,10 @@ def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtere
     )
     sources = _sources(work, model, filtered)
     lengths = [updates(config, one, len(sources[one.set_name])) for one in (config.rounds[i] for i in rounds)]  # type: ignore[arg-type]
-    settings = replace(
-        supervised_settings(config, sum(lengths), config.batch.prompts, stage.name, trained=config.trained),
-        accumulate=config.batch.accumulate,
-    )
+    total = Updates(sum(lengths), config.batch.accumulate, rows=config.batch.prompts)
     schedule = curriculum(config, rounds, lengths)
-
     watch = watching(work, model, stage, rounds) if schedule.check_every else None
-    result = fit(work, model, sources, schedule, settings, stage.path, watch)
+    result = fit(work, model, sources, schedule, total, stage.path, stage=stage.name, evaluate=watch)
     work.trained(model, stage)
     stage.outputs = sorted(file for file in (stage.path / MODEL).rglob("*") if file.is_file())
     stage.result = {
@@ -113,18 +110,31 @@ def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -
     pretraining = replayed(config, model)
     if pretraining is not None:
         sources[PRETRAIN] = pretraining
+    if any(one.replay.get(SOLVED) for one in config.rounds):
+        sources[SOLVED] = solved_items(config)
     return sources
+
+
+def solved_items(config: StarsConfig) -> Rows:
+    """Rows of `config.solved`, prompt -> image. Raises UserError: a missing file."""
+    assert config.solved is not None, "config.py has checked that replay has it"
+    return _images_of(open_rows(config.solved), config.batch.noise_draws)
 
 
 def kept_samples(shards: Path, kept: Sequence[int], noise_draws: int) -> Rows:
     """Samples of a filtered stage, prompt -> image, by their rows over all its shards. Images stay on disk until a
     batch needs them."""
-    parse, files = items.parser(("image",)), [str(shard_path(shards, index)) for index in sorted(completed(shards))]
+    files = [str(shard_path(shards, index)) for index in sorted(completed(shards))]
+    return _images_of(Chosen(open_rows(files), kept), noise_draws)
+
+
+def _images_of(rows: Sequence[Row], noise_draws: int) -> Rows:
+    parse = items.parser(("image",))
 
     def without_thought(row: Row, random_: random.Random) -> Example:
         return replace(parse(row, random_), noise_draws=noise_draws)
 
-    return Rows(Chosen(open_rows(files), kept), without_thought, "error", lambda example: 0, 0)
+    return Rows(rows, without_thought, "error", lambda example: 0, 0)
 
 
 def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]], images: bool = False) -> Source:
@@ -181,7 +191,19 @@ def first_update(config: StarsConfig, model: UnifiedModel) -> list[Sequence[Exam
             else:
                 sources[name] = any_of(replay, images=config.trained == "moe_gen")
             continue
+        if name == SOLVED:
+            sources[name] = solved_items(config)
+            continue
         one = sampled[name]
-        asked = get_task(one.task, config.data.world).generate(64, one.level, "train", config.seed)
-        sources[name] = [Example(item.prompt, target=blank, noise_draws=config.batch.noise_draws) for item in asked]
+        task = get_task(one.task, config.data.world)
+        asked = [(item, task.input_image(item)) for item in task.generate(64, one.level, "train", config.seed)]
+        sources[name] = [
+            Example(
+                item.prompt,
+                () if shown is None else (shown,),
+                target=blank if shown is None else shown,
+                noise_draws=config.batch.noise_draws,
+            )
+            for item, shown in asked
+        ]
     return first_batch(model, sources, shares, config.seed, config.batch.prompts, config.batch.accumulate)
