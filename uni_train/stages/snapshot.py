@@ -16,6 +16,7 @@ from uni_train.config.build import build
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.models.load import build_model, load_weights, save_model
+from uni_train.models.quantised import quantise
 from uni_train.stages.work import MODEL
 from uni_train.training.checkpoint_io import load_folder
 from uni_train.training.ema import Ema
@@ -50,6 +51,7 @@ def write_snapshot(checkpoint: Path, root: Path) -> Path:
     before = _model_before(stage)
     if before is not None:
         load_weights(model, before)
+        quantise(model, config.model.weights)  # adapters were trained on that
     if getattr(config, "trained", "all") == "lora":
         wanted: Any = getattr(config, "lora")  # noqa: B009  # only some recipes have it
         lora = LoraSettings(wanted.rank, wanted.alpha, wanted.dropout, wanted.targets)

@@ -42,6 +42,8 @@ class SupervisedSettings:
     """Share of `lr` that the fall ends at."""
     clip: float = 1.0
     """Largest global gradient norm; 0 leaves gradients alone."""
+    state: str = "full"
+    """full | 8bit (torchao's AdamW8bit): the moments of AdamW."""
     ce_weight: float = 1.0
     mse_weight: float = 1.0
     trained: str = "all"
