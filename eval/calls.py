@@ -26,11 +26,12 @@ import numpy as np
 
 from data_gen.reading_limits import read_json
 from eval.benchmark import Respondent, think_then_draw
+from eval.images import StoredImage
 from eval.shards import disk_errors, first_line, read_rows, write_rows
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.identity import ModelIdentity
-from uni_train.models.pictures import decode_png, encode_png
+from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -166,10 +167,11 @@ class ModelCalls:
                     self._know(path, _from_row(row))
 
     def get(self, key: str) -> Call | None:
-        """The finished call, its picture read from disk. Raises DamagedShard."""
-        call = self._calls.get(key)
-        if call is None or call.image is None:
-            return call
+        """The finished call, its image left on disk."""
+        return self._calls.get(key)
+
+    def image(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+        """What a call drew, or a part of that, read from disk. Raises DamagedShard."""
         path = self._shard_of[key]
         if path not in self._pictures:
             rows = read_rows(path, _schema(), FORMAT, _BLOBS, ["key", "image"])
@@ -177,7 +179,7 @@ class ModelCalls:
             while len(self._pictures) > _SHARDS_IN_MEMORY:
                 self._pictures.popitem(last=False)
         self._pictures.move_to_end(path)
-        return replace(call, image=self._pictures[path][key])
+        return self._pictures[path][key][start:end]
 
     def failed(self, key: str) -> bool:
         """Whether the call was made and brought no answer."""
@@ -212,19 +214,6 @@ class ModelCalls:
         if known is None or known.error is not None:
             self._calls[call.key] = call
             self._shard_of[call.key] = path
-
-
-class StoredPicture(np.ndarray):
-    """A drawn picture, uint8 [H, W, 3], with the PNG bytes that it was stored as: nobody has to encode it again."""
-
-    png: bytes
-
-    @classmethod
-    def decode(cls, png: bytes) -> StoredPicture:
-        picture = decode_png(png).view(cls)
-        picture.flags.writeable = False  # pixels that differ from the bytes would be stored as what they are not
-        picture.png = png
-        return picture
 
 
 @dataclass
@@ -273,18 +262,34 @@ class StoredModel:
     def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
         return [_text(call) for call in self._ask("think", requests, on_step)]
 
-    def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[np.ndarray | Exception]:
-        """Pictures as `StoredPicture`."""
-        return [_picture(call) for call in self._ask("draw", requests, on_step)]
+    def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[StoredImage | Exception]:
+        """Images of the store, which nobody has read yet."""
+        return [
+            CallFailed(call.error) if call.image is None else StoredImage(partial(self._calls.image, call.key))
+            for call in self._ask("draw", requests, on_step)
+        ]
 
     def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
         return [_text(call) for call in self._ask("answer", requests, on_step)]
 
     def compose(
         self, requests: Sequence[Request], *, on_step: OnStep | None = None
-    ) -> list[list[str | np.ndarray] | Exception]:
-        """Texts and images in order, images as `StoredPicture`."""
-        return [_parts(call) for call in self._ask("compose", requests, on_step)]
+    ) -> list[list[str | StoredImage] | Exception]:
+        """Texts and images in order, images as by `draw`."""
+        return [self._parts(call) for call in self._ask("compose", requests, on_step)]
+
+    def _parts(self, call: Call) -> list[str | StoredImage] | Exception:
+        if call.text is None or call.image is None:
+            return CallFailed(call.error)
+        parts: list[str | StoredImage] = []
+        start = 0
+        for part in json.loads(call.text):
+            if isinstance(part, str):
+                parts.append(part)
+            else:
+                parts.append(StoredImage(partial(self._calls.image, call.key, start, start + part)))
+                start += part
+        return parts
 
     def think_and_draw(
         self, requests: Sequence[Request], *, on_step: OnStep | None = None
@@ -366,7 +371,7 @@ class StoredModel:
             counts.stored += len(set(keys)) - len(fresh) - len(ahead)
             counts.failed += sum(call.error is not None for call in fresh.values())
             for key in keys:
-                call = fresh.get(key) or self._calls.get(key)
+                call = self._calls.get(key)
                 assert call is not None
                 yield call
 
@@ -400,24 +405,6 @@ def _finished_call(
 
 def _text(call: Call) -> str | Exception:
     return CallFailed(call.error) if call.text is None else call.text
-
-
-def _picture(call: Call) -> np.ndarray | Exception:
-    return CallFailed(call.error) if call.image is None else StoredPicture.decode(call.image)
-
-
-def _parts(call: Call) -> list[str | np.ndarray] | Exception:
-    if call.text is None or call.image is None:
-        return CallFailed(call.error)
-    parts: list[str | np.ndarray] = []
-    start = 0
-    for part in json.loads(call.text):
-        if isinstance(part, str):
-            parts.append(part)
-        else:
-            parts.append(StoredPicture.decode(call.image[start : start + part]))
-            start += part
-    return parts
 
 
 def _schema() -> pa.Schema:

@@ -68,18 +68,18 @@ def estimate(
     asks: Sequence[Ask],
     *,
     judged: bool,
+    draws: int = 1,
     prices: Prices = Prices(),
     sizes: Sizes = Sizes(),
     seconds: Mapping[str, float] | None = None,
 ) -> Row:
     """What asking and scoring `asks` takes.
 
-    judged: whether a judge is asked at all. seconds: a call of each kind, on one GPU, in batches as they would be made.
+    judged: whether a judge is asked at all. draws: how often it is asked each question. seconds: a call of each kind,
+    on one GPU, in batches as they would be made.
     """
     calls = {kind: count for kind, count in benchmark.calls(asks).items() if kind in KINDS}
-    if not judged:
-        calls["judge"] = 0
-    judge = calls.get("judge", 0)
+    judge = calls["judge"] = calls.get("judge", 0) * draws if judged else 0
     text, images = judge_prompt(benchmark, asks) if judge else (0.0, 0.0)
     tokens_in = round(judge * (text / LETTERS + images * sizes.image_tokens))
     tokens_out = judge * sizes.reply_tokens

@@ -301,25 +301,30 @@ def graded_mean(
 
 
 def paired_values(
-    first: Sequence[float], second: Sequence[float], clusters: Sequence[Hashable] | None = None
+    first: Sequence[float],
+    second: Sequence[float],
+    clusters: Sequence[Hashable] | None = None,
+    cells: Sequence[Hashable] | None = None,
 ) -> PairedComparison:
-    """Two ways of answering the same units whose scores lie in [0, 1].
+    """Two ways of answering the same units whose scores lie in [0, 1]; with `cells`, the mean over them.
 
     As `paired` where all are 0 or 1. Else the interval and the p value are those of a cluster-robust t test of the
     differences; only_first and only_second count the units that one scores higher, both and neither the equal ones,
     with a score of 1 and below. Raises ValueError when the lengths differ.
     """
     if all(value in (0, 1) for value in (*first, *second)):
-        return paired([bool(value) for value in first], [bool(value) for value in second], clusters)
+        return paired([bool(value) for value in first], [bool(value) for value in second], clusters, cells)
     import numpy as np
 
     clusters = list(range(len(first))) if clusters is None else clusters
-    if not len(first) == len(second) == len(clusters):
-        raise ValueError("values and clusters must have the same length")
+    cells = [0] * len(first) if cells is None else cells
+    if not len(first) == len(second) == len(clusters) == len(cells):
+        raise ValueError("values, clusters and cells must have the same length")
     change = np.asarray(second, dtype=float) - np.asarray(first, dtype=float)
-    groups = _codes(clusters)
-    robust = _robust(change, np.ones((len(change), 1)), groups, CONFIDENCE)
-    n, mean = max(groups) + 1, float(change.mean())
+    groups, cell_of = _codes(clusters), _codes(cells)
+    indicator = np.eye(max(cell_of) + 1)[cell_of]
+    robust = _robust(change, indicator, groups, CONFIDENCE)
+    n, mean = max(groups) + 1, float(np.mean(indicator.T @ change / indicator.sum(axis=0)))
     # One unit, or all changed alike: nothing to estimate a spread from.
     low, high, p_value = robust if robust is not None else (-1.0, 1.0, 1.0)
     gap = Estimate(mean, n, *_within(low, high, -1.0, 1.0))

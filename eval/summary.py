@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,8 @@ class Round:
 
     task: "maths", "mapping" or, where a round mixes them, "maths+mapping". level: the one level, or e.g. "1+2+3".
     sampled, kept: images. reliability: of the filter against the verifier, None where no verifier can read the images.
+    calls: what the round asked of models: "thoughts", finished "images", "velocities" of the teacher, and, in
+    think-distillation, "rollout": velocities of the student on its own way.
     """
 
     task: str
@@ -84,6 +86,7 @@ class Round:
     seconds: float
     reliability: Reliability | None = None
     filter: str = "self"
+    calls: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         precision = self.reliability.precision if self.reliability else None
@@ -98,6 +101,7 @@ class Round:
             "updates": self.updates,
             "seconds": self.seconds,
             "filter": self.filter,
+            "calls": dict(self.calls),
             "precision_estimate": precision.to_dict() if precision else None,
             "recall_estimate": recall.to_dict() if recall else None,
         }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from data_gen.errors import DataError
 from data_gen.maze import picture as pictures
@@ -48,6 +48,10 @@ class Maze(Task):
     levels = tuple(range(2, 25))
     default_levels = (4,)
     level_range = True
+    sets: ClassVar = {level: f"maze{level}" for level in (3, 4, 5, 6, 7, 8)}
+    short = "maze "
+    edits = True
+    readable = True
 
     style: str = VARIED
     side: int | None = None

@@ -1,17 +1,22 @@
 """Judging by a model what no program can check: which model, what it is asked, how its words are read, what is kept.
 
-config      which judge, in which dialect, at what price
-questions   the pieces that benchmarks ask with: caption then compare, yes or no, JSON
-asking      stored replies first, then the model; re-asking, limits, failures
-replies     what judges have said, by content
-judging     what is stored is read, the rest asked and logged
-model       the judge as inspect-ai's model; endpoint: our client of a server
-logged      one inspect-ai evaluation
-calibration how far a judge agrees with programs and references
+config       which judge, in which dialect and way, at what price
+questions    the pieces that benchmarks ask with: caption then compare, yes or no, JSON
+ways         how often and how: binary, chain of thought, majority, confidence, tournament
+asking       stored replies first, then the model; re-asking, limits, failures
+replies      what judges have said, by content
+judging      what is stored is read, the rest asked and logged
+cascade      small judges first, the large one where they settle nothing
+model        the judge as inspect-ai's model; endpoint: our client of a server
+logged       one inspect-ai evaluation
+anchors      samples of which the truth is known; labels: those that people have labelled
+calibrating  how far a judge agrees with them (agreement, perturbation); calibration: the record, which judging cites
+prevalence   a judge's scores, corrected for the mistakes that its calibration knows
 """
 
+from eval.judges.cascade import run
 from eval.judges.config import JudgeConfig, Price
-from eval.judges.judging import expect_answer, run
+from eval.judges.judging import expect_answer
 from eval.judges.questions import caption_matches, filled_in, image_satisfies, prompt_accepted, thought_satisfies
 from eval.judges.revision import with_served_revision
 

@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Any
 from eval.benchmark import Unparseable
 from eval.judges.config import JudgeConfig
 from eval.judges.replies import Reply, ReplyStore, Turn, reply_key
+from eval.judges.ways import reader, schema_of, worded
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
     import anyio
 
-Asker = Callable[[Sequence[Turn], Mapping[str, Any] | None], Awaitable[Reply]]
-"""Sends a conversation to the judge, and a schema for its reply. Raises NoReply; UserError where no question helps."""
+Asker = Callable[[Sequence[Turn], Mapping[str, Any] | None, int], Awaitable[Reply]]
+"""Sends a conversation to the judge, a schema for its reply and the draw's number.
+
+Raises NoReply; UserError where no question helps."""
 DEAD_AFTER = 8
 """So many questions in a row that found no server, each after all its retries, end the asking of this run."""
 REMARK = "Your reply could not be read: {problem}. Answer the same question again, in exactly the format asked for."
@@ -72,7 +75,7 @@ class Session:
         self.stopped = ""
         self.fatal: BaseException | None = None
         self._judge = config.key
-        self._keys: dict[tuple[tuple[Turn, ...], str | None], str] = {}
+        self._keys: dict[tuple[tuple[Turn, ...], str | None, int], str] = {}
         self._counted: set[str] = set()
         self._asked: dict[str, anyio.Event] = {}
         self._slots: anyio.Semaphore | None = None
@@ -81,11 +84,13 @@ class Session:
         self._largest_input = 0
         self._failures = 0
 
-    async def reply(self, turns: Sequence[Turn], schema: Mapping[str, Any] | None, asker: Asker | None) -> Reply:
+    async def reply(
+        self, turns: Sequence[Turn], schema: Mapping[str, Any] | None, asker: Asker | None, draw: int = 0
+    ) -> Reply:
         """The reply to a conversation; without an asker, from the store alone. Raises NotStored, NoReply or Stopped."""
         import anyio
 
-        key = self._key_of(turns, schema)
+        key = self._key_of(turns, schema, draw)
         while (running := self._asked.get(key)) is not None:  # another sample asks just the same
             await running.wait()
         found = self.store.get(key)
@@ -97,19 +102,19 @@ class Session:
             self._slots = self._slots or anyio.Semaphore(self.config.max_connections)
             try:
                 async with self._slots, self._within_limits(turns):
-                    found = await self._ask(asker, turns, schema)
+                    found = await self._ask(asker, turns, schema, draw)
                     self._keep(key, found)
             finally:
                 self._asked.pop(key).set()
         self._count(key, found)
         return found
 
-    def _key_of(self, turns: Sequence[Turn], schema: Mapping[str, Any] | None) -> str:
+    def _key_of(self, turns: Sequence[Turn], schema: Mapping[str, Any] | None, draw: int) -> str:
         """`reply_key`, once for a question that is first looked for and then asked."""
-        asked = (tuple(turns), None if schema is None else json.dumps(schema, sort_keys=True))
+        asked = (tuple(turns), None if schema is None else json.dumps(schema, sort_keys=True), draw)
         key = self._keys.get(asked)
         if key is None:
-            key = self._keys[asked] = reply_key(self._judge, turns, schema)
+            key = self._keys[asked] = reply_key(self._judge, turns, schema, draw)
         return key
 
     def _keep(self, key: str, reply: Reply) -> None:
@@ -133,9 +138,9 @@ class Session:
         self.stopped = self.stopped or why
         self.fatal = self.fatal or fatal
 
-    async def _ask(self, asker: Asker, turns: Sequence[Turn], schema: Mapping[str, Any] | None) -> Reply:
+    async def _ask(self, asker: Asker, turns: Sequence[Turn], schema: Mapping[str, Any] | None, draw: int) -> Reply:
         try:
-            reply = await asker(turns, schema)
+            reply = await asker(turns, schema, draw)
         except UserError as error:
             self.stop(error.message, error)
             raise Stopped(self.stopped) from None
@@ -188,13 +193,16 @@ class Session:
 class Questioner:
     """The `JudgeAsk` of one sample; without an asker, of what is stored.
 
-    replies: the judge's words, in order. raised: why a question has no answer.
+    replies: the judge's words, in order. raised: why a question has no answer. draw: the number of the replies that are
+    asked for now. confidences: in [0, 1], of the questions answered, where the way of asking wants them.
     """
 
     session: Session
     asker: Asker | None = None
     replies: list[str] = field(default_factory=list)
     raised: Exception | None = None
+    draw: int = 0
+    confidences: list[float] = field(default_factory=list)
 
     @property
     def dialect(self) -> str:
@@ -213,21 +221,24 @@ class Questioner:
 
         nano is asked once: it has no words for a remark, and says the same again. So is a judge that refused.
         """
-        turns = [Turn("user", prompt, tuple(images))]
+        way = self.session.config.way
+        turns = [Turn("user", worded(way, prompt), tuple(images))]
+        schema, read = schema_of(way, schema), reader(way, parse)
         reply = Reply("")
         for _ in range(1 if self.dialect == "nano" else min(attempts, self.session.config.attempts)):
             try:
-                reply = await self.session.reply(turns, schema, self.asker)
+                reply = await self.session.reply(turns, schema, self.asker, self.draw)
             except (NotStored, NoReply) as error:
                 self.raised = error
                 raise
             self.replies.append(reply.text)
-            if parse is None:
-                return reply.text
             try:
-                return parse(reply.text)
+                value, confidence = read(reply.text)
             except ValueError as error:
                 problem = str(error)
+            else:
+                self.confidences += [] if confidence is None else [confidence]
+                return value
             if reply.stop == "content_filter":
                 break
             if reply.stop == "max_tokens":

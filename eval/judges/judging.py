@@ -24,11 +24,13 @@ from typing import Any, Protocol
 from data_gen.reading_limits import read_json
 from eval.benchmark import Benchmark, Sample, Scored, Unparseable
 from eval.judges.asking import Asker, NoReply, NotStored, Questioner, Session, Spent
+from eval.judges.calibration import cited
 from eval.judges.config import JudgeConfig
 from eval.judges.failures import no_reply
 from eval.judges.logged import Entry, Form, evaluate
 from eval.judges.model import ask, model_of, without_keys
 from eval.judges.replies import ReplyStore, Turn
+from eval.judges.ways import judged
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.nano import language
@@ -67,7 +69,8 @@ def run(
         store: where replies lie, for any number of evaluations and processes; None: in the evaluation's folder.
 
     Raises:
-        UserError: a wrong or missing key, no such model, a disk that is full: what was judged so far is kept.
+        UserError: a wrong or missing key, no such model, a disk that is full: what was judged so far is kept; a
+            tournament in which no case has two samples.
     """
     import anyio
 
@@ -76,13 +79,14 @@ def run(
     record = _Record(folder / "record.json", samples, benchmark, store)
     scored: dict[int, Scored] = {i: Scored(sample) for i, sample in enumerate(samples) if sample.status != "ok"}
     todo = [i for i in range(len(samples)) if i not in scored]
+    rivals = _rivals(samples, todo) if judge.way == "tournament" else {}
     logs: list[str] = []
     with ReplyStore(store / "replies") as replies:
         session = Session(judge, replies, record.spent_elsewhere())
 
         async def from_store() -> None:
             for i in todo:
-                found = await _judge(samples[i], benchmark, session)
+                found = await _judge(samples[i], rivals.get(i, ()), benchmark, session)
                 if found is not None:
                     scored[i] = found
 
@@ -94,17 +98,18 @@ def run(
             title, done = f"judge {benchmark.name}", len(samples) - len(left)
             with progress.bar(title, len(samples), done) if progress else nullcontext() as bar:
 
-                async def judged(place: int, asker: Asker) -> Scored:
-                    found = await _judge(samples[left[place]], benchmark, session, asker)
+                async def judged_now(place: int, asker: Asker) -> Scored:
+                    i = left[place]
+                    found = await _judge(samples[i], rivals.get(i, ()), benchmark, session, asker)
                     assert found is not None  # one with an asker leaves no question to the store alone
-                    scored[left[place]] = found
+                    scored[i] = found
                     if bar is not None:
                         bar.advance()
                     return found
 
                 try:
                     with _waiting(bar):
-                        logs = [_ask([samples[i] for i in left], benchmark, judge, folder / "logs", judged)]
+                        logs = [_ask([samples[i] for i in left], benchmark, judge, folder / "logs", judged_now)]
                 except UserError as error:
                     raise session.fatal or error from None
         in_order = [scored[i] for i in range(len(samples)) if i in scored]
@@ -211,11 +216,13 @@ def _ask(
     return evaluate(model, asked, group, form, clean)
 
 
-async def _judge(sample: Sample, benchmark: Benchmark, session: Session, asker: Asker | None = None) -> Scored | None:
+async def _judge(
+    sample: Sample, rivals: Sequence[Sample], benchmark: Benchmark, session: Session, asker: Asker | None = None
+) -> Scored | None:
     """One sample; None where a reply is not in the store and there is nobody to ask."""
-    name, ask = session.config.model, Questioner(session, asker)
+    name, ask = session.config.model, Questioner(session, asker, draw=session.config.first_draw)
     try:
-        return Scored(sample, await benchmark.judge(sample, ask), name, "", tuple(ask.replies))
+        return Scored(sample, await judged(benchmark, sample, rivals, ask), name, "", tuple(ask.replies))
     except Exception as error:
         # A benchmark that asks several things at once wraps in a group what one of them raised.
         problem = ask.raised if isinstance(error, ExceptionGroup) and ask.raised else error
@@ -226,6 +233,16 @@ async def _judge(sample: Sample, benchmark: Benchmark, session: Session, asker: 
     if not isinstance(problem, NoReply):  # a mistake of ours or of the configuration: every sample would meet it
         session.stop(str(problem), problem)
     return Scored(sample, None, name, "judge_failed", (*ask.replies, no_reply(str(problem))))
+
+
+def _rivals(samples: Sequence[Sample], places: Sequence[int]) -> dict[int, list[Sample]]:
+    """Place of a sample -> the others of its case and setting."""
+    alike: dict[tuple[str, str], list[int]] = {}
+    for place in places:
+        alike.setdefault((samples[place].ask.case.id, samples[place].ask.setting), []).append(place)
+    if places and all(len(group) == 1 for group in alike.values()):
+        raise UserError("a tournament needs several samples of a case, and there is one of each", "Ask with --k 2.")
+    return {place: [samples[i] for i in group if i != place] for group in alike.values() for place in group}
 
 
 def _grouped(samples: Sequence[Sample], size: int) -> dict[str, list[int]]:
@@ -293,8 +310,6 @@ class _Record:
         seconds: float,
         logs: Sequence[str],
     ) -> None:
-        from eval.judges.calibration import cited
-
         spent, before = session.spent, self.parts.get(self.part, {})
         runs = list(before.get("runs", []))
         if asked:

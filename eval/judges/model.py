@@ -105,20 +105,21 @@ async def ask(
     clean: Callable[[str], str],
     turns: Sequence[Turn],
     schema: Mapping[str, Any] | None,
+    draw: int = 0,
 ) -> Reply:
-    """The model's reply, without keys.
+    """The model's reply, without keys; draw: which of several to one question.
 
     Raises:
         UserError: what no other question helps (a wrong key, no such model). NoReply: this one has no reply.
     """
     try:
-        output = await model.generate(_messages(turns), config=_with_schema(schema))
+        output = await model.generate(_messages(turns), config=_of_question(schema, _seed(judge, draw)))
     except Exception as error:
         fatal = of_the_judge(error, judge, clean)
         if fatal is not None:
             raise fatal from None
         if schema is not None and of_form(error):  # the server takes no schema; the prompt asks in words too
-            return await ask(model, judge, clean, turns, None)
+            return await ask(model, judge, clean, turns, None, draw)
         raise NoReply(*of_one_question(error, judge, clean)) from None
     usage = output.usage
     return Reply(
@@ -169,15 +170,21 @@ def _messages(turns: Sequence[Turn]) -> list[ChatMessage]:
     return messages
 
 
-def _with_schema(schema: Mapping[str, Any] | None) -> Any:
+def _seed(judge: JudgeConfig, draw: int) -> int | None:
+    """Of a draw. A server with an address is sent one from the second draw on: ours gives one reply a seed."""
+    if judge.seed is None and not judge.inspect_name.startswith("served/"):
+        return None
+    return (draw or None) if judge.seed is None else judge.seed + draw
+
+
+def _of_question(schema: Mapping[str, Any] | None, seed: int | None) -> Any:
     from inspect_ai.model import GenerateConfig, ResponseSchema
     from inspect_ai.util import JSONSchema
 
     if schema is None:
-        return GenerateConfig()
-    return GenerateConfig(
-        response_schema=ResponseSchema(name="reply", json_schema=JSONSchema.model_validate(dict(schema)))
-    )
+        return GenerateConfig(seed=seed)
+    wanted = ResponseSchema(name="reply", json_schema=JSONSchema.model_validate(dict(schema)))
+    return GenerateConfig(seed=seed, response_schema=wanted)
 
 
 def _plain(text: str) -> str:

@@ -1,8 +1,8 @@
 """What judges have said, kept for good: a reply is asked for once, whatever is killed, changed or run again.
 
 The key of a reply hashes everything that could change it: the judge (`JudgeConfig.key`), the conversation so far, the
-pictures, the schema. So a new judge, prompt or picture is a new question, and a changed way of *reading* replies is
-not: verdicts are read from the stored words again.
+pictures, the schema, the number of the draw. So a new judge, prompt or picture is a new question, and a changed way of
+*reading* replies is not: verdicts are read from the stored words again.
 
 On disk: `replies/*.jsonl`, one file a process, a line a reply, appended as it arrives. After kill -9 all lines but at
 most the last are whole; a line that is torn or altered is skipped (and its question asked again), never half read.
@@ -48,9 +48,10 @@ class Reply:
     seconds: float = 0.0
 
 
-def reply_key(judge: str, turns: Sequence[Turn], schema: Mapping[str, Any] | None = None) -> str:
-    """Content hash of a question to a judge, given by its `JudgeConfig.key`."""
-    words = [judge, [[turn.role, turn.text, len(turn.images)] for turn in turns], schema]
+def reply_key(judge: str, turns: Sequence[Turn], schema: Mapping[str, Any] | None = None, draw: int = 0) -> str:
+    """Content hash of a question to a judge, given by its `JudgeConfig.key`; draw: the how manieth reply to it."""
+    words: list[Any] = [judge, [[turn.role, turn.text, len(turn.images)] for turn in turns], schema]
+    words += [draw] if draw else []  # the first draw has the key that replies had before there were others
     digest = hashlib.blake2b(json.dumps(words, sort_keys=True, ensure_ascii=False).encode(), digest_size=16)
     for turn in turns:
         for image in turn.images:

@@ -8,7 +8,6 @@ so that thousands of samples do not slow down opening it.
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 import json
 import re
@@ -24,6 +23,7 @@ from urllib.parse import urlencode
 from data_gen.reading_limits import read_json
 from data_gen.seeds import derive_seed
 from eval.benchmark import OUTCOMES, Scored, Table
+from eval.images import Image, bytes_of, digest_of
 from eval.report import evaluation_charts, page
 from eval.statistics import Estimate, PairedComparison, clustered_mean, proportion
 
@@ -123,7 +123,7 @@ def header_of(evaluation: Evaluation) -> Header:
                 "generated again."
             )
         notes += [f"{name}: {one}" for one in not_scored(result)]
-    notes += judge_notes(evaluation.folder) if judge else []
+    notes += judge_notes(evaluation)
     return Header(
         f"{', '.join(evaluation.results)} · {model['name']}",
         facts,
@@ -141,29 +141,36 @@ def not_scored(result: Result) -> list[str]:
     return [f"not scored: {why}: {', '.join(cells)}" for why, cells in reasons.items()]
 
 
-def judge_notes(folder: Path) -> list[str]:
-    """How far the judge of an evaluation can be believed, and what it cost: one sentence a benchmark."""
-    try:
-        parts = read_json(folder / "judge" / "record.json")["parts"].values()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return []  # nothing had to be judged
+def judge_notes(evaluation: Evaluation) -> list[str]:
+    """Who judged, how far that can be believed, and what it cost: one sentence a benchmark."""
+    from eval.judges import calibration
+
     notes = []
-    for name in dict.fromkeys(part["benchmark"] for part in parts):
-        mine = [part for part in parts if part["benchmark"] == name]
-        found = mine[-1]["calibration"]
-        if found is None:
-            said = "not calibrated: nobody has checked how far it agrees with what is known (uni_train eval calibrate)"
-        else:
-            kappa, balanced = (Estimate.from_dict(found[key]) for key in ("kappa", "balanced_accuracy"))
-            where = "" if found["same_questions"] else ", on other questions of this benchmark"
-            said = f"calibrated on {found['n']} pictures of which the truth is known{where}: kappa {kappa}, balanced "
-            said += f"accuracy {balanced}"
-        tokens = sum(part["input_tokens"] + part["output_tokens"] for part in mine)
-        dollars = [part["dollars"] for part in mine]
+    for name, result in evaluation.results.items():
+        if result.judge is None:
+            continue
+        parts = [part for part in _judged_parts(evaluation.folder) if part["benchmark"] == name]
+        tokens = sum(part["input_tokens"] + part["output_tokens"] for part in parts)
+        dollars = [part["dollars"] for part in parts]
         cost = "" if None in dollars else f", {sum(dollars):.2f} dollars"
-        asked = sum(part["questions"] for part in mine)
-        notes.append(f"{name}: the judge is {said}. It was asked {asked:,} questions, {tokens:,} tokens{cost}.")
+        asked = sum(part["questions"] for part in parts)
+        by = result.judge.get("by", {})
+        who = f" ({', '.join(f'{judge} {count:,}' for judge, count in by.items())})" if len(by) > 1 else ""
+        about = calibration.said(result.judge["calibration"])
+        judge = f"{result.judge['name']}{who}"
+        notes.append(f"{name}: judged by {judge}. {about} It was asked {asked:,} questions, {tokens:,} tokens{cost}.")
     return notes
+
+
+def _judged_parts(folder: Path) -> list[dict[str, Any]]:
+    """Of all judges of an evaluation, what record.json says; [] where nothing had to be judged."""
+    found = []
+    for file in (folder / "judge" / "record.json", *sorted(folder.glob("small/*/judge/record.json"))):
+        try:
+            found += list(read_json(file)["parts"].values())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return found
 
 
 def write_evaluation_report(path: Path, header: Header, parts: Sequence[Part]) -> Path:
@@ -347,13 +354,13 @@ class _Shelf:
 
     def __init__(self) -> None:
         self._found: list[str] = []
-        self._places: dict[bytes, int] = {}
+        self._places: dict[str, int] = {}
 
-    def place(self, image: bytes) -> int:
+    def place(self, image: Image) -> int:
         """Where the picture is."""
-        digest = hashlib.blake2b(image, digest_size=16).digest()
+        digest = digest_of(image)
         if digest not in self._places:
-            kind, data = thumbnail(image)
+            kind, data = thumbnail(bytes_of(image))
             self._found.append(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")
             self._places[digest] = len(self._found) - 1
         return self._places[digest]
@@ -365,9 +372,9 @@ class _Shelf:
 
 def thumbnail(image: bytes) -> tuple[str, bytes]:
     """Kind and bytes of what the page shows: pixel pictures as they are, large ones reduced."""
-    from PIL import Image
+    from PIL import Image as PIL
 
-    with Image.open(io.BytesIO(image)) as opened:
+    with PIL.open(io.BytesIO(image)) as opened:
         if max(opened.size) <= _LARGEST_EDGE:
             return (opened.format or "png").lower(), image
         small = opened.convert("RGB")
@@ -390,14 +397,13 @@ def _within(cases: Sequence[tuple[str, str]], sizes: Mapping[tuple[str, str], in
 
 def _room(parts: Sequence[Part]) -> int:
     """How many pictures fit, by the size of the first ones."""
-    first: Iterator[bytes] = (image for part in parts for one in part.pictures() for image in _pictures(one))
-    sizes = [len(thumbnail(image)[1]) * 4 / 3 for image, _ in zip(first, range(_BLOCK), strict=False)]
+    first: Iterator[Image] = (image for part in parts for one in part.pictures() for image in _pictures(one))
+    sizes = [len(thumbnail(bytes_of(image))[1]) * 4 / 3 for image, _ in zip(first, range(_BLOCK), strict=False)]
     return round(IMAGE_BUDGET / (sum(sizes) / len(sizes))) if sizes else 0
 
 
-def _pictures(one: Scored) -> list[bytes]:
-    drawn = one.sample.image
-    return [*one.sample.ask.case.images, *([drawn] if drawn is not None else [])]
+def _pictures(one: Scored) -> list[Image]:
+    return [*one.sample.ask.case.images, *one.sample.drawn[-1:]]
 
 
 def _case(part: Part, one: Scored) -> tuple[str, str]:
@@ -422,7 +428,7 @@ def _card(part: Part, one: Scored, shelf: _Shelf | None) -> dict[str, Any]:
         "thought": sample.thought,
         "text": sample.text,
         "given": [shelf.place(image) for image in case.images] if shelf else [],
-        "image": shelf.place(sample.image) if shelf and sample.image is not None else None,
+        "image": shelf.place(sample.drawn[-1]) if shelf and sample.drawn else None,
         "outcome": one.outcome,
         "cause": one.cause,
         "note": sample.note,

@@ -98,9 +98,10 @@ def write_report(run_dir: Path) -> Path:
 
 
 def write_page(path: Path, template: str, context: Mapping[str, Any], styles: Sequence[str], script: str) -> Path:
-    """Write a page of ours: its template with what it shows, its styles, and one script, which paging.js precedes and
-    whose hash is the only one that the page's policy allows. Raises UserError where it cannot be written."""
-    code = "\n".join(_asset(name) for name in ("paging.js", script))
+    """Write a page of ours: its template with what it shows, its styles, and one script ("": none), which paging.js
+    precedes and whose hash is the only one that the page's policy allows. Raises UserError where it cannot be written.
+    """
+    code = "\n".join(_asset(name) for name in ("paging.js", script)) if script else ""
     whole = {
         **context,
         "style": "\n".join(_asset(name) for name in styles),

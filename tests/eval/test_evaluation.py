@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from eval.benchmark import Sample, Table
 from eval.benchmarks.unisandbox import UniSandbox
-from eval.evaluation import ASKED, SCORES, Evaluation, EvaluationPlan, load, run
+from eval.evaluation import ASKED, SCORED, SCORES, Evaluation, EvaluationPlan, load, run
 from eval.judges import JudgeConfig
 from eval.judges.revision import with_served_revision
 from eval.last_seen import LastSeen
@@ -74,7 +74,8 @@ def test_every_sample_is_counted_and_kept_with_its_picture(out: Path) -> None:
         assert bool(one.cause) != one.passed
     light = list(evaluation.scored("unisandbox"))
     assert [one.outcome for one in light] == [one.outcome for one in scored]
-    assert {one.sample.image for one in light} == {b""}
+    assert light == scored and not list(evaluation.folder.rglob("*.png"))
+    assert all(path.stat().st_size < 40_000 for path in (evaluation.folder / SCORED).iterdir())
 
 
 def test_the_same_command_again_asks_nothing_and_finds_the_same(out: Path) -> None:
@@ -230,7 +231,12 @@ def test_another_judge_judges_again_and_nothing_is_drawn_again(tmp_path: Path) -
     assert (one.results, again.calls["draw"]["stored"]) == (again.results, 3)
     outcomes = [evaluation.results["unisandbox"].outcomes["normal"]["math1"] for evaluation in (one, other)]
     assert outcomes == [{"pass": 3}, {"fail": 3}]
-    assert one.results["unisandbox"].judge == {"name": "kind", "samples": 3, "calibration": None}
+    about = one.results["unisandbox"].judge
+    assert about is not None and about.pop("scores")["refused"] == "uncalibrated"
+    assert about == {"name": "kind", "way": "published", "samples": 3, "by": {"kind": 3}, "calibration": None}
+    *_, table = one.results["unisandbox"].tables
+    assert table.title == "Passed by the judge kind, published" and "It is uncalibrated" in table.note
+    assert [row[2].value for row in table.rows] == [1.0] and table.rows[0][3] == "uncalibrated"  # type: ignore[union-attr]
     assert {sample.by for sample in other.scored("unisandbox")} == {"strict"}
     assert all("Score: NO" in sample.replies for sample in other.scored("unisandbox"))
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from eval.benchmark import Scored
 from eval.scored import read_folder
@@ -130,6 +132,16 @@ def test_the_current_teacher_draws_otherwise_than_the_base_once_it_has_learnt(fi
     changed, base = samples(run, "04-sample-mapping2"), samples(finished, "04-sample-mapping2")
     assert [one.sample.ask for one in changed] == [one.sample.ask for one in base]
     assert np.abs(pixels(changed) - pixels(base)).max() > 3
+
+
+def test_an_evaluation_between_the_rounds_changes_no_weight(finished: Path, tmp_path: Path) -> None:
+    run = finish(tmp_path, *QUICK, "evaluation.every_round=true")
+    weights = [
+        load_file(next((folder / "stages").glob("*-finetune-mapping3")) / "model/model.safetensors")
+        for folder in (run, finished)
+    ]
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 def test_candidates_are_different_thoughts_and_pictures_of_one_prompt(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from uni_train.config.schema import OptimizerConfig
 from uni_train.training.checkpoint_io import load_folder, save_folder
 from uni_train.training.low_bit_adamw import adamw_8bit, moments
-from uni_train.training.settings import SupervisedSettings
 
-SETTINGS = SupervisedSettings(lr=1e-2, state="8bit")
+SETTINGS = OptimizerConfig(lr=1e-2, state="8bit")
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ All checks are runs of one pair of processes (strategies_driver.py), which take 
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.training.flow_grpo.test_ranks import GRPO, epochs
+from tests.training.keys import changed
 from tests.training.strategies_driver import Stack, fit, grpo, start
 from uni_train.config.compose import compose
 from uni_train.distributed.ranks import Ranks
@@ -23,7 +23,6 @@ from uni_train.models.load import build_model
 from uni_train.training.flow_grpo.rollout import resharded
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.metric_log import read_metrics
-from uni_train.training.settings import SupervisedSettings
 
 STRATEGIES = ("ddp", "deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3", "fsdp2")
 HALF = "precision=bf16-true"
@@ -184,7 +183,8 @@ def test_rollouts_of_other_numbers_of_ranks_are_dealt_anew() -> None:
         values = torch.arange(first, first + pictures, dtype=torch.float32)
         image = values[:, None, None].expand(pictures, tokens, 2)
         return {
-            "epoch": 1, "first": first, "window": (0, 1), "latents": image[:, None].repeat(1, 2, 1, 1),
+            "epoch": 1, "images": tuple(range(first, first + pictures)), "window": (0, 1),
+            "latents": image[:, None].repeat(1, 2, 1, 1),
             "log_probs": values[:, None], "means": values.new_zeros(pictures, 0), "final": image,
             "mask": torch.ones(pictures, tokens, 1, dtype=torch.bool), "advantages": values,
             "rewards": torch.arange(12.0)[:, None], "totals": torch.arange(12.0),
@@ -192,11 +192,11 @@ def test_rollouts_of_other_numbers_of_ranks_are_dealt_anew() -> None:
 
     parts = [state(0, 6, 3), state(6, 6, 4)]
     thirds = [resharded(parts, Ranks(rank, 3, rank, 3)) for rank in range(3)]
-    assert [part["first"] for part in thirds] == [0, 4, 8]
+    assert [part["images"] for part in thirds] == [(0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11)]
     assert torch.cat([part["advantages"] for part in thirds]).tolist() == list(range(12))
     assert thirds[1]["final"].shape == (4, 4, 2) and not thirds[1]["mask"][1, 3] and thirds[1]["mask"][2, 3]
     assert thirds[2]["totals"].tolist() == list(range(12))
-    assert resharded(parts, Ranks(1, 2, 1, 2))["first"] == 6
+    assert resharded(parts, Ranks(1, 2, 1, 2))["images"] == (6, 7, 8, 9, 10, 11)
 
 
 @pytest.mark.parametrize(
@@ -206,9 +206,9 @@ def test_rollouts_of_other_numbers_of_ranks_are_dealt_anew() -> None:
 def test_what_needs_a_second_set_of_weights_is_refused_with_the_strategies_that_can(
     tmp_path: Path, changes: dict[str, Any], kl: float, said: str
 ) -> None:
-    settings = SupervisedSettings(strategy="fsdp2", accelerator="cpu")
+    asked = changed(GRPO, kind="fsdp2", kl=kl, **changes)
     with pytest.raises(UsageError, match=f"strategy=fsdp2 cannot do {said}") as error:
-        fit_flow_grpo(None, None, [], replace(GRPO, kl=kl, **changes), settings, tmp_path)  # type: ignore[arg-type]
+        fit_flow_grpo(None, None, [], asked, tmp_path)  # type: ignore[arg-type]
     assert "deepspeed_zero2" in (error.value.hint or "")
 
 

@@ -20,6 +20,7 @@ from uni_train.cli.evaluation import evaluate
 from uni_train.cli.export import export
 from uni_train.cli.failures import as_user_error, debugging, show
 from uni_train.cli.generate import generate
+from uni_train.cli.insight import insight
 from uni_train.cli.launch import launch
 from uni_train.cli.models import models
 from uni_train.cli.plan import plan
@@ -76,6 +77,7 @@ uni_train.add_command(data)
 uni_train.add_command(evaluate)
 uni_train.add_command(export)
 uni_train.add_command(generate)
+uni_train.add_command(insight)
 uni_train.add_command(launch)
 uni_train.add_command(models)
 uni_train.add_command(plan)

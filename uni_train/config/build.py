@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from data_gen.registry import sources
-from uni_train.config.kinds import KINDS, kind_named, kind_of, load_plugins_of
+from uni_train.config.kinds import KINDS, kind_named, kind_of, load_plugins_of, reads_images
 from uni_train.config.messages import Where, check_known, members, refused, wrong
 from uni_train.config.schema import JudgeConfig, RunConfig
 from uni_train.errors import UsageError
@@ -173,7 +173,7 @@ def _check_common(config: RunConfig, where: Where) -> None:
         raise wrong("ema must be below 1: at 1 the average never moves", "ema", where)
     if config.judge is not None:
         _check_judge(config.judge, where)
-    elif config.data.world == "everyday" and kind_of(config).evaluates(config):
+    elif reads_images(config) and kind_of(config).evaluates(config):
         raise wrong(
             "no program can read images of the everyday world, and no judge is given",
             "judge",

@@ -7,12 +7,13 @@ stages need no torch. What a stage does is imported when it is done.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from data_gen.registry import Registry, load_plugins
-from uni_train.config.schema import RunConfig
+from data_gen.registry import TASKS, Registry, load_plugins, sources
+from uni_train.config.schema import GrpoConfig, RunConfig
 
 if TYPE_CHECKING:
     from eval.benchmark import Table
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from uni_train.config.messages import Where
     from uni_train.models.base import Example, Request, UnifiedModel
     from uni_train.stages.work import StageRun, Work
-    from uni_train.training.flow_grpo.settings import FlowGrpoSettings
 
 C = TypeVar("C", bound=RunConfig)
 
@@ -74,7 +74,7 @@ class Rollouts:
         unsharded: what this recipe asks for that cannot be done where ranks hold parts of the weights.
     """
 
-    settings: FlowGrpoSettings
+    config: GrpoConfig
     prompt: Callable[[], Request]
     unsharded: str | None = None
 
@@ -183,9 +183,22 @@ def kind_of(config: RunConfig) -> RecipeKind[Any]:
     return kind_named(config.kind)
 
 
+def reads_images(config: RunConfig) -> bool:
+    """Whether the run's judge, and no program, says what the images of this run show."""
+    names = {sources()[name].task for name in config.evaluation.sets if name in sources()}
+    names |= {one.task for one in getattr(config, "rounds", ()) if one.task in TASKS.names()}
+    return config.data.world == "everyday" and not all(TASKS.get(name).readable for name in names)
+
+
 def stage_list(config: RunConfig) -> tuple[PlannedStage, ...]:
-    """All stages of a run, from index 0 on."""
-    return tuple(replace(stage, index=index) for index, stage in enumerate(kind_of(config).stages(config)))
+    """All stages of a run, from index 0 on. A name that comes again gets a number: finetune-mapping2-2."""
+    found: list[PlannedStage] = []
+    times: Counter[str] = Counter()
+    for index, stage in enumerate(kind_of(config).stages(config)):
+        times[stage.name] += 1
+        again = f"-{times[stage.name]}" if times[stage.name] > 1 else ""
+        found.append(replace(stage, name=f"{stage.name}{again}", index=index))
+    return tuple(found)
 
 
 def evaluation(config: RunConfig, label: str, rounds: tuple[int, ...] = ()) -> PlannedStage:

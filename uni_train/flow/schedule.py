@@ -27,6 +27,12 @@ def train_timestep(logit: Tensor, shift: float) -> Tensor:
     return shift_timestep(torch.sigmoid(logit), shift)
 
 
+def train_logit(t: Tensor, shift: float) -> Tensor:
+    """The pre-sigmoid draw, float32, whose `train_timestep` is t in (0, 1); float64 within, for t near its ends."""
+    t = t.double()
+    return torch.logit(t / (shift - (shift - 1) * t)).float()
+
+
 def inference_timesteps(num_timesteps: int, shift: float) -> Tensor:
     """The N points of a sampling run, from 1 to 0, float32: ``shift(linspace(1, 0, N))``. N points are N - 1 steps."""
     if num_timesteps < 2:

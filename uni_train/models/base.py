@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from uni_train.errors import UserError
+from uni_train.flow.guidance import Guidance
 from uni_train.flow.schedule import Schedule
 
 OnStep = Callable[[int, int], None]
@@ -79,6 +80,23 @@ class ImageSizes:
     seen_pixels: int | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class States:
+    """D noised states of one image, and the velocity to be learned at each.
+
+    Attributes:
+        t: float [D], noise levels within (0, 1).
+        clean, noise: float32 [D, G, C]. A state is (1 - t) clean + t noise, its velocity noise - clean; neither need be
+            an image or noise that anybody has seen (uni_train.flow.distillation.as_noised).
+        size: height and width of the image in pixels.
+    """
+
+    t: np.ndarray
+    clean: np.ndarray
+    noise: np.ndarray
+    size: tuple[int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """One thing a model is trained on; which of the optional parts are there says what is learned.
@@ -90,6 +108,7 @@ class Example:
         images: uint8 [H, W, 3], shown before the prompt (no loss): captioning, verification, editing.
         thought: reasoning in think mode; trained with cross-entropy if `learn_thought`.
         target: uint8 [H, W, 3] to be drawn; trained with the rectified-flow loss.
+        states: in place of a target: given states of an image, with given velocities; the same loss.
         answer: text reply; trained with cross-entropy.
         noise_draws: how many noised copies of the target follow the same text.
         learn_thought: False shows the thought without learning to say it.
@@ -102,6 +121,7 @@ class Example:
     images: tuple[np.ndarray, ...] = ()
     thought: str | None = None
     target: np.ndarray | None = None
+    states: States | None = None
     answer: str | None = None
     noise_draws: int = 1
     learn_thought: bool = True
@@ -151,6 +171,8 @@ class UnifiedModel(nn.Module, ABC):
     """
 
     name: str
+    sampling: Any = None
+    """How it draws and writes, for models that have such settings."""
     family: ClassVar[str] = ""
     """By which models.family finds what saves and loads it."""
 
@@ -180,8 +202,11 @@ class UnifiedModel(nn.Module, ABC):
         """An answer of texts and images (uint8 [H, W, 3]) in one pass, in their order, one a request."""
         raise SkillMissing(self.name, "answer with text and images in one pass")
 
-    def encode(self, requests: Sequence[Request]) -> Condition:
-        """Read requests to draw from, with their thoughts; without gradients."""
+    def encode(self, requests: Sequence[Request], guidance: Guidance | None = None) -> Condition:
+        """Read requests to draw from, with their thoughts; without gradients.
+
+        `guidance`: of the velocity; None: as it draws.
+        """
         raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
 
     def noise(self, requests: Sequence[Request]) -> Tensor:
@@ -191,6 +216,14 @@ class UnifiedModel(nn.Module, ABC):
     def velocity(self, x_t: Tensor, t: Tensor | float, condition: Any) -> Tensor:
         """float32 [B, G, C]: the guided velocity noise - clean at noise level `t` (a number, or [B])."""
         raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
+
+    def picture_size(self, request: Request) -> tuple[int, int]:
+        """Height and width in pixels of what `draw` makes of a request."""
+        raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
+
+    def sampling_at(self, guidance: float) -> Any:
+        """What `sampling` would be with this scale of the guidance by text; 1 is none."""
+        raise SkillMissing(self.name, "draw with another guidance")
 
     def decode(self, latents: Tensor, condition: Any = None) -> list[np.ndarray]:
         """Pictures uint8 [H, W, 3] of clean latents [B, G, C]; None: all of the model's own size."""

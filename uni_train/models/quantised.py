@@ -58,7 +58,11 @@ def dequantise(model: nn.Module) -> None:
 def decoder_layers(model: nn.Module) -> list[tuple[str, nn.Linear]]:
     """What `quantise` quantises."""
     named = model.named_modules()
-    return [(name, one) for name, one in named if isinstance(one, nn.Linear) and re.fullmatch(LAYERS, name)]
+    return [(name, one) for name, one in named if isinstance(one, nn.Linear) and _quantised(name)]
+
+
+def _quantised(name: str) -> bool:
+    return "lora_" not in name and re.fullmatch(LAYERS, name) is not None
 
 
 def is_quantised(weight: object) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from uni_train.config.kinds import Rollouts, Updates, kind_of
-from uni_train.config.schema import RunConfig
+from uni_train.config.schema import SHARDED, RunConfig
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.models.base import Example, Request, UnifiedModel
 from uni_train.models.family import family_of
@@ -16,13 +16,12 @@ from uni_train.models.meta import without_weights
 from uni_train.models.shapes import CHARACTERS, Shapes
 from uni_train.plan import drawing
 from uni_train.plan.hardware import GIB, GPUS, Gpu
+from uni_train.plan.one_card import lighter
 from uni_train.plan.strategies import CHOICES, Choice, Share, share, wire_seconds
 from uni_train.plan.trace import KINDS
 from uni_train.plan.updates import AVERAGE, STEP, Cast, Traced, half_weights, supervised
-from uni_train.stages.finetune import supervised_settings
 from uni_train.training.data.rows import KEPT_BYTES
-from uni_train.training.lora import LoraSettings, add_adapters
-from uni_train.training.settings import SHARDED
+from uni_train.training.lora import add_adapters
 
 _PROMPT = "x" * 32 * CHARACTERS
 
@@ -130,34 +129,14 @@ def plan(
     """
     gpus = nodes * gpus_a_node
     recipe = kind_of(config)
-    if config.model.edits and not recipe.trains_editors:
-        raise UserError(
-            f"model={config.model.name} edits, and the prompts of {config.recipe} have no image",
-            "Plan sft, sft_maze or flow_grpo_maze with it.",
-        )
-    family = family_of(config.model.family)
-    model, guessed = family.skeleton(config.model, config.seed)
-    shapes = family.shapes(model)
-    kind, _ = recipe.trained(config)
-    rollouts = recipe.rollouts(config)
-    cast: Cast | None = half_weights if family.bfloat16 or config.strategy.precision == "bf16-true" else None
-    notes = [f"no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token"] if guessed else []
-    total = sum(p.numel() for p in model.parameters())
-    if kind == "lora":
-        lora = LoraSettings(config.lora.rank, config.lora.alpha, config.lora.dropout, config.lora.targets)
-        with without_weights():
-            add_adapters(model, lora, 0)
-    if rollouts is None:
-        work = _supervised(config, model, shapes, cast, gpus)
-    else:
-        work = _reinforced(config, rollouts, model, shapes, cast, gpus)
+    made_ready = ready(config, gpus)
+    model, work, cast = made_ready.model, made_ready.work, made_ready.cast
+    rollouts, kind, notes, total = made_ready.rollouts, made_ready.kind, made_ready.notes, made_ready.parameters
     on_step()
-    notes += work.notes
     activation_checkpointing = config.activation_checkpointing
     traces = {}
     for on in (activation_checkpointing, not activation_checkpointing):
-        model.prepare_training(timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=on)
-        traces[on] = work.trace()
+        traces[on] = made_ready.traced(on)
         on_step()
     traced = traces[activation_checkpointing]
     half = cast is not None
@@ -213,6 +192,54 @@ def plan(
         max(_largest(row.choice, other, work, gpu, gpus, half) for row in rows) if not activation_checkpointing else 0
     )
     return replace(made, advice=tuple(_advice(made, work.key, config.ema is not None, kind, best)))
+
+
+@dataclass(slots=True)
+class _Ready:
+    """A recipe's update on one of so many GPUs, ready to be followed."""
+
+    config: RunConfig
+    model: UnifiedModel
+    work: _Work
+    cast: Cast | None
+    rollouts: Rollouts | None
+    kind: str
+    notes: list[str]
+    parameters: int
+
+    def traced(self, activation_checkpointing: bool) -> Traced:
+        """Followed, with the recipe's quantised weights and moments."""
+        self.model.prepare_training(
+            timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=activation_checkpointing
+        )
+        return lighter(self.work.trace(), self.model, self.config.model.weights, self.config.optimizer.state)
+
+
+def ready(config: RunConfig, gpus: int) -> _Ready:
+    """Raises UserError as `plan`."""
+    recipe = kind_of(config)
+    if config.model.edits and not recipe.trains_editors:
+        raise UserError(
+            f"model={config.model.name} edits, and the prompts of {config.recipe} have no image",
+            "Plan sft, sft_maze or flow_grpo_maze with it.",
+        )
+    family = family_of(config.model.family)
+    model, guessed = family.skeleton(config.model, config.seed)
+    shapes = family.shapes(model)
+    kind, _ = recipe.trained(config)
+    rollouts = recipe.rollouts(config)
+    cast: Cast | None = half_weights if family.bfloat16 or config.strategy.precision == "bf16-true" else None
+    notes = [f"no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token"] if guessed else []
+    total = sum(p.numel() for p in model.parameters())
+    if kind == "lora":
+        with without_weights():
+            add_adapters(model, config.lora, 0)
+    if rollouts is None:
+        work = _supervised(config, model, shapes, cast, gpus)
+    else:
+        work = _reinforced(config, rollouts, model, shapes, cast, gpus)
+    notes += work.notes
+    return _Ready(config, model, work, cast, rollouts, kind, notes, total)
 
 
 def _row(
@@ -287,12 +314,11 @@ def _supervised(config: RunConfig, model: UnifiedModel, shapes: Shapes, cast: Ca
         here = everything[: -(-len(everything) // (gpus * micros))]
     notes += length.notes
     trained, frozen = recipe.trained(config)
-    settings = replace(supervised_settings(config, length.total, 1, "plan", trained=trained), frozen=frozen)
     traced_micros = min(micros, 2)
 
     def trace() -> Traced:
-        loss = shapes.loss(here, settings.ce_weight, settings.mse_weight)
-        return supervised(model, [loss] * traced_micros, settings, "meta", cast)
+        loss = shapes.loss(here, config.ce_weight, config.mse_weight)
+        return supervised(model, [loss] * traced_micros, config, length, "meta", cast, trained, frozen)
 
     key = "batch.accumulate" if length.tokens is None else "batch.tokens"
     return _Work("examples", len(here), micros, length.total, trace, traced_micros, key, notes=notes)
@@ -313,31 +339,30 @@ def _reinforced(
     config: RunConfig, rollouts: Rollouts, model: UnifiedModel, shapes: Shapes, cast: Cast | None, gpus: int
 ) -> _Work:
     notes: list[str] = []
-    settings, (trained, frozen) = rollouts.settings, kind_of(config).trained(config)
-    if settings.prompts_per_epoch % gpus:
-        groups = -(-settings.prompts_per_epoch // gpus) * gpus
+    asked, (trained, _) = rollouts.config, kind_of(config).trained(config)
+    prompts, draw_rows = asked.rollout.prompts_per_epoch, config.model.draw_batch
+    if prompts % gpus:
+        groups = -(-prompts // gpus) * gpus
         notes.append(
-            f"rollout.prompts_per_epoch={settings.prompts_per_epoch} cannot be divided among {gpus} GPUs: planned with "
-            f"{groups} prompts"
+            f"rollout.prompts_per_epoch={prompts} cannot be divided among {gpus} GPUs: planned with {groups} prompts"
         )
-        settings = replace(settings, prompts_per_epoch=groups)
-    pictures = settings.prompts_per_epoch * settings.group_size // gpus
-    micros = settings.grad_accumulation_steps(gpus)
-    steps = settings.prompts_per_epoch * settings.group_size * settings.window_size // settings.updates_per_epoch
-    rows = -(-steps // (gpus * micros))
-    optimizer = replace(supervised_settings(config, settings.updates, 1, "plan", trained=trained), frozen=frozen)
+        asked = replace(asked, rollout=replace(asked.rollout, prompts_per_epoch=groups))
+    pictures = asked.images // gpus
+    micros = asked.grad_accumulation_steps(gpus)
+    if asked.rollout.guidance is not None:
+        model.sampling = model.sampling_at(asked.rollout.guidance)
+    rows = -(-(asked.images * asked.window_size // asked.updates_per_pass) // (gpus * micros))
     one = shapes.asked(_prompt(config, rollouts, notes))
-    draws = min(settings.draw_rows, pictures)
     return _Work(
         "random steps of pictures",
         rows,
         micros,
-        settings.updates,
-        lambda: drawing.reinforced(model, shapes, one, rows, settings, optimizer, cast, pictures),
+        asked.updates,
+        lambda: drawing.reinforced(model, shapes, one, rows, asked, trained, draw_rows, cast, pictures),
         1 + (micros > 1),
         "rows",
-        draw_batches=-(-pictures // draws) * settings.steps,
-        updates_per_epoch=settings.updates_per_epoch,
+        draw_batches=-(-pictures // min(draw_rows, pictures)) * asked.rollout.steps,
+        updates_per_epoch=asked.updates_per_epoch,
         notes=notes,
     )
 

@@ -26,11 +26,11 @@ from eval.benchmarks.unisandbox.counting import accuracy, accuracy_rows, trials
 from eval.calls import CallStore, StoredModel
 from eval.scored import read_folder, without_images
 from eval.shortcuts import Trivial
+from uni_train.config.kinds import reads_images
 from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.models.identity import ModelIdentity
-from uni_train.recipes.stars.config import StarsConfig
 from uni_train.stages import judging
 from uni_train.stages.sample import Batched, about, asked, draw
 from uni_train.stages.shards import make_shards
@@ -52,7 +52,7 @@ def sets(work: Work[RunConfig]) -> dict[str, list[Item]]:
     return found
 
 
-def watched(work: Work[StarsConfig], name: str) -> list[Item]:
+def watched(work: Work[Any], name: str) -> list[Item]:
     """What a threshold curriculum asks of one set. Raises UserError where its validation split has too few."""
     n, seed = work.config.schedule.check_prompts, derive_seed("check", work.config.seed)
     return _drawn(work, name, "schedule.check_prompts", n, "validation", seed)
@@ -87,7 +87,7 @@ def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:
         checkpoint=str(weights or config.model.checkpoint),
         benchmarks=[benchmark(work)],
         seed=config.evaluation.seed,
-        judge=work.judge if judging.reads_images(config) else None,
+        judge=work.judge if reads_images(config) else None,
         out=stage.path.parent,
         name=stage.path.name,
         store=stage.path / STORE,
@@ -124,7 +124,7 @@ def _check(result: evaluation.Result, config: RunConfig) -> None:
         raise UserError(f"{name}, {setting} cannot be scored: {why}", "Put it right and run the same command again.")
 
 
-def normal_accuracy(model: UnifiedModel, work: Work[StarsConfig], name: str, folder: Path) -> float:
+def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Path) -> float:
     """Normal accuracy on what is `watched` of one set. Ranks share the draws, and all must ask.
 
     Args:
@@ -138,7 +138,7 @@ def normal_accuracy(model: UnifiedModel, work: Work[StarsConfig], name: str, fol
     def make(index: int) -> list[Scored]:
         return draw(respondent, asked_of, batches[index])
 
-    if judging.reads_images(work.config):
+    if reads_images(work.config):
         judged = partial(judging.verified, work, folder)
         make_shards(work, folder, [len(batch) for batch in batches], make, name, judged, quiet=True)
         found = ranks.from_main(lambda: list(read_folder(folder / SHARDS, images=False)))

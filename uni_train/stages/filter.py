@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from data_gen.seeds import derive_seed
 from data_gen.task import Check, Verdict
@@ -20,7 +21,7 @@ from eval.scored import read_folder, read_scored, shard_path
 from eval.summary import Reliability, filter_reliability
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.models.pictures import decode_png
-from uni_train.recipes.stars.config import RoundConfig, StarsConfig
+from uni_train.recipes.stars.config import RoundConfig, RoundsConfig, StarsConfig
 from uni_train.stages import judging
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import StageRun, Work
@@ -55,7 +56,7 @@ def decided(config: StarsConfig, teacher: Callable[[], UnifiedModel], samples: S
     return list(samples)
 
 
-def counted(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> dict[str, int]:
+def counted(work: Work[Any], stage: StageRun, one: RoundConfig) -> dict[str, int]:
     """What the manifest says of the finished filter, which the console is told, too.
 
     kept: by the filter. used: of these, what is trained on (`kept_rows`). correct: by program or judge.
@@ -74,11 +75,11 @@ def counted(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> dict[
 
 def accepted(samples: Iterable[Scored]) -> list[Scored]:
     """The samples that the filter keeps."""
-    drawn = [one for one in samples if one.sample.image is not None]
-    return [one for one in drawn if one.filter_verdict is not None and one.filter_verdict.passed]
+    made = [one for one in samples if one.sample.status == "ok"]
+    return [one for one in made if one.filter_verdict is not None and one.filter_verdict.passed]
 
 
-def kept_rows(shards: Path, config: StarsConfig, one: RoundConfig, batches: int | None = None) -> list[int]:
+def kept_rows(shards: Path, config: RoundsConfig, one: RoundConfig, batches: int | None = None) -> list[int]:
     """Which rows, counted over all shards, a round trains on: what the filter keeps, of it the whole pairs alone where
     these are asked for, of it the first `kept`.
 

@@ -27,7 +27,7 @@ from data_gen.task import Check, Verdict
 from eval.benchmark import Benchmark, JudgeAsk, Sample, Scored
 from eval.benchmarks.unisandbox import UniSandbox
 from eval.benchmarks.unisandbox.cases import Questions
-from uni_train.config.kinds import kind_of
+from uni_train.config.kinds import kind_of, reads_images
 from uni_train.config.schema import JudgeConfig, RunConfig
 from uni_train.errors import UserError
 from uni_train.stages.work import Work
@@ -50,11 +50,6 @@ class Filter(UniSandbox):
 
         assert sample.image is not None, "only samples with an image are judged"
         return await prompt_accepted(ask, sample.image, str(sample.ask.case.facts["task"]), sample.prompt)
-
-
-def reads_images(config: RunConfig) -> bool:
-    """Whether the judge, and no program, says what the images of this run show."""
-    return config.data.world == "everyday"
 
 
 def ready(work: Work[Any]) -> None:

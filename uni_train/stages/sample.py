@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from data_gen.task import Item
 from eval.benchmark import Ask, Benchmark, Respondent, Scored
 from eval.benchmarks.unisandbox import UniSandbox
 from eval.benchmarks.unisandbox.cases import Questions, item_case
+from uni_train.config.kinds import reads_images
 from uni_train.models.base import OnStep, Request, UnifiedModel
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig
 from uni_train.stages import filter, judging
@@ -29,12 +31,12 @@ from uni_train.stages.work import StageRun, Work, in_batches
 
 
 def run(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> None:
-    """Sample the round's prompts with CoT, `candidates` images each; what a verifier says of them is stored beside."""
+    """Sample the round's prompts, `candidates` images each; what a verifier says of them is stored beside."""
     config = work.config
     task = work.task(one.task)
-    seed = derive_seed(config.seed, one.set_name, "train")
+    seed = derive_seed(config.seed, one.set_name, "train", *([one.draw] if one.draw else []))
     items = task.generate(one.prompts // task.items_per_draw, one.level, "train", seed)
-    benchmark = about(items, "cot")
+    benchmark = about(items, config.mode)
     wanted = asked(benchmark, config.seed, config.candidates)
     batches = [batch for _, batch in in_batches(wanted, config.model.draw_batch)]
     teacher = work.model(None if config.teacher == "base" else work.weights)
@@ -45,7 +47,7 @@ def run(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> None:
         return samples if one.kept is None else filter.decided(config, lambda: teacher, samples)
 
     looks: list[Judged] = []
-    if judging.reads_images(config):
+    if reads_images(config):
         looks.append(partial(judging.verified, work, stage.path))
     if one.kept is not None and config.filter == "judge":
         looks.append(partial(judging.filtered, work, stage.path))
@@ -58,27 +60,27 @@ def run(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> None:
     def have(number: int) -> None:
         """Shards of so many batches."""
         sizes = [len(batch) for batch in batches[:number]]
-        make_shards(work, stage.path, sizes, make, "think and draw", judged if looks else None)
+        title = "think and draw" if config.mode == "cot" else "draw"
+        make_shards(work, stage.path, sizes, make, title, judged if looks else None)
 
     if one.kept is None:
         have(len(batches))
         stage.result = {"task": one.task, "level": one.level, "sampled": len(wanted)}
     else:
-        _until_kept(work, stage, one, have, len(batches))
+        until_kept(work, stage, one, have, len(batches), config.model.draw_batch)
         stage.result = {"task": one.task, "level": one.level, **filter.counted(work, stage, one)}
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
 
 
-def _until_kept(
-    work: Work[StarsConfig], stage: StageRun, one: RoundConfig, have: Callable[[int], None], batches: int
+def until_kept(
+    work: Work[Any], stage: StageRun, one: RoundConfig, have: Callable[[int], None], batches: int, size: int
 ) -> None:
-    """Make batches until the round's samples are kept, or all are made.
+    """Make batches of `size` samples until the round's samples are kept, or all are made.
 
     How many come next follows from the share kept so far; at most as many as there are. So a start after a kill, or on
     another number of ranks, makes the same ones.
     """
     assert one.kept is not None
-    size = work.config.model.draw_batch
     number = min(math.ceil(one.kept / size), batches)
     while True:
         have(number)

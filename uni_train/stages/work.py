@@ -151,6 +151,11 @@ class StageRun:
     result: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def name(self) -> str:
+        """Without its number, which an evaluation before it would change."""
+        return self.path.name.partition("-")[2]
+
+    @property
     def done(self) -> bool:
         return self.manifest is not None
 

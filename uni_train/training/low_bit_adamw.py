@@ -15,19 +15,19 @@ from torch import Tensor, nn
 from uni_train.models.quantised import need_torchao
 
 if TYPE_CHECKING:
-    from uni_train.training.settings import SupervisedSettings
+    from uni_train.config.schema import OptimizerConfig
 
 BLOCK = 256  # numbers that share a scale
 SMALLEST = 4096  # a weight of fewer numbers keeps whole moments
 
 
-def adamw_8bit(groups: Iterable[dict[str, Any]], settings: SupervisedSettings, half: bool) -> torch.optim.Optimizer:
+def adamw_8bit(groups: Iterable[dict[str, Any]], asked: OptimizerConfig, half: bool) -> torch.optim.Optimizer:
     """Raises UserError where torchao is not installed."""
     need_torchao("optimizer.state=8bit")
     from torchao.optim import AdamW8bit
 
     return AdamW8bit(
-        groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, bf16_stochastic_round=half, block_size=BLOCK
+        groups, lr=asked.lr, betas=asked.betas, eps=asked.eps, bf16_stochastic_round=half, block_size=BLOCK
     )
 
 

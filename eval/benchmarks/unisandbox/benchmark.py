@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,9 +47,10 @@ from eval.benchmarks.unisandbox.cases import (
 )
 from eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets
 from eval.benchmarks.unisandbox.thoughts import conclusion, said
+from eval.images import encoded, pixels
 from eval.prompts.unisandbox import direct_prompt
+from eval.submission import first_draws
 from uni_train.errors import UsageError, did_you_mean
-from uni_train.models.pictures import decode_png, encode_png
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,6 +83,7 @@ class UniSandbox(Benchmark):
 
     name = "unisandbox"
     known_sets = ALL_SETS
+    headline = SETTINGS
     options = (
         Option("labels", "both", "answers as published, or recomputed", LABEL_CHOICES),
         Option("characters", (), "whose knowledge to ask for; all of them where none is named"),
@@ -147,7 +150,8 @@ class UniSandbox(Benchmark):
             if ask.setting == SAID:
                 continue
             drawn_as, _, seed = key(ask)
-            requests.setdefault(key(ask), Request(drawn_as, ask.case.prompt, seed=seed))
+            shown = tuple(pixels(image) for image in ask.case.images)
+            requests.setdefault(key(ask), Request(drawn_as, ask.case.prompt, shown, seed=seed))
         aloud = {one: request for one, request in requests.items() if one[1]}
         at_once = {one: request for one, request in requests.items() if not one[1]}
         thoughts: dict[tuple[str, bool, int], str | Exception] = {}
@@ -174,7 +178,7 @@ class UniSandbox(Benchmark):
                 note = f"no picture: {image}"
                 samples.append(Sample(ask, "generation_failed", note, prompt=ask.case.prompt, thought=thought))
                 continue
-            samples.append(Sample(ask, prompt=ask.case.prompt, thought=thought, parts=(encode_png(image),)))
+            samples.append(Sample(ask, prompt=ask.case.prompt, thought=thought, parts=(encoded(image),)))
         return samples
 
     def check(self, sample: Sample) -> Verdict | None:
@@ -183,24 +187,25 @@ class UniSandbox(Benchmark):
         facts = sample.ask.case.facts
         if sample.text is not None:
             return Verdict((Check(SAID, said(sample.text, item_of(sample.ask.case)), sample.text),))
-        if "item" not in facts or self.verifier == "judge" or sample.image is None:
+        if "item" not in facts or self.verifier == "judge" or not sample.drawn:
             return None
         item = item_of(sample.ask.case)
         if facts["task"] == "knowledge":
-            return verify_sprites(decode_png(sample.image), item.facts["object"], item.facts["count"])
+            return verify_sprites(pixels(sample.drawn[-1]), item.facts["object"], item.facts["count"])
         task = task_of(item)
-        return task.verify(item, decode_png(sample.image)) if task.has_image(item) else None
+        return task.verify(item, pixels(sample.drawn[-1])) if task.has_image(item) else None
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """Caption, then compare (section 3.2)."""
         from eval.judges import caption_matches
 
-        assert sample.image is not None, "only samples with a picture are judged"
+        image = sample.image
+        assert image is not None, "only samples with an image are judged"
         facts = sample.ask.case.facts
         kind = str(facts["task"])
         if kind == "mapping" and self.compat == "official":
             kind = "mapping_official"
-        return await caption_matches(ask, sample.image, _expected(sample.ask.case), kind=kind)
+        return await caption_matches(ask, image, _expected(sample.ask.case), kind=kind)
 
     def attribute(self, scored: Scored) -> str:
         """Where it went wrong. Without a thought nobody can tell what was concluded: "wrong, no thought"."""
@@ -232,6 +237,22 @@ class UniSandbox(Benchmark):
             Unit(one.setting, one.set, one.unit, one.k, one.ids, one.right, one.cluster)
             for one in counting.trials(list(scored), label)
         ]
+
+    @classmethod
+    def complexity(cls, case: Case) -> tuple[str, float] | None:
+        """The level of maths and mapping."""
+        found = re.fullmatch(r"(math|mapping)(\d)", case.set)
+        return (f"level of {found[1].replace('math', 'maths')}", float(found[2])) if found else None
+
+    @classmethod
+    def submission(cls, scored: Iterable[Scored]) -> Iterator[tuple[str, bytes]]:
+        """SETTING/FILE/ID.png, of pairs ID_A.png and ID_B.png: for each an `--image-dir` of the published code."""
+        for one in first_draws(scored):
+            image = one.sample.image
+            if image is not None:
+                place, _, name = one.sample.ask.case.id.partition("/")
+                place = place.replace("math", "math_") if place == one.sample.ask.case.set else place
+                yield f"{one.sample.ask.setting}/{place}/{name.replace('/', '_')}.png", image
 
     def told(self) -> Mapping[str, Any]:
         return {"labels": list(self.label_names)}

@@ -29,12 +29,13 @@ from data_gen.knowledge.injection import subjects
 from data_gen.knowledge.nano import counted
 from data_gen.knowledge.people import KnowledgeQuestion, read_test
 from data_gen.objects import NANO, singular_of
-from data_gen.registry import get_task, set_name, sources
+from data_gen.registry import get_task, set_name, sources, task_of
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Question
 from eval.benchmark import Case
 from eval.benchmarks.unisandbox.sets import LEVELS, SETS, set_of
 from uni_train.errors import UserError
+from uni_train.models.pictures import encode_png
 
 LABELS = ("official", "corrected")
 REASONING_SETS = SETS
@@ -167,15 +168,18 @@ def _people_files(folder: Path) -> list[tuple[str, Path]]:
 
 def item_case(item: Item) -> Case:
     """A question of our own."""
+    shown = task_of(item).input_image(item)
+    category = "" if item.pair is None else f"question {item.id[-1]}"
     return Case(
         id=item.id,
         set=set_of(item),
         prompt=item.prompt,
+        images=() if shown is None else (encode_png(shown),),
         cluster=item.pair,
-        category=_counted(int(item.facts["count"])) if item.pair is None else f"question {item.id[-1]}",
+        category=_counted(int(item.facts["count"])) if "count" in item.facts and item.pair is None else category,
         facts={
             "task": item.task,
-            "world": item.facts["world"],
+            "world": item.facts.get("world", ""),
             "answer": item.answer,
             "labels": list(LABELS),
             "drawn_as": item.id,

@@ -66,6 +66,41 @@ def said(reply: str, item: Item) -> Status:
     return statuses[found]
 
 
+def concluded(text: str | None, case: Case) -> str | None:
+    """What a thought or an answer in words concludes, in a form in which it can be compared with others about the same
+    case; None where that is unclear. Of the case's answer it uses no more than which object is to be counted."""
+    if not text:
+        return None
+    if case.facts["world"] == "nano":
+        found = counted(text.rpartition(_DRAW)[2])
+        return " ".join(map(str, next(iter(found)))) if len(found) == 1 else None
+    if case.facts["task"] == "maths":
+        return _last_number(text, str(case.facts["answer"]))
+    candidates = {singular_of(one.lower()) for one in _objects(case)}
+    patterns = {one: re.compile(rf"\b(?:{'|'.join(map(re.escape, _forms(one)))})\b") for one in candidates}
+    for sentence in _from_the_end(text):
+        meant = _REJECTED.sub(" ", sentence.lower())
+        named = [one for one, pattern in patterns.items() if pattern.search(meant)]
+        if named:
+            return named[0] if len(named) == 1 else None
+    return None
+
+
+def _last_number(text: str, answer: str) -> str | None:
+    """The last number before the object that is asked for, else the last that is called a result."""
+    try:
+        _, noun = read_count(answer)
+    except UnreadableError:
+        return None
+    object_ = "|".join(map(re.escape, _forms(noun)))
+    named = re.findall(rf"\b{_NUMBER}\s+(?:[a-z-]+\s+){{0,2}}(?:{object_})\b", text, re.IGNORECASE)
+    others = [number for number in named if number.lower() != "one"]
+    last = (others or named or _RESULT.findall(text) or [None])[-1]
+    if last is None:
+        return None
+    return str(_NUMBERS.index(last.lower())) if last.lower() in _NUMBERS else last
+
+
 def _nano(thought: str, case: Case) -> Conclusion:
     item = case.facts["item"]["facts"]
     count = int(item["count"])

@@ -35,7 +35,7 @@ from eval.benchmark import (
 )
 from eval.benchmarks.vigor import counting, planning, programs
 from eval.benchmarks.vigor.files import Record, digest, read_folder
-from eval.benchmarks.vigor.tasks import TASKS, family_of
+from eval.benchmarks.vigor.tasks import TASKS, family_of, title
 from eval.benchmarks.vigor.templates import (
     BACKGROUND,
     DIMENSIONS,
@@ -48,8 +48,9 @@ from eval.benchmarks.vigor.templates import (
     filled,
     read_marks,
 )
+from eval.images import Image, StoredImage, bytes_of, encoded, pixels
 from uni_train.errors import UsageError, did_you_mean
-from uni_train.models.pictures import decode_picture, decode_png, encode_png
+from uni_train.models.pictures import decode_picture, encode_png
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,6 +80,7 @@ class Vigor(Benchmark):
 
     name = "vigor"
     known_sets = TASKS
+    headline = (DIRECT, COT, PLANNED)
     options = (
         Option("ground_truth", "shown", "whether the judge sees the answer", ("shown", "hidden")),
         Option("visual_quality", "program", "who judges it where a program decides the rest", ("program", "judge")),
@@ -209,7 +211,7 @@ class Vigor(Benchmark):
             due = [row for row in rows if samples[row].status == "ok" and number < len(plans[row])]
             if not due:
                 break
-            requests = [_request(samples[row].ask, plans[row][number], samples[row].image, number) for row in due]
+            requests = [_request(samples[row].ask, plans[row][number], _last(samples[row]), number) for row in due]
             for row, image in zip(due, model.draw(requests, on_step=on_step), strict=True):
                 samples[row] = _with(samples[row], image, plans[row][number])
         for row in rows:
@@ -236,7 +238,7 @@ class Vigor(Benchmark):
         answer = str(case.facts["answer"]) if shown else ""
         reference = self.reference(case) if shown else None
         output = sample.images if kind == PROCESS else sample.images[-1:]
-        images = (*case.images, *output, *(() if reference is None else (reference,)))
+        images = (*map(bytes_of, case.images), *output, *(() if reference is None else (reference,)))
         prompt = filled(family_of(case.set), kind, case.prompt, answer)
         marks: Marks = await ask(prompt, images, parse=lambda text: read_marks(text, kind))
         judged = _verdict(marks.values, marks.reasons, kind)
@@ -266,6 +268,13 @@ class Vigor(Benchmark):
             for one in scored
             for ask in (one.sample.ask,)
         ]  # fmt: skip
+
+    @classmethod
+    def complexity(cls, case: Case) -> tuple[str, float] | None:
+        """The longer side of the grid (Figure 5)."""
+        if not case.category:
+            return None
+        return f"size of {title(case.set).lower()}", float(max(int(side) for side in case.category.split("x")))
 
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
         return counting.scores(list(scored))
@@ -303,30 +312,34 @@ def _stepwise(ask: Ask) -> bool:
     return ask.setting in (PLANNED, PROCESS)
 
 
-def _request(ask: Ask, prompt: str, image: bytes | None = None, step: int | None = None) -> Request:
+def _request(ask: Ask, prompt: str, image: Image | None = None, step: int | None = None) -> Request:
     """The id names case, draw and step, not the setting: equal calls of two settings are then one stored call."""
     from uni_train.models.base import Request
 
     shown = ask.case.images if image is None else (image,)
     name = f"{ask.case.id}#{ask.k}" + ("" if step is None else f"/{step}")
-    images = tuple(decode_picture(one, f"the image of {ask.case.id}") for one in shown)
+    images = tuple(decode_picture(bytes_of(one), f"the image of {ask.case.id}") for one in shown)
     return Request(name, prompt, images, seed=ask.seed)
 
 
-def _with(sample: Sample, image: np.ndarray | Exception, step: str | None = None) -> Sample:
+def _last(sample: Sample) -> Image | None:
+    return sample.drawn[-1] if sample.drawn else None
+
+
+def _with(sample: Sample, image: np.ndarray | StoredImage | Exception, step: str | None = None) -> Sample:
     if isinstance(image, Exception):
         return replace(sample, status="generation_failed", note=_note(image))
     said = () if step is None else (step,)
-    return replace(sample, parts=(*sample.parts, *said, encode_png(image)))
+    return replace(sample, parts=(*sample.parts, *said, encoded(image)))
 
 
 def _of_one_size(sample: Sample) -> Sample:
     """A judge compares frames: those of different sizes are no sequence."""
-    from PIL import Image
+    from PIL import Image as PIL
 
     sizes = []
     for frame in sample.images:
-        with Image.open(io.BytesIO(frame)) as image:
+        with PIL.open(io.BytesIO(frame)) as image:
             sizes.append(image.size)
     if len(set(sizes)) == 1:
         return sample
@@ -335,7 +348,7 @@ def _of_one_size(sample: Sample) -> Sample:
 
 
 def _program(item: Item, sample: Sample) -> Verdict:
-    frames = [decode_png(frame) for frame in sample.images]
+    frames = [pixels(frame) for frame in sample.drawn]
     if sample.ask.setting != PROCESS:
         return programs.result_of(item, frames[-1])
     return _verdict(programs.process_of(item, frames), {}, PROCESS)

@@ -13,7 +13,8 @@ import pytest
 
 from eval.benchmarks.unisandbox import UniSandbox
 from eval.judges import JudgeConfig, run
-from eval.judges import calibration as cal
+from eval.judges import anchors as known
+from eval.judges.calibrating import calibrate
 
 pytestmark = pytest.mark.slow
 
@@ -39,10 +40,11 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_nano_agrees_with_the_verifier_on_references(url: str, tmp_path: Path) -> None:
     benchmark = UniSandbox(world="nano", n=5, sets=("math1", "mapping2"), verifier="judge")
-    anchors = cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
+    anchors = known.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
     judge = JudgeConfig("nano", url, dialect="nano", revision="shipped", max_connections=8)
-    found = cal.calibrate(anchors, benchmark, judge, tmp_path / "calibration", store=tmp_path / "store")
-    assert found.n == 30 and found.balanced_accuracy.value is not None and found.balanced_accuracy.value >= 0.9
+    found = calibrate(anchors, benchmark, judge, tmp_path / "calibration", store=tmp_path / "store")
+    assert found.n == 30 and found.overall.balanced_accuracy.value is not None
+    assert found.overall.balanced_accuracy.value >= 0.9
     samples = [anchor.sample for anchor in anchors]
     scored = run(samples, benchmark, judge, tmp_path / "evaluation", store=tmp_path / "store")
     assert all(one.by == "nano" and one.replies[0].startswith("Caption:") for one in scored)
@@ -52,7 +54,7 @@ def test_words_that_nano_does_not_know_fail_their_question_alone(url: str, tmp_p
     benchmark = UniSandbox(world="nano", n=2, sets=("math1",), verifier="judge")
     samples = [
         one.sample
-        for one in cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
+        for one in known.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
         if one.right
     ]
     scored = run(samples, benchmark, JudgeConfig("nano", url, max_connections=8), tmp_path)  # asked as papers ask

@@ -60,7 +60,9 @@ def test_a_key_holds_all_that_changes_a_reply() -> None:
         reply_key("judge", [Turn("user", "what?", (b"12",))]),
         reply_key("judge", [Turn("user", "what?", (b"2", b"1"))]),
         reply_key("judge", [turn], {"type": "object"}),
+        reply_key("judge", [turn], None, 1),
+        reply_key("judge", [turn], None, 2),
     ]
     assert len(set(keys)) == len(keys)
     # A change of this hash would judge everything again.
-    assert reply_key("judge", [turn]) == "a0b92eff7dffad4da005dc43a5e36ee4"
+    assert reply_key("judge", [turn]) == reply_key("judge", [turn], draw=0) == "a0b92eff7dffad4da005dc43a5e36ee4"

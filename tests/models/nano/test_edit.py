@@ -1,4 +1,4 @@
-"""nano_edit: pictures of any size go in and come out as they are; the two maze recipes, one after the other."""
+"""nano_edit: pictures of any size go in and come out as they are; the maze recipes, one after the other."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from click.testing import CliRunner
 
 from data_gen.registry import get_task
+from eval.scored import read_scored
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.errors import UserError
@@ -67,7 +68,7 @@ def test_the_loss_is_that_of_the_clean_picture_and_attention_begins_nearby() -> 
     assert float(match[far == 1].min()) > float(match[far >= 4].max())
 
 
-def test_the_two_maze_recipes_follow_each_other(tmp_path: Path) -> None:
+def test_the_maze_recipes_follow_each_other(tmp_path: Path) -> None:
     mazes, runs = tmp_path / "maze4", tmp_path / "runs"
     make = ["--task", "maze", "--style", "nano", "--size", "4", "--n", "12", "--split", "train", "--out", str(mazes)]
     run("data", "make", *make)
@@ -94,3 +95,16 @@ def test_the_two_maze_recipes_follow_each_other(tmp_path: Path) -> None:
     ]
     same = ["prompts.task=null", f"prompts.path={mazes / 'items.jsonl'}", "name=same"]
     run("fit", "--recipe", "flow_grpo_maze", *common, *quick, *same)
+
+    rounds = "rounds=[{task: maze, level: 4, prompts: 6, updates: 2, replay: {solved: 0.5}}]"
+    quick = [rounds, "batch.prompts=4", "filter=none", "evaluation.n=4", f"model.checkpoint={trained}"]
+    run("fit", "--recipe", "stars_maze", *common, *quick, f"solved={mazes / 'items.jsonl'}")
+    folder = runs / "stars_maze" / "seed0"
+    (shard,) = (folder / "stages" / "02-filter-maze4" / "shards").glob("*.parquet")
+    samples = read_scored(shard)
+    assert len(samples) == 12 and all(one.verdict is not None and len(one.verdict.checks) == 4 for one in samples)
+    assert len({one.sample.ask.case.images[0] for one in samples}) == 6, "each is shown its own maze"
+    result = json.loads((folder / "stages" / "03-finetune-maze4" / "manifest.json").read_text())["result"]
+    assert result["examples"] == {"maze4": 12, "solved": 12}
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["scores"]["after"]["normal"]["maze4"]["n"] == 4

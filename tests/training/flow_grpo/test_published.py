@@ -155,6 +155,24 @@ def test_a_bagel_is_trained_whole_on_pictures_of_mixed_sizes(
     assert len(set(shown)) == 2
 
 
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+@pytest.mark.parametrize("model", ["qwen", "bagel", "nano"])
+def test_half_precision_draws_and_trains_alike_and_keeps_its_reference(
+    model: str, precision: str, place: Path, tmp_path: Path
+) -> None:
+    short = [f"strategy.precision={precision}", "epochs=1", "objective.clip_low=1e-3", "objective.clip_high=1e-3"]
+    if model == "nano":
+        sizes = ["rows=7", "rollout.prompts_per_epoch=3", "updates_per_epoch=2", "objective.kl=0.01", "held_out.n=0"]
+        arguments = ["--recipe", "flow_grpo_math", f"out={tmp_path}", "evaluate=false", "model.threads=1"]
+        result, recipe = CliRunner().invoke(uni_train, ["fit", *arguments, *sizes, *short]), "flow_grpo_math"
+    else:
+        result, recipe = fit(place, tmp_path, model, *short), "flow_grpo_maze"
+    assert result.exit_code == 0, result.output
+    first, second = read_metrics(tmp_path / recipe / "seed0" / "stages" / "00-grpo" / "metrics.jsonl")
+    assert first["log_ratio_max"] <= 5e-4 and first["kl"] == 0, "the check allows as much"
+    assert second["log_ratio_max"] > 0 and second["kl"] > 0, "gradients came through the casts of the reference"
+
+
 @pytest.mark.parametrize(
     ("prompts", "message"),
     [
@@ -167,3 +185,32 @@ def test_prompts_that_an_editor_cannot_be_asked_are_named(
 ) -> None:
     result = fit(place, tmp_path, "qwen", prompts=prompts)
     assert result.exit_code == 1 and message in " ".join(result.output.split()), result.output
+
+
+def test_training_may_draw_smaller_and_unguided_while_validation_draws_as_the_model_does(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from uni_train.stages import grpo
+    from uni_train.training.flow_grpo.rollout import common_schedule
+
+    scales, sizes = [], []
+    common, evaluated = common_schedule, grpo.ValidationPrompts.evaluate
+
+    def training(model, condition, *rest):
+        scales.append(condition.guidance.text_scale)
+        sizes.append(set(condition.grids))
+        return common(model, condition, *rest)
+
+    def validating(self, model, *rest):
+        scales.append(model.sampling.guidance.text_scale)
+        return evaluated(self, model, *rest)
+
+    monkeypatch.setattr("uni_train.training.flow_grpo.rollout.common_schedule", training)
+    monkeypatch.setattr(grpo.ValidationPrompts, "evaluate", validating)
+    arguments = ["--recipe", "flow_grpo_math", f"out={tmp_path}", "evaluate=false", "model.threads=1", "epochs=1"]
+    small = ["rollout.prompts_per_epoch=2", "held_out.n=2", "model.sampling.cfg_text_scale=3"]
+    apart = ["rollout.size=16", "rollout.guidance=1.5"]
+    result = CliRunner().invoke(uni_train, ["fit", *arguments, *small, *apart])
+    assert result.exit_code == 0, result.output
+    assert scales[0] == scales[-1] == 3 and set(scales[1:-1]) == {1.5}
+    assert all(one == {(2, 2)} for one in sizes)

@@ -27,8 +27,13 @@ def print_plan(
     measured = {kind: speed for kind, speed in _measured(plan).items() if kind not in typed}
     seconds = {kind: speed.each for kind, speed in measured.items()} | dict(typed)
     judged = plan.judge is not None or prices.judge_in is not None
+    draws = 1 if plan.judge is None else plan.judge.votes
+    if plan.judge is not None and plan.judge.way == "tournament":
+        draws = plan.k - 1  # each of k samples against the others, in two orders, which two samples share
     rows = [
-        planning.estimate(one, _asks(one, plan), judged=judged, prices=prices, sizes=sizes, seconds=seconds)
+        planning.estimate(
+            one, _asks(one, plan), judged=judged, draws=draws, prices=prices, sizes=sizes, seconds=seconds
+        )
         for one in plan.benchmarks
     ]
     if len(rows) > 1:
@@ -45,6 +50,8 @@ def print_plan(
             f"A token of the judge: {planning.LETTERS:g} letters; a picture {sizes.image_tokens} tokens, a reply "
             f"{sizes.reply_tokens} (--image-tokens, --reply-tokens)."
         )
+        if plan.judge is not None and plan.judge.small:
+            progress.say("Small judges are asked about all of this, and the large one only about what they leave.")
     else:
         progress.say("Without --judge, what no program can check has no score.")
     if measured:

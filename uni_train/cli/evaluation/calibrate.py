@@ -2,91 +2,194 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from uni_train.cli.evaluation.options import Asked, evaluation_options
-from uni_train.cli.evaluation.plans import benchmarks_of, folder_of, judge_of, loadable, plan_of
-from uni_train.errors import UsageError
+from uni_train.cli.evaluation.options import Asked, Names, evaluation_options
+from uni_train.cli.evaluation.plans import benchmarks_of, folder_of, judge_of, loadable, plan_of, store_of
+from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
+    from eval.benchmark import Benchmark
     from eval.evaluation import Evaluation
+    from eval.judges.agreement import Agreement
+    from eval.judges.anchors import Anchor
     from eval.judges.calibration import Calibration
+    from eval.judges.config import JudgeConfig
     from uni_train.cli.progress import ConsoleProgress
+
+_NAMES = {
+    "sensitivity": "of the right ones, passed",
+    "specificity": "of the wrong ones, failed",
+    "always_no": "accuracy of always no",
+    "mae": "mean absolute error",
+    "bins": "same of three bins",
+}
 
 
 @click.command("calibrate")
+@click.option("--checkpoint", "-c", metavar="PATH|NAME|URL#MODEL", help="Whose samples people or programs have read.")
 @click.option(
-    "--checkpoint", "-c", metavar="PATH|NAME|URL#MODEL", help="Whose pictures, read by programs, are anchors."
+    "--labels",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Labels of people, CSV or JSON lines: docs/judges.md.",
 )
 @click.option(
     "--references",
-    default="drawn",
-    show_default=True,
     metavar="drawn|DIR|none",
-    help="Right pictures: of the renderer, or files named after their cases.",
+    help="Right images: of the renderer, or files named after their cases.  [default: drawn; none with --labels]",
 )
 @click.option("--anchors", type=click.IntRange(2), default=200, show_default=True, help="At most so many of each kind.")
+@click.option("--ways", type=Names(), default="", help="Several ways of asking, in the place of --judge-way.")
+@click.option("--reruns", type=click.IntRange(0), default=0, show_default=True, help="Ask all again, to count flips.")
+@click.option("--changes", type=Names(), default="", help="jpeg,resize: ask about changed images, to count flips.")
 @evaluation_options
-def calibrate(checkpoint: str | None, references: str, anchors: int, **options: Any) -> None:
+def calibrate(
+    checkpoint: str | None,
+    labels: Path | None,
+    references: str | None,
+    anchors: int,
+    ways: tuple[str, ...],
+    reruns: int,
+    changes: tuple[str, ...],
+    **options: Any,
+) -> None:
     """Measure how far a judge agrees with what is known.
 
-    The judge is asked about pictures that a program has read as right or wrong (--checkpoint), about references, which
-    it must pass, and about references of other cases, which it must fail. Evaluations with this judge cite the record.
+    The judge is asked about samples that people have labelled (--labels), about images that a program has read as right
+    or wrong (--checkpoint), about references, which it must pass, and about references of other cases, which it must
+    fail. Evaluations with this judge cite the record. Other judges of the same samples are shown beside it.
 
     \b
-    Example:
+    Examples:
       uni_train eval calibrate -c shipped --judge nano --judge-base-url http://127.0.0.1:8000/v1 --judge-dialect nano
+      uni_train eval calibrate -b ureason --data ureason=UReason --labels people.csv --judge openai/gpt-4o --reruns 2
     """
     from eval import evaluation as engine
-    from eval.generation import cases_of
-    from eval.judges import calibration
+    from eval.judges.calibrating import calibrate as measured
+    from eval.judges.calibration import comparable
+    from eval.judges.perturbation import CHANGES
     from uni_train.cli.progress import ConsoleProgress
 
     asked, progress = Asked(**options), ConsoleProgress()
-    judge = judge_of(asked)
-    if judge is None:
-        raise UsageError("--judge is missing", "Name the judge that is to be calibrated.")
-    if checkpoint is None and references == "none":
-        raise UsageError("there is nothing to compare the judge with", "Give --checkpoint, --references, or both.")
-    store = asked.store if asked.store is not None else folder_of(asked) / "store"
-    from_files = None if references in ("drawn", "none") else calibration.from_folder(Path(references))
+    references = references or ("drawn" if labels is None else "none")
+    for change in changes:
+        if change not in CHANGES:
+            raise UsageError(f"--changes {change}: no such change", did_you_mean(change, CHANGES, "changes"))
+    judges = [judge for way in ways or (asked.judge_way,) for judge in _judges(replace(asked, judge_way=way))]
+    if checkpoint is None and labels is None and references == "none":
+        raise UsageError("there is nothing to compare the judge with", "Give --checkpoint, --labels or --references.")
+    if labels is not None and len(asked.benchmark) != 1:
+        raise UsageError("--labels are of one benchmark", "Name it with --benchmark.")
     done: Evaluation | None = None
     by_program = replace(asked, judge="none", verifier="program")
     if checkpoint is not None:
         with loadable(checkpoint, asked, progress) as (path, _):
             done = engine.run(plan_of(path, by_program), progress)
     for benchmark in benchmarks_of(checkpoint or "shipped", asked):
-        found: list[calibration.Anchor] = []
-        if done is not None:
-            scored = done.scored(benchmark.name, images=True)
-            found += calibration.anchors_from_programs(scored, anchors, asked.seed)
-        picture = benchmark.reference if references == "drawn" else from_files
-        if picture is not None:
-            cases = cases_of(benchmark, subset=anchors, seed=asked.seed)
-            found += calibration.anchors_from_references(benchmark, cases, picture, seed=asked.seed)
+        found = _anchors(benchmark, asked, done, labels, references, anchors)
         folder = folder_of(asked) / "calibrations" / benchmark.name
-        result = calibration.calibrate(found, benchmark, judge, folder, progress, store=store)
-        _print_calibration(result, progress)
+        for judge in judges:
+            result = measured(
+                found, benchmark, judge, folder, progress, store=store_of(asked), reruns=reruns, changes=changes
+            )
+            _print(result, progress)
+        _print_comparison(comparable(store_of(asked), result), progress)
 
 
-def _print_calibration(found: Calibration, progress: ConsoleProgress) -> None:
-    numbers = {
-        "kappa": found.kappa,
-        "accuracy": found.accuracy,
-        "balanced accuracy": found.balanced_accuracy,
-        "of the right ones, passed": found.sensitivity,
-        "of the wrong ones, failed": found.specificity,
-        **{f"accuracy on {kind} anchors": estimate for kind, estimate in found.by_kind.items()},
-    }
+def _judges(asked: Asked) -> list[JudgeConfig]:
+    """The judge; of a cascade also its parts, each alone."""
+    judge = judge_of(asked)
+    if judge is None:
+        raise UsageError("--judge is missing", "Name the judge that is to be calibrated.")
+    return [*judge.small, replace(judge, small=()), judge] if judge.small else [judge]
+
+
+def _anchors(
+    benchmark: Benchmark, asked: Asked, done: Evaluation | None, labels: Path | None, references: str, most: int
+) -> list[Anchor]:
+    """All that is known of samples of a benchmark."""
+    from eval.generation import cases_of
+    from eval.judges import anchors as known
+    from eval.judges.labels import read_labels
+
+    found: list[Anchor] = []
+    if labels is not None:
+        listed = read_labels(labels, benchmark)
+        found += known.anchors_from_labels(listed, benchmark, done.scored(benchmark.name, images=True) if done else ())
+    elif done is not None:
+        found += known.anchors_from_programs(done.scored(benchmark.name, images=True), most, asked.seed)
+    if references != "none":
+        image = benchmark.reference if references == "drawn" else known.from_folder(Path(references))
+        cases = cases_of(benchmark, subset=most, seed=asked.seed)
+        found += known.anchors_from_references(benchmark, cases, image, seed=asked.seed)
+    return found
+
+
+def _print(found: Calibration, progress: ConsoleProgress) -> None:
+    from eval.statistics import Estimate
+
+    numbers = _numbers(found.overall, found.by_sample is not None or _is_graded(found.overall))
+    numbers |= {f"accuracy on {kind} anchors": one.accuracy for kind, one in found.by_kind.items()}
+    for setting, one in found.by_setting.items():
+        numbers |= {f"accuracy, {setting}": one.accuracy, f"kappa, {setting}": one.kappa}
+    if found.by_sample is not None:
+        numbers |= {"Pearson of whole samples": found.by_sample.pearson, "error of whole samples": found.by_sample.mae}
+    if found.people is not None:
+        numbers |= {f"people among themselves, {name}": one for name, one in _numbers(found.people, False).items()}
+    numbers |= found.stability
+    if found.cascade is not None:
+        about = {"asked": "the large judge was asked about", "bias": "bias over the large judge alone"}
+        about |= {"error": "bias over the truth", "large_error": "bias of the large judge over the truth"}
+        numbers |= {words: Estimate.from_dict(found.cascade[name]) for name, words in about.items()}
     rows = [[name, *str(estimate).rsplit(" n=", 1)] for name, estimate in numbers.items()]
-    progress.table(f"{found.benchmark}: the judge {found.judge['model']}", ["", "value", "n"], rows)
+    progress.table(f"{found.benchmark}: the judge {found.judge['model']}, {found.way}", ["", "value", "n"], rows)
     unanswered = sum(side["none"] for kind in found.counts.values() for side in kind.values())
     if unanswered:
         progress.say(f"{unanswered} of {found.n} got no answer, which counts as disagreement")
-    for one in found.disagreements[:5]:
-        truth = "right" if one["right"] else "wrong"
-        progress.say(f"  {one['kind']}, {truth}, judged {one['judged']}: {one['id']} ({one['setting']})")
+    if found.split:
+        progress.say(f"{found.split} are left out: as many people say pass as fail")
+    for shown in found.disagreements[:5]:
+        check = f", {shown['check']}" if shown["check"] else ""
+        truth = "right" if shown["truth"] > 0.5 else "wrong"
+        progress.say(f"  {shown['kind']}, {truth}, judged {shown['judged']}: {shown['id']} ({shown['setting']}{check})")
+
+
+def _numbers(found: Agreement, graded: bool) -> dict[str, Any]:
+    """Name -> estimate; errors and correlations where there are grades."""
+    names = [field.name for field in fields(found)]
+    shown = names if graded else [name for name in names if name not in ("mae", "pearson", "spearman", "bins")]
+    return {_NAMES.get(name, name.replace("_", " ")): getattr(found, name) for name in shown}
+
+
+def _is_graded(found: Agreement) -> bool:
+    """Whether there is more to values than pass and fail: else the error is that of accuracy."""
+    return found.mae.value is not None and abs(found.mae.value - 1 + (found.accuracy.value or 0)) > 1e-9
+
+
+def _print_comparison(found: Sequence[Calibration], progress: ConsoleProgress) -> None:
+    """All judges and ways of the same samples (UFO, Tables 6 and 7)."""
+    if len(found) < 2:
+        return
+    rows = [
+        [f"{one.judge['model']}, {one.way}", *(_short(getattr(one.overall, name)) for name in _COMPARED)]
+        for one in found
+    ]
+    people = next((one.people for one in found if one.people is not None), None)
+    if people is not None:
+        rows.append(["people among themselves", *(_short(getattr(people, name)) for name in _COMPARED)])
+    rows.append(["always no", _short(found[0].overall.always_no), "0.50", "0.00", "0.00", "1.00"])
+    columns = ["judge", *(name.replace("_", " ") for name in _COMPARED)]
+    progress.table(f"{found[0].benchmark}: judges and ways, on the same samples", columns, rows)
+
+
+_COMPARED = ("accuracy", "balanced_accuracy", "kappa", "sensitivity", "specificity")
+
+
+def _short(estimate: Any) -> str:
+    return str(estimate).rsplit(" n=", 1)[0]

@@ -94,6 +94,12 @@ class Asked:
     judge: str
     judge_base_url: str | None
     judge_dialect: str
+    judge_way: str
+    judge_draws: int
+    judge_temperature: float | None
+    small_judge: tuple[str, ...]
+    small_way: str
+    small_sure: float
     judge_key_env: str | None
     judge_revision: str
     judge_connections: int
@@ -182,9 +188,42 @@ def evaluation_options(command: F) -> F:
         click.option("--key-env", metavar="NAME", help="Environment variable with the remote model's key."),
         click.option("--revision", default="", metavar="TEXT", help="What is behind a remote model's name."),
         click.option("--retry-failed", is_flag=True, help="Make calls again that brought no answer."),
-        click.option("--judge", default="none", show_default=True, metavar="none|MODEL", help="openai/gpt-4o, ..."),
+        click.option("--judge", default="none", show_default=True, metavar="none|MODEL,...", help="openai/gpt-4o, ..."),
         click.option("--judge-base-url", metavar="URL", help="The judge's own OpenAI-compatible server."),
         click.option("--judge-dialect", type=click.Choice(["paper", "nano"]), default="paper", show_default=True),
+        click.option(
+            "--judge-way",
+            type=click.Choice(["published", "binary", "chain_of_thought", "majority", "confidence", "tournament"]),
+            default="published",
+            show_default=True,
+            help="How it is asked: docs/judges.md.",
+        ),
+        click.option(
+            "--judge-draws",
+            type=click.IntRange(1),
+            default=5,
+            show_default=True,
+            metavar="N",
+            help="Of majority and confidence.",
+        ),
+        click.option(
+            "--judge-temperature", type=Finite(0), metavar="X", help="[default: 0; 0.7 of majority and confidence]"
+        ),
+        click.option(
+            "--small-judge",
+            multiple=True,
+            metavar="URL#MODEL|NAME",
+            help="Asked first; --judge only where these differ or are unsure. Repeatable.",
+        ),
+        click.option(
+            "--small-way",
+            type=click.Choice(["published", "binary", "chain_of_thought", "majority", "confidence"]),
+            default="published",
+            show_default=True,
+        ),
+        click.option(
+            "--small-sure", type=Finite(0, 1), default=0.8, show_default=True, help="The least confidence that settles."
+        ),
         click.option("--judge-key-env", metavar="NAME", help="Environment variable with the judge's key."),
         click.option("--judge-revision", default="", metavar="TEXT", help="What is behind the judge's name."),
         click.option("--judge-connections", type=click.IntRange(1), default=16, show_default=True, metavar="N"),
@@ -210,11 +249,11 @@ def child_arguments(asked: Asked) -> list[str]:
     found: list[str] = []
     for field in fields(Asked):
         value, name = getattr(asked, field.name), f"--{field.name.replace('_', '-')}"
-        if value is None or value in ((), "", False):
+        if value is None or value is False or value in ((), ""):
             continue
         if value is True:
             found.append(name)
-        elif field.name in ("data", "sampling", "option"):
+        elif field.name in ("data", "sampling", "option", "small_judge"):
             found += [part for one in value for part in (name, one)]
         elif isinstance(value, tuple):
             found += [name, ",".join(map(str, value))]

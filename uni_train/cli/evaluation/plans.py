@@ -89,7 +89,7 @@ def plan_of(checkpoint: str, asked: Asked) -> EvaluationPlan:
         k=asked.k,
         judge=judge_of(asked),
         options=options,
-        sampling=_sampling(asked.sampling),
+        sampling=sampling_of(asked.sampling),
         remote=_remote(asked),
         batch=asked.batch,
         retry_failed=asked.retry_failed,
@@ -124,7 +124,7 @@ def benchmarks_of(checkpoint: str, asked: Asked) -> list[Benchmark]:
         if name not in offered:
             raise UsageError(f"no benchmark here has a set {name}", did_you_mean(name, offered, "sets"))
     data, options = _folders(asked, names), _options(asked, kinds)
-    world = asked.world or _world(checkpoint)
+    world = asked.world or world_of(checkpoint)
     made: list[Benchmark] = []
     for name, kind in kinds.items():
         sets = tuple(one for one in asked.sets if one in kind.known_sets)
@@ -175,7 +175,7 @@ def _folders(asked: Asked, names: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def _world(checkpoint: str) -> str:
+def world_of(checkpoint: str) -> str:
     """Which world's questions the model is asked, as its family says."""
     from eval.respondent import is_remote
 
@@ -211,6 +211,11 @@ def judge_of(asked: Asked) -> JudgeConfig | None:
         key_env=asked.judge_key_env,
         revision=asked.judge_revision,
         dialect=asked.judge_dialect,
+        temperature=_temperature(asked, asked.judge_way),
+        way=asked.judge_way,
+        draws=asked.judge_draws,
+        small=tuple(_small(asked, one) for one in asked.small_judge),
+        sure=asked.small_sure,
         max_tokens=asked.judge_max_tokens,
         max_connections=asked.judge_connections,
         timeout=asked.judge_timeout,
@@ -220,13 +225,43 @@ def judge_of(asked: Asked) -> JudgeConfig | None:
     return with_served_revision(judge, LastSeen(store_of(asked)))
 
 
+def _small(asked: Asked, name: str) -> JudgeConfig:
+    """A judge of a cascade, typed as an address with a model, or as a provider with one."""
+    from eval.judges import JudgeConfig
+    from eval.judges.revision import with_served_revision
+    from eval.last_seen import LastSeen
+
+    address, _, model = name.rpartition("#")
+    small = JudgeConfig(
+        model=model,
+        base_url=address or None,
+        dialect=asked.judge_dialect,
+        temperature=_temperature(asked, asked.small_way),
+        way=asked.small_way,
+        draws=asked.judge_draws,
+        max_tokens=asked.judge_max_tokens,
+        max_connections=asked.judge_connections,
+        timeout=asked.judge_timeout,
+    )
+    return with_served_revision(small, LastSeen(store_of(asked)))
+
+
+def _temperature(asked: Asked, way: str) -> float:
+    """As typed; else as high as draws need to differ."""
+    from eval.judges.config import DRAWN
+
+    if asked.judge_temperature is not None:
+        return asked.judge_temperature
+    return 0.7 if way in DRAWN and asked.judge_draws > 1 else 0.0
+
+
 def _remote(asked: Asked) -> RemoteSettings:
     from uni_train.models.remote import RemoteSettings
 
     return RemoteSettings(key_env=asked.key_env, revision=asked.revision, connections=asked.connections)
 
 
-def _sampling(pairs: Sequence[str]) -> dict[str, Any]:
+def sampling_of(pairs: Sequence[str]) -> dict[str, Any]:
     """KEY=VALUE of the model's sampling settings, each of the kind that it has."""
     from uni_train.config.schema import SamplingConfig
 

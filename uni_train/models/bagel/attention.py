@@ -24,13 +24,13 @@ from uni_train.models.bagel.config import AttentionImpl
 from uni_train.models.bagel.masks import TokenMask
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(q_BHQd, k_BKLd, v_BKLd) -> o_BHQd"""
+"""(q_BHQd, k_BKLd, v_BKLv) -> o_BHQv; v may be wider than q and k."""
 
 _FLEX_FROM = 512
 """Tokens in a row from which a block mask pays for its construction."""
 _EAGER_UP_TO = 512
 """Keys in a row up to which materialised scores are cheaper than the fused CPU kernel, with the backward pass."""
-_EAGER_FORWARD_UP_TO = 64
+EAGER_FORWARD_UP_TO = 64
 """The same for the forward pass alone, in float32; in bfloat16 the fused kernel is cheaper from the first key on."""
 
 
@@ -52,7 +52,7 @@ def prepare_bool(
     """Attention under a boolean mask [B, 1, Q, L], True = attend; `forward_only`: nobody asks for gradients, ever."""
     if impl in ("auto", "flex"):
         impl = _small(allowed_B1QL)
-        if forward_only and (dtype != torch.float32 or allowed_B1QL.shape[-1] > _EAGER_FORWARD_UP_TO):
+        if forward_only and (dtype != torch.float32 or allowed_B1QL.shape[-1] > EAGER_FORWARD_UP_TO):
             impl = "sdpa"
     if impl == "eager":
         bias = torch.zeros(allowed_B1QL.shape, dtype=dtype, device=allowed_B1QL.device)
@@ -79,7 +79,7 @@ def _eager(bias_B1QL: Tensor | None) -> Attend:
         if bias_B1QL is not None:
             scores.add_(bias_B1QL.to(scores.dtype))
         weights = scores.softmax(-1)
-        return torch.matmul(_grouped(weights, groups), v).view(q.shape)
+        return torch.matmul(_grouped(weights, groups), v).view(*q.shape[:-1], v.shape[-1])
 
     return attend
 

@@ -8,8 +8,9 @@ An example is a row of texts and images (`Turn`), each shown or learned; the par
     learned                     as noised latents; if anything follows, then also as a shown one
 
 A target may be noised several times after one text (`Example.noise_draws`), because noised images see the text but
-not each other. For guidance, what an image is drawn from is left out at random (`Dropout`), as in the released
-training code; text learned without any image to draw is never left out.
+not each other. `Example.states` are such images too, whose noise levels, latents and noise are given. For guidance,
+what an image is drawn from is left out at random (`Dropout`), as in the released training code; text learned without
+any image to draw is never left out.
 
 Two things differ from the released code on purpose: an image is encoded at its own size, as when generating, not
 padded to the largest of its batch; and one that is learned and then shown is encoded once for both.
@@ -25,11 +26,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from uni_train.flow.schedule import train_logit
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.images import ImageTransform
 from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, VaeImage, VitImage, encode, pack
 from uni_train.models.bagel.positions import patchify
-from uni_train.models.base import Example, ImageSizes, SupervisedLoss, Turn
+from uni_train.models.base import Example, ImageSizes, States, SupervisedLoss, Turn
 
 if TYPE_CHECKING:
     from uni_train.models.bagel.unified import Tokenizer
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 _PADDING = 500  # token places that cost about as much as one more forward pass
 _CACHED = 50_000  # texts and layouts
 _VAE_PIXELS = 2**22  # encoded at a time: four images of a megapixel
+_GIVEN = -1  # in place of an image's index
 _LONG = 512  # tokens; from here on GPUs take examples in one long row with a block mask
 
 NoiseLevels = Literal["uniform", "logit_normal"]
@@ -71,7 +74,8 @@ class _Part:
 class _Draft:
     """An example, its random draws and its parts; pictures by their index into `images`, as in `shown`.
 
-    shown: the image of every part that is one, dropped ones included. vae_noise: of the images that are encoded.
+    shown: the image of every part that is one, dropped ones included; _GIVEN for a state. vae_noise: of the images that
+    are encoded.
     """
 
     example: Example
@@ -183,7 +187,10 @@ class ExamplePacker:
     def length(self, example: Example) -> int:
         """Tokens of an example of which nothing is dropped, markers included; without making any array."""
         turns = self._turns(example)
-        draws, tokens = any(turn.image is not None and turn.learn for turn in turns), 0
+        draws, tokens = _draws(example, turns), 0
+        if example.states is not None:
+            h, w = self._states_grid(example.states)
+            tokens += len(example.states.t) * (h * w + 2)
         images = sum(turn.image is not None for turn in turns)
         for position, turn in enumerate(turns):
             if turn.image is None:
@@ -219,7 +226,7 @@ class ExamplePacker:
         turns = self._turns(example)
         generator = np.random.default_rng(example.seed)
         images = [turn.image for turn in turns if turn.image is not None]
-        draws = any(turn.image is not None and turn.learn for turn in turns)
+        draws = _draws(example, turns)
         grids = [self._grids(image, len(images), example.sizes) for image in images]
         noise = {i: self._vae_noise(vae, generator) for i, (vae, _) in enumerate(grids)} if draws else {}
         bare = not example.turns and self._drops(self.dropout.text, draws, generator)
@@ -239,6 +246,10 @@ class ExamplePacker:
                 new.append(_Part("vit", grid=vit, dropped=self._drops(self.dropout.vit, draws, generator)))
             parts += new
             shown += [index] * len(new)
+        if example.states is not None:
+            given = len(example.states.t)
+            parts += [_Part("vae", grid=self._states_grid(example.states), learn=True)] * given
+            shown += [_GIVEN] * given
         return _Draft(example, generator, parts, images, shown, noise)
 
     @staticmethod
@@ -265,6 +276,7 @@ class ExamplePacker:
         patches: list[np.ndarray | None] = []
         of_images: list[np.ndarray] = []
         noised: list[bool] = []
+        states = draft.example.states
         for part in draft.parts:
             if part.kind == "text":
                 continue
@@ -273,14 +285,21 @@ class ExamplePacker:
                 continue
             if part.kind == "vit":
                 patches.append(self._patches(draft.images[index], part.grid))
+            elif index == _GIVEN:
+                assert states is not None
+                of_images.append(states.clean[noised.count(True)][: part.grid[0] * part.grid[1]])
+                noised.append(True)
             else:
                 of_images.append(latents[index])
                 noised.append(part.learn)
         found = replace(found, vit_patches=tuple(patches), latents=tuple(of_images))
         noise = np.zeros((sum(len(latent) for latent in of_images), config.latent_dim), np.float32)
-        if any(noised):
+        filled = np.repeat(noised, [len(latent) for latent in of_images])
+        if states is not None:
+            found = found.with_noise_levels(train_logit(torch.from_numpy(states.t), config.timestep_shift).numpy())
+            noise[filled] = states.noise[:, : filled.sum() // len(states.t)].reshape(-1, config.latent_dim)
+        elif any(noised):
             found = found.with_noise_levels(self._levels(sum(noised), generator))
-            filled = np.repeat(noised, [len(latent) for latent in of_images])
             noise[filled] = generator.standard_normal((int(filled.sum()), config.latent_dim), np.float32)
         return found, noise
 
@@ -331,6 +350,9 @@ class ExamplePacker:
             vit = seen[0] // patch, seen[1] // patch
         return (vae[0] // stride, vae[1] // stride), vit
 
+    def _states_grid(self, states: States) -> Grid:
+        return states.size[0] // self._token_pixels, states.size[1] // self._token_pixels
+
     def _transforms(self, sizes: ImageSizes) -> tuple[ImageTransform, ImageTransform | None]:
         """Of the VAE and of the ViT, as far as the model has positions."""
         config, vae, vit = self.bagel.config, self.vae_transform, self.vit_transform
@@ -363,7 +385,8 @@ class ExamplePacker:
     def _encoded_grids(draft: _Draft) -> dict[int, Grid]:
         """Of the images that are needed as latents, by their index."""
         seen = [part for part in draft.parts if part.kind != "text"]
-        return {i: p.grid for i, p in zip(draft.shown, seen, strict=True) if p.kind == "vae" and not p.dropped}
+        pairs = zip(draft.shown, seen, strict=True)
+        return {i: p.grid for i, p in pairs if p.kind == "vae" and not p.dropped and i != _GIVEN}
 
     @torch.no_grad()
     def _latents(self, drafts: Sequence[_Draft]) -> list[dict[int, np.ndarray]]:
@@ -403,6 +426,11 @@ def supervised_loss(bagel: Bagel, batch: Sequence[PackedBatch]) -> SupervisedLos
         ce, text = ce + out.ce.sum(), text + len(out.ce)
         mse, latent = mse + out.mse.sum(), latent + len(out.mse)
     return SupervisedLoss(ce, zero + text, mse, zero + latent)
+
+
+def _draws(example: Example, turns: Sequence[Turn]) -> bool:
+    """Whether an image is to be drawn."""
+    return example.states is not None or any(turn.image is not None and turn.learn for turn in turns)
 
 
 def token_counts(batch: Sequence[PackedBatch]) -> tuple[int, int]:

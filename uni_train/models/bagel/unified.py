@@ -270,8 +270,8 @@ class BagelUnified(UnifiedModel):
     # --- hooks for reinforcement learning ------------------------------------------------------------------------
 
     @torch.no_grad()
-    def encode(self, requests: Sequence[Request]) -> Contexts:
-        """What pictures of these requests are drawn under, with the guidance of `sampling`.
+    def encode(self, requests: Sequence[Request], guidance: Guidance | None = None) -> Contexts:
+        """What pictures of these requests are drawn under, with `guidance` or that of `sampling`.
 
         Raises:
             UserError: requests with and without input images together (they are guided differently), or one that
@@ -283,14 +283,14 @@ class BagelUnified(UnifiedModel):
                 f"request {requests[0].id} and others differ in having input images",
                 "Encode requests for editing and for drawing from text apart.",
             )
-        return self._read(requests, think=False)
+        return self._read(requests, think=False, guidance=guidance)
 
     @torch.no_grad()
     def noise(self, requests: Sequence[Request]) -> Tensor:
         """x at t = 1: float32 [B, G, C], each row from its request's seed; zero behind smaller pictures."""
         rows = []
         for request in requests:
-            h, w = self._grid(self._size(request))
+            h, w = self._grid(self.picture_size(request))
             size = (h * w, self.bagel.config.latent_dim)
             rows.append(torch.randn(size, generator=self._generator(request, "draw")))
         return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self.device)
@@ -303,6 +303,12 @@ class BagelUnified(UnifiedModel):
         used = max(h * w for h, w in condition.grids)
         velocity = Denoiser(self.bagel, condition)(x_t[:, :used], t)
         return torch.nn.functional.pad(velocity, (0, 0, 0, x_t.shape[1] - used))
+
+    def sampling_at(self, guidance: float) -> Sampling:
+        """For images from text and for edits."""
+        own = self.sampling
+        editing = None if own.editing is None else replace(own.editing, text_scale=guidance)
+        return replace(own, guidance=replace(own.guidance, text_scale=guidance), editing=editing)
 
     def schedule(self, condition: Contexts | None = None, row: int = 0, steps: int | None = None) -> Schedule:
         """The same for pictures of all sizes."""
@@ -324,12 +330,13 @@ class BagelUnified(UnifiedModel):
 
     # --- requests as segments ------------------------------------------------------------------------------------
 
-    def _read(self, requests: Sequence[Request], think: bool) -> Contexts:
+    def _read(self, requests: Sequence[Request], think: bool, guidance: Guidance | None = None) -> Contexts:
         """The contexts of requests that all have images, or none of which has."""
-        grids = [self._grid(self._size(request)) for request in requests]
-        guidance = self.sampling.guidance
-        if requests and requests[0].images and self.sampling.editing is not None:
-            guidance = self.sampling.editing
+        grids = [self._grid(self.picture_size(request)) for request in requests]
+        if guidance is None:
+            guidance = self.sampling.guidance
+            if requests and requests[0].images and self.sampling.editing is not None:
+                guidance = self.sampling.editing
         return read_contexts(self.bagel, self._contexts(requests, think), grids, guidance)
 
     def _contexts(
@@ -469,8 +476,7 @@ class BagelUnified(UnifiedModel):
                 f"Shorten it: {request.prompt[:60]!r}...",
             )
 
-    def _size(self, request: Request) -> tuple[int, int]:
-        """Height and width of the picture to be drawn."""
+    def picture_size(self, request: Request) -> tuple[int, int]:
         if request.size is not None:
             return request.size
         if request.images:

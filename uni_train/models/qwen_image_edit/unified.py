@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -187,6 +187,9 @@ class QwenImageEdit(UnifiedModel):
             generator = torch.Generator().manual_seed(derive_seed(request.seed, "draw"))
             rows.append(torch.randn(h * w, self.latents.channels, generator=generator))
         return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self.device)
+
+    def sampling_at(self, guidance: float) -> EditSampling:
+        return replace(self.sampling, scale=guidance)
 
     def schedule(self, condition: EditCondition, row: int = 0, steps: int | None = None) -> Schedule:
         """The noise levels of one row's picture: a larger one has higher levels."""

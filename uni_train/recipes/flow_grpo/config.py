@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Interval
@@ -10,14 +10,9 @@ from annotated_types import Interval
 from data_gen.registry import TASKS
 from uni_train.config.messages import Where, check_known, wrong
 from uni_train.config.schema import (
-    AlarmsConfig,
     Count,
-    Few,
-    GrpoVariant,
-    ObjectiveConfig,
+    GrpoConfig,
     RewardConfig,
-    RolloutConfig,
-    Rows,
     RunConfig,
     TaskLevel,
 )
@@ -45,19 +40,12 @@ class HeldOutConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowGrpoConfig(RunConfig):
+class FlowGrpoConfig(GrpoConfig, RunConfig):
     """Reinforcement of a flow by rewards on its pictures."""
 
     kind: Literal["flow_grpo"] = "flow_grpo"
-    variant: GrpoVariant = "flow_grpo"
-    epochs: Count
-    updates_per_epoch: Few = 1
-    rows: Rows = 64  # random steps of pictures in a micro-batch
     prompts: PromptsConfig
     rewards: dict[str, RewardConfig | None]  # by a name of yours; null leaves one of a base recipe out
-    rollout: RolloutConfig
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
-    alarms: AlarmsConfig = field(default_factory=AlarmsConfig)
     held_out: HeldOutConfig = HeldOutConfig()
     trained: Literal["all", "moe_gen", "lora"] = "all"
     evaluate: bool = False  # Normal and CoT accuracy before and after
@@ -97,20 +85,24 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
     for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
         if levels is not None and not levels:
             raise wrong(f"{key} is empty", key, where)
-    rollout, pictures = config.rollout, config.rollout.prompts_per_epoch * config.rollout.group_size
-    if pictures % config.updates_per_epoch:
-        updates = (n for n in range(1, min(pictures, 2 * config.updates_per_epoch) + 1) if pictures % n == 0)
-        near = min(updates, key=lambda n: abs(n - config.updates_per_epoch))
+    rollout, pictures, passes = config.rollout, config.images, config.passes
+    if config.updates_per_epoch % passes or pictures % config.updates_per_pass:
+        most = min(pictures, 2 * config.updates_per_epoch)
+        near = min(
+            (n * passes for n in range(1, most + 1) if pictures % n == 0),
+            key=lambda n: abs(n - config.updates_per_epoch),
+        )
         raise wrong(
             f"rollout.prompts_per_epoch {rollout.prompts_per_epoch} x rollout.group_size {rollout.group_size}: "
-            f"{pictures} pictures cannot be divided into {config.updates_per_epoch} equal updates",
+            f"{pictures} pictures cannot be divided into {config.updates_per_epoch} equal updates"
+            f"{f' in {passes} passes' if passes > 1 else ''}",
             "updates_per_epoch",
             where,
             f"The nearest number is updates_per_epoch={near}.",
         )
     if config.variant == "diffusion_nft":
         return
-    first, last = rollout.first_step, rollout.steps - 1 if rollout.last_step is None else rollout.last_step
+    first, last = config.bounds
     most = rollout.steps - 1 if config.variant == "cps" else rollout.steps
     if not first < last <= most or (rollout.window or 1) > last - first:
         raise wrong(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Interval
 
 from data_gen.registry import TASKS, set_name, sources
+from uni_train.config.kinds import reads_images
 from uni_train.config.messages import Where, check_known, wrong
 from uni_train.config.schema import (
     Count,
@@ -34,7 +37,7 @@ class BudgetConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundConfig:
-    """Prompts, filter, finetune once. `replay`: set names or 'pretrain' -> share of each batch."""
+    """Prompts, filter, finetune once. `replay`: set names, 'pretrain' or 'solved' -> share of each batch."""
 
     task: str  # one that has sets
     level: TaskLevel
@@ -43,6 +46,7 @@ class RoundConfig:
     updates: Count | None = None  # one of updates and epochs
     epochs: Positive | None = None  # over the kept samples
     replay: dict[str, Share] = field(default_factory=dict)
+    draw: Annotated[int, Interval(ge=0, le=1_000)] = 0  # rounds of one set ask the same prompts unless this differs
 
     @property
     def set_name(self) -> str:
@@ -56,9 +60,10 @@ class ScheduleConfig:
     sequential: one after the other (the paper's curriculum). The others sample all rounds first, train once:
     mixed: all levels from the first update; ramp: the mixture moves linearly from the first level to the last;
     threshold: the next level joins when Normal accuracy on the current one reaches `threshold`.
+    gap: distil alone: no levels, but how far the student is from its teacher, prompt by prompt.
     """
 
-    kind: Literal["sequential", "mixed", "ramp", "threshold"] = "sequential"
+    kind: Literal["sequential", "mixed", "ramp", "threshold", "gap"] = "sequential"
     threshold: Share = 0.6
     check_every: Count = 50  # updates between two looks at the accuracy
     check_prompts: Prompts = 64
@@ -72,28 +77,63 @@ class BatchConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StarsConfig(RunConfig):
-    """Self-training with rejection sampling (UniSandbox 3.4)."""
+class RoundsConfig(RunConfig):
+    """What recipes have whose rounds sample prompts of a level, filter what the model makes of them, and train."""
 
-    kind: Literal["stars"] = "stars"
     level: TaskLevel | None = None  # for recipes of one level: level=2
     rounds: tuple[RoundConfig, ...]
     # set name -> what a round of it does by default
     budget: dict[str, BudgetConfig] = field(default_factory=dict)
     pretrain_replay: Share = 0.0  # for rounds[].replay.pretrain in recipes; 0 where a model has no such rows
     schedule: ScheduleConfig = ScheduleConfig()
-    candidates: Few = 1  # pictures drawn a prompt, before the filter
+    candidates: Few = 1  # samples of a prompt, before the filter
     temperature: Temperature | None = None  # of thoughts while sampling; null = model.sampling.temperature
-    filter: Literal["self", "judge", "verifier", "none"] = "self"  # judge: the run's `judge`, asked as the model is
     whole_pairs: bool = False  # mapping: keep a sample only if the filter accepts its pair's other one too
-    teacher: Literal["base", "current"] = "base"  # who samples the later rounds
     trained: Literal["all", "moe_gen", "lora"] = "all"
     timestep_shift: Positive = 1.0  # of the noise levels in training
     batch: BatchConfig
 
 
+@dataclass(frozen=True, kw_only=True)
+class StarsConfig(RoundsConfig):
+    """Self-training with rejection sampling (UniSandbox 3.4)."""
+
+    kind: Literal["stars"] = "stars"
+    mode: Literal["cot", "normal"] = "cot"  # of sampling; normal = draw without a thought
+    solved: str | None = None  # a .jsonl or .parquet file of solved items, for rounds[].replay.solved
+    filter: Literal["self", "judge", "verifier", "none"] = "self"  # judge: the run's `judge`, asked as the model is
+    teacher: Literal["base", "current"] = "base"  # who samples the later rounds
+
+
 def check(config: StarsConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
+    check_rounds(config, where)
+    if config.schedule.kind == "gap":
+        raise wrong("schedule.kind=gap asks a teacher at every look: kind: distil has one", "schedule.kind", where)
+    if config.filter == "judge" and config.judge is None:
+        raise wrong(
+            "filter=judge needs to know who judges",
+            "filter",
+            where,
+            "judge={address:'http://HOST:PORT/v1#MODEL'}, or judge={checkpoint:FOLDER}.",
+        )
+    if config.filter == "verifier" and reads_images(config):
+        raise wrong(
+            "filter=verifier: no program can read images of the everyday world",
+            "filter",
+            where,
+            "filter=self, or filter=judge with the run's judge.",
+        )
+    if config.teacher == "current" and config.schedule.kind != "sequential":
+        raise wrong(
+            "teacher=current needs schedule.kind=sequential: the other kinds sample all rounds before training",
+            "teacher",
+            where,
+        )
+
+
+def check_rounds(config: RoundsConfig, where: Where) -> None:
+    """Rules between the keys of rounds. Raises UsageError."""
     if not config.rounds:
         raise wrong("rounds is empty: there is nothing to train", "rounds", where)
     if config.schedule.kind == "ramp" and len(config.rounds) < 2:
@@ -104,32 +144,19 @@ def check(config: StarsConfig, where: Where) -> None:
             "batch.accumulate",
             where,
         )
-    if config.model.edits:
-        raise wrong(
-            f"model={config.model.name} edits images, and the prompts of STARS have none",
-            "model",
-            where,
-            "Choose model=nano or model=bagel_7b; sft and flow_grpo train editors.",
-        )
-    if config.filter == "judge" and config.judge is None:
-        raise wrong(
-            "filter=judge needs to know who judges",
-            "filter",
-            where,
-            "judge={address:'http://HOST:PORT/v1#MODEL'}, or judge={checkpoint:FOLDER}.",
-        )
-    if config.filter == "verifier" and config.data.world == "everyday":
-        raise wrong(
-            "filter=verifier: no program can read images of the everyday world",
-            "filter",
-            where,
-            "filter=self, or filter=judge with the run's judge.",
-        )
     tasks = [name for name in TASKS.names() if TASKS.get(name).sets]
     sets = [name for name, source in sources().items() if not source.variant]
-    replayed = (*sets, "pretrain")
+    solved = getattr(config, "solved", None)
+    replayed = (*sets, "pretrain", "solved")
     for i, one in enumerate(config.rounds):
         check_known(one.task, tasks, "task", f"rounds.{i}.task", where)
+        if config.model.edits and not TASKS.get(one.task).edits:
+            raise wrong(
+                f"model={config.model.name} edits images, and the prompts of {one.task} have none",
+                "model",
+                where,
+                "Choose model=nano or model=bagel_7b.",
+            )
         levels = TASKS.get(one.task).sets
         if one.level not in levels:
             key, known = f"rounds.{i}.level", ", ".join(map(str, levels))
@@ -141,22 +168,18 @@ def check(config: StarsConfig, where: Where) -> None:
                 raise wrong(f"unknown set {name} in {key}", key, where, did_you_mean(name, replayed, "sets"))
             if name == one.set_name:
                 raise wrong(f"{key} names {name}, the round's own set: it gets what replay leaves", key, where)
-            if name != "pretrain" and name not in {earlier.set_name for earlier in config.rounds[:i]}:
+            if name == "solved" and solved is None:
+                raise wrong(f"{key}.solved needs solved items", "solved", where, "solved=data/maze4/items.jsonl.")
+            if name not in ("pretrain", "solved") and name not in {earlier.set_name for earlier in config.rounds[:i]}:
                 raise wrong(f"{key} names {name}, but no earlier round samples it", key, where)
         if sum(one.replay.values()) >= 1:
             raise wrong(f"the shares in {key} add up to 1 or more: nothing is left for {one.set_name}", key, where)
     for name in config.budget:
         if name not in sets:
             raise wrong(f"unknown set {name} in budget", "budget", where, did_you_mean(name, sets, "sets"))
-    if config.teacher == "current" and config.schedule.kind != "sequential":
-        raise wrong(
-            "teacher=current needs schedule.kind=sequential: the other kinds sample all rounds before training",
-            "teacher",
-            where,
-        )
 
 
-def _check_round(config: StarsConfig, i: int, where: Where) -> None:
+def _check_round(config: RoundsConfig, i: int, where: Where) -> None:
     one = config.rounds[i]
     if (one.updates is None) == (one.epochs is None):
         raise wrong(

@@ -11,27 +11,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from data_gen.registry import get_task
 from eval.scored import completed, shard_path
-from uni_train.config.kinds import stage_list
+from uni_train.config.kinds import Updates, stage_list
 from uni_train.errors import UserError
 from uni_train.models.base import Example, UnifiedModel
-from uni_train.recipes.stars.config import RoundConfig, StarsConfig
+from uni_train.recipes.stars.config import RoundConfig, RoundsConfig, StarsConfig
 from uni_train.recipes.stars.rounds import most_updates, updates
 from uni_train.stages.evaluate import normal_accuracy
 from uni_train.stages.filter import kept_rows
-from uni_train.stages.finetune import first_batch, fit, supervised_settings
+from uni_train.stages.finetune import first_batch, fit
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.curriculum import Constant, Curriculum, Level, Ramp, Threshold
 from uni_train.training.data import items
 from uni_train.training.data.rows import Chosen, Row, Rows, open_rows
 from uni_train.training.steps import Source
 
+if TYPE_CHECKING:
+    from uni_train.training.callbacks import Evaluate
+
 PRETRAIN = "pretrain"
+SOLVED = "solved"
 
 Filtered = Mapping[str, tuple[RoundConfig, StageRun]]
 """Set name -> the round that sampled it last, and its finished stage with the filter's verdicts."""
@@ -48,23 +53,10 @@ def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtere
     )
     sources = _sources(work, model, filtered)
     lengths = [updates(config, one, len(sources[one.set_name])) for one in (config.rounds[i] for i in rounds)]  # type: ignore[arg-type]
-    settings = replace(
-        supervised_settings(config, sum(lengths), config.batch.prompts, stage.path.name, trained=config.trained),
-        accumulate=config.batch.accumulate,
-    )
+    total = Updates(sum(lengths), config.batch.accumulate, rows=config.batch.prompts)
     schedule = curriculum(config, rounds, lengths)
-
-    def watch(step: int) -> Mapping[str, float]:
-        folder = stage.path / "checks" / f"step={step:08d}"  # every check asks the same validation prompts
-        names = [config.rounds[i].set_name for i in rounds]
-        was_training = model.training
-        model.eval()
-        with torch.no_grad():
-            found: dict[str, float] = {name: normal_accuracy(model, work, name, folder / name) for name in names}
-        model.train(was_training)
-        return found
-
-    result = fit(work, model, sources, schedule, settings, stage.path, watch if schedule.check_every else None)
+    watch = watching(work, model, stage, rounds) if schedule.check_every else None
+    result = fit(work, model, sources, schedule, total, stage.path, stage=stage.name, evaluate=watch)
     work.trained(model, stage)
     stage.outputs = sorted(file for file in (stage.path / MODEL).rglob("*") if file.is_file())
     stage.result = {
@@ -73,6 +65,35 @@ def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtere
         "examples": {name: len(source) for name, source in sources.items() if isinstance(source, Rows)},
         "final_loss": sum(result.losses[-20:]) / max(len(result.losses[-20:]), 1),
     }
+
+
+def watching(work: Work[Any], model: UnifiedModel, stage: StageRun, rounds: Sequence[int]) -> Evaluate:
+    """Normal accuracy on each round's set, for the threshold curriculum."""
+
+    def watch(step: int) -> Mapping[str, float]:
+        folder = stage.path / "checks" / f"step={step:08d}"  # every check asks the same validation prompts
+        names = [work.config.rounds[i].set_name for i in rounds]
+        was_training = model.training
+        model.eval()
+        with torch.no_grad():
+            found: dict[str, float] = {name: normal_accuracy(model, work, name, folder / name) for name in names}
+        model.train(was_training)
+        return found
+
+    return watch
+
+
+def replayed(config: RoundsConfig, model: UnifiedModel) -> Source | None:
+    """Rows of the model's pretraining, where a round replays such. Raises UserError: it has none."""
+    if not any(one.replay.get(PRETRAIN) for one in config.rounds):
+        return None
+    replay = model.replay_rows({one.task for one in config.rounds})
+    if replay is None:
+        raise UserError(
+            f"{model.name} has no pretraining rows to replay",
+            "Set pretrain_replay=0, or replay sets of earlier rounds alone.",
+        )
+    return any_of(replay, images=config.trained == "moe_gen")
 
 
 def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -> dict[str, Source]:
@@ -86,31 +107,41 @@ def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -
                 "Sample more prompts or candidates, start from a better model, or use filter=verifier or filter=none.",
             )
         sources[name] = kept_samples(stage.shards, kept, config.batch.noise_draws)
-    if any(one.replay.get(PRETRAIN) for one in config.rounds):
-        replay = model.replay_rows({one.task for one in config.rounds})
-        if replay is None:
-            raise UserError(
-                f"{model.name} has no pretraining rows to replay",
-                "Set pretrain_replay=0, or replay sets of earlier rounds alone.",
-            )
-        sources[PRETRAIN] = any_of(replay)
+    pretraining = replayed(config, model)
+    if pretraining is not None:
+        sources[PRETRAIN] = pretraining
+    if any(one.replay.get(SOLVED) for one in config.rounds):
+        sources[SOLVED] = solved_items(config)
     return sources
+
+
+def solved_items(config: StarsConfig) -> Rows:
+    """Rows of `config.solved`, prompt -> image. Raises UserError: a missing file."""
+    assert config.solved is not None, "config.py has checked that replay has it"
+    return _images_of(open_rows(config.solved), config.batch.noise_draws)
 
 
 def kept_samples(shards: Path, kept: Sequence[int], noise_draws: int) -> Rows:
     """Samples of a filtered stage, prompt -> image, by their rows over all its shards. Images stay on disk until a
     batch needs them."""
-    parse, files = items.parser(("image",)), [str(shard_path(shards, index)) for index in sorted(completed(shards))]
+    files = [str(shard_path(shards, index)) for index in sorted(completed(shards))]
+    return _images_of(Chosen(open_rows(files), kept), noise_draws)
+
+
+def _images_of(rows: Sequence[Row], noise_draws: int) -> Rows:
+    parse = items.parser(("image",))
 
     def without_thought(row: Row, random_: random.Random) -> Example:
         return replace(parse(row, random_), noise_draws=noise_draws)
 
-    return Rows(Chosen(open_rows(files), kept), without_thought, "error", lambda example: 0, 0)
+    return Rows(rows, without_thought, "error", lambda example: 0, 0)
 
 
-def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]]) -> Source:
-    names = list(makers)
-    weights = [share for share, _ in makers.values()]
+def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]], images: bool = False) -> Source:
+    """Rows of all kinds, by their shares. images: of those with an image to draw; other rows teach the generation
+    weights nothing."""
+    names = [name for name, (_, make) in makers.items() if not images or make(random.Random(0)).target is not None]
+    weights = [makers[name][0] for name in names]
 
     def draw(random_: random.Random) -> Example:
         return makers[random_.choices(names, weights)[0]][1](random_)
@@ -118,7 +149,7 @@ def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]
     return draw
 
 
-def curriculum(config: StarsConfig, rounds: Sequence[int], lengths: Sequence[int]) -> Curriculum:
+def curriculum(config: RoundsConfig, rounds: Sequence[int], lengths: Sequence[int]) -> Curriculum:
     """The curriculum of one fine-tuning: a round's own mixture, or one over all rounds. lengths: updates of each."""
     parts = []
     for i in rounds:
@@ -158,9 +189,21 @@ def first_update(config: StarsConfig, model: UnifiedModel) -> list[Sequence[Exam
             if replay is None:
                 del shares[name]
             else:
-                sources[name] = any_of(replay)
+                sources[name] = any_of(replay, images=config.trained == "moe_gen")
+            continue
+        if name == SOLVED:
+            sources[name] = solved_items(config)
             continue
         one = sampled[name]
-        asked = get_task(one.task, config.data.world).generate(64, one.level, "train", config.seed)
-        sources[name] = [Example(item.prompt, target=blank, noise_draws=config.batch.noise_draws) for item in asked]
+        task = get_task(one.task, config.data.world)
+        asked = [(item, task.input_image(item)) for item in task.generate(64, one.level, "train", config.seed)]
+        sources[name] = [
+            Example(
+                item.prompt,
+                () if shown is None else (shown,),
+                target=blank if shown is None else shown,
+                noise_draws=config.batch.noise_draws,
+            )
+            for item, shown in asked
+        ]
     return first_batch(model, sources, shares, config.seed, config.batch.prompts, config.batch.accumulate)

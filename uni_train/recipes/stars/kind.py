@@ -23,6 +23,7 @@ class Stars(RecipeKind[StarsConfig]):
 
     config = StarsConfig
     keeps_rows = True
+    trains_editors = True
 
     def complete(self, values: dict[str, Any]) -> None:
         fill_rounds(values)
@@ -97,6 +98,11 @@ class Stars(RecipeKind[StarsConfig]):
                     seconds=sum(s.manifest.seconds for _, s in [*members, (one, stage)] if s.manifest is not None),
                     reliability=filter_reliability([a for a, _ in kept], [c for _, c in kept]),
                     filter=config.filter,
+                    calls={
+                        "thoughts": len(kept),
+                        "images": len(kept),
+                        "velocities": len(kept) * config.model.sampling.steps,
+                    },
                 )
             )
         return entries
@@ -137,11 +143,13 @@ def _sampled(config: StarsConfig, i: int) -> Iterator[PlannedStage]:
     images = f", {config.candidates} images each" if config.candidates > 1 else ""
     whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(one.task).items_per_draw == 2 else ""
     keep = f"keep what {_FILTERS[config.filter]}{whole}"
+    draw = "think, draw" if config.mode == "cot" else "draw"
     if one.kept is not None:
-        asked = f"at most {one.prompts} prompts{images}: think, draw, {keep}, until {one.kept} samples are kept"
+        asked = f"at most {one.prompts} prompts{images}: {draw}, {keep}, until {one.kept} samples are kept"
         yield PlannedStage("sample", f"sample-{one.set_name}", asked, (i,))
         return
-    yield PlannedStage("sample", f"sample-{one.set_name}", f"{one.prompts} prompts{images}: think, then draw", (i,))
+    asked = f"{one.prompts} prompts{images}: {draw.replace(', ', ', then ')}"
+    yield PlannedStage("sample", f"sample-{one.set_name}", asked, (i,))
     yield PlannedStage("filter", f"filter-{one.set_name}", keep, (i,))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from data_gen.registry import set_name
-from uni_train.recipes.stars.config import RoundConfig, StarsConfig
+from uni_train.recipes.stars.config import RoundConfig, RoundsConfig
 
 
 def fill_rounds(plain: dict[str, Any]) -> None:
@@ -29,7 +29,7 @@ def fill_rounds(plain: dict[str, Any]) -> None:
             rounds[i] = {**{key: own[key] for key in ("prompts", "kept", *length) if key in own}, **one}
 
 
-def updates(config: StarsConfig, one: RoundConfig, kept: int) -> int:
+def updates(config: RoundsConfig, one: RoundConfig, kept: int) -> int:
     """Updates of a round that trains on `kept` samples of its own.
 
     An epoch is as many draws of the round's own samples as there are; replayed rows come on top of it.
@@ -40,17 +40,17 @@ def updates(config: StarsConfig, one: RoundConfig, kept: int) -> int:
     return max(1, math.ceil(round(one.epochs * kept / (config.batch.prompts * own_share(config, one)), 6)))
 
 
-def most_updates(config: StarsConfig, rounds: Sequence[int]) -> list[int]:
+def most_updates(config: RoundsConfig, rounds: Sequence[int]) -> list[int]:
     """The same for each of some rounds, if the filter keeps as much as it may."""
     return [updates(config, config.rounds[i], most_kept(config, config.rounds[i])) for i in rounds]
 
 
-def most_kept(config: StarsConfig, one: RoundConfig) -> int:
+def most_kept(config: RoundsConfig, one: RoundConfig) -> int:
     """The samples that a round trains on at most."""
     return one.kept if one.kept is not None else one.prompts * config.candidates
 
 
-def own_share(config: StarsConfig, one: RoundConfig) -> float:
+def own_share(config: RoundsConfig, one: RoundConfig) -> float:
     """The part of the rows of a round's updates that are its own samples. In `schedule.kind=mixed`: of all rounds'."""
     if config.schedule.kind == "mixed":
         return 1 - max(each.replay.get("pretrain", 0.0) for each in config.rounds)

@@ -13,7 +13,8 @@ on the batch it is sampled in or on the rank.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 
 from data_gen.seeds import derive_seed, rng
+from uni_train.config.schema import GrpoConfig
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
 from uni_train.errors import UserError
@@ -33,7 +35,9 @@ from uni_train.flow.steps import StepRule, step_rule
 from uni_train.flow.window import SlidingWindow, Window, epoch_window
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.rewards.contract import Reward, Scores, Scoring
-from uni_train.training.flow_grpo.settings import NOISE_LEVELS, FlowGrpoSettings
+
+NOISE_LEVELS = {"flow_grpo": 0.7, "fast": 0.7, "cps": 0.7, "dance": 0.3, "guard": 0.7, "mix": 0.7}
+"""Published ones, where `rollout.noise_level` is not given."""
 
 # --- prompts --------------------------------------------------------------------------------------------------------
 
@@ -81,17 +85,18 @@ class PromptList:
 
 
 def requests_of(
-    prompts: Sequence[Prompt], settings: FlowGrpoSettings, epoch: int, ranks: Ranks = ALONE
+    prompts: Sequence[Prompt], config: GrpoConfig, stage: str, epoch: int, groups: Sequence[int]
 ) -> list[Request]:
-    """One request for each group of this rank, as `encode` reads it; its seed is that of the group."""
+    """One request for each of some groups, as `encode` reads it; its seed is that of the group."""
     return [
         Request(
             prompts[i].id,
             prompts[i].text,
             prompts[i].images,
-            seed=derive_seed(settings.seed, settings.stage, "group", epoch, prompts[i].id, i),
+            seed=derive_seed(config.seed, stage, "group", epoch, prompts[i].id, i),
+            size=None if config.rollout.size is None else (config.rollout.size, config.rollout.size),
         )
-        for i in ranks.shard(len(prompts))
+        for i in groups
     ]
 
 
@@ -104,7 +109,7 @@ class Rollouts:
 
     Attributes:
         window: the random steps (None: diffusion_nft has none).
-        first: the number of this rank's first image among all.
+        images: the numbers of this rank's images among all.
         latents: [M, W + 1, G, C] before, between and after them. log_probs: float32 [M, W]. means: [M, W, G, C], if the
             objective needs them.
         final: float32 [M, G, C], clean. mask: bool [M, G, 1], which tokens belong to an image.
@@ -113,7 +118,7 @@ class Rollouts:
     """
 
     epoch: int
-    first: int
+    images: Sequence[int]
     window: Window | None
     latents: Tensor
     log_probs: Tensor
@@ -125,11 +130,6 @@ class Rollouts:
     advantages: Tensor
     statistics: Mapping[str, float] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def mine(self) -> range:
-        """The numbers of this rank's images among all."""
-        return range(self.first, self.first + len(self.final))
 
     def state_dict(self) -> dict[str, Any]:
         """On the CPU."""
@@ -144,11 +144,11 @@ class Rollouts:
 
     def to(self, device: torch.device) -> Rollouts:
         """What belongs to images on a device; rewards stay where advantages are computed, on the CPU."""
-        return replace(self, **{name: getattr(self, name).to(device) for name in _OWN})
+        return replace(self, **{name: getattr(self, name).to(device) for name in OF_IMAGES})
 
 
-_OWN = ("latents", "log_probs", "means", "final", "mask", "advantages")
-"""Fields of Rollouts that are of one rank's images."""
+OF_IMAGES = ("latents", "log_probs", "means", "final", "mask", "advantages")
+"""Tensors of Rollouts with a row for each of `images`."""
 
 
 def resharded(states: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, Any]:
@@ -156,15 +156,16 @@ def resharded(states: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, An
     if len(states) == ranks.world_size:
         return dict(states[ranks.rank])
     longest = max(state["final"].shape[-2] for state in states)
+    everything = {name: torch.cat([padded(state[name], longest) for state in states]) for name in OF_IMAGES}
+    mine = ranks.shard(len(everything["final"]))
+    own = {name: value[mine.start : mine.stop] for name, value in everything.items()}
+    return {**states[0], **own, "images": tuple(mine)}
 
-    def padded(value: Tensor) -> Tensor:
-        missing = longest - value.shape[-2] if value.ndim > 2 else 0
-        return torch.nn.functional.pad(value, (0, 0, 0, missing)) if missing else value
 
-    everything = {name: torch.cat([padded(state[name]) for state in states]) for name in _OWN}
-    images = len(everything["final"]) // ranks.world_size
-    first = ranks.rank * images
-    return {**states[0], **{name: value[first : first + images] for name, value in everything.items()}, "first": first}
+def padded(value: Tensor, tokens: int) -> Tensor:
+    """[..., G, C] with zeros up to so many tokens; what has no tokens ([M, W], [M, 0]) as it is."""
+    missing = tokens - value.shape[-2] if value.ndim > 2 else 0
+    return torch.nn.functional.pad(value, (0, 0, 0, missing)) if missing else value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,6 +177,10 @@ class Drawn:
     scores: Scores
 
 
+Precision = Callable[[], AbstractContextManager[Any]]
+"""Makes a context that the model computes in: autocast, where training has it."""
+
+
 # --- sampling, rewards, advantages ----------------------------------------------------------------------------------
 
 
@@ -184,14 +189,20 @@ def collect(
     model: UnifiedModel,
     prompts: Sequence[Prompt],
     rewards: Sequence[Reward],
-    settings: FlowGrpoSettings,
+    config: GrpoConfig,
+    stage: str,
     epoch: int,
     ranks: Ranks = ALONE,
+    precision: Precision = nullcontext,
+    draw_rows: int = 256,
 ) -> tuple[Rollouts, Any, Drawn]:
     """Sample and reward this rank's images of an epoch; rewards and advantages are those of all ranks.
 
     Args:
         prompts: those of all ranks.
+        stage: part of every seed.
+        draw_rows: images drawn together.
+        precision: the trainer's, for what the model reads and for its velocities. Images are decoded without it.
 
     Returns:
         the rollouts, the condition they were sampled under (one row a group), and the images with their scores.
@@ -199,29 +210,31 @@ def collect(
     Raises:
         UserError: a prompt that cannot be read, or a reward that fails.
     """
-    k, window = settings.group_size, window_of(settings, epoch)
+    k, window = config.rollout.group_size, window_of(config, epoch)
     own = [prompts[i] for i in ranks.shard(len(prompts))]
     first = ranks.shard(len(prompts)).start * k
-    requests = requests_of(prompts, settings, epoch, ranks)
-    sampled = ranks.on_all(lambda: _sample_and_reward(model, own, requests, rewards, settings, window, first))
+    requests = requests_of(prompts, config, stage, epoch, ranks.shard(len(prompts)))
+    sampled = ranks.on_all(
+        lambda: _sample_and_reward(model, own, requests, rewards, config, window, first, precision, draw_rows)
+    )
     scores, images = sampled.scores, sampled.images
 
     parts = ranks.gather((scores.each, scores.filled, scores.total, _image_statistics(images, k)))
     each, filled, total = (np.concatenate([part[column] for part in parts]) for column in range(3))
     totals, table = torch.from_numpy(total), torch.from_numpy(filled)
     groups = torch.arange(len(prompts)).repeat_interleave(k)
-    if settings.scale_rewards == "each":
+    if config.objective.scale_rewards == "each":
         weights = torch.tensor([reward.weight for reward in rewards], dtype=torch.double)
         advantages = gdpo_advantages(table, weights, groups)
     else:
-        advantages = group_advantages(totals, groups, settings.scale_rewards)
+        advantages = group_advantages(totals, groups, config.objective.scale_rewards)
 
     statistics = _reward_statistics(scores.names, each, total, k)
     statistics["frac_reward_zero_std"] = float(1 - informative(totals, groups).float().mean())
     statistics |= {name: float(np.mean([part[3][name] for part in parts])) for name in parts[0][3]}
     rollouts = Rollouts(
         epoch=epoch,
-        first=first,
+        images=tuple(range(first, first + len(images))),
         window=window,
         rewards=table,
         totals=totals,
@@ -233,27 +246,28 @@ def collect(
     return rollouts, sampled.condition, Drawn(own, images, scores)
 
 
-def rule_of(settings: FlowGrpoSettings) -> StepRule:
+def rule_of(config: GrpoConfig) -> StepRule:
     """The random step of a variant."""
-    level = NOISE_LEVELS[settings.variant] if settings.noise_level is None else settings.noise_level
-    if settings.variant == "cps":
+    level = config.rollout.noise_level
+    level = NOISE_LEVELS[config.variant] if level is None else level
+    if config.variant == "cps":
         return step_rule("cps", level)
-    return step_rule("dance" if settings.variant == "dance" else "flow_grpo", level)
+    return step_rule("dance" if config.variant == "dance" else "flow_grpo", level)
 
 
-def window_of(settings: FlowGrpoSettings, epoch: int) -> Window | None:
+def window_of(config: GrpoConfig, epoch: int) -> Window | None:
     """The random steps of an epoch: fixed, drawn by seed and epoch (fast), or sliding (mix)."""
-    low, high = settings.bounds
-    match settings.variant:
+    low, high = config.bounds
+    match config.variant:
         case "diffusion_nft":
             return None
         case "fast":
-            return epoch_window(settings.seed, epoch, settings.window_size, (low, high))
+            return epoch_window(config.seed, epoch, config.window_size, (low, high))
         case "mix":
-            slid = SlidingWindow(settings.window_size, high - low, every=settings.window_every).at(epoch)
+            slid = SlidingWindow(config.window_size, high - low, every=config.rollout.window_every).at(epoch)
             return Window(low + slid.start, slid.size)
         case _:
-            return Window(low, settings.window_size)
+            return Window(low, config.window_size)
 
 
 def common_schedule(model: UnifiedModel, condition: Any, groups: int, steps: int) -> Schedule:
@@ -289,24 +303,28 @@ def _sample_and_reward(
     prompts: Sequence[Prompt],
     requests: Sequence[Request],
     rewards: Sequence[Reward],
-    settings: FlowGrpoSettings,
+    config: GrpoConfig,
     window: Window | None,
     first: int,
+    precision: Precision,
+    draw_rows: int,
 ) -> _Sampled:
     began = time.perf_counter()
-    k = settings.group_size
-    condition = model.encode(requests)
-    schedule = common_schedule(model, condition, len(requests), settings.steps)
+    k = config.rollout.group_size
+    with precision():
+        condition = model.encode(requests)
+    schedule = common_schedule(model, condition, len(requests), config.rollout.steps)
     asked = [replace(r, seed=derive_seed(r.seed, "picture", j)) for r in requests for j in range(k)]
     columns = _columns(prompts, k, first)
     parts: list[dict[str, Tensor]] = []
     images: list[np.ndarray] = []
     noise = model.noise(asked)
     with Scoring(rewards, k) as scoring:
-        for begin in range(0, len(asked), settings.draw_rows):
-            rows = list(range(begin, min(begin + settings.draw_rows, len(asked))))
+        for begin in range(0, len(asked), draw_rows):
+            rows = list(range(begin, min(begin + draw_rows, len(asked))))
             under = condition.select([row // k for row in rows])
-            part = _sample(model, noise[rows], under, [asked[row] for row in rows], schedule, window, settings)
+            with precision():
+                part = _sample(model, noise[rows], under, [asked[row] for row in rows], schedule, window, config)
             decoded = model.decode(part["final"], under)
             told = {name: values[begin : begin + len(rows)] for name, values in columns.items()}
             scoring.add([prompts[row // k].text for row in rows], decoded, told)
@@ -327,7 +345,7 @@ def _sample(
     requests: Sequence[Request],
     schedule: Schedule,
     window: Window | None,
-    settings: FlowGrpoSettings,
+    config: GrpoConfig,
 ) -> dict[str, Tensor]:
     """From noise x [B, G, C] to images, with the random steps remembered; fields of Rollouts by name."""
     mask = (x != 0).any(-1, keepdim=True)
@@ -349,12 +367,12 @@ def _sample(
         lambda x, t: model.velocity(x, t, condition),
         x,
         schedule,
-        rule_of(settings),
+        rule_of(config),
         window,
         noise,
         mask=mask,
-        dtype=getattr(torch, settings.latents),
-        keep_means=settings.variant == "guard",
+        dtype=getattr(torch, config.rollout.latents),
+        keep_means=config.variant == "guard",
     )
     means = blank if run.means is None else run.means
     return {"latents": run.latents, "log_probs": run.log_probs, "means": means, "final": run.final, "mask": mask}

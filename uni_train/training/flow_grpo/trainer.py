@@ -7,7 +7,8 @@ Once an epoch, in `RolloutData.batches`:
     3. rewards       of each image: verifier, judge, a function of one's own      rewards.contract.Scoring
     4. advantages    (reward - mean of its group) / deviation                     flow.advantages
 
-Then `updates_per_epoch` times, each on an equal part of the epoch's images, in micro-batches of their random steps:
+Then `updates_per_epoch` times, each on an equal part of the epoch's images, in micro-batches of their random steps,
+which all ranks share (deal.py):
 
     5. replay        log probabilities of stored steps under today's weights      FlowGrpoModule.policy_loss
     6. loss          clipped ratio to the weights that sampled, times advantage   flow.grpo.grpo_loss
@@ -31,6 +32,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -43,10 +45,11 @@ from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
 from torch import Tensor, nn
 
-from data_gen.seeds import derive_seed, rng
+from data_gen.seeds import derive_seed
+from uni_train.config.kinds import Updates
+from uni_train.config.schema import SHARDED, GrpoConfig
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UsageError, UserError
-from uni_train.flow.advantages import informative
 from uni_train.flow.grpo import grpo_loss, guard_loss
 from uni_train.flow.nft import anchor, nft_loss, optimality
 from uni_train.flow.objective import interpolate
@@ -57,7 +60,9 @@ from uni_train.rewards.contract import Reward
 from uni_train.training.callbacks import Evaluate, Validation
 from uni_train.training.fit import CHECKPOINTS, HELD_OUT, FitResult, Run, run
 from uni_train.training.flow_grpo.callbacks import Alarms, EpochLog, OnDrawn
+from uni_train.training.flow_grpo.deal import Row, deal, given_away, micro_batches, random_steps, with_others
 from uni_train.training.flow_grpo.rollout import (
+    Prompt,
     Prompts,
     Rollouts,
     collect,
@@ -66,9 +71,7 @@ from uni_train.training.flow_grpo.rollout import (
     resharded,
     rule_of,
 )
-from uni_train.training.flow_grpo.settings import FlowGrpoSettings, with_layout
 from uni_train.training.metric_log import truncate_metrics
-from uni_train.training.settings import SHARDED, SupervisedSettings
 from uni_train.training.steps import StepBatch
 from uni_train.training.strategies.choice import check_second_weights, here, on_ranks
 from uni_train.training.strategies.sharding import unsharded
@@ -83,70 +86,84 @@ def fit_flow_grpo(
     model: UnifiedModel,
     prompts: Prompts,
     rewards: Sequence[Reward],
-    grpo: FlowGrpoSettings,
-    settings: SupervisedSettings,
+    config: GrpoConfig,
     directory: Path,
     *,
+    stage: str = "grpo",
+    trained: str = "all",
+    draw_rows: int = 256,
     evaluate: Evaluate | None = None,
     evaluate_every: int = 10,
     on_drawn: OnDrawn | None = None,
     logger: Logger | None = None,
     progress: bool | Progress = True,
     description: str | None = None,
+    keep: int = 2,
+    log_every: int = 10,
 ) -> FitResult:
-    """Train `model` in place; afterwards it has the final weights, averaged ones if `settings.ema`.
+    """Train `model` in place; afterwards it has the final weights, averaged ones if `config.ema`.
 
     Running it again with the same arguments continues from the newest intact checkpoint, also in the middle of an
     epoch, and ends with the same weights and the same metrics.jsonl, bit for bit.
 
     Args:
-        settings: optimizer, precision, EMA, checkpoints; its updates and micro-batches follow from `grpo`.
+        stage: part of every seed. trained: see trained.select_parameters. draw_rows: images drawn together.
         evaluate: updates done -> scores on held-out prompts ("held_out" is what the alarm watches), every
             `evaluate_every` epochs.
         on_drawn: is shown every epoch's images.
 
     Raises:
-        UsageError: settings that do not fit together.
+        UsageError: keys that do not fit together.
         UserError: a reward that fails, the on-policy check, an alarm, a damaged checkpoint, a diverged loss.
     """
-    settings = on_ranks(settings)
-    grpo.check(settings.devices * settings.num_nodes)
-    _check_strategy(model, grpo, settings)
-    settings = with_layout(settings, grpo)
+    config = on_ranks(config)
+    ranks = config.strategy.devices * config.strategy.nodes
+    config.check_ranks(ranks)
+    _check_strategy(model, config, trained)
+    updates = Updates(config.updates, config.grad_accumulation_steps(ranks))
     directory = Path(directory)
 
     def parts(made: Run) -> FlowGrpoModule:
         here().from_main(lambda: truncate_metrics(directory / ROLLOUTS, made.done))
-        module = FlowGrpoModule(model, settings, grpo)
+        module = FlowGrpoModule(model, config, updates, stage=stage, trained=trained)
         validation = None
         if evaluate is not None:
-            validation = Validation(evaluate, evaluate_every * grpo.updates_per_epoch, directory / HELD_OUT)
+            validation = Validation(evaluate, evaluate_every * config.updates_per_epoch, directory / HELD_OUT)
         made.callbacks += [
-            EpochLog(directory / ROLLOUTS, grpo.updates_per_epoch),
+            EpochLog(directory / ROLLOUTS, config.updates_per_epoch),
             *([validation] if validation is not None else []),
-            Alarms(grpo.alarms, grpo.updates_per_epoch, validation, made.log, directory / CHECKPOINTS),
+            Alarms(config.alarms, config.updates_per_epoch, validation, made.log, directory / CHECKPOINTS),
         ]
-        made.data = RolloutData(model, prompts, rewards, grpo, module, on_drawn)
+        made.data = RolloutData(model, prompts, rewards, module, draw_rows, on_drawn)
         model.eval()
         return module
 
     return run(
-        model, settings, directory, parts, logger=logger, progress=progress, description=description or grpo.stage
+        model,
+        config,
+        updates,
+        directory,
+        parts,
+        logger=logger,
+        progress=progress,
+        description=description or stage,
+        keep=keep,
+        log_every=log_every,
     )
 
 
-def _check_strategy(model: UnifiedModel, grpo: FlowGrpoSettings, settings: SupervisedSettings) -> None:
+def _check_strategy(model: UnifiedModel, config: GrpoConfig, trained: str) -> None:
     """Raises UsageError for what sharded weights cannot do."""
-    what = None
-    if grpo.variant == "diffusion_nft":
+    strategy, what = config.strategy, None
+    if config.variant == "diffusion_nft":
         what = "variant=diffusion_nft"
-    elif grpo.kl and settings.trained != "lora":
-        what = f"a kl penalty with trained={settings.trained}"
-    check_second_weights(settings, what)
-    guided = getattr(model, "guided", False) and settings.devices * settings.num_nodes > 1
-    if guided and settings.strategy in SHARDED:
+    elif config.objective.kl and trained != "lora":
+        what = f"a kl penalty with trained={trained}"
+    check_second_weights(strategy, what)
+    guided = getattr(model, "guided", False) and strategy.devices * strategy.nodes > 1
+    if guided and strategy.kind in SHARDED:
         raise UsageError(
-            f"strategy={settings.strategy} cannot train under guidance: it acts at some noise levels alone, so devices "
+            f"strategy={strategy.kind} cannot train under guidance: it acts at some noise levels alone, so devices "
             "that hold parts of one another's weights would ask for them unequally often",
             "Set model.sampling.cfg_text_scale=1 and edit_text_scale=1, or use strategy=deepspeed_zero2.",
         )
@@ -167,14 +184,17 @@ class RolloutData(pl.LightningDataModule):
         model: UnifiedModel,
         prompts: Prompts,
         rewards: Sequence[Reward],
-        grpo: FlowGrpoSettings,
         module: FlowGrpoModule,
+        draw_rows: int = 256,
         on_drawn: OnDrawn | None = None,
     ) -> None:
         super().__init__()
-        self.model, self.prompts, self.rewards, self.grpo = model, prompts, rewards, grpo
-        self.module, self.on_drawn = module, on_drawn
+        self.model, self.prompts, self.rewards, self.config = model, prompts, rewards, module.config
+        self.module, self.draw_rows, self.on_drawn = module, draw_rows, on_drawn
         self.rollouts: Rollouts | None = None
+        self._held: Rollouts | None = None  # the same, and what other ranks gave this one to train on
+        self._deals: list[list[list[Row]]] = []
+        self._given: dict[tuple[int, int], list[int]] = {}
         self._since = time.perf_counter()
 
     def train_dataloader(self) -> _Loader:
@@ -186,40 +206,123 @@ class RolloutData(pl.LightningDataModule):
         return Ranks(self.trainer.global_rank, self.trainer.world_size)
 
     def batches(self) -> Iterator[StepBatch]:
-        """From the first update that is not done."""
+        """From the first update that is not done. Where an update needs fewer micro-batches than there are, some are
+        empty, on all ranks alike."""
         assert self.trainer is not None
-        grpo, ranks = self.grpo, self.ranks
-        micros = grpo.grad_accumulation_steps(ranks.world_size)
+        config, ranks = self.config, self.ranks
+        micros = config.grad_accumulation_steps(ranks.world_size)
         self._since = time.perf_counter()
         if self.rollouts is not None:  # of the checkpoint
             self.rollouts = self.rollouts.to(self.model.device)
-        for step in range(self.trainer.global_step, grpo.updates):
-            epoch, update = divmod(step, grpo.updates_per_epoch)
-            prompts = self.prompts.epoch(epoch, grpo.prompts_per_epoch)
+        for step in range(self.trainer.global_step, config.updates):
+            epoch, update = divmod(step, config.updates_per_epoch)
+            prompts, condition = self.prompts.epoch(epoch, config.rollout.prompts_per_epoch), None
             if update == 0:
                 if epoch:
                     self.module.follow()
-                with unsharded(self.model), self.module.sampling():
-                    self.rollouts, condition, drawn = collect(self.model, prompts, self.rewards, grpo, epoch, ranks)
-                self._since = time.perf_counter()
-                if self.on_drawn is not None:
-                    self.on_drawn(epoch, drawn)
-            else:
-                # Read again, because weights that have moved read a little differently.
-                with unsharded(self.model):
-                    condition = self.model.encode(requests_of(prompts, grpo, epoch, ranks))
-            rollouts = self.rollouts
-            if rollouts is None or rollouts.epoch != epoch:
+                condition = self._sample(prompts, epoch)
+            if self.rollouts is None or self.rollouts.epoch != epoch:
                 raise RuntimeError(f"update {step} is in the middle of epoch {epoch}, whose rollouts are missing")
-            self.module.epoch_metrics = {name: rollouts.statistics[name] for name in IN_METRICS}
-            schedule = common_schedule(self.model, condition, len(ranks.shard(len(prompts))), grpo.steps)
-            picked = random_steps(rollouts, grpo, update, micros * ranks.world_size)
-            mine = [one for one in picked if one[0] in rollouts.mine]
-            for micro in range(micros):
-                rows = minibatch(
-                    rollouts, condition, schedule, mine[micro::micros], grpo, fresh=update == 0, of=len(picked)
-                )
+            if self._held is None or self._held.epoch != epoch:
+                self._deal(self.rollouts)
+                if update == 0 and config.objective.on_policy == "recompute" and self.module.rule is not None:
+                    self._recompute(prompts, condition)
+            self.module.epoch_metrics = {name: self.rollouts.statistics[name] for name in IN_METRICS}
+            cut = self._cut(prompts, update, condition)
+            # ZeRO begins its sums with the first and steps with the last, so what is empty is between them.
+            for micro, rows in enumerate([*cut[:1], *[None] * (micros - len(cut)), *cut[1:]]):
                 yield StepBatch(step, micro, micros, rows)
+
+    def _sample(self, prompts: Sequence[Prompt], epoch: int) -> Any:
+        """New rollouts; returns the condition that this rank's groups were sampled under."""
+        module = self.module
+        with unsharded(self.model), module.sampling():
+            self.rollouts, condition, drawn = collect(
+                self.model,
+                prompts,
+                self.rewards,
+                self.config,
+                module.stage,
+                epoch,
+                self.ranks,
+                module.precision,
+                self.draw_rows,
+            )
+        self._since = time.perf_counter()
+        if self.on_drawn is not None:
+            self.on_drawn(epoch, drawn)
+        return condition
+
+    def _deal(self, rollouts: Rollouts) -> None:
+        """Which rank trains on what in each update of the epoch, and the images for it."""
+        ranks, images = self.ranks, len(rollouts.images)
+        self._deals = [
+            deal(random_steps(rollouts, self.config, self.module.stage, update), images, ranks.world_size)
+            for update in range(self.config.updates_per_epoch)
+        ]
+        self._given = given_away(self._deals, images)
+        self._held = with_others(rollouts, self._given, ranks)
+
+    def _cut(self, prompts: Sequence[Prompt], update: int, drawn_under: Any, fresh: bool = False) -> list[MiniBatch]:
+        """The micro-batches of an update on this rank, as many as on the others.
+
+        Args:
+            drawn_under: the condition of this rank's own groups, in the first update: weights that have moved read a
+                little differently, so each later update reads again.
+            fresh: the weights are those that sampled, in later updates too.
+        """
+        config, held, dealt, ranks = self.config, self._held, self._deals[update], self.ranks
+        assert held is not None
+        mine = dealt[ranks.rank] or [(held.images[0], 0)]
+        fresh = fresh or update == 0
+        groups: Sequence[int] = ranks.shard(len(prompts))
+        if drawn_under is None or self._given:
+            groups = sorted({image // config.rollout.group_size for image, _ in mine})
+            with unsharded(self.model), self.module.sampling(fresh), self.module.precision():
+                asked = requests_of(prompts, config, self.module.stage, held.epoch, groups)
+                drawn_under = self.model.encode(asked)
+        schedule = common_schedule(self.model, drawn_under, len(groups), config.rollout.steps)
+        under = _Under(drawn_under, {group: row for row, group in enumerate(groups)}, schedule)
+        count, rows = micro_batches(dealt, config.rows), sum(map(len, dealt))
+        count = max(count, min(2, config.grad_accumulation_steps(ranks.world_size)))
+        counted = dealt[ranks.rank]
+        return [
+            minibatch(held, under, counted[micro::count] or mine[:1], config, self.module.stage, fresh=fresh,
+                      share=len(counted[micro::count]) / max(rows, 1))
+            for micro in range(count)
+        ]  # fmt: skip
+
+    def _recompute(self, prompts: Sequence[Prompt], condition: Any) -> None:
+        """Score the epoch's steps as training will, with the weights that sampled them; in place."""
+        assert self.rollouts is not None and self._held is not None
+        rollouts, held, own = self.rollouts, self._held, len(self.rollouts.images)
+        index = {image: row for row, image in enumerate(held.images)}
+        for update in range(self.config.updates_per_pass):
+            dealt = self._deals[update][self.ranks.rank]
+            cut = self._cut(prompts, update, condition if update == 0 else None, fresh=True)
+            for micro, rows in enumerate(cut):
+                with unsharded(self.model), self.module.precision():
+                    log_prob, mean = self.module.scored(rows)
+                for row, (image, place) in enumerate(dealt[micro :: len(cut)]):
+                    held.log_probs[index[image], place] = log_prob[row]
+                    if held.means.numel():
+                        held.means[index[image], place] = mean[row]
+        if not self._given:
+            return
+        # By way of who drew them: checkpoints are made of that, and a later pass deals the steps otherwise.
+        scored: dict[int, list[tuple[int, int, Tensor, Tensor]]] = defaultdict(list)
+        for update in range(self.config.updates_per_pass):
+            for image, place in self._deals[update][self.ranks.rank]:
+                at = index[image]
+                means = held.means[at, place] if held.means.numel() else held.means[at]
+                scored[image // own].append((image, place, held.log_probs[at, place].cpu(), means.cpu()))
+        received = self.ranks.exchange(scored, [(target, source) for source, target in self._given])
+        for rows in (scored[self.ranks.rank], *received.values()):
+            for image, place, value, means in rows:
+                rollouts.log_probs[image - rollouts.images[0], place] = value
+                if rollouts.means.numel():
+                    rollouts.means[image - rollouts.images[0], place] = means[: rollouts.means.shape[2]]
+        self._held = with_others(rollouts, self._given, self.ranks)
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -230,7 +333,7 @@ class RolloutData(pl.LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         assert self.trainer is not None
-        if self.rollouts is None or self.trainer.global_step % self.grpo.updates_per_epoch == 0:
+        if self.rollouts is None or self.trainer.global_step % self.config.updates_per_epoch == 0:
             return {"rollouts": None}
         return {"rollouts": self.ranks.gather(replace(self.rollouts, seconds=self.seconds).state_dict())}
 
@@ -247,7 +350,8 @@ class _Loader:
     data: RolloutData
 
     def __len__(self) -> int:
-        return self.data.grpo.updates * self.data.grpo.grad_accumulation_steps(self.data.ranks.world_size)
+        config = self.data.config
+        return config.updates * config.grad_accumulation_steps(self.data.ranks.world_size)
 
     def __iter__(self) -> Iterator[StepBatch]:
         return self.data.batches()
@@ -282,58 +386,46 @@ class MiniBatch:
     fresh: bool
 
 
-def random_steps(rollouts: Rollouts, grpo: FlowGrpoSettings, update: int, least: int) -> list[tuple[int, int]]:
-    """(image, place in the window) of all rows of an update, on all ranks: an equal part of those images that can teach
-    something, shuffled by seed and epoch, each with all its random steps.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Under:
+    """A condition with a row for each of some groups, by their numbers, and the noise levels of their images."""
 
-    With fewer rows than `least`, the micro-batches of all ranks, images of groups with equal rewards stay in.
-    """
-    images = list(range(len(rollouts.totals)))
-    size = grpo.window_size
-    if grpo.drop_zero_std:
-        groups = torch.arange(grpo.prompts_per_epoch).repeat_interleave(grpo.group_size)
-        use = informative(rollouts.rewards if grpo.scale_rewards == "each" else rollouts.totals, groups)
-        use = use.any(1) if use.ndim > 1 else use
-        kept = [i for i in images if bool(use[i])]
-        if len(kept) // grpo.updates_per_epoch * size >= least:
-            images = kept
-    rng("pictures", grpo.seed, grpo.stage, rollouts.epoch).shuffle(images)
-    return [(image, place) for image in images[update :: grpo.updates_per_epoch] for place in range(size)]
+    condition: Any
+    rows: Mapping[int, int]
+    schedule: Schedule
 
 
 def minibatch(
     rollouts: Rollouts,
-    condition: Any,
-    schedule: Schedule,
-    picked: Sequence[tuple[int, int]],
-    grpo: FlowGrpoSettings,
+    under: _Under,
+    picked: Sequence[Row],
+    config: GrpoConfig,
+    stage: str,
     *,
     fresh: bool,
-    of: int,
+    share: float,
 ) -> MiniBatch:
-    """The given steps of this rank's images, as a micro-batch of an update of `of` such on all ranks.
-
-    Without any it is a row that counts nothing: all ranks have to compute as often.
-    """
-    device = rollouts.final.device
-    share = len(picked) / of
-    picked = picked or [(rollouts.first, 0)]
-    images = torch.tensor([image - rollouts.first for image, _ in picked], device=device)
+    """The given steps as a micro-batch. With a share of 0 they count nothing: all ranks have to compute as often."""
+    device, schedule = rollouts.final.device, under.schedule
+    index = {image: row for row, image in enumerate(rollouts.images)}
+    images = torch.tensor([index[image] for image, _ in picked], device=device)
     places = torch.tensor([place for _, place in picked], device=device)
-    under = condition.select([(image - rollouts.first) // grpo.group_size for image, _ in picked])
+    condition = under.condition.select([under.rows[image // config.rollout.group_size] for image, _ in picked])
     mask, advantage = rollouts.mask[images], rollouts.advantages[images]
     none = rollouts.final.new_zeros(len(picked), 0)
     if rollouts.window is None:
         clean = rollouts.final[images]
-        noised = [_noise_draw(clean.shape[1:], grpo, rollouts.epoch, image, place) for image, place in picked]
+        noised = [_noise_draw(clean.shape[1:], config, stage, rollouts.epoch, image, place) for image, place in picked]
         t = torch.tensor([level for level, _ in noised], device=device)
         x = interpolate(clean, torch.stack([noise for _, noise in noised]).to(clean) * mask, t[:, None, None])
-        return MiniBatch(x, t, under, places, none, none[:, :0], none, clean, advantage, mask, share, schedule, fresh)
+        return MiniBatch(
+            x, t, condition, places, none, none[:, :0], none, clean, advantage, mask, share, schedule, fresh
+        )
     steps = places + rollouts.window.start
     return MiniBatch(
         x=rollouts.latents[images, places].float(),
         t=schedule.levels[steps],
-        condition=under,
+        condition=condition,
         steps=steps,
         after=rollouts.latents[images, places + 1].float(),
         old_log_prob=rollouts.log_probs[images, places],
@@ -347,10 +439,12 @@ def minibatch(
     )
 
 
-def _noise_draw(shape: torch.Size, grpo: FlowGrpoSettings, epoch: int, image: int, place: int) -> tuple[float, Tensor]:
+def _noise_draw(
+    shape: torch.Size, config: GrpoConfig, stage: str, epoch: int, image: int, place: int
+) -> tuple[float, Tensor]:
     """Noise level and noise of one draw (diffusion_nft): levels evenly spread over the draws of an image."""
-    generator = torch.Generator().manual_seed(derive_seed(grpo.seed, grpo.stage, "noised", epoch, image, place))
-    level = (place + float(torch.rand((), generator=generator))) / grpo.noise_draws
+    generator = torch.Generator().manual_seed(derive_seed(config.seed, stage, "noised", epoch, image, place))
+    level = (place + float(torch.rand((), generator=generator))) / config.objective.noise_draws
     return level, torch.randn(shape, generator=generator)
 
 
@@ -370,13 +464,16 @@ class FlowGrpoModule(SupervisedModule):
         UserError: the on-policy check: steps replayed with the weights that sampled them differ too much.
     """
 
-    def __init__(self, model: nn.Module, settings: SupervisedSettings, grpo: FlowGrpoSettings) -> None:
-        super().__init__(model, settings)
-        self.grpo = grpo
-        self.rule = rule_of(grpo) if grpo.variant != "diffusion_nft" else None
+    config: GrpoConfig
+
+    def __init__(
+        self, model: nn.Module, config: GrpoConfig, updates: Updates, *, stage: str = "grpo", trained: str = "all"
+    ) -> None:
+        super().__init__(model, config, updates, stage=stage, trained=trained)
+        self.rule = rule_of(config) if config.variant != "diffusion_nft" else None
         # Before Lightning restores a checkpoint: the weights that the run starts from.
-        self.reference = Reference(model, self.trained_names) if grpo.kl else None
-        self.sampler = copy_of(model, self.trained_names) if grpo.variant == "diffusion_nft" else None
+        self.reference = Reference(model, self.trained_names) if config.objective.kl else None
+        self.sampler = copy_of(model, self.trained_names) if config.variant == "diffusion_nft" else None
         self.epoch_metrics: dict[str, float] = {}
         self._means: dict[str, Tensor] = {}
         self._log_ratios: list[Tensor] = []
@@ -384,12 +481,14 @@ class FlowGrpoModule(SupervisedModule):
     def training_step(self, batch: StepBatch, batch_idx: int) -> Tensor:
         if batch.step != self.global_step:
             raise RuntimeError(f"the loader gave the batch of update {batch.step} to update {self.global_step}")
+        if batch.micro == 0:
+            self._means, self._log_ratios = {}, []
+        if batch.content is None:  # nothing to learn, on any rank
+            return torch.zeros((), device=self.device, requires_grad=True) * 1
         rows: MiniBatch = batch.content
         loss, parts, log_ratio = self.nft_loss(rows) if self.rule is None else self.policy_loss(rows)
         if rows.fresh and log_ratio is not None:
             self._check_on_policy(log_ratio, batch.step)
-        if batch.micro == 0:
-            self._means, self._log_ratios = {}, []
         for name, value in {"loss": loss, **parts}.items():
             self._means[name] = self._means.get(name, 0) + value.detach().float() * rows.share
         self._means["tokens"] = self._means.get("tokens", 0) + rows.mask.sum().float() * (rows.share > 0)
@@ -402,17 +501,17 @@ class FlowGrpoModule(SupervisedModule):
 
     def policy_loss(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Replay the steps, compare with when they were sampled: the loss, its parts, the log ratio [R]."""
-        grpo, reference = self.grpo, None
+        objective, reference = self.config.objective, None
         if self.reference is not None:
             with self.reference.active():
                 reference = self._transition(rows)
         now = self._transition(rows)
         clip: dict[str, Any] = {
-            "clip_low": grpo.clip_low,
-            "clip_high": grpo.clip_high,
-            "advantage_clip": grpo.advantage_clip,
+            "clip_low": objective.clip_low,
+            "clip_high": objective.clip_high,
+            "advantage_clip": objective.advantage_clip,
         }
-        if grpo.variant == "guard":
+        if self.config.variant == "guard":
             found = guard_loss(now, rows.after, rows.old_log_prob, rows.old_mean, rows.advantage, **clip)
         else:
             found = grpo_loss(now.log_prob(rows.after), rows.old_log_prob, rows.advantage, **clip)
@@ -426,7 +525,7 @@ class FlowGrpoModule(SupervisedModule):
         if reference is None:
             return found.loss, parts, found.log_ratio
         parts["kl"] = now.kl(reference.mean).mean()
-        return found.loss + grpo.kl * parts["kl"], parts, found.log_ratio
+        return found.loss + objective.kl * parts["kl"], parts, found.log_ratio
 
     def nft_loss(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], None]:
         """DiffusionNFT (arXiv 2509.16117): towards velocities of good images, away from those of bad ones."""
@@ -438,15 +537,18 @@ class FlowGrpoModule(SupervisedModule):
             with self.reference.active():
                 reference = self._velocity(rows)
         velocity = self._velocity(rows)
-        good = optimality(rows.advantage, self.grpo.advantage_clip)
+        objective = self.config.objective
+        good = optimality(rows.advantage, objective.advantage_clip)
         t = rows.t[:, None, None]
-        terms = nft_loss(velocity, old, rows.x, rows.clean, t, good, beta=self.grpo.nft_beta, mask=rows.mask)
+        terms = nft_loss(
+            velocity, old, rows.x, rows.clean, t, good, beta=objective.nft_beta, mask=rows.mask
+        )
         loss = terms.mean()
         parts = {"policy_loss": loss, "approx_kl": anchor(velocity, old, rows.mask).mean()}
         if reference is None:
             return loss, parts, None
         parts["kl"] = anchor(velocity, reference, rows.mask).mean()
-        return loss + self.grpo.kl * parts["kl"], parts, None
+        return loss + objective.kl * parts["kl"], parts, None
 
     def _velocity(self, rows: MiniBatch) -> Tensor:
         return self.model.velocity(rows.x, rows.t, rows.condition)  # type: ignore[operator]
@@ -455,19 +557,26 @@ class FlowGrpoModule(SupervisedModule):
         assert self.rule is not None
         return self.rule.transition(rows.x, self._velocity(rows), rows.schedule, rows.steps, rows.mask)
 
+    def scored(self, rows: MiniBatch) -> tuple[Tensor, Tensor]:
+        """Log probabilities [R] and means [R, G, C] of steps, computed as for an update, without gradients."""
+        found = self._transition(rows)
+        return found.log_prob(rows.after).detach(), found.mean.detach()
+
     def _check_on_policy(self, log_ratio: Tensor, step: int) -> None:
         """Raises UserError where weights that have not moved give another density than when they sampled."""
-        grpo = self.grpo
-        clip_range = min(math.log1p(grpo.clip_high), -math.log1p(-min(grpo.clip_low, 0.999)))
-        most = grpo.on_policy_check * clip_range
+        objective = self.config.objective
+        if objective.on_policy == "trust":
+            return
+        clip_range = min(math.log1p(objective.clip_high), -math.log1p(-min(objective.clip_low, 0.999)))
+        most = objective.on_policy_check * clip_range
         worst = float(self.trainer.strategy.reduce(log_ratio.abs().max(), reduce_op="max"))
         if worst <= most:
             return
         raise UserError(
             f"on-policy check: before update {step + 1} the weights are those that drew, but the log ratio of a step "
-            f"is {worst:.2g} (at most {most:.2g}: {grpo.on_policy_check:g} of the clip range)",
-            "Training and drawing compute different velocities: check dropout, precision and latents=float32, or widen "
-            "the clip range.",
+            f"is {worst:.2g} (at most {most:.2g}: {objective.on_policy_check:g} of the clip range)",
+            "Training and drawing compute different velocities. objective.on_policy=recompute scores what was drawn in "
+            "the micro-batches of training; else check dropout and rollout.latents=float32, or widen the clip range.",
         )
 
     def _gather_metrics(self, loss: Tensor) -> None:
@@ -481,6 +590,7 @@ class FlowGrpoModule(SupervisedModule):
             off = log_ratios.double().expm1()  # ratio - 1, whose square is not lost beside 1
             counted = off.new_tensor(float(len(off)))
             n, total, squares = reduce(torch.stack([counted, off.sum(), off.square().sum()]), reduce_op="sum")
+            n = n.clamp_min(1)
             self.metrics["ratio_std"] = (squares / n - (total / n).square()).clamp_min(0).sqrt().float()
             worst = torch.cat([log_ratios.abs(), log_ratios.new_zeros(1)]).max()
             self.metrics["log_ratio_max"] = reduce(worst, reduce_op="max")
@@ -488,16 +598,20 @@ class FlowGrpoModule(SupervisedModule):
 
     # diffusion_nft samples with weights of its own, which follow those that are trained.
 
-    def sampling(self) -> contextlib.AbstractContextManager[None]:
-        """Within this context the model has the weights that sample."""
-        return contextlib.nullcontext() if self.sampler is None else weights_of(self.model, self.sampler)
+    def sampling(self, on: bool = True) -> contextlib.AbstractContextManager[None]:
+        """Within this context the model has the weights that sample, if `on`."""
+        return weights_of(self.model, self.sampler) if self.sampler is not None and on else contextlib.nullcontext()
+
+    def precision(self) -> contextlib.AbstractContextManager[None]:
+        """Within this context the model computes as in a training step: under autocast, where that has it."""
+        return self.trainer.precision_plugin.train_step_context()
 
     def follow(self) -> None:
         """sampler <- nft_decay sampler + (1 - nft_decay) trained, after an epoch."""
         for name, parameter in self.model.named_parameters():
             if self.sampler is not None and name in self.sampler:
                 old = self.sampler[name].to(parameter)
-                self.sampler[name] = torch.lerp(parameter.detach(), old, self.grpo.nft_decay)
+                self.sampler[name] = torch.lerp(parameter.detach(), old, self.config.objective.nft_decay)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
@@ -518,14 +632,17 @@ class FlowGrpoModule(SupervisedModule):
 
 @contextmanager
 def weights_of(module: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """Within this block the parameters named in `weights` have those values; nothing is copied."""
+    """Within this block the parameters named in `weights` have those values; nothing is copied, unless it is
+    of another precision."""
     parameters = {name: p for name, p in module.named_parameters() if name in weights}
+    torch.clear_autocast_cache()  # it knows parameters by their place in memory, whatever their values
     kept = {name: p.data for name, p in parameters.items()}
     for name, parameter in parameters.items():
-        parameter.data = weights[name].to(parameter.device)
+        parameter.data = weights[name].to(parameter)  # as precise, too: copies are older than bf16-true
     try:
         yield
     finally:
+        torch.clear_autocast_cache()
         for name, parameter in parameters.items():
             parameter.data = kept[name]
 
@@ -562,5 +679,6 @@ class Reference:
             try:
                 yield
             finally:
+                torch.clear_autocast_cache()  # of casts without gradients
                 for layer, disabled in zip(self.adapters, before, strict=True):
                     layer._disable_adapters = disabled

@@ -1,0 +1,289 @@
+"""Several evaluations beside each other: one row a model, one column a setting of a benchmark.
+
+    board = leaderboard([Path("evals/one"), Path("evals/two")])
+    board.cells          scores with their intervals, each compared with the best of its column
+    board.by_complexity  scores by level, by size of a grid
+    board.tables         the papers' tables with the rows of all models
+
+A score is the mean over the sets of its benchmark of what `Benchmark.units` counts. A model is marked as equal to the
+best where the 95 % interval of their paired difference holds zero. Each is compared with the best alone, and the
+intervals are not widened for the number of comparisons.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from eval.benchmark import BENCHMARKS, Benchmark, Scored, Table, Unit
+from eval.evaluation import Evaluation, load
+from eval.statistics import Estimate, PairedComparison, graded_mean, paired_values
+from uni_train.errors import UserError
+
+Mark = Literal["best", "equal", "below", ""]
+"""Against the best of a column on the same questions; "": the only one, or asked other questions."""
+PAPER = "the paper"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A setting of a benchmark. label: under which labels it is counted, "" where there is one kind."""
+
+    benchmark: str
+    setting: str
+    label: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.benchmark}, {self.setting}" + (f", {self.label} labels" if self.label else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A score. best: the comparison with the best of the column (this one minus that one), where it was paired."""
+
+    estimate: Estimate
+    mark: Mark = ""
+    best: PairedComparison | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Complexity:
+    """How scores fall with complexity: model -> x -> score. title: of what (`Benchmark.complexity`)."""
+
+    column: Column
+    title: str
+    lines: Mapping[str, Mapping[float, Estimate]]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaderboard:
+    """evaluations: by the name of their row. tables: benchmark -> its paper's tables. notes: what else to know."""
+
+    evaluations: Mapping[str, Evaluation]
+    columns: tuple[Column, ...]
+    cells: Mapping[tuple[str, Column], Cell]
+    by_complexity: tuple[Complexity, ...]
+    tables: Mapping[str, tuple[Table, ...]]
+    notes: tuple[str, ...]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """For a CSV file: one row a cell."""
+        for (name, column), cell in self.cells.items():
+            one = cell.estimate
+            row: dict[str, Any] = {
+                "model": name, "benchmark": column.benchmark, "setting": column.setting, "labels": column.label,
+                "score": one.value, "low": one.low, "high": one.high, "n": one.n, "against_best": cell.mark,
+            }  # fmt: skip
+            gap = None if cell.best is None else cell.best.difference
+            yield {
+                **row,
+                "difference": None if gap is None else gap.value,
+                "difference_low": None if gap is None else gap.low,
+                "difference_high": None if gap is None else gap.high,
+                "p": None if cell.best is None else cell.best.p_value,
+                "folder": str(self.evaluations[name].folder),
+            }
+
+
+def leaderboard(folders: Sequence[Path | str]) -> Leaderboard:
+    """Read finished evaluations, FOLDER or NAME=FOLDER, and count them.
+
+    Raises:
+        UserError: a folder holds none or is given twice, or two have one name. DamagedShard: a file of samples is not
+            what was written.
+    """
+    evaluations = _named(folders)
+    units: dict[tuple[str, Column], list[Unit]] = {}
+    complexity: dict[tuple[str, Column], dict[str, dict[float, list[Unit]]]] = {}
+    for name, one in evaluations.items():
+        for benchmark in one.results:
+            kind, scored = BENCHMARKS.get(benchmark), _counted(one, benchmark)
+            known = {s.sample.ask.case.id: kind.complexity(s.sample.ask.case) for s in scored}
+            for column, some in _units(kind, one, benchmark, scored):
+                units[name, column] = some
+                complexity[name, column] = _by_complexity(some, known)
+    columns = tuple(sorted({column for _, column in units}, key=lambda c: _place(c, evaluations)))
+    cells: dict[tuple[str, Column], Cell] = {}
+    for column in columns:
+        cells |= _column({name: units[name, column] for name in evaluations if (name, column) in units}, column,
+                         evaluations)  # fmt: skip
+    names = list(dict.fromkeys(benchmark for one in evaluations.values() for benchmark in one.results))
+    return Leaderboard(
+        evaluations,
+        columns,
+        cells,
+        tuple(_charts(columns, complexity, list(evaluations))),
+        {benchmark: tuple(_merged(benchmark, evaluations)) for benchmark in names},
+        tuple(_notes(evaluations)),
+    )
+
+
+def _named(folders: Sequence[Path | str]) -> dict[str, Evaluation]:
+    """By the given names (NAME=FOLDER), else by the model's name, or where these are equal the folder's."""
+    given = [_given(str(one)) for one in folders]
+    found = [load(folder) for _, folder in given]
+    twice = [folder for folder, n in Counter(one.folder.resolve() for one in found).items() if n > 1]
+    if twice:
+        raise UserError(f"{twice[0]} is given twice", "Give each evaluation once.")
+    models = [str(one.asked["model"]["name"]) for one in found]
+    names = [name or (model if models.count(model) == 1 else one.folder.name)
+             for (name, _), model, one in zip(given, models, found, strict=True)]  # fmt: skip
+    if len(set(names)) < len(names):
+        same = next(name for name in names if names.count(name) > 1)
+        raise UserError(f"two evaluations are called {same}", "Name them: before=evals/one after=evals/two.")
+    return dict(zip(names, found, strict=True))
+
+
+def _given(text: str) -> tuple[str, Path]:
+    """The name, "" for none, and the folder."""
+    name, equals, folder = text.partition("=")
+    return ("", Path(text)) if not equals or Path(text).exists() else (name, Path(folder))
+
+
+def _counted(one: Evaluation, benchmark: str) -> list[Scored]:
+    without = one.results[benchmark].without_score
+    return [s for s in one.scored(benchmark) if (s.sample.ask.setting, s.sample.ask.case.set) not in without]
+
+
+def _units(
+    kind: type[Benchmark], one: Evaluation, benchmark: str, scored: Sequence[Scored]
+) -> Iterator[tuple[Column, list[Unit]]]:
+    for label in kind.labels(one.results[benchmark].scores):
+        by_setting: dict[str, list[Unit]] = defaultdict(list)
+        for unit in kind.units(scored, label):
+            if not kind.headline or unit.setting in kind.headline:
+                by_setting[unit.setting].append(unit)
+        labels = label if len(kind.labels(one.results[benchmark].scores)) > 1 else ""
+        for setting, some in by_setting.items():
+            yield Column(benchmark, setting, labels), some
+
+
+def _place(column: Column, evaluations: Mapping[str, Evaluation]) -> tuple[Any, ...]:
+    """Benchmarks in the order of their registry, settings in that of the first evaluation that has them."""
+    results = [one.results[column.benchmark] for one in evaluations.values() if column.benchmark in one.results]
+    order = next(result.settings for result in results if column.setting in result.settings)
+    return BENCHMARKS.names().index(column.benchmark), column.label, order.index(column.setting)
+
+
+def _mean(units: Sequence[Unit]) -> Estimate:
+    cells = [unit.set for unit in units]
+    return graded_mean([unit.worth for unit in units], [(unit.set, unit.name) for unit in units],
+                       [unit.cluster for unit in units], cells if len(set(cells)) > 1 else None)  # fmt: skip
+
+
+def _column(
+    found: Mapping[str, Sequence[Unit]], column: Column, evaluations: Mapping[str, Evaluation]
+) -> dict[tuple[str, Column], Cell]:
+    means = {name: _mean(units) for name, units in found.items()}
+    best = max(means, key=lambda name: means[name].value or 0.0)
+    cells: dict[tuple[str, Column], Cell] = {}
+    for name, mean in means.items():
+        against = None
+        if name != best and _asked(evaluations[name], column) == _asked(evaluations[best], column):
+            against = _paired(found[best], found[name])
+        mark: Mark = "best" if name == best and len(means) > 1 else ""
+        if against is not None:
+            gap = against.difference
+            mark = "equal" if gap.low <= 0 <= gap.high else "below"
+        cells[name, column] = Cell(mean, mark, against)
+    return cells
+
+
+def _asked(one: Evaluation, column: Column) -> tuple[Any, ...]:
+    """Equal where two evaluations asked the same."""
+    return one.results[column.benchmark].revision, *(one.asked.get(key) for key in ("subset", "seed", "k"))
+
+
+def _paired(best: Sequence[Unit], other: Sequence[Unit]) -> PairedComparison | None:
+    """`other` minus `best` on the units that both have."""
+    mine = {unit.key: unit for unit in other}
+    both = [(unit, mine[unit.key]) for unit in best if unit.key in mine]
+    if not both:
+        return None
+    sets = [one.set for one, _ in both]
+    return paired_values([one.worth for one, _ in both], [two.worth for _, two in both],
+                         [one.cluster for one, _ in both], sets if len(set(sets)) > 1 else None)  # fmt: skip
+
+
+def _by_complexity(
+    units: Sequence[Unit], known: Mapping[str, tuple[str, float] | None]
+) -> dict[str, dict[float, list[Unit]]]:
+    found: dict[str, dict[float, list[Unit]]] = defaultdict(lambda: defaultdict(list))
+    for unit in units:
+        place = known.get(unit.ids[0])
+        if place is not None:
+            found[place[0]][place[1]].append(unit)
+    return found
+
+
+def _charts(
+    columns: Sequence[Column],
+    complexity: Mapping[tuple[str, Column], Mapping[str, Mapping[float, Sequence[Unit]]]],
+    names: Sequence[str],
+) -> Iterator[Complexity]:
+    """Those that have more than one place on their axis."""
+    for column in columns:
+        titles = dict.fromkeys(title for name in names for title in complexity.get((name, column), ()))
+        for title in titles:
+            lines = {
+                name: {x: _mean(units) for x, units in sorted(complexity[name, column][title].items())}
+                for name in names
+                if complexity.get((name, column), {}).get(title)
+            }
+            if max(map(len, lines.values())) > 1:
+                yield Complexity(column, title, lines)
+
+
+def _merged(benchmark: str, evaluations: Mapping[str, Evaluation]) -> Iterator[Table]:
+    """The tables of one benchmark, model by model; what the paper prints stands once below them."""
+    tables: dict[str, dict[str, Table]] = defaultdict(dict)
+    for name, one in evaluations.items():
+        if benchmark in one.results:
+            for table in one.results[benchmark].tables:
+                tables[table.title][name] = table
+    for title, by_model in tables.items():
+        columns = list(dict.fromkeys(column for table in by_model.values() for column in table.columns))
+        if any(len(set(table.columns)) < len(table.columns) for table in by_model.values()):
+            # Columns of one name ("Δ"): only tables of the same layout can stand below each other.
+            columns = list(next(iter(by_model.values())).columns)
+            by_model = {name: table for name, table in by_model.items() if list(table.columns) == columns}
+            placed = {name: [list(row) for row in table.rows] for name, table in by_model.items()}
+        else:
+            placed = {
+                name: [[dict(zip(table.columns, row, strict=True)).get(column) for column in columns]
+                       for row in table.rows]
+                for name, table in by_model.items()
+            }  # fmt: skip
+        ours = [(name, *row) for name, rows in placed.items() for row in rows if not _printed(row)]
+        theirs = dict.fromkeys((PAPER, *row) for rows in placed.values() for row in rows if _printed(row))
+        yield Table(title, ("Model", *columns), (*ours, *theirs), next(iter(by_model.values())).note)
+
+
+def _printed(row: Sequence[Any]) -> bool:
+    """Whether the row is a paper's."""
+    return isinstance(row[0], str) and "in the paper" in row[0] and all(cell is None or isinstance(cell, str)
+                                                                        for cell in row)  # fmt: skip
+
+
+def _notes(evaluations: Mapping[str, Evaluation]) -> Iterator[str]:
+    from eval.report.evaluation import header_of
+
+    for benchmark in dict.fromkeys(name for one in evaluations.values() for name in one.results):
+        having = {name: one for name, one in evaluations.items() if benchmark in one.results}
+        asked: dict[Any, list[str]] = defaultdict(list)
+        for name, one in having.items():
+            asked[_asked(one, Column(benchmark, ""))].append(name)
+        if len(asked) > 1:
+            groups = "; ".join(" and ".join(group) for group in asked.values())
+            yield f"{benchmark}: not all were asked the same questions, so only these are paired: {groups}."
+        judges = {
+            name: str((one.asked.get("judge") or {}).get("model", "programs alone")) for name, one in having.items()
+        }
+        if len(set(judges.values())) > 1:
+            told = ", ".join(f"{name} by {judge}" for name, judge in judges.items())
+            yield f"{benchmark}: a difference may be the judges': {told}."
+    for name, one in evaluations.items():
+        yield from (f"{name}: {note}" for note in header_of(one).notes)

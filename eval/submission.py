@@ -1,0 +1,60 @@
+"""Answers as files for other people's scoring code: what a leaderboard asks to be sent, or scores on its own judge.
+
+`Benchmark.submission` gives paths and contents in the layout of the benchmark's published code. Only the first draw of
+each case goes in (k = 0), as published code knows no other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eval.shards import disk_errors
+from uni_train.files import atomic_write_bytes
+
+if TYPE_CHECKING:
+    from eval.benchmark import Scored
+
+
+def write_submission(folder: Path, files: Iterable[tuple[str, bytes]]) -> int:
+    """Write the files below `folder`, and say how many. Raises UserError: the disk is full, or it cannot be written."""
+    count = 0
+    with disk_errors(folder):
+        for name, content in files:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write_bytes(path, content)
+            count += 1
+    return count
+
+
+def first_draws(scored: Iterable[Scored]) -> Iterator[Scored]:
+    """The samples that go into files: k = 0, and one of those that share a drawing under two labels."""
+    return (one for one in scored if one.sample.ask.k == 0 and not one.sample.ask.case.id.endswith("/corrected"))
+
+
+def file_name(case_id: str) -> str:
+    """A case's id as one name of a file."""
+    return case_id.replace("/", "-")
+
+
+def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def samples_and_images(scored: Iterable[Scored]) -> Iterator[tuple[str, bytes]]:
+    """samples.jsonl: one row a sample, with its texts and the names of its images; images/*.png."""
+    rows = []
+    for one in first_draws(scored):
+        sample, ask = one.sample, one.sample.ask
+        names = []
+        for number, image in enumerate(sample.images):
+            names.append(f"images/{ask.setting}/{file_name(ask.case.id)}-{number}.png")
+            yield names[-1], image
+        rows.append({
+            "id": ask.case.id, "set": ask.case.set, "setting": ask.setting, "status": sample.status,
+            "prompt": sample.prompt, "thought": sample.thought, "text": sample.text, "images": names,
+        })  # fmt: skip
+    yield "samples.jsonl", json_lines(rows)

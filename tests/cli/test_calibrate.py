@@ -1,0 +1,125 @@
+"""`uni_train eval calibrate` as typed, by judges of nano's world on a real port."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from eval.benchmarks.unisandbox import UniSandbox
+from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.cli.main import uni_train
+
+SMALL = ("eval", "calibrate", "-b", "unisandbox", "--n", "4", "--sets", "math1", "--verifier", "judge")
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(uni_train, [str(one) for one in arguments], catch_exceptions=False, terminal_width=100)
+
+
+def labelled(folder: Path) -> tuple[Path, dict[str, str]]:
+    """Two people on the references of four cases, each shown for two of them; and what is seen where."""
+    benchmark = UniSandbox(world="nano", n=4, sets=("math1",))
+    cases = benchmark.cases()
+    lines, captions = ["id,images,rater,label"], {}
+    for place, case in enumerate(cases):
+        image = benchmark.reference(case) or b""
+        (folder / f"{place}.png").write_bytes(image)
+        item = case.facts["item"]["facts"]
+        captions[f"{place}.png"] = f"Caption: {item['count']} {item['object']}"
+        for shown in (place, (place + 1) % 4):
+            right = "pass" if shown == place else "fail"
+            lines += [f"{case.id},{shown}.png,{who},{right}" for who in ("ann", "bob")]
+    path = folder / "labels.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path, captions
+
+
+def test_judges_and_ways_are_compared_on_labels(tmp_path: Path) -> None:
+    import base64
+
+    path, captions = labelled(tmp_path)
+    seen = {base64.b64encode((tmp_path / name).read_bytes()).decode(): said for name, said in captions.items()}
+
+    def reply(asked: Asked) -> str:
+        (image,) = asked.images
+        return seen[image.partition("base64,")[2]] if asked.body["model"] == "good" else "Caption: unclear"
+
+    with JudgeServer(reply) as server:
+        options = (
+            "--labels",
+            path,
+            "--judge-base-url",
+            server.url,
+            "--judge-dialect",
+            "nano",
+            "--out",
+            tmp_path / "evals",
+        )
+        bad = run(*SMALL, *options, "--judge", "bad")
+        assert bad.exit_code == 0 and re.search(r"accuracy +│ +0\.50", bad.output), bad.output
+        good = run(
+            *SMALL, *options, "--judge", "good", "--ways", "published,majority", "--judge-draws", "3", "--reruns", "1"
+        )
+    assert good.exit_code == 0, good.output
+    for words in ("good, majority of 3", "bad, published", "always no", "people among themselves", "flips over reruns"):
+        assert words in good.output, good.output
+    assert "judges and ways, on the same samples" in good.output and "accuracy on human anchors" in good.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "parts"),
+    [
+        ([], 2, ["--verifier judge needs a judge"]),
+        (["--judge", "j", "--references", "none"], 2, ["nothing to compare the judge with"]),
+        (["--judge", "j", "--changes", "jpg"], 2, ["--changes jpg", "Did you mean jpeg?"]),
+        (["--judge", "j", "--ways", "majorty"], 2, ["no way 'majorty'", "Did you mean majority?"]),
+        (["--judge", "j", "--judge-dialect", "nano", "--judge-way", "binary"], 2, ["nano cannot be asked by binary"]),
+        (["--judge", "j", "--labels", "{folder}/labels.csv"], 1, ["labels.csv, line 3: unisandbox has no case"]),
+        (["--judge", "j", "--labels", "{folder}/none.csv"], 1, ["none.csv"]),
+    ],
+)
+def test_what_cannot_be_meant_is_said_at_once(
+    arguments: list[str], code: int, parts: list[str], tmp_path: Path
+) -> None:
+    benchmark = UniSandbox(world="nano", n=4, sets=("math1",))
+    (tmp_path / "labels.csv").write_text(f"id,label\n{benchmark.cases()[0].id},1\nmath1-none,0\n")
+    typed = [one.format(folder=tmp_path) for one in arguments]
+    result = run(*SMALL, *typed, "--judge-base-url", "http://127.0.0.1:9/v1", "--out", tmp_path / "evals")
+    assert result.exit_code == code and all(part in result.output for part in parts), result.output
+    assert len(result.output.splitlines()) <= 6
+
+
+def test_an_evaluation_by_a_cascade_says_who_judged_and_how_well_they_are_known(tmp_path: Path) -> None:
+    path, _ = labelled(tmp_path)
+    # Two that see nothing clearly but differ on the first image; a third that is asked about that one.
+    unlike = {"small-a": "Caption: unclear", "small-b": "Caption: Error", "large": "Caption: 1 apple"}
+    seen: list[str] = []
+
+    def reply(asked: Asked) -> str:
+        (image,) = asked.images
+        if not seen or (asked.body["model"] == "small-b" and image == seen[0]):
+            seen.append(image)
+            return "no caption"
+        return unlike[asked.body["model"]]
+
+    judges = ["--judge", "large", "--judge-dialect", "nano", "--judge-connections", "1", "--out", tmp_path / "evals"]
+    with JudgeServer(reply) as server:
+        judges += ["--judge-base-url", server.url]
+        judges += [part for name in ("small-a", "small-b") for part in ("--small-judge", f"{server.url}#{name}")]
+        command = ("eval", "-c", "shipped", *SMALL[2:], "--settings", "normal", *judges, "--name", "cascade")
+        first = run(*command)
+        assert first.exit_code == 0, first.output
+        assert "judged by large (small-a+small-b 3, large 1). It is uncalibrated" in " ".join(first.output.split())
+        found = run(*SMALL, "--labels", path, *judges)
+        assert found.exit_code == 0, found.output
+        for words in ("the large judge was asked about", "bias over the large judge alone", "bias over the truth"):
+            assert words in found.output
+        again = " ".join(run(*command).output.split())
+    assert "It is calibrated on 8 verdicts of known truth (human 8)" in again and "with a bias of" in again
+    page = (tmp_path / "evals" / "cascade" / "report.html").read_text(encoding="utf-8")
+    assert (
+        "Passed by the judge large, published, after small-a" in page and "refused: hardly better than chance" in page
+    )

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from data_gen.task import Check, Verdict
+from eval.benchmark import JudgeAsk, Sample
+from eval.judges import JudgeConfig, calibration, filled_in, run
+from eval.judges import anchors as known
+from eval.judges import calibrating as cal
+from eval.judges.labels import Label
+from eval.statistics import Estimate, proportion
+from tests.eval.judges.criteria import Criteria
+from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.errors import UserError
+
+
+def test_a_judge_is_measured_and_evaluations_cite_it(tmp_path: Path) -> None:
+    def lenient(asked: Asked) -> str:
+        """Right but for one reference that it cannot read, and one wrong picture that it lets pass."""
+        shown = int(re.search(r"shows (\d+)", asked.words)[1])  # type: ignore[index]
+        if shown == 1:
+            return "eyes"
+        return f"<answer>{'Yes' if shown % 2 or shown == 2 else 'No'}</answer>"
+
+    benchmark, store = Criteria(10), tmp_path / "store"
+    anchors = [known.Anchor(sample, bool(i % 2), "reference") for i, sample in enumerate(benchmark.samples())]
+    with JudgeServer(lenient) as server:
+        judge = JudgeConfig("judge", server.url)
+        assert calibration.find(store, judge, "criteria") is None
+        found = cal.calibrate(anchors, benchmark, judge, tmp_path / "calibration", store=store)
+        assert found.counts["reference"] == {
+            "right": {"pass": 4, "fail": 0, "none": 1},
+            "wrong": {"pass": 1, "fail": 4, "none": 0},
+        }
+        assert found.overall.accuracy == proportion(8, 10) and found.overall.balanced_accuracy.value == pytest.approx(
+            0.8
+        )
+        assert [one["id"] for one in found.disagreements] == ["c1", "c2"]
+        assert calibration.find(store, judge, "criteria") == found
+        asked = len(server.asked)
+        assert cal.calibrate(anchors, benchmark, judge, tmp_path / "calibration", store=store).counts == found.counts
+        assert len(server.asked) == asked
+        run(benchmark.samples(), benchmark, judge, tmp_path / "evaluation", store=store)
+        assert len(server.asked) == asked  # the store is shared
+        record = json.loads((tmp_path / "evaluation" / "judge" / "record.json").read_text())
+        (part,) = record["parts"].values()
+        assert part["calibration"]["n"] == 10 and part["calibration"]["same_questions"]
+        assert Estimate.from_dict(part["calibration"]["kappa"]) == found.overall.kappa
+    other = replace(judge, temperature=1.0)
+    assert calibration.find(store, other, "criteria") is None  # another judge is not calibrated
+
+
+def test_one_side_alone_measures_nothing(tmp_path: Path) -> None:
+    anchors = [known.Anchor(sample, True, "reference") for sample in Criteria(2).samples()]
+    with pytest.raises(UserError, match="known to be wrong"):
+        cal.calibrate(anchors, Criteria(2), JudgeConfig("judge", "http://127.0.0.1:9/v1"), tmp_path, store=tmp_path)
+
+
+def votes(*values: float, check: str = "") -> tuple[Label, ...]:
+    return tuple(Label(f"FILE, line {i}", f"person {i}", check, value) for i, value in enumerate(values))
+
+
+def human(samples: list[Sample], *labels: tuple[Label, ...]) -> list[known.Anchor]:
+    return [
+        known.Anchor(sample, sum(one.value for one in some) > len(some) / 2, "human", some)
+        for sample, some in zip(samples, labels, strict=True)
+    ]
+
+
+def test_people_are_the_truth_and_the_ceiling(tmp_path: Path) -> None:
+    benchmark = Criteria(6)
+    anchors = human(
+        benchmark.samples(), votes(1, 1, 1), votes(1, 1, 0), votes(0, 0, 0), votes(0, 0, 1), votes(1, 0), votes(0)
+    )
+    with JudgeServer(
+        lambda asked: f"<answer>{'Yes' if re.search('shows [014]', asked.words) else 'No'}</answer>"
+    ) as at:
+        found = cal.calibrate(anchors, benchmark, JudgeConfig("judge", at.url), tmp_path, store=tmp_path / "store")
+    assert found.split == 1 and found.overall.accuracy == proportion(5, 5)
+    assert found.by_kind.keys() == {"human"} and found.overall.mae.value == pytest.approx(
+        (0 + 1 / 3 + 0 + 1 / 3 + 0) / 5
+    )
+    # Of c1 two agree with a split pair of others (left out) and one fails; c4's two contradict each other.
+    assert found.people is not None and found.people.n == 6 + 2 + 2
+    assert found.people.accuracy.value == pytest.approx(6 / 10)
+    assert found.stability["variance among people"].value == pytest.approx((0 + 2 / 9 + 0 + 2 / 9 + 1 / 4) / 5)
+    assert calibration.find(tmp_path / "store", JudgeConfig("judge", at.url), "criteria") == found
+
+
+class Rubrics(Criteria):
+    """Two graded checks a sample."""
+
+    async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
+        said = await filled_in(ask, sample.ask.case.facts["criterion"], {"type": "object"})
+        return Verdict(
+            tuple(Check(name, "pass" if said[name] > 0.5 else "fail", "", said[name]) for name in ("a", "b"))
+        )
+
+
+def test_labels_of_single_checks_and_grades(tmp_path: Path) -> None:
+    benchmark = Rubrics(3)
+    labels = [
+        (*votes(1, check="a"), *votes(0.2, 0.4, check="b")),
+        (*votes(0, check="a"), *votes(0.9, check="b")),
+        votes(1, check="a"),
+    ]
+    said = {"0": {"a": 1, "b": 0.6}, "1": {"a": 0, "b": 0.9}, "2": {"a": 0, "b": 0}}
+
+    def reply(asked: Asked) -> str:
+        return json.dumps(said[re.search(r"shows (\d)", asked.words)[1]])  # type: ignore[index]
+
+    with JudgeServer(reply) as server:
+        judge = JudgeConfig("judge", server.url)
+        found = cal.calibrate(human(benchmark.samples(), *labels), benchmark, judge, tmp_path, store=tmp_path / "store")
+        assert (
+            found.n == 5
+            and found.overall.accuracy.value == pytest.approx(3 / 5)
+            and found.overall.accuracy.distinct == 3
+        )
+        assert found.overall.mae.value == pytest.approx((0 + 0.3 + 0 + 0 + 1) / 5)
+        assert found.by_sample is not None and found.by_sample.n == 3
+        assert found.by_sample.mae.value == pytest.approx((0.15 + 0 + 1) / 3)
+        labels[2] = votes(1, check="c")
+        with pytest.raises(UserError, match="FILE, line 0: the judge's verdict has no check 'c'"):
+            cal.calibrate(human(benchmark.samples(), *labels), benchmark, judge, tmp_path, store=tmp_path / "store")
+
+
+def test_flips_over_reruns_and_changed_images(tmp_path: Path) -> None:
+    from eval.benchmarks.unisandbox import UniSandbox
+
+    benchmark = UniSandbox(world="nano", n=3, sets=("math1",), verifier="judge")
+    anchors = known.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
+    asked_for: dict[str, int] = {}
+
+    def reply(asked: Asked) -> str:
+        (image,) = asked.images
+        asked_for[image] = asked_for.get(image, 0) + 1
+        if "jpeg" in image[:20]:
+            return "Caption: unclear"
+        return "Caption: 1 apple" if asked_for[image] > 1 else "Caption: 2 apples"
+
+    with JudgeServer(reply) as server:
+        judge = JudgeConfig("judge", server.url, dialect="nano", max_connections=1)
+        options = {"store": tmp_path / "store", "reruns": 1, "changes": ("jpeg", "resize")}
+        found = cal.calibrate(anchors, benchmark, judge, tmp_path, **options)  # type: ignore[arg-type]
+        several = len(server.asked)
+        assert cal.calibrate(anchors, benchmark, judge, tmp_path, **options) == replace(  # type: ignore[arg-type]
+            found,
+            made=calibration.find(tmp_path / "store", judge, "unisandbox").made,  # type: ignore[union-attr]
+        )
+        assert len(server.asked) == several
+    assert set(found.stability) == {"flips over reruns", "variance over reruns", "flips over jpeg", "flips over resize"}
+    assert all(0 <= (one.value or 0) <= 1 for one in found.stability.values())
+    first = {kind: sum(side["pass"] for side in one.values()) for kind, one in found.counts.items()}
+    assert found.stability["flips over jpeg"].value == pytest.approx(sum(first.values()) / len(anchors))
+
+
+def test_only_judges_of_the_same_samples_are_compared(tmp_path: Path) -> None:
+    benchmark, store = Criteria(4), tmp_path / "store"
+    anchors = [known.Anchor(sample, bool(i % 2), "reference") for i, sample in enumerate(benchmark.samples())]
+    with JudgeServer(lambda asked: "<answer>Yes</answer>") as server:
+        judge = JudgeConfig("b", server.url)
+        binary, other = replace(judge, way="binary"), replace(judge, model="a")
+        kept = [cal.calibrate(anchors, benchmark, one, tmp_path, store=store) for one in (judge, binary, other)]
+        few = cal.calibrate(anchors[:2], benchmark, replace(judge, model="c"), tmp_path, store=store)
+        assert calibration.comparable(store, kept[0]) == [kept[2], kept[1], kept[0]]
+        assert calibration.comparable(store, few) == [few]
+        # A way is known apart: an evaluation that asks in another one is uncalibrated.
+        assert calibration.cited(store, replace(judge, way="chain_of_thought"), benchmark) is None
+        assert calibration.cited(store, binary, benchmark) is not None

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eval.benchmark import Sample
+from eval.judges import JudgeConfig, calibration, run
+from eval.judges import anchors as known
+from eval.judges.calibrating import calibrate
+from eval.statistics import Estimate
+from tests.eval.judges.criteria import Criteria
+from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.errors import UsageError
+
+BENCHMARK = Criteria(20)
+WRONG = {"a": {3, 4}, "b": {4, 5, 6}, "large": {6, 7}}
+"""Judge -> the numbers that it gets wrong; odd ones are right."""
+
+
+def number(asked: Asked) -> int:
+    return int(re.search(r"shows (\d+)", asked.words)[1])  # type: ignore[index]
+
+
+def reply(asked: Asked) -> str:
+    right = (number(asked) % 2 == 1) != (number(asked) in WRONG[asked.body["model"]])
+    return f"<answer>{'Yes' if right else 'No'}</answer>"
+
+
+def models(server: JudgeServer) -> Counter[str]:
+    return Counter(one.body["model"] for one in server.asked)
+
+
+def test_the_large_judge_is_asked_where_small_ones_disagree(tmp_path: Path) -> None:
+    with JudgeServer(reply) as server:
+        small = tuple(JudgeConfig(name, server.url) for name in ("a", "b"))
+        judge = JudgeConfig("large", server.url, small=small)
+        samples = [*BENCHMARK.samples(), replace(BENCHMARK.samples()[0], status="generation_failed")]
+        scored = run(samples, BENCHMARK, judge, tmp_path)
+        assert models(server) == {"a": 20, "b": 20, "large": 3}
+        assert run(samples, BENCHMARK, judge, tmp_path) == scored and len(server.asked) == 43
+    by = Counter(one.by for one in scored[:-1])
+    assert by == {"a+b": 17, "large": 3} and scored[-1].outcome == "generation_failed"
+    wrong = [i for i, one in enumerate(scored[:-1]) if one.passed != (i % 2 == 1)]
+    assert wrong == [4, 6]  # where both small ones err, and where the large one does
+    assert len(scored[0].replies) == 2 and len(scored[5].replies) == 1
+
+
+def test_draws_that_differ_and_words_of_doubt_go_to_the_large_judge(tmp_path: Path) -> None:
+    seen = Counter[int]()
+
+    def doubtful(asked: Asked) -> str:
+        said = reply(asked)
+        if asked.body["model"] == "large":
+            return said
+        if "Confidence" in asked.last:
+            return f"{said}\nConfidence: {60 if number(asked) < 5 else 90}"
+        seen[number(asked)] += 1
+        other = said.replace("Yes", "?").replace("No", "Yes").replace("?", "No")
+        return other if number(asked) == 0 and seen[0] == 2 else said
+
+    with JudgeServer(doubtful) as server:
+        small = JudgeConfig("a", server.url, way="majority", draws=3, temperature=0.7, max_connections=1)
+        judge = JudgeConfig("large", server.url, small=(small,))
+        by = Counter(one.by for one in run(BENCHMARK.samples(), BENCHMARK, judge, tmp_path / "drawn"))
+        # 0 is in doubt after its second draw, and is spared the third.
+        assert by == {"a": 19, "large": 1} and models(server) == {"a": 59, "large": 1}
+        unsure = JudgeConfig("large", server.url, small=(replace(small, way="confidence", draws=1),))
+        by = Counter(one.by for one in run(BENCHMARK.samples(), BENCHMARK, unsure, tmp_path / "unsure"))
+        assert by == {"a": 15, "large": 5}
+        brave = replace(unsure, sure=0.5)
+        assert {one.by for one in run(BENCHMARK.samples(), BENCHMARK, brave, tmp_path / "brave")} == {"a"}
+
+
+def test_its_saving_and_bias_are_measured_on_known_samples(tmp_path: Path) -> None:
+    anchors = [known.Anchor(one, i % 2 == 1, "program") for i, one in enumerate(BENCHMARK.samples())]
+    with JudgeServer(reply) as server:
+        small = tuple(JudgeConfig(name, server.url) for name in ("a", "b"))
+        judge = JudgeConfig("large", server.url, small=small)
+        found = calibrate(anchors, BENCHMARK, judge, tmp_path, store=tmp_path / "store")
+    about = found.cascade
+    assert about is not None and about["saving"] == pytest.approx(20 / 3) and about["asked"]["value"] == 3 / 20
+    # The large judge passes 6 and not 7, the cascade 4 and 6: of twenty, one more.
+    bias, error, large = (Estimate.from_dict(about[name]) for name in ("bias", "error", "large_error"))
+    assert bias.value == pytest.approx(2 / 20) and bias.low < 0 < bias.high
+    assert error.value == pytest.approx(2 / 20) and large.value == pytest.approx(0)
+    store = tmp_path / "store"
+    assert calibration.find(store, judge, "criteria") == found and calibration.find(store, small[0], "criteria") is None
+    cited = calibration.said(calibration.cited(store, judge, BENCHMARK))
+    assert "the large judge was asked about 0.15" in cited and "bias of 0.10" in cited
+    assert calibration.cited(store, replace(judge, small=()), BENCHMARK) is None  # alone it is another judge
+
+
+@pytest.mark.parametrize(
+    ("small", "problem"),
+    [
+        ((JudgeConfig("a", "http://127.0.0.1:9/v1"),), "never in doubt"),
+        ((JudgeConfig("a", "http://127.0.0.1:9/v1"), JudgeConfig("large", "http://127.0.0.1:8/v1")), "is called large"),
+        (
+            (JudgeConfig("a", "http://127.0.0.1:9/v1"), JudgeConfig("b", "http://127.0.0.1:9/v1", way="tournament")),
+            "one by one",
+        ),
+    ],
+)
+def test_cascades_that_cannot_be_meant(small: tuple[JudgeConfig, ...], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        JudgeConfig("large", "http://127.0.0.1:9/v1", small=small)
+
+
+def test_a_small_judge_that_fails_settles_nothing(tmp_path: Path) -> None:
+    with JudgeServer(lambda asked: "hm" if asked.body["model"] == "a" else reply(asked)) as server:
+        small = tuple(JudgeConfig(name, server.url, attempts=1) for name in ("a", "b"))
+        scored = run(samples(5), BENCHMARK, JudgeConfig("large", server.url, small=small), tmp_path)
+        assert models(server) == {"a": 5, "large": 5} and {one.by for one in scored} == {"large"}
+
+
+def samples(n: int) -> list[Sample]:
+    return BENCHMARK.samples()[:n]

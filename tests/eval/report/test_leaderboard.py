@@ -1,0 +1,81 @@
+"""The leaderboard's files: the page in a browser, CSV, LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import report
+from eval.benchmark import Table
+from eval.leaderboard import Leaderboard, leaderboard
+from eval.report.leaderboard import PAGE, SCORES, table_csv, table_latex, write_leaderboard
+from eval.statistics import Estimate
+from tests.eval.sample_evaluation import SKILL, sample_evaluation
+
+HOSTILE = "</script><script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Leaderboard:
+    folder = tmp_path_factory.mktemp("evals")
+    sample_evaluation(folder / "weak", 12)
+    sample_evaluation(folder / "strong", 12, SKILL | {"normal": 1.0})
+    sample_evaluation(folder / "hostile", 12, SKILL | {"cot": 0.0})
+    return leaderboard([f"weak={folder / 'weak'}", f"strong={folder / 'strong'}", f"{HOSTILE}={folder / 'hostile'}"])
+
+
+def test_the_page_is_one_file_and_names_stay_text(board: Leaderboard, tmp_path: Path) -> None:
+    page = write_leaderboard(tmp_path, board).read_text(encoding="utf-8")
+    assert "default-src 'none'" in page and not re.search(r"https?://|url\(|@import|src=", page)
+    assert page.count("<script") == 1 and "&lt;/script&gt;" in page
+    for cell in board.cells.values():
+        assert f"{cell.estimate.value:.2f}" in page
+    with open(tmp_path / SCORES, encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 6 and {row["against_best"] for row in rows} == {"best", "equal", "below"}
+    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == ["sums-1-sums.csv", "sums-1-sums.tex"]
+    assert (tmp_path / PAGE).exists()
+
+
+def test_tables_as_csv_and_latex() -> None:
+    high, low = Estimate(0.75, 20, 0.5, 0.9), Estimate(0.5, 20, 0.3, 0.7)
+    rows = (("a_b", "direct", high), ("c", "direct", low), ("the paper", "Bagel & co, 5 %", "0.61"))
+    table = Table("Table 2", ("Model", "Setting", "Code"), rows, "A note.")
+    assert table_csv(table).splitlines() == [
+        "Model,Setting,Code,Code low,Code high", "a_b,direct,0.75,0.5,0.9", "c,direct,0.5,0.3,0.7",
+        'the paper,"Bagel & co, 5 %",0.61,,',
+    ]  # fmt: skip
+    latex = table_latex(table)
+    assert (
+        r"\begin{tabular}{llr}" in latex and r"a\_b & direct & \textbf{$0.75$} {\scriptsize [0.50, 0.90]} \\" in latex
+    )
+    assert r"c & direct & $0.50$ {\scriptsize [0.30, 0.70]} \\" in latex and r"Bagel \& co, 5 \%" in latex
+
+
+@pytest.mark.slow
+def test_a_browser_sorts_it(board: Leaderboard, tmp_path: Path) -> None:
+    pytest.importorskip("playwright")
+    page = write_leaderboard(tmp_path, board)
+    complaints: list[str] = []
+    try:
+        with report.browser() as launched:
+            tab: Any = launched.new_page()
+            tab.on("pageerror", lambda error: complaints.append(str(error)))
+            tab.on("console", lambda message: complaints.append(message.text))
+            tab.goto(page.as_uri())
+
+            def first() -> str:
+                return tab.locator("#board tbody tr").first.locator("th").inner_text()  # type: ignore[no-any-return]
+
+            tab.locator("#board thead button", has_text="normal").click()
+            assert first() == "strong"
+            tab.locator("#board thead button", has_text="cot").click()
+            tab.locator("#board thead button", has_text="cot").click()
+            assert first() == HOSTILE and tab.title() == "Leaderboard"
+    except LookupError as missing:
+        pytest.skip(str(missing))
+    assert complaints == []

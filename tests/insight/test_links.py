@@ -1,0 +1,120 @@
+"""Which link breaks: exact counts for a respondent that breaks one, and the shipped nano through the command."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from eval.benchmark import Scored
+from eval.evaluation import load
+from eval.generation import asks_of
+from eval.report.flow_chart import flow
+from tests.insight.respondent import Scripted
+from uni_train.cli.main import uni_train
+from uni_train.errors import UsageError
+from uni_train.insight.links import BREAKS, TITLES, Links, Unit, break_of, breaks_of, links_of, units_of
+from uni_train.insight.questions import cases_of_task, item_of
+
+
+def units(task: str, right: set[str], world: str = "nano") -> tuple[list[Unit], Scripted]:
+    cases = cases_of_task(task, n=4, world=world)
+    links = Links(cases)
+    model = Scripted([item_of(case) for case in cases], right)
+    samples = links.respond(model, asks_of(cases, links.settings))
+    return units_of(Scored(one, links.check(one)) for one in samples), model
+
+
+@pytest.mark.parametrize("task", ["maths", "mapping", "maze"])
+@pytest.mark.parametrize(
+    ("right", "breaks"),
+    [
+        ({"said", "thought", "told", "normal", "cot"}, BREAKS[0]),
+        ({"said", "thought", "cot"}, BREAKS[1]),
+        ({"said", "thought", "told", "cot"}, BREAKS[2]),
+        ({"thought", "told", "cot"}, BREAKS[3]),
+        ({"thought", "told"}, BREAKS[4]),
+        ({"told"}, BREAKS[5]),
+    ],
+)
+def test_the_link_that_is_broken_is_named_for_every_item_of_any_task(task: str, right: set[str], breaks: str) -> None:
+    found, _ = units(task, right)
+    assert all({name for name, ok in one.right.items() if ok} == right for one in found)
+    shares = breaks_of(found)
+    assert {name: one.value for name, one in shares.items()} == {name: float(name == breaks) for name in BREAKS}
+    holds = {name: one.value for name, one in links_of(found).items()}
+    assert holds["know -> draw"] == (float("normal" in right) if "said" in right else None)
+    assert holds["plan -> draw"] == (float("cot" in right) if "thought" in right else None)
+
+
+def test_a_thought_is_asked_for_once_and_drawn_by_in_cot_alone() -> None:
+    found, model = units("mapping", {"thought", "cot"})
+    skills = [skill for skill, _ in model.asked]
+    assert {skill: skills.count(skill) for skill in set(skills)} == {"think": 8, "answer": 8, "draw": 24}
+    drawn = [one for skill, one in model.asked if skill == "draw"]
+    assert sum(one.thought is not None for one in drawn) == 8
+    by_item = {one.id: {other.seed for other in drawn if other.id == one.id} for one in drawn}
+    assert all(len(seeds) == 1 for seeds in by_item.values()), "settings of an item share their noise"
+    assert len(found) == 8 and len({one.cluster for one in found}) == 4, "the two of a pair are one cluster"
+
+
+def test_every_combination_breaks_somewhere_and_none_without_all_questions() -> None:
+    for values in itertools.product((True, False), repeat=5):
+        assert break_of(dict(zip(TITLES, values, strict=True))) in BREAKS
+    assert break_of({"said": True, "normal": False}) is None
+    assert breaks_of([Unit("a", "s", {"said": True})]) == {}
+
+
+def test_intervals_are_wider_where_items_repeat() -> None:
+    alone = [Unit(str(i), "s", dict.fromkeys(TITLES, i % 2 == 0)) for i in range(16)]
+    together = [one._replace(cluster=str(i // 4)) for i, one in enumerate(sorted(alone, key=lambda o: o.right["cot"]))]
+    first, second = (links_of(some)["tell -> draw"] for some in (alone, together))
+    assert first.value == second.value == 0.5
+    assert second.high - second.low > first.high - first.low and second.distinct == 4
+
+
+def test_a_flow_keeps_every_unit_in_every_column() -> None:
+    rows = [("a", "x"), ("a", "y"), ("b", "y"), ("b", "y")]
+    made = flow("T", [("First", ("a", "b")), ("Second", ("x", "y"))], rows)
+    by_x = {x: sum(box.height for box in made.boxes if box.x == x) for x in {box.x for box in made.boxes}}
+    assert len(by_x) == 2 and max(by_x.values()) - min(by_x.values()) < 0.2
+    assert sorted(band.tip[-1] for band in made.bands) == ["1", "1", "2"]
+    with pytest.raises(ValueError, match="no state 'z'"):
+        flow("T", [("First", ("a",))], [("z",)])
+
+
+def test_settings_that_there_are_not_are_refused() -> None:
+    with pytest.raises(UsageError, match="no setting thougt"):
+        Links(cases_of_task("mapping", n=1), ["thougt"])
+
+
+def test_the_command_writes_its_page_and_asks_nothing_twice(tmp_path: Path) -> None:
+    command = ["insight", "links", "-c", "shipped", "--task", "mapping", "--n", "2", "--out", str(tmp_path / "in")]
+    first = CliRunner().invoke(uni_train, command, catch_exceptions=False)
+    assert first.exit_code == 0, first.output
+    found = json.loads((tmp_path / "in" / "links.json").read_text())
+    assert len(found["units"]) == 4 and all(set(right) == set(TITLES) for _, _, right in found["units"])
+    page = (tmp_path / "in" / "insight.html").read_text()
+    assert "What breaks first" in page and "<script" not in page and "http" not in page.replace("http-equiv", "")
+    again = CliRunner().invoke(uni_train, command, catch_exceptions=False)
+    assert again.exit_code == 0
+    (folder,) = (tmp_path / "in" / "evals").glob("*links*")
+    assert {skill: calls["made"] for skill, calls in load(folder).calls.items()} == {"think": 0, "draw": 0, "answer": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-c", "nowhere", "--task", "mapping"], "nowhere"),
+        (["-c", "shipped", "--task", "mappin"], 'there is no task "mappin"'),
+        (["-c", "shipped", "--task", "mapping", "--level", "7"], "mapping has no level 7"),
+        (["-c", "shipped", "--task", "mapping", "--level", "two"], "not a list of whole numbers"),
+        (["-c", "shipped", "--task", "mapping", "--settings", "sad"], "Did you mean said?"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_error(arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(uni_train, ["insight", "links", *arguments])
+    assert result.exit_code in (1, 2) and said in result.output and "Traceback" not in result.output

@@ -1,0 +1,207 @@
+"""Shares, maps and states against naive implementations that keep whole attention maps and all states."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.models.bagel.published import published
+from uni_train.models.bagel.generation import Branch, generate_text
+from uni_train.models.bagel.inside import (
+    GROUPS,
+    Column,
+    _AttentionWatch,
+    _noise_levels,
+    _on_layers,
+    columns_of,
+    draw_with_attention,
+    expect_inside,
+    states_of,
+)
+from uni_train.models.bagel.shapes import BagelShapes
+from uni_train.models.bagel.unified import BagelUnified
+from uni_train.models.base import Request, SkillMissing
+from uni_train.models.family import family_of
+from uni_train.models.load import build_model, model_config
+from uni_train.plan.trace import following, place
+
+THOUGHTS = ("A is cup . So draw 1 cup .", "So draw 2 trees .", "A means B . B is fish . So draw 1 fish .")
+
+
+@pytest.fixture(scope="module")
+def nano() -> BagelUnified:
+    model = build_model(model_config("shipped"))
+    assert isinstance(model, BagelUnified)
+    model.sampling = replace(model.sampling, steps=3, guidance=replace(model.sampling.guidance, text_scale=2.0))
+    return model
+
+
+@pytest.fixture(scope="module")
+def tiny(golden_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> BagelUnified:
+    """The tiny golden BAGEL, as people get the large one."""
+    folder = published(golden_folder, tmp_path_factory.mktemp("published") / "BAGEL")
+    model = build_model(model_config(str(folder)))
+    assert isinstance(model, BagelUnified)
+    model.sampling = replace(model.sampling, steps=3)
+    return model
+
+
+def requests_of(model: BagelUnified, sizes: tuple[tuple[int, int] | None, ...] = (None, None, None)) -> list[Request]:
+    return [
+        Request(str(i), "A is cup . Draw what A is .", thought=thought, seed=i, size=size)
+        for i, (thought, size) in enumerate(zip(THOUGHTS, sizes, strict=True))
+    ]
+
+
+def starts(requests: list[Request]) -> list[int]:
+    return [(one.thought or "").index("So draw") for one in requests]
+
+
+def whole_maps(model: BagelUnified, requests: list[Request]) -> list[list[Tensor]]:
+    """Step -> layer -> softmax weights [B, H, G, L] of the image tokens, from queries and keys, all kept."""
+    contexts = model.encode(requests)
+    latents = max(h * w for h, w in contexts.grids)
+    valid = torch.zeros(len(requests), latents, dtype=torch.bool)
+    for row, (h, w) in enumerate(contexts.grids):
+        valid[row, : h * w] = True
+    allowed = torch.cat([contexts.full.valid, torch.ones(len(requests), 2, dtype=torch.bool), valid], 1)
+    kept: list[list[Tensor]] = []
+
+    def keep(attend: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).transpose(-1, -2) / q.shape[-1] ** 0.5
+        scores = scores.masked_fill(~allowed[:, None, None], -torch.inf)
+        kept[-1].append(scores.softmax(-1)[:, :, 2:])
+        return attend(q, k, v)  # type: ignore[no-any-return]
+
+    def before(module: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (*args[:3], partial(keep, args[3]), *args[4:])
+
+    layers = [layer.self_attn for layer in model.bagel.language_model.model.layers]
+    x, levels = model.noise(requests), model.schedule(contexts).levels.tolist()
+    for t, t_next in pairwise(levels):
+        kept.append([])
+        handles = [layer.register_forward_pre_hook(before) for layer in layers]
+        Branch(model.bagel, contexts.full, contexts.grids, forward_only=True)(x, t)
+        for handle in handles:
+            handle.remove()
+        x = x + (t_next - t) * model.velocity(x, t, contexts)
+    return kept
+
+
+@pytest.mark.parametrize("which", ["nano", "tiny"])
+def test_shares_and_maps_are_those_of_whole_attention_maps(
+    which: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: BagelUnified = request.getfixturevalue(which)
+    small = (model.stride, 2 * model.stride)
+    asked = requests_of(model, (None, small, None))
+    with torch.inference_mode():
+        images, seen = draw_with_attention(model, asked, starts(asked), maps=True)
+        naive = whole_maps(model, asked)
+    assert (seen.shares.sum(-1) - 1).abs().max() < 1e-5
+    columns = columns_of(model, asked, starts(asked))
+    for step, layers in enumerate(naive):
+        for layer, maps in enumerate(layers):
+            for row, (image, map_HGL) in enumerate(zip(images, maps, strict=True)):
+                tokens = image.shape[0] * image.shape[1] // model.stride**2
+                mean_L = map_HGL[:, :tokens].mean((0, 1))
+                context = len(mean_L) - 2 - map_HGL.shape[1]
+                share = torch.zeros(len(GROUPS))
+                for i, column in enumerate(columns[row]):
+                    share[column.group] += mean_L[i] if column.group >= 0 else 0
+                share[GROUPS.index("itself")] = mean_L[context:].sum()
+                assert torch.allclose(seen.shares[step, layer, row], share, atol=1e-5)
+    assert seen.maps is not None
+    for row in range(3):
+        h, w = seen.maps[row].shape[:2]
+        every = torch.stack([maps[row, :, : h * w].mean(0) for layers in naive for maps in layers]).mean(0)
+        assert torch.allclose(seen.maps[row].flatten(0, 1), every[:, list(seen.places[row])], atol=1e-5)
+    assert [image.shape for image in images][1] == (*small, 3)
+
+
+@pytest.mark.parametrize("which", ["nano", "tiny"])
+def test_watching_changes_no_image_and_leaves_nothing_behind(which: str, request: pytest.FixtureRequest) -> None:
+    model: BagelUnified = request.getfixturevalue(which)
+    asked = requests_of(model)
+    before = model.draw(asked)
+    images, seen = draw_with_attention(model, asked, starts(asked))
+    assert max(int(np.abs(a.astype(int) - b).max()) for a, b in zip(before, images, strict=True)) <= 1
+    assert seen.maps is None and len(seen.t) == model.sampling.steps and seen.shares.shape[2] == 3
+    for module in model.bagel.modules():
+        assert not module._forward_pre_hooks and not module._forward_hooks
+    gc.collect()
+    assert all(np.array_equal(a, b) for a, b in zip(before, model.draw(asked), strict=True))
+
+
+def test_every_word_has_its_group(nano: BagelUnified) -> None:
+    asked = requests_of(nano)
+    (row, *_) = columns_of(nano, asked, starts(asked))
+    said = {name: [one.token for one in row if one.group == i and one.token >= 0] for i, name in enumerate(GROUPS)}
+    assert nano.tokenizer.decode(said["system"]) == "think"
+    assert nano.tokenizer.decode(said["instruction"]) == asked[0].prompt
+    assert nano.tokenizer.decode(said["thought"]) == "A is cup ."
+    assert nano.tokenizer.decode(said["refined"]) == "So draw 1 cup ."
+    assert sum(GROUPS[one.group] == "markers" for one in row) == 6
+    (plain, *_) = columns_of(nano, asked, [None] * 3)
+    assert "refined" not in {GROUPS[one.group] for one in plain if one.group >= 0}
+
+
+def test_given_images_are_a_group_of_their_own(tiny: BagelUnified) -> None:
+    image = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
+    asked = [Request(name, text, (image,), seed=1) for name, text in (("a", "red"), ("b", "make it blue"))]
+    _, seen = draw_with_attention(tiny, asked, [None, None])
+    assert (seen.shares.sum(-1) - 1).abs().max() < 1e-5
+    assert (seen.shares[..., GROUPS.index("image")] > 0).all() and (seen.keys[:, GROUPS.index("image")] > 0).all()
+
+
+@pytest.mark.parametrize("which", ["nano", "tiny"])
+def test_the_last_state_of_an_answer_is_what_the_model_says_next(which: str, request: pytest.FixtureRequest) -> None:
+    model: BagelUnified = request.getfixturevalue(which)
+    asked = [Request(str(i), text, seed=i) for i, text in enumerate(("A is cup . Draw what A is .", "Draw 3 cups ."))]
+    states = states_of(model, asked)
+    head, norm = model.bagel.language_model.lm_head, model.bagel.language_model.model.norm
+    with torch.inference_mode():
+        said, _ = generate_text(model.bagel, model.encode(asked).full, 2)
+        chosen = head(norm(states.answer[:2, -1])).argmax(-1)
+        assert chosen[0].tolist() == [ids[0] for ids in said]
+        if model.sampling.temperature == 0:  # else the words that follow are drawn
+            assert chosen[1].tolist() == [ids[1] for ids in said]
+        alone = states_of(model, asked[:1])
+    assert torch.allclose(alone.word[:, 0], states.word[:, 0], atol=1e-4)
+    assert torch.allclose(alone.query[:, :, 0], states.query[:, :, 0], atol=1e-3)
+    assert states.query.shape[0] == len(states.t) == model.sampling.steps
+
+
+def test_a_model_of_another_kind_lacks_the_skill() -> None:
+    class Other:
+        name = "qwen"
+
+    with pytest.raises(SkillMissing, match="qwen cannot show its attention"):
+        expect_inside(Other())  # type: ignore[arg-type]
+
+
+def test_the_full_size_is_watched_with_shapes_alone() -> None:
+    """One step of BAGEL-7B at 1024 x 1024, under guidance, as on a GPU but without numbers."""
+    with following("meta"):
+        model, _ = family_of("bagel").skeleton(model_config("bagel_7b"))
+        assert isinstance(model, BagelUnified)
+        place(model, "meta", lambda name, dtype: torch.bfloat16)
+        request = Request("0", "Draw 3 cups .")
+        shapes = BagelShapes(model)
+        contexts = shapes.condition(shapes.asked(request), 1, "meta")
+        watch = _AttentionWatch(model, [[Column(2)] * contexts.full.length], contexts.grids, maps=False)
+        with _on_layers(model, watch.before, None), _noise_levels(model, watch.at):
+            x = torch.empty(1, 4096, model.bagel.config.latent_dim, device="meta")
+            assert model.velocity(x, torch.ones(1, device="meta"), contexts).shape == x.shape
+    layers = model.bagel.config.llm.num_hidden_layers
+    assert layers == 28 and [len(step) for step in watch.shares] == [layers]
+    assert {one.shape for one in watch.shares[0]} == {(1, model.bagel.config.llm.num_attention_heads, 1, len(GROUPS))}

@@ -1,0 +1,278 @@
+"""`uni_train insight`: what a model knows, plans and draws, where its attention goes, what its states hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from uni_train.cli.evaluation.options import Folder, Names
+from uni_train.errors import UserError
+
+if TYPE_CHECKING:
+    from eval.benchmark import Benchmark, Case
+    from eval.evaluation import Evaluation
+    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.models.base import UnifiedModel
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Numbers(click.ParamType):
+    """1,2,3."""
+
+    name = "N,N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return tuple(int(one) for one in value.split(",") if one.strip())
+        except ValueError:
+            self.fail(f"{value!r} is not a list of whole numbers", param, ctx)
+
+
+class Range(click.ParamType):
+    """3-7, or 3."""
+
+    name = "A-B"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        first, dash, last = value.partition("-")
+        try:
+            return int(first), int(last if dash else first)
+        except ValueError:
+            self.fail(f"{value!r} is not A-B or A, whole numbers", param, ctx)
+
+
+def _about(n: int) -> Callable[[F], F]:
+    """The options of all analyses: which model, which items."""
+
+    def decorate(command: F) -> F:
+        options = [
+            click.option("--checkpoint", "-c", required=True, metavar="PATH|NAME", help="A folder, a run, or shipped."),
+            click.option("--task", required=True, metavar="NAME", help="mapping, maths, ureason, ... or a plug-in's."),
+            click.option("--level", type=Numbers(), default=(), help="Of the task.  [default: the task's]"),
+            click.option("--n", type=click.IntRange(1), default=n, show_default=True, help="Draws of each level."),
+            click.option(
+                "--world",
+                type=click.Choice(["nano", "everyday"]),
+                help="Of the items.  [default: nano for nano, else everyday]",
+            ),
+            click.option("--split", default="test", show_default=True, help="Of the task."),
+            click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
+            click.option(
+                "--sampling", multiple=True, metavar="KEY=VALUE", help="Replaces the model's own; repeatable."
+            ),
+            click.option("--batch", type=click.IntRange(1), help="Requests at once.  [default: the model's]"),
+            click.option("--out", type=Folder(path_type=Path), metavar="DIR", help="[default: insight/MODEL-TASK]"),
+        ]
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+@click.group()
+def insight() -> None:
+    """Look inside a model: what it knows, plans and draws, its attention, its states.
+
+    All analyses of one folder share one page, insight.html. docs/insight.md says more.
+    """
+
+
+@insight.command()
+@_about(n=50)
+@click.option("--k", type=click.IntRange(1), default=1, show_default=True, help="Draws of each item.")
+@click.option("--settings", type=Names(), default="", help="said,thought,told,normal,cot  [default: all]")
+@click.option("--judge", metavar="MODEL", help="For images that no program can check: openai/gpt-4o, ...")
+@click.option("--judge-base-url", metavar="URL", help="The judge's own OpenAI-compatible server.")
+def links(k: int, settings: tuple[str, ...], judge: str | None, judge_base_url: str | None, **asked: Any) -> None:
+    """Know, plan, draw: which link between a question and its image breaks.
+
+    Each item is answered at once, thought out, drawn when told plainly, drawn when asked, and drawn by its thought.
+    The same command again continues.
+
+    \b
+    Examples:
+      uni_train insight links -c shipped --task mapping --level 2
+      uni_train insight links -c runs/stars_math/seed0 --task maths --level 1,2,3 --n 100
+      uni_train insight links -c checkpoints/BAGEL-7B-MoT --task ureason --judge openai/gpt-4o
+    """
+    cases, progress = _cases(asked)
+    from uni_train.insight import page
+    from uni_train.insight.links import Links, found_of
+
+    done = _evaluated(Links(cases, settings), asked, progress, k=k, judge=judge, judge_base_url=judge_base_url)
+    progress.say(f"page: {page.keep(_folder(asked), 'links', found_of(done))}")
+
+
+@insight.command()
+@_about(n=16)
+@click.option("--layers", type=Range(), multiple=True, help="A group of layers, from 1; repeatable.  [default: four]")
+@click.option("--tokens", type=Range(), help="Whose influence is laid over images.  [default: the strongest words]")
+@click.option("--maps", type=click.IntRange(0), default=4, show_default=True, help="Items with influence maps.")
+@click.option("--interventions/--no-interventions", default=True, help="Also tamper with the thoughts.")
+def attention(
+    layers: tuple[tuple[int, int], ...],
+    tokens: tuple[int, int] | None,
+    maps: int,
+    interventions: bool,
+    **asked: Any,
+) -> None:
+    """Where image tokens look: instruction, trace and refined prompt, by layer and noise level.
+
+    With it influence maps of words, and what dropping, repeating, shuffling, blanking or exchanging the thought does.
+
+    \b
+    Examples:
+      uni_train insight attention -c shipped --task mapping --level 2
+      uni_train insight attention -c checkpoints/BAGEL-7B-MoT --task ureason --layers 1-7 --layers 8-28
+    """
+    cases, progress = _cases(asked)
+    from uni_train.insight import page
+    from uni_train.insight.attention import observe, with_interventions
+    from uni_train.insight.interventions import Interventions
+
+    model, size = _model(asked)
+    with progress.bar("attention", len(cases)) as bar:
+        found = observe(
+            model, cases, seed=asked["seed"], batch=size, maps=maps, layers=layers, tokens=tokens, on_item=bar.advance
+        )
+    if interventions:
+        found = with_interventions(found, _evaluated(Interventions(cases), asked, progress))
+    found |= {"model": model.name, "asked": _asked_of(cases, asked)}
+    _say_tables(found, "attention", progress)
+    progress.say(f"page: {page.keep(_folder(asked), 'attention', found)}")
+
+
+@insight.command()
+@_about(n=50)
+@click.option("--probes/--no-probes", default=True, help="Also linear probes, with shuffled labels as the control.")
+def states(probes: bool, **asked: Any) -> None:
+    """Hidden states through the language head: at which layer does the answer appear?
+
+    Read are the last word of the question, the marker before an answer, the marker before an image, and the image's
+    own tokens, for items that ask for so many of one object.
+
+    \b
+    Examples:
+      uni_train insight states -c shipped --task mapping --level 2
+      uni_train insight states -c checkpoints/BAGEL-7B-MoT --task maths --n 100
+    """
+    cases, progress = _cases(asked)
+    from uni_train.insight import page
+    from uni_train.insight.states import labels_of, observe
+
+    for case in cases:
+        labels_of(case)  # before the model is loaded
+    model, size = _model(asked)
+    with progress.bar("states", len(cases)) as bar:
+        found = observe(model, cases, seed=asked["seed"], batch=size, probes=probes, on_item=bar.advance)
+    found |= {"model": model.name, "asked": _asked_of(cases, asked)}
+    _say_tables(found, "states", progress)
+    progress.say(f"page: {page.keep(_folder(asked), 'states', found)}")
+
+
+def _asked_of(cases: list[Case], asked: dict[str, Any]) -> dict[str, Any]:
+    return {"sets": ", ".join(dict.fromkeys(case.set for case in cases)), "items": len(cases), "seed": asked["seed"]}
+
+
+def _model(asked: dict[str, Any]) -> tuple[UnifiedModel, int]:
+    """The model itself, whose layers are watched, and how many requests it draws at once."""
+    from eval.respondent import is_remote
+    from uni_train.api import build_here
+    from uni_train.cli.evaluation.plans import sampling_of
+    from uni_train.models.load import model_config
+
+    if is_remote(asked["checkpoint"]):
+        raise UserError("a remote model cannot be looked into", "Give its checkpoint.")
+    config = model_config(asked["checkpoint"])
+    config = replace(config, sampling=replace(config.sampling, **sampling_of(asked["sampling"])))
+    return build_here(config), asked["batch"] or min(config.draw_batch, config.think_batch)
+
+
+def _say_tables(found: dict[str, Any], analysis: str, progress: ConsoleProgress) -> None:
+    """The first two tables of an analysis's first section."""
+    from importlib import import_module
+
+    from uni_train.cli.evaluation.running import print_table
+
+    for table in import_module(f"uni_train.insight.{analysis}").sections(found)[0].tables[:2]:
+        print_table(table, progress)
+
+
+def _cases(asked: dict[str, Any]) -> tuple[list[Case], ConsoleProgress]:
+    """The items that are asked about, after the checkpoint was seen to be there."""
+    from uni_train.models.recognise import expect_there
+
+    if "://" not in asked["checkpoint"]:
+        expect_there(asked["checkpoint"])  # before torch is imported, which takes seconds
+    from uni_train.cli.evaluation.plans import world_of
+    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.insight.questions import cases_of_task
+
+    world = asked["world"] or world_of(asked["checkpoint"])
+    cases = cases_of_task(
+        asked["task"], asked["level"], asked["n"], world=world, split=asked["split"], seed=asked["seed"]
+    )
+    return cases, ConsoleProgress()
+
+
+def _folder(asked: dict[str, Any]) -> Path:
+    model = Path(asked["checkpoint"]).name or "model"
+    return asked["out"] or Path("insight") / f"{model}-{asked['task']}".replace("#", "-")
+
+
+def _evaluated(
+    benchmark: Benchmark,
+    asked: dict[str, Any],
+    progress: ConsoleProgress,
+    *,
+    k: int = 1,
+    judge: str | None = None,
+    judge_base_url: str | None = None,
+) -> Evaluation:
+    """Ask and score by the engine of evaluations; tables on the console, samples in the folder's report."""
+    import sys
+
+    from eval import evaluation as engine
+    from eval.judges import JudgeConfig
+    from eval.report.evaluation import not_scored, report_of
+    from uni_train.cli.evaluation.plans import sampling_of
+    from uni_train.cli.evaluation.running import show
+    from uni_train.models.base import SkillMissing
+    from uni_train.stages.cpu import prepare_cpu
+
+    prepare_cpu("auto")
+    plan = engine.EvaluationPlan(
+        checkpoint=asked["checkpoint"],
+        benchmarks=[benchmark],
+        seed=asked["seed"],
+        k=k,
+        judge=JudgeConfig(judge, base_url=judge_base_url) if judge else None,
+        sampling=sampling_of(asked["sampling"]),
+        batch=asked["batch"],
+        out=_folder(asked) / "evals",
+        command=tuple(sys.argv),
+    )
+    try:
+        done = engine.run(plan, progress)
+    except SkillMissing as error:
+        raise UserError(error.message, "Leave those settings out with --settings, or choose another model.") from error
+    broken = not_scored(done.results[benchmark.name])
+    if broken:
+        raise UserError("; ".join(broken), "Leave that setting out with --settings, or ask another model.")
+    unjudged = done.results[benchmark.name].unjudged
+    if unjudged:
+        names = ", ".join(f"{name} ({setting})" for setting, name in unjudged)
+        raise UserError(f"no program can check the images of {names}", "Name a judge with --judge MODEL.")
+    show(done, progress)
+    progress.say(f"samples: {report_of(done)}")
+    return done

@@ -1,0 +1,288 @@
+"""Where the tokens of an image look while it is drawn by a thought (Yang et al. 2026, arXiv 2602.08336, section 5).
+
+*Shares* sum to 1 over what there is to look at. *Weights* are equation 6: the share of a group divided by its number of
+tokens, so that a long trace is not ahead for its length. Both are means over heads, image tokens, the layers of a
+group and steps; values of an item are averaged first, and intervals are over items.
+
+Influence maps (Tang et al. 2023, arXiv 2210.04885; UReason Figures 5 to 10) are the mean weights of a word over layers
+and steps at each place of the image.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eval.benchmark import Case, Table
+from eval.generation import asks_of
+from eval.report.charts import Chart, Series, chart, linear_axis
+from eval.statistics import clustered_mean
+from uni_train.errors import UserError
+from uni_train.insight.interventions import refined_start
+from uni_train.insight.page import Overlay, Section
+from uni_train.insight.questions import request_of
+from uni_train.models.bagel.inside import GROUPS, Attention, draw_with_attention, expect_inside
+from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.pictures import data_url, encode_png
+
+if TYPE_CHECKING:
+    from eval.evaluation import Evaluation
+    from uni_train.models.bagel.unified import BagelUnified
+
+SHOWN = {"instruction": "P", "thought": "R_t", "refined": "R_p"}
+"""The groups of the paper's Tables 5, 9 and 10."""
+LAYER_GROUPS = 4
+NOISE_LEVELS = 3
+_MOST_WORDS = 3  # overlays of an image
+_TOP = 10  # words of a table
+_EDGE = 168  # pixels of an overlay
+
+
+def layer_groups(count: int, wanted: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
+    """First and last layer, from 1, of each group: those that are wanted, or four contiguous ones of like size.
+
+    Raises:
+        UserError: a layer that the model lacks.
+    """
+    for first, last in wanted:
+        if not 1 <= first <= last <= count:
+            raise UserError(f"there are no layers {first}-{last}", f"The model has the layers 1-{count}.")
+    if wanted:
+        return list(wanted)
+    edges = [round(i * count / min(LAYER_GROUPS, count)) for i in range(min(LAYER_GROUPS, count) + 1)]
+    return [(first + 1, last) for first, last in pairwise(edges)]
+
+
+def thoughtful_requests(model: UnifiedModel, cases: Sequence[Case], seed: int) -> list[Request]:
+    """The cases as requests with the model's own thoughts, with the seeds of an evaluation."""
+    requests = [request_of(ask) for ask in asks_of(cases, ["cot"], seed=seed)]
+    thoughts = model.think(requests)
+    return [replace(one, thought=thought) for one, thought in zip(requests, thoughts, strict=True)]
+
+
+def observe(
+    model: UnifiedModel,
+    cases: Sequence[Case],
+    *,
+    seed: int = 0,
+    batch: int = 16,
+    maps: int = 4,
+    layers: Sequence[tuple[int, int]] = (),
+    tokens: tuple[int, int] | None = None,
+    on_item: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Shares, weights and maps of the model's own thoughtful images, JSON-able ("model" and "asked" are not in it).
+
+    Args:
+        maps: of so many items influence maps are kept.
+        layers: first and last layer of each group, from 1; empty: four of like size.
+        tokens: first and last text token, from 1, of instruction and thought together, whose influence is laid over
+            the images; None: the words with the most of it.
+        on_item: called with the number of items done, after each batch.
+
+    Raises:
+        SkillMissing: the model's layers cannot be watched. UserError: layers or tokens that there are not.
+    """
+    inside = expect_inside(model)
+    groups = layer_groups(inside.bagel.config.llm.num_hidden_layers, layers)
+    requests = thoughtful_requests(model, cases, seed)
+    worlds = [str(case.facts["world"]) for case in cases]
+    starts = [refined_start(one.thought or "", world) for one, world in zip(requests, worlds, strict=True)]
+    shares, weights, by_level, overlays, ranks = [], [], [], [], []
+    times: list[float] = []
+    for first in range(0, len(requests), batch):
+        some = requests[first : first + batch]
+        _, seen = draw_with_attention(inside, some, starts[first : first + batch])
+        share, weight = seen.shares.mean(0), seen.weights.mean(0)  # [N, B, groups]
+        shares += [share[:, row].tolist() for row in range(len(some))]
+        weights += [weight[:, row].tolist() for row in range(len(some))]
+        by_level += [seen.shares[:, :, row].mean(1).tolist() for row in range(len(some))]
+        times = seen.t.tolist()
+        if on_item is not None:
+            on_item(len(some))
+    for request, start in zip(requests[:maps], starts[:maps], strict=True):
+        images, seen = draw_with_attention(inside, [request], [start], maps=True)
+        overlays += list(_overlays(inside, request, images[0], seen, tokens))
+        ranks.append({"id": request.id, "prompt": request.prompt, "words": _ranked(inside, seen)})
+    return {
+        "groups": groups,
+        "clusters": [case.cluster or case.id for case in cases],
+        "t": times,
+        "shares": shares,  # item -> layer -> group
+        "weights": weights,
+        "by_level": by_level,  # item -> step -> group
+        "overlays": overlays,
+        "ranks": ranks,
+    }
+
+
+def with_interventions(found: dict[str, Any], evaluation: Evaluation) -> dict[str, Any]:
+    """Beside them the tables of an evaluation of `Interventions`."""
+    (result,) = evaluation.results.values()
+    return {**found, "tables": [table.to_dict() for table in result.tables]}
+
+
+def sections(found: Mapping[str, Any]) -> list[Section]:
+    """The parts of the page about attention, from attention.json."""
+    made = [
+        Section(
+            "Attention: where image tokens look",
+            "P is the instruction, R_t the trace of the thought, R_p the refined prompt that it ends in. Shares sum to "
+            "1 over all that an image token can look at. Weights are those of one token of a group (equation 6).",
+            tables=[weights_table(found), shares_table(found), levels_table(found)],
+            charts=[_layers_chart(found, "weights"), _layers_chart(found, "shares"), _levels_chart(found)],
+        )
+    ]
+    if found["overlays"]:
+        made.append(
+            Section(
+                "Influence: which words an image follows",
+                "Brighter places look more at the word, over all layers and steps. The tables rank the words of "
+                "instruction and thought by what the whole image pays each; markers are left out.",
+                tables=[_rank_table(one) for one in found["ranks"]],
+                images=[Overlay(one["url"], one["caption"]) for one in found["overlays"]],
+            )
+        )
+    if "tables" in found:
+        made.append(
+            Section(
+                "Interventions: what the thought is good for",
+                "The same items and noise, drawn by a thought that was tampered with.",
+                tables=[Table.from_dict(table) for table in found["tables"]],
+            )
+        )
+    return made
+
+
+# --- tables and charts ----------------------------------------------------------------------------------------------
+
+
+def weights_table(found: Mapping[str, Any]) -> Table:
+    """The layout of UReason's Tables 5, 9 and 10: mean weights of equation 6, times 10^4."""
+    array = np.array(found["weights"])
+    columns = [GROUPS.index(name) for name in SHOWN]
+    rows = []
+    for first, last in [*found["groups"], (1, array.shape[1])]:
+        means = array[:, first - 1 : last].mean((0, 1))
+        rows.append((f"{first}-{last}", *(f"{means[column] * 1e4:.2f}" for column in columns)))
+    return Table("Average attention weights, times 10^4", ("Layers", *SHOWN.values()), tuple(rows))
+
+
+def shares_table(found: Mapping[str, Any]) -> Table:
+    """The share of each group that has keys, by layers; intervals over items."""
+    array = np.array(found["shares"])
+    used = [i for i in range(len(GROUPS)) if array[..., i].any()]
+    rows = []
+    for first, last in [*found["groups"], (1, array.shape[1])]:
+        values = array[:, first - 1 : last].mean(1)
+        cells = [clustered_mean(values[:, i].clip(0, 1).tolist(), found["clusters"]) for i in used]
+        rows.append((f"{first}-{last}", *cells))
+    columns = ("Layers", *(_name(GROUPS[i]) for i in used))
+    return Table("Share of attention, by layers", columns, tuple(rows), "95 % intervals, clustered by item or pair.")
+
+
+def levels_table(found: Mapping[str, Any]) -> Table:
+    """The same by noise level: thirds of the steps, the noisiest first."""
+    array, t = np.array(found["by_level"]), found["t"]
+    used = [i for i in range(len(GROUPS)) if array[..., i].any()]
+    rows = []
+    for steps in np.array_split(np.arange(len(t)), min(NOISE_LEVELS, len(t))):
+        values = array[:, steps].mean(1)
+        cells = [clustered_mean(values[:, i].clip(0, 1).tolist(), found["clusters"]) for i in used]
+        rows.append((f"{t[steps[0]]:.2f} to {t[steps[-1]]:.2f}", *cells))
+    columns = ("Noise level t", *(_name(GROUPS[i]) for i in used))
+    return Table("Share of attention, by noise level", columns, tuple(rows))
+
+
+def _name(group: str) -> str:
+    return f"{SHOWN[group]} ({group})" if group in SHOWN else group
+
+
+def _layers_chart(found: Mapping[str, Any], what: str) -> Chart:
+    array = np.array(found[what]).mean(0)
+    scale, title = (1e4, "Weight of a token (10^-4), by layer") if what == "weights" else (1.0, "Share, by layer")
+    lines = []
+    for colour, (group, name) in enumerate(SHOWN.items(), start=1):
+        values = array[:, GROUPS.index(group)] * scale
+        lines.append(Series(name, list(enumerate(values.tolist(), start=1)), colour, markers=True))
+    most = max((y for line in lines for _, y in line.points), default=1.0)
+    return chart(title, "", lines, linear_axis(1, max(2, len(array)), "layer"), linear_axis(0, most or 1.0))
+
+
+def _levels_chart(found: Mapping[str, Any]) -> Chart:
+    array = np.array(found["by_level"]).mean(0)
+    lines = [
+        Series(name, list(zip(found["t"], array[:, GROUPS.index(group)].tolist(), strict=True)), colour, markers=True)
+        for colour, (group, name) in enumerate(SHOWN.items(), start=1)
+    ]
+    most = max((y for line in lines for _, y in line.points), default=1.0)
+    return chart("Share, by noise level", "", lines, linear_axis(0, 1, "noise level t"), linear_axis(0, most or 1.0))
+
+
+# --- influence ------------------------------------------------------------------------------------------------------
+
+
+def _words(model: BagelUnified, seen: Attention) -> list[tuple[str, str]]:
+    """(group, text) of each text column that `maps` has."""
+    columns = seen.columns[0]
+    return [(GROUPS[columns[i].group], model.tokenizer.decode([columns[i].token])) for i in seen.places[0]]
+
+
+def _ranked(model: BagelUnified, seen: Attention) -> list[list[Any]]:
+    """The words that the image looks at most: [word, group, weight times 10^4]; the system prompt left out."""
+    assert seen.maps is not None
+    mean = seen.maps[0].mean((0, 1)).tolist()
+    every = [(weight, *word) for weight, word in zip(mean, _words(model, seen), strict=True) if word[0] != "system"]
+    return [[text, group, weight * 1e4] for weight, group, text in sorted(every, reverse=True)[:_TOP]]
+
+
+def _overlays(
+    model: BagelUnified, request: Request, image: np.ndarray, seen: Attention, tokens: tuple[int, int] | None
+) -> Iterator[dict[str, str]]:
+    """The image, then the image under the map of each word; or of the given tokens together."""
+    assert seen.maps is not None
+    words = _words(model, seen)
+    own = [i for i, (group, _) in enumerate(words) if group != "system"]
+    thought = [i for i in own if words[i][0] in ("thought", "refined")]
+    yield {"url": data_url(encode_png(image)), "caption": request.prompt[:160]}
+    if tokens is not None:
+        first, last = tokens
+        if not 1 <= first <= last <= len(own):
+            raise UserError(
+                f"there are no tokens {first}-{last} in {request.id}", f"Its question and thought have 1-{len(own)}."
+            )
+        chosen = [own[first - 1 : last]]
+    else:
+        mean = seen.maps[0].mean((0, 1))
+        chosen = [[i] for i in sorted(thought, key=lambda i: -float(mean[i]))[:_MOST_WORDS]]
+    for some in chosen:
+        heat = seen.maps[0][..., some].mean(-1).numpy()
+        said = model.tokenizer.decode([seen.columns[0][seen.places[0][i]].token for i in some])
+        caption = f"{said} ({words[some[0]][0]}, tokens {own.index(some[0]) + 1}-{own.index(some[-1]) + 1})"
+        yield {"url": data_url(_laid_over(image, heat)), "caption": caption}
+
+
+def _laid_over(image: np.ndarray, heat: np.ndarray) -> bytes:
+    """The image dimmed where `heat` [h, w] is low, as PNG."""
+    from PIL import Image
+
+    spread = float(heat.max() - heat.min())
+    scaled = (heat - heat.min()) / (spread or 1.0)
+    side = (round(_EDGE * image.shape[1] / image.shape[0]), _EDGE)
+    over = Image.fromarray((scaled * 255).astype(np.uint8)).resize(side, Image.Resampling.BICUBIC)
+    base = Image.fromarray(image).resize(side, Image.Resampling.NEAREST)
+    glow = Image.new("RGB", side, (255, 120, 0))
+    mixed = Image.composite(glow, base, over.point(lambda value: value * 0.65))
+    buffer = io.BytesIO()
+    mixed.save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def _rank_table(one: Mapping[str, Any]) -> Table:
+    rows = tuple((f"{text!r}", _name(group), f"{weight:.1f}") for text, group, weight in one["words"])
+    return Table(f"Most looked at: {one['prompt'][:120]}", ("Word", "Group", "Weight, times 10^4"), rows)

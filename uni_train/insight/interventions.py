@@ -1,0 +1,135 @@
+"""What a thought is good for: images drawn by it as it is, and by what is left of it after it was tampered with.
+
+All settings share an item's noise and its one thought. "other_followed" is the same image as "other", scored by the
+answer of the item whose thought it was: an image that follows the thought, and not the question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from data_gen.seeds import rng
+from data_gen.task import Verdict
+from eval.benchmark import Ask, Case, JudgeAsk, Sample, Scored, Table
+from eval.benchmarks.ureason import extract
+from eval.statistics import paired
+from uni_train.insight.questions import TaskBenchmark, cluster_of, item_of, unit_of
+
+AS_IT_IS, DROP, REPEAT, SHUFFLE, BLANK = "cot", "drop", "repeat", "shuffle", "blank"
+TRACE, REFINED, OTHER, FOLLOWED = "trace", "refined", "other", "other_followed"
+_BLANK = "."  # a word that every tokenizer knows and that says nothing
+
+
+def refined_start(thought: str, world: str) -> int | None:
+    """At which letter the refined prompt of a thought begins ("So draw 3 apples ."); None: it has none."""
+    if world == "nano":
+        start = thought.rfind("So draw")
+    else:
+        text = extract(thought, "paper", world).text
+        start = thought.rfind(text) if text else thought.rfind("So draw")
+    return None if start < 0 else start
+
+
+def tampered(setting: str, thought: str, world: str, name: str) -> str | None:
+    """The thought of a setting; None where there is nothing to cut it at. `name` decides how it is shuffled."""
+    words = thought.split(" ")
+    start = refined_start(thought, world)
+    if setting == SHUFFLE:
+        rng("insight", "shuffle", name).shuffle(words)
+        return " ".join(words)
+    if setting in (TRACE, REFINED):
+        return None if start is None else (thought[:start] if setting == TRACE else thought[start:]).strip()
+    return {
+        AS_IT_IS: thought,
+        DROP: "",
+        REPEAT: f"{thought} {thought}",
+        BLANK: " ".join(_BLANK for _ in words),
+    }[setting]
+
+
+class Interventions(TaskBenchmark):
+    """Images drawn by a thought that was tampered with; `donor` says whose thought an item gets in "other".
+
+    Raises UsageError as `TaskBenchmark` does.
+    """
+
+    name = "interventions"
+    known_sets = ()
+    offered: ClassVar = (AS_IT_IS, DROP, REPEAT, SHUFFLE, BLANK, TRACE, REFINED, OTHER, FOLLOWED)
+    titles: ClassVar = {
+        AS_IT_IS: "As it is",
+        DROP: "Dropped (empty)",
+        REPEAT: "Said twice",
+        SHUFFLE: "Words shuffled",
+        BLANK: "Every word blanked",
+        TRACE: "Trace alone",
+        REFINED: "Refined prompt alone",
+        OTHER: "Another item's thought",
+        FOLLOWED: "... and that item's answer is drawn",
+    }
+    thoughtful: ClassVar = frozenset(offered)
+
+    def donor(self, place: int) -> Case | None:
+        """The next case with another answer that is no partner of this one; None where there is none."""
+        own = self._cases[place]
+        for step in range(1, len(self._cases)):
+            other = self._cases[(place + step) % len(self._cases)]
+            related = own.cluster is not None and own.cluster == other.cluster
+            if other.facts["answer"] != own.facts["answer"] and not related:
+                return other
+        return None
+
+    def prepared(self, ask: Ask, thought: str, place: int) -> Sample:
+        world = str(ask.case.facts["world"])
+        if ask.setting in (OTHER, FOLLOWED):
+            donor = self.donor(place)
+            if donor is None:
+                return Sample(ask, "cue_missing", "no other item has another answer", prompt=ask.case.prompt)
+            # The exact thought of the other item: its own could be wrong, and would then show nothing.
+            facts = {"other": donor.facts["item"]}
+            return Sample(ask, prompt=ask.case.prompt, thought=item_of(donor).thought, facts=facts)
+        changed = tampered(ask.setting, thought, world, ask.case.id)
+        if changed is None:
+            return Sample(ask, "not_extracted", "the thought has no refined prompt", ask.case.prompt, thought)
+        return Sample(ask, prompt=ask.case.prompt, thought=changed)
+
+    def check(self, sample: Sample) -> Verdict | None:
+        return super().check(_scored_as(sample))
+
+    async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
+        return await super().judge(_scored_as(sample), ask)
+
+    def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
+        images = sum(ask.setting != FOLLOWED for ask in asks)
+        return {"think": len({(ask.case.id, ask.k) for ask in asks}), "draw": images, "judge": 2 * images}
+
+    def tables(self, scored: Iterable[Scored]) -> list[Table]:
+        """The share that is right, and the effect of each intervention on the same items."""
+        every = list(scored)
+        return [*super().tables(every), self.effects(every)]
+
+    def effects(self, scored: Sequence[Scored]) -> Table:
+        by_setting: dict[str, dict[Any, Scored]] = {}
+        for one in scored:
+            by_setting.setdefault(one.sample.ask.setting, {})[unit_of(one)] = one
+        before = by_setting.get(AS_IT_IS, {})
+        rows = []
+        for setting in self.settings:
+            after = by_setting.get(setting, {})
+            shared = [key for key in before if key in after]
+            if setting not in (AS_IT_IS, FOLLOWED) and shared:
+                right = [[some[key].passed for key in shared] for some in (before, after)]
+                compared = paired(right[0], right[1], [cluster_of(before[key]) for key in shared])
+                rows.append((self.titles[setting], compared))
+        note = "Accuracy minus that of the thought as it is, on the same items and noise."
+        return Table("Effect of tampering with the thought", ("Thought", "Effect"), tuple(rows), note)
+
+
+def _scored_as(sample: Sample) -> Sample:
+    """The sample of the item whose answer it is scored by."""
+    if sample.ask.setting != FOLLOWED:
+        return sample
+    case = replace(sample.ask.case, facts={**sample.ask.case.facts, "item": sample.facts["other"]})
+    return replace(sample, ask=replace(sample.ask, case=case))

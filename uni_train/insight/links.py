@@ -1,0 +1,208 @@
+"""Know, plan, draw: which link between a question and its image breaks (Niu et al. 2025, arXiv 2511.20561).
+
+Each item is asked five times, with one seed:
+
+    said     answer(question)              does it know the answer at once?
+    thought  think(question)               does it reach the answer in a thought?
+    told     draw("Draw 3 apples .")       can it draw the answer when it is told plainly?
+    normal   draw(question)                does it draw the answer when it is asked?
+    cot      draw(question, thought)       does it draw by its thought?
+
+A link holds for an item if both of its ends are right: *know -> draw* is the share of items drawn among those whose
+answer is said. `BREAKS` names for each item the first link that fails on the way to its image.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from eval.benchmark import Ask, Sample, Scored, Table
+from eval.report.flow_chart import Flow, flow
+from eval.statistics import Estimate, paired, share
+from uni_train.insight.page import Section
+from uni_train.insight.questions import TaskBenchmark, cluster_of, item_of, plainly, unit_of
+
+if TYPE_CHECKING:
+    from eval.evaluation import Evaluation
+
+SAID, THOUGHT, TOLD, NORMAL, COT = "said", "thought", "told", "normal", "cot"
+TITLES = {
+    SAID: "Says it at once",
+    THOUGHT: "Reaches it in a thought",
+    TOLD: "Draws it when told plainly",
+    NORMAL: "Draws it when asked (Normal)",
+    COT: "Draws it by its thought (CoT)",
+}
+BREAKS = (
+    "nothing: it draws what is asked",
+    "render: not even drawn when told plainly",
+    "know to draw: said at once, not drawn",
+    "without a thought: drawn by its thought alone",
+    "plan to draw: thought out, not drawn",
+    "reason: neither said nor thought out",
+)
+
+
+class Link(NamedTuple):
+    """P(`then` is right | all of `given` are right)."""
+
+    name: str
+    given: tuple[str, ...]
+    then: str
+
+
+LINKS = (
+    Link("tell -> draw", (), TOLD),
+    Link("know -> draw", (SAID,), NORMAL),
+    Link("know and render -> draw", (SAID, TOLD), NORMAL),
+    Link("plan -> draw", (THOUGHT,), COT),
+    Link("plan and render -> draw", (THOUGHT, TOLD), COT),
+)
+PAIRS = ((NORMAL, SAID), (NORMAL, COT), (COT, THOUGHT), (COT, TOLD))
+
+
+class Unit(NamedTuple):
+    """One draw of an item: setting -> whether it is right, and the cluster that its item belongs to."""
+
+    cluster: str
+    set: str
+    right: Mapping[str, bool]
+
+
+class Links(TaskBenchmark):
+    """The five questions about each case; see the head of this file."""
+
+    name = "links"
+    known_sets = ()
+    offered: ClassVar = (SAID, THOUGHT, TOLD, NORMAL, COT)
+    titles: ClassVar = TITLES
+    thoughtful: ClassVar = frozenset({THOUGHT, COT})
+    answering: ClassVar = frozenset({SAID})
+
+    def prepared(self, ask: Ask, thought: str, place: int) -> Sample:
+        if ask.setting == THOUGHT:
+            return Sample(ask, prompt=ask.case.prompt, thought=thought, parts=(thought,))
+        if ask.setting == TOLD:
+            return Sample(ask, prompt=plainly(item_of(ask.case)))
+        return Sample(ask, prompt=ask.case.prompt, thought=thought if ask.setting == COT else None)
+
+    def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
+        count = Counter(ask.setting for ask in asks)
+        thinks = {(ask.case.id, ask.k) for ask in asks if ask.setting in self.thoughtful}
+        images = count[TOLD] + count[NORMAL] + count[COT]
+        return {"think": len(thinks), "draw": images, "answer": count[SAID], "judge": 2 * images}
+
+    def tables(self, scored: Iterable[Scored]) -> list[Table]:
+        """Right by setting, the links, where items break, and paired differences."""
+        every = list(scored)
+        units = units_of(every)
+        return [*super().tables(every), _links_table(units), _breaks_table(units), _pairs_table(units, self.settings)]
+
+
+def units_of(scored: Iterable[Scored]) -> list[Unit]:
+    """Each draw of an item, in the order of asking."""
+    right: dict[tuple[str, int], dict[str, bool]] = {}
+    about: dict[tuple[str, int], tuple[str, str]] = {}
+    for one in scored:
+        right.setdefault(unit_of(one), {})[one.sample.ask.setting] = one.passed
+        about[unit_of(one)] = cluster_of(one), one.sample.ask.case.set
+    return [Unit(*about[key], settings) for key, settings in right.items()]
+
+
+def break_of(right: Mapping[str, bool]) -> str | None:
+    """The first link that fails for an item, one of BREAKS; None where not all five questions were asked."""
+    if not set(right) >= set(TITLES):
+        return None
+    draws, render, knows, alone, plan, reason = BREAKS
+    if right[NORMAL]:
+        return draws
+    if not right[TOLD]:
+        return render
+    if right[SAID]:
+        return knows
+    if right[THOUGHT]:
+        return alone if right[COT] else plan
+    return reason
+
+
+def links_of(units: Sequence[Unit]) -> dict[str, Estimate]:
+    """Link -> the share of items that it holds for, among those that reach it; clustered by item."""
+    found = {}
+    for name, given, then in LINKS:
+        asked = [(i, one) for i, one in enumerate(units) if {*given, then} <= set(one.right)]
+        some = [(i, one) for i, one in asked if all(one.right[setting] for setting in given)]
+        if asked:
+            right, clusters = [one.right[then] for _, one in some], [one.cluster for _, one in some]
+            found[name] = share(right, [i for i, _ in some], clusters)
+    return found
+
+
+def breaks_of(units: Sequence[Unit]) -> dict[str, Estimate]:
+    """Break -> its share of the items; empty where not all five questions were asked."""
+    found = [(break_of(one.right), one.cluster) for one in units]
+    if any(name is None for name, _ in found):
+        return {}
+    clusters = [cluster for _, cluster in found]
+    return {name: share([one == name for one, _ in found], range(len(found)), clusters) for name in BREAKS}
+
+
+def flow_of(units: Sequence[Unit]) -> Flow:
+    """The items from question to question, and last which link breaks."""
+    asked = [setting for setting in (TOLD, SAID, THOUGHT, COT, NORMAL) if all(setting in one.right for one in units)]
+    columns = [(TITLES[setting], ("right", "not right")) for setting in asked]
+    rows = [["right" if one.right[setting] else "not right" for setting in asked] for one in units]
+    if breaks_of(units):
+        short = {name: name.partition(":")[0] for name in BREAKS}
+        columns.append(("What breaks", tuple(short.values())))
+        rows = [[*row, short[str(break_of(one.right))]] for row, one in zip(rows, units, strict=True)]
+    return flow("From knowing to drawing", columns, rows)
+
+
+def found_of(evaluation: Evaluation) -> dict[str, Any]:
+    """links.json of a finished evaluation of `Links`."""
+    asked, result = evaluation.asked, evaluation.results[Links.name]
+    return {
+        "model": asked["model"]["name"],
+        "asked": {"sets": ", ".join(result.sets), "draws of each": asked["k"], "seed": asked["seed"]},
+        "settings": list(result.settings),
+        "units": [list(one) for one in units_of(evaluation.scored(Links.name))],
+        "tables": [table.to_dict() for table in result.tables],
+    }
+
+
+def sections(found: Mapping[str, Any]) -> list[Section]:
+    """The part of the page about the links, from links.json."""
+    units = [Unit(*one) for one in found["units"]]
+    tables = [Table.from_dict(table) for table in found["tables"]]
+    text = (
+        f"{len(units)} draws of {len({one.cluster for one in units})} items, each asked "
+        f"{len(found['settings'])} times with one seed. A link is judged on the items that reach it."
+    )
+    return [Section("Know, plan, draw: which link breaks", text, tables=tables, flows=[flow_of(units)])]
+
+
+def _links_table(units: Sequence[Unit]) -> Table:
+    rows = tuple((name, one) for name, one in links_of(units).items())
+    return Table(
+        "Links: right, of those that reach it", ("Link", "Holds"), rows, "n: draws of items that reach the link."
+    )
+
+
+def _breaks_table(units: Sequence[Unit]) -> Table:
+    rows = tuple((name, one) for name, one in breaks_of(units).items())
+    return Table("What breaks first, of all items", ("Link", "Share"), rows)
+
+
+def _pairs_table(units: Sequence[Unit], settings: Sequence[str]) -> Table:
+    """Later minus earlier on the same items."""
+    rows = []
+    for first, second in PAIRS:
+        if first in settings and second in settings:
+            both = [one for one in units if first in one.right and second in one.right]
+            compared = paired(
+                [one.right[first] for one in both], [one.right[second] for one in both], [one.cluster for one in both]
+            )
+            rows.append((f"{TITLES[second]}, minus {TITLES[first]}", compared))
+    return Table("Differences, paired by item", ("Difference", "Value"), tuple(rows))

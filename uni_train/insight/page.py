@@ -1,0 +1,82 @@
+"""One page of what was found inside a model: every analysis whose result lies in the folder, in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from data_gen.reading_limits import read_json
+from uni_train.files import atomic_write_json
+
+if TYPE_CHECKING:
+    from eval.benchmark import Table
+    from eval.report.charts import Chart
+    from eval.report.flow_chart import Flow
+
+PAGE = "insight.html"
+ANALYSES = ("links", "attention", "states")
+"""Modules of this package; each has `sections(found)` for its NAME.json."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """An image with a caption; `url` is a data URL."""
+
+    url: str
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page: what it says, its tables and its plots."""
+
+    title: str
+    text: str
+    tables: Sequence[Table] = ()
+    charts: Sequence[Chart] = ()
+    flows: Sequence[Flow] = ()
+    images: Sequence[Overlay] = ()
+
+
+def keep(folder: Path, analysis: str, found: Mapping[str, Any]) -> Path:
+    """Write an analysis's result into the folder, and the page anew. Returns the page.
+
+    Args:
+        found: JSON-able; "model" and "asked" (name -> text) say what it is about.
+
+    Raises:
+        UserError: the folder or the disk cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic_write_json(folder / f"{analysis}.json", dict(found))
+    return write(folder)
+
+
+def write(folder: Path) -> Path:
+    """Write FOLDER/insight.html from the results that lie there."""
+    from eval.report.evaluation import shown_table
+    from eval.report.page import write_page
+
+    results = {name: read_json(folder / f"{name}.json") for name in ANALYSES if (folder / f"{name}.json").is_file()}
+    sections = []
+    facts: dict[str, str] = {}
+    for name, found in results.items():
+        of: Callable[[Any], list[Section]] = import_module(f"uni_train.insight.{name}").sections
+        sections += of(found)
+        facts |= {"Model": found["model"], **{f"{name}: {key}": str(value) for key, value in found["asked"].items()}}
+    shown = [
+        {
+            "title": one.title,
+            "text": one.text,
+            "tables": [shown_table(table) for table in one.tables if table.rows],
+            "charts": one.charts,
+            "flows": one.flows,
+            "images": one.images,
+        }
+        for one in sections
+    ]
+    context = {"title": f"Inside {facts.get('Model', 'a model')}", "facts": list(facts.items()), "sections": shown}
+    return write_page(folder / PAGE, "insight.html", context, ("style.css", "evaluation.css", "insight.css"), "")

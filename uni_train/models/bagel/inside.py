@@ -1,0 +1,333 @@
+"""Looking inside a BAGEL while it draws: shares of attention, influence of words, hidden states.
+
+Nothing here is in the model: hooks are put on its layers for one call and taken off behind it, so they cost nothing
+when they are off. Attention is never materialised. Softmax weights sum to 1 over the keys, so that a value channel
+that is 1 for the keys of a group and 0 elsewhere comes out of attention as the group's share:
+
+    attend(q, k, [v | 1_group]) = [o | share of the group]
+
+That works with any kernel, in one call, and keeps a number a query token and head instead of a row of weights.
+
+Only the pass under the full context counts, not those that guidance adds.
+
+Shapes: B rows, H heads, G latent tokens, T cached columns, L = T + 2 + G keys, C channels, S steps, N layers, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from uni_train.models.bagel.attention import EAGER_FORWARD_UP_TO, Attend
+from uni_train.models.bagel.packing import Text, VaeImage
+from uni_train.models.bagel.unified import BagelUnified
+from uni_train.models.base import Request, SkillMissing, UnifiedModel
+
+GROUPS = ("system", "image", "instruction", "thought", "refined", "markers", "itself")
+"""What a key belongs to: the prompt of think mode; input images; the instruction P; the trace R_t and the refined
+prompt R_p of the thought; the markers around them; the image that is drawn, with its own markers."""
+_ITSELF = GROUPS.index("itself")
+ANSWER_WORDS = 3  # of an answer that states are kept of
+_MARKERS = 2  # understanding tokens of an image that is drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A cached key: which of GROUPS it belongs to, and its token (-1: no text)."""
+
+    group: int
+    token: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Where the image tokens of some requests looked.
+
+    Attributes:
+        t: [S], the noise level of every step. shares: float32 [S, N, B, len(GROUPS)], means over heads and image
+            tokens; they sum to 1. keys: [B, len(GROUPS)], how many keys a group has.
+        columns: of every request. maps: for every request float32 [rows, columns of the latent grid, text columns], the
+            mean weight of each over heads, layers and steps (Tang et al. 2023, arXiv 2210.04885); None: not asked for.
+        places: of every request the columns that `maps` has.
+    """
+
+    t: Tensor
+    shares: Tensor
+    keys: Tensor
+    columns: tuple[tuple[Column, ...], ...]
+    maps: tuple[Tensor, ...] | None
+    places: tuple[tuple[int, ...], ...]
+
+    @property
+    def weights(self) -> Tensor:
+        """float32 [S, N, B, len(GROUPS)]: the mean weight of a key of each group, equation 6 of UReason (Yang et al.
+        2026, arXiv 2602.08336); 0 for a group without keys."""
+        return self.shares / self.keys.clamp_min(1)
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Hidden states behind every layer, float32.
+
+    Attributes:
+        answer: [A, N, B, D], of the marker behind which an answer begins, and of the words that the model then says:
+            the k-th is where it chooses its word k, from 0.
+        word: [N, B, D], of the last word of the question.
+        query: [K, N, B, D], of the marker behind which an image begins, at K noise levels `t`.
+        image: [K, N, B, D], the mean of the image's own tokens.
+    """
+
+    answer: Tensor
+    word: Tensor
+    query: Tensor
+    image: Tensor
+    t: tuple[float, ...]
+
+
+def expect_inside(model: UnifiedModel) -> BagelUnified:
+    """The model, if its layers can be watched. Raises SkillMissing."""
+    if not isinstance(model, BagelUnified):
+        raise SkillMissing(model.name, "show its attention and states: only BAGEL and nano can")
+    return model
+
+
+def columns_of(model: BagelUnified, requests: Sequence[Request], refined: Sequence[int | None]) -> list[list[Column]]:
+    """What each cached column of a request is, in the order of the cache: understanding tokens, then latents.
+
+    Args:
+        refined: for each request, at which letter of its thought the refined prompt begins; None: it has none. A token
+            that holds letters of both counts as trace.
+    """
+    found = []
+    for request, start, (segments, _, _) in zip(requests, refined, model._contexts(requests, think=False), strict=True):
+        texts = iter(["system", "instruction", "thought"] if request.thought is not None else ["instruction"])
+        und: list[Column] = []
+        gen: list[Column] = []
+        mark = Column(GROUPS.index("markers"))
+        for segment in segments:
+            if isinstance(segment, Text):
+                group = GROUPS.index(next(texts))
+                inner = [Column(group, token) for token in segment.ids]
+                if GROUPS[group] == "thought" and start is not None:
+                    trace = len(model.tokenizer.encode((request.thought or "")[:start]))
+                    inner[trace:] = [Column(GROUPS.index("refined"), token) for token in segment.ids[trace:]]
+                und += [mark, *inner, mark]
+            else:
+                tokens = [Column(GROUPS.index("image"))] * (segment.grid[0] * segment.grid[1])
+                und += [mark, mark] if isinstance(segment, VaeImage) else [mark, *tokens, mark]
+                gen += tokens if isinstance(segment, VaeImage) else []
+        found.append((und, gen))
+    widest = max((len(und) for und, _ in found), default=0)
+    return [[*und, *[Column(-1)] * (widest - len(und) if gen else 0), *gen] for und, gen in found]
+
+
+def draw_with_attention(
+    model: BagelUnified,
+    requests: Sequence[Request],
+    refined: Sequence[int | None],
+    *,
+    maps: bool = False,
+    layers: Sequence[int] | None = None,
+) -> tuple[list[np.ndarray], Attention]:
+    """`model.draw`, and where its image tokens look.
+
+    Args:
+        requests: all with input images, or all without.
+        refined: as for `columns_of`.
+        maps: also the influence of every text token on every place: a channel a token, for a few requests at a time.
+        layers: which are watched, from 0; None: all.
+
+    Raises:
+        IndexError: a layer that there is not.
+    """
+    columns = columns_of(model, requests, refined)
+    grids = [model._grid(model._size(request)) for request in requests]
+    watch = _AttentionWatch(model, columns, grids, maps)
+    with _on_layers(model, watch.before, layers), _noise_levels(model, watch.at):
+        images = model.draw(requests)
+    return images, watch.found()
+
+
+def states_of(model: BagelUnified, requests: Sequence[Request], levels: Sequence[int] | None = None) -> States:
+    """The states of four positions while the model answers and draws the same requests (without thoughts).
+
+    Args:
+        requests: without input images. levels: the steps of drawing that are kept; None: first, middle and last.
+    """
+    steps = model.sampling.steps
+    watch = _StateWatch(levels if levels is not None else sorted({0, steps // 2, steps - 1}))
+    last = torch.tensor([len(row) - 2 for row in columns_of(model, requests, [None] * len(requests))])  # before eos
+    with _behind_layers(model, watch.behind), _noise_levels(model, watch.at):
+        model.draw(requests)
+        watch.answering = True
+        model.answer(requests)
+    return watch.found(last)
+
+
+class _Steps:
+    """Tells the pass under the full context from the others by the noise level: the first pass at each counts."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.drawing = False
+
+    def at(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        (t,) = args[0].flatten()[:1].tolist()
+        self.drawing = t > 0 and (not self.times or self.times[-1] != t)
+        if self.drawing:
+            self.times.append(t)
+
+
+class _AttentionWatch(_Steps):
+    def __init__(
+        self, model: BagelUnified, columns: list[list[Column]], grids: Sequence[tuple[int, int]], maps: bool
+    ) -> None:
+        super().__init__()
+        self.columns, self.grids = columns, grids
+        self.device, self.dtype = model.device, model.bagel.dtype
+        self.places = [[i for i, one in enumerate(row) if one.token >= 0] for row in columns] if maps else []
+        widest = max(len(row) for row in columns)
+        self.groups_BT = torch.tensor([[one.group for one in row] + [-1] * (widest - len(row)) for row in columns])
+        self.valid_B11G = torch.zeros(len(columns), 1, 1, max(h * w for h, w in grids))
+        for row, (h, w) in enumerate(grids):
+            self.valid_B11G[row, ..., : h * w] = 1 / (h * w)
+        self.valid_B11G = self.valid_B11G.to(self.device, self.dtype)
+        self.shares: list[list[Tensor]] = []
+        self.maps: Tensor | None = None
+        self.passes = 0
+        self.channels: Tensor | None = None
+
+    def before(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Put the channels into the attention of a layer, while the image is drawn under its full context."""
+        x_BUD, x_BGD, rope, attend, cache, layer = args
+        if not self.drawing or not x_BGD.shape[1]:
+            return None
+        return x_BUD, x_BGD, rope, partial(self._attend, attend), cache, layer
+
+    def _attend(self, attend: Attend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if self.channels is None:
+            self.channels = self._made(k.shape[2])
+        d, own = v.shape[-1], self.channels.shape[-1]
+        wide = torch.cat([v, self.channels.expand(-1, v.shape[1], -1, -1)], -1)
+        if q.device.type == "cpu" and (q.dtype != torch.float32 or k.shape[2] > EAGER_FORWARD_UP_TO):
+            # The fused CPU kernel wants heads of one width; zeros change no score.
+            q, k = F.pad(q * ((d + own) / d) ** 0.5, (0, own)), F.pad(k, (0, own))
+        out = attend(q, k, wide)
+        self._add(out[:, :, _MARKERS:, d:])
+        return out[..., :d]
+
+    def _made(self, keys: int) -> Tensor:
+        """[B, 1, L, C]: for each key its group, then (for maps) one channel a text column, padded to eights."""
+        context = keys - _MARKERS - self.valid_B11G.shape[-1]
+        used = len(GROUPS) + max((len(row) for row in self.places), default=0)
+        if self.groups_BT.shape[1] > context:
+            raise ValueError(f"{self.groups_BT.shape[1]} columns described, but the context has {context}")
+        made = torch.zeros(len(self.columns), 1, keys, -(-used // 8) * 8)
+        made[:, 0, : self.groups_BT.shape[1], : len(GROUPS)] = self._of_groups()
+        made[:, :, context:, _ITSELF] = 1
+        for row, columns in enumerate(self.places):
+            made[row, 0, columns, list(range(len(GROUPS), len(GROUPS) + len(columns)))] = 1
+        return made.to(self.device, self.dtype)
+
+    def _of_groups(self) -> Tensor:
+        """float32 [B, T, len(GROUPS)]: 1 where a cached column belongs to a group; padding belongs to none."""
+        return F.one_hot(self.groups_BT.clamp_min(0), len(GROUPS)).float() * (self.groups_BT >= 0)[..., None]
+
+    def _add(self, seen_BHGC: Tensor) -> None:
+        if len(self.shares) < len(self.times):
+            self.shares.append([])
+        self.shares[-1].append(self.valid_B11G @ seen_BHGC[..., : len(GROUPS)])  # heads are averaged at the end
+        self.passes += 1
+        if self.places:
+            text = seen_BHGC[..., len(GROUPS) :].mean(1, dtype=torch.float32)
+            self.maps = text if self.maps is None else self.maps.add_(text)
+
+    def found(self) -> Attention:
+        keys = self._of_groups().sum(1)
+        keys[:, _ITSELF] = torch.tensor([h * w + _MARKERS for h, w in self.grids])
+        maps = None
+        if self.maps is not None:
+            mean = (self.maps / self.passes).cpu()
+            maps = tuple(
+                mean[row, : h * w, : len(self.places[row])].view(h, w, -1) for row, (h, w) in enumerate(self.grids)
+            )
+        return Attention(
+            torch.tensor(self.times),
+            torch.stack([torch.stack(layers) for layers in self.shares]).float().mean(3).squeeze(3).cpu(),
+            keys,
+            tuple(tuple(row) for row in self.columns),
+            maps,
+            tuple(tuple(row) for row in self.places),
+        )
+
+
+class _StateWatch(_Steps):
+    def __init__(self, levels: Sequence[int]) -> None:
+        super().__init__()
+        self.levels = levels
+        self.answering = False
+        self.read: list[Tensor] = []
+        self.answered: list[list[Tensor]] = []
+        self.query: dict[int, list[Tensor]] = {}
+        self.image: dict[int, list[Tensor]] = {}
+
+    def behind(self, module: nn.Module, args: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Keep what is wanted of a layer's output."""
+        x_BUD, x_BGD = output
+        index = int(module.index)  # type: ignore[arg-type]
+        step = len(self.times) - 1
+        if self.answering:
+            if x_BUD.shape[1] == 1:
+                self.answered += [[]] if index == 0 else []
+                if len(self.answered) <= ANSWER_WORDS:
+                    self.answered[-1].append(x_BUD[:, 0].float())
+        elif self.drawing and step in self.levels:
+            self.query.setdefault(step, []).append(x_BUD[:, 0].float())
+            self.image.setdefault(step, []).append(x_BGD.float().mean(1))
+        elif not self.times and len(self.read) == index:
+            self.read.append(x_BUD.float())
+
+    def found(self, last: Tensor) -> States:
+        rows = torch.arange(len(last))
+        steps = sorted(self.query)
+        return States(
+            torch.stack([torch.stack(layers) for layers in self.answered[:ANSWER_WORDS]]).cpu(),
+            torch.stack([layer.cpu()[rows, last] for layer in self.read]),
+            torch.stack([torch.stack(self.query[step]) for step in steps]).cpu(),
+            torch.stack([torch.stack(self.image[step]) for step in steps]).cpu(),
+            tuple(self.times[step] for step in steps),
+        )
+
+
+@contextmanager
+def _noise_levels(model: BagelUnified, at: Callable[..., None]) -> Iterator[None]:
+    handle = model.bagel.time_embedder.register_forward_pre_hook(at)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def _on_layers(model: BagelUnified, before: Callable[..., Any], layers: Sequence[int] | None) -> Iterator[None]:
+    every = list(model.bagel.language_model.model.layers)
+    with ExitStack() as held:
+        for index in range(len(every)) if layers is None else layers:
+            held.callback(every[index].self_attn.register_forward_pre_hook(before).remove)  # type: ignore[union-attr,operator]
+        yield
+
+
+@contextmanager
+def _behind_layers(model: BagelUnified, behind: Callable[..., None]) -> Iterator[None]:
+    with ExitStack() as held:
+        for layer in model.bagel.language_model.model.layers:
+            held.callback(layer.register_forward_hook(behind).remove)
+        yield

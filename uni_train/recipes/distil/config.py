@@ -1,0 +1,73 @@
+"""The keys of think-distillation, and their rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from uni_train.config.messages import Where, wrong
+from uni_train.config.schema import Decay, Scale, Share
+from uni_train.recipes.stars.config import RoundsConfig, check_rounds
+from uni_train.config.schema import SHARDED
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuidanceConfig:
+    """Classifier-free guidance of the teacher, which the student is to do without."""
+
+    text_scale: Scale
+    interval: tuple[Share, Share] = (0.4, 1.0)  # it acts between these noise levels
+    renorm: Literal["global", "channel", "text_channel"] = "global"
+    renorm_min: Share = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistilConfig(RoundsConfig):
+    """Velocities under prompt and thought, learned under the prompt alone. `candidates` are thoughts of a prompt."""
+
+    kind: Literal["distil"] = "distil"
+    filter: Literal["none", "agreement", "self", "verifier"] = "none"  # of thoughts
+    teacher: Literal["start", "ema"] = "start"  # the weights that the run starts from, or an average of the student's
+    teacher_decay: Decay = 0.99  # of that average, an update
+    # where velocities are compared: on noised images of the teacher, on its trajectories, on the student's own
+    states: Literal["noised", "teacher", "student"] = "teacher"
+    guidance: GuidanceConfig | None = None  # null = the teacher's velocity without guidance
+
+
+def check(config: DistilConfig, where: Where) -> None:
+    """Rules between the keys. Raises UsageError."""
+    check_rounds(config, where)
+    temperature = config.model.sampling.temperature if config.temperature is None else config.temperature
+    if config.candidates > 1 and temperature == 0:
+        raise wrong(
+            f"candidates={config.candidates}: at temperature 0 all thoughts of a prompt are the same",
+            "candidates",
+            where,
+            "temperature=0.7, or candidates=1.",
+        )
+    if config.filter == "agreement" and config.candidates < 3:
+        raise wrong(
+            f"filter=agreement: candidates={config.candidates} thoughts of a prompt have no majority",
+            "filter",
+            where,
+            "candidates=4 temperature=0.7.",
+        )
+    if config.teacher == "ema" and config.trained == "lora":
+        raise wrong(
+            "teacher=ema averages weights, and trained=lora trains adapters", "teacher", where, "teacher=start."
+        )
+    if config.teacher == "ema" and config.strategy.kind in SHARDED:
+        raise wrong(
+            f"teacher=ema averages whole weights, and strategy={config.strategy.kind} shards them",
+            "teacher",
+            where,
+            "teacher=start, or strategy=ddp.",
+        )
+    if config.guidance is not None and config.model.sampling.cfg_text_scale > 1:
+        raise wrong(
+            f"guidance is learned by the student, and model.sampling.cfg_text_scale="
+            f"{config.model.sampling.cfg_text_scale:g} would guide it once more",
+            "guidance",
+            where,
+            "model.sampling.cfg_text_scale=1, or guidance=null.",
+        )

@@ -1,0 +1,157 @@
+"""The stages of think-distillation: think, draw where states need it, and distil, for each round or for all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from data_gen.registry import TASKS
+from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
+from uni_train.config.messages import Where
+from uni_train.recipes.distil.config import DistilConfig, check
+from uni_train.recipes.stars.rounds import fill_rounds, most_updates
+
+if TYPE_CHECKING:
+    from eval.summary import Round
+    from uni_train.models.base import Example, UnifiedModel
+    from uni_train.recipes.distil.training import Taught
+    from uni_train.stages.work import StageRun, Work
+
+
+@recipe_kind("distil")
+class Distil(RecipeKind[DistilConfig]):
+    """Think-distillation."""
+
+    config = DistilConfig
+
+    def complete(self, values: dict[str, Any]) -> None:
+        fill_rounds(values)
+
+    def check(self, config: DistilConfig, where: Where) -> None:
+        check(config, where)
+
+    def trained(self, config: DistilConfig) -> tuple[str, tuple[str, ...]]:
+        return config.trained, ()
+
+    def stages(self, config: DistilConfig) -> Iterator[PlannedStage]:
+        yield evaluation(config, "before")
+        everything = tuple(range(len(config.rounds)))
+        if config.schedule.kind == "sequential":
+            for i, one in enumerate(config.rounds):
+                yield from _taught(config, i)
+                yield PlannedStage("distil", f"distil-{one.set_name}", _length(config, (i,)), (i,))
+                if config.evaluation.every_round and i + 1 < len(config.rounds):
+                    yield evaluation(config, f"round{i + 1}", (i,))
+        else:
+            for i in everything:
+                yield from _taught(config, i)
+            summary = f"{_length(config, everything)}, {config.schedule.kind} schedule"
+            yield PlannedStage("distil", f"distil-{config.schedule.kind}", summary, everything)
+        yield evaluation(config, "after")
+
+    def prepare(self, work: Work[DistilConfig]) -> None:
+        from uni_train.stages.evaluate import watched
+
+        if work.config.schedule.kind == "threshold":
+            for one in work.config.rounds:
+                watched(work, one.set_name)
+
+    def run(self, work: Work[DistilConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
+        from uni_train.recipes.distil import drawing, thinking, training
+
+        one = work.config.rounds[planned.rounds[0]]
+        if planned.kind == "think":
+            thinking.run(work, stage, one)
+        elif planned.kind == "draw":
+            drawing.run(work, stage, training.told(work, before[-1][1], one))
+        else:
+            taught = _stages_of_rounds(work.config, before)
+            training.run(work, stage, planned.rounds, {of.round.set_name: of for of in taught.values()})
+
+    def rounds(self, work: Work[DistilConfig], runs: Stages) -> list[Round]:
+        """One entry a training; the rounds that it serves are summed."""
+        from eval.summary import Round, filter_reliability
+        from uni_train.stages.filter import outcomes
+
+        config, entries = work.config, []
+        taught = _stages_of_rounds(config, runs)
+        for one, stage in runs:
+            if one.kind != "distil":
+                continue
+            served = [taught[i] for i in one.rounds]
+            found = [pair for of in served for pair in outcomes(of.thinking)]
+            drawn = [of.drawing for of in served if of.drawing is not None]
+            stages = [*(of.thinking for of in served), *drawn, stage]
+            asked = {
+                name: sum(int(s.facts().get(name, 0)) for s in stages) for name in ("images", "velocities", "rollout")
+            }
+            entries.append(
+                Round(
+                    task="+".join(dict.fromkeys(of.round.task for of in served)),
+                    level=served[0].round.level if len(served) == 1 else "+".join(str(of.round.level) for of in served),
+                    sampled=len(found),
+                    kept=sum(accepted for accepted, _ in found),
+                    updates=int(stage.facts()["updates"]),
+                    seconds=sum(s.manifest.seconds for s in stages if s.manifest is not None),
+                    reliability=filter_reliability([a for a, _ in found], [right for _, right in found]),
+                    filter=config.filter,
+                    calls={"thoughts": len(found), **asked},
+                )
+            )
+        return entries
+
+    def updates(self, config: DistilConfig) -> Updates:
+        total = sum(most_updates(config, range(len(config.rounds))))
+        return Updates(total, config.batch.accumulate, rows=config.batch.prompts)
+
+    def first_update(self, config: DistilConfig, model: UnifiedModel) -> list[Sequence[Example]]:
+        from uni_train.recipes.distil.training import first_update
+
+        return first_update(config, model)
+
+    def remarks(self, config: DistilConfig, model: UnifiedModel) -> list[str]:
+        if model.replay_rows(()) is None and any(one.replay.get("pretrain") for one in config.rounds):
+            return [f"model={config.model.name} has no pretraining rows: set pretrain_replay=0"]
+        return []
+
+
+def _stages_of_rounds(config: DistilConfig, runs: Stages) -> dict[int, Taught]:
+    """Round -> its finished stages."""
+    from uni_train.recipes.distil.training import Taught
+
+    thinking = {one.rounds[0]: stage for one, stage in runs if one.kind == "think"}
+    drawing = {one.rounds[0]: stage for one, stage in runs if one.kind == "draw"}
+    return {i: Taught(config.rounds[i], stage, drawing.get(i)) for i, stage in thinking.items()}
+
+
+# --- summaries --------------------------------------------------------------------------------------------------------
+
+
+def _taught(config: DistilConfig, i: int) -> Iterator[PlannedStage]:
+    one = config.rounds[i]
+    each = f", {config.candidates} thoughts each" if config.candidates > 1 else ""
+    whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(one.task).items_per_draw == 2 else ""
+    until = f", until {one.kept} are kept" if one.kept is not None else ""
+    most = "at most " if one.kept is not None else ""
+    asked = f"{most}{one.prompts} prompts{each}: think, keep {_FILTERS[config.filter]}{whole}{until}"
+    yield PlannedStage("think", f"think-{one.set_name}", asked, (i,))
+    if config.states != "student":
+        yield PlannedStage("draw", f"draw-{one.set_name}", "the teacher draws by each kept thought", (i,))
+
+
+def _length(config: DistilConfig, rounds: tuple[int, ...]) -> str:
+    known = all(config.rounds[i].updates is not None for i in rounds)
+    return f"{'' if known else 'at most '}{sum(most_updates(config, rounds))} updates, states: {_STATES[config.states]}"
+
+
+_FILTERS = {
+    "none": "every thought",
+    "agreement": "thoughts that conclude what most do",
+    "self": "thoughts that conclude what the model says at once",
+    "verifier": "thoughts whose conclusion is right",
+}
+_STATES = {
+    "noised": "noised images of the teacher",
+    "teacher": "the teacher's trajectories",
+    "student": "the student's own trajectories",
+}

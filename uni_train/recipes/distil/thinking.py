@@ -1,0 +1,148 @@
+"""The teacher thinks about a round's prompts; thoughts are filtered before anything is drawn.
+
+A thought depends on (run seed, prompt, candidate) alone. Whatever filters, precision and recall are measured against
+the exact conclusion. A sample here is a thought without an image.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from data_gen.seeds import derive_seed
+from data_gen.task import Check, Status, Verdict
+from eval.benchmark import Ask, Sample, Scored
+from eval.benchmarks.unisandbox.thoughts import Conclusion, concluded, conclusion
+from eval.prompts.unisandbox import direct_prompt
+from eval.scored import read_folder
+from uni_train.errors import UserError
+from uni_train.models.base import Request, UnifiedModel
+from uni_train.recipes.distil.config import DistilConfig
+from uni_train.recipes.stars.config import RoundConfig
+from uni_train.stages import filter
+from uni_train.stages.sample import about, asked, until_kept
+from uni_train.stages.shards import make_shards
+from uni_train.stages.work import StageRun, Work, in_batches
+
+_STATUS: dict[Conclusion, tuple[Status, str]] = {
+    "right": ("pass", ""),
+    "wrong": ("fail", "the conclusion is wrong"),
+    "unclear": ("unreadable", "concludes nothing"),
+}
+
+
+def run(work: Work[DistilConfig], stage: StageRun, one: RoundConfig) -> None:
+    """Sample and filter `candidates` thoughts of each of the round's prompts.
+
+    Raises:
+        UserError: the filter keeps none.
+    """
+    config = work.config
+    task = work.task(one.task)
+    seed = derive_seed(config.seed, one.set_name, "train")
+    items = task.generate(one.prompts // task.items_per_draw, one.level, "train", seed)
+    wanted = asked(about(items, "cot"), config.seed, config.candidates)
+    size = max(1, config.model.think_batch // config.candidates) * config.candidates
+    batches = [batch for _, batch in in_batches(wanted, size)]
+    teacher = work.model(None if config.teacher == "start" else work.weights)
+
+    def have(number: int) -> None:
+        make = lambda index: decided(config, teacher, thoughts(teacher, batches[index], config.temperature))  # noqa: E731
+        make_shards(work, stage.path, [len(batch) for batch in batches[:number]], make, "think")
+
+    if one.kept is None:
+        have(len(batches))
+    else:
+        until_kept(work, stage, one, have, len(batches), size)
+    stage.result = {"task": one.task, "level": one.level, **filter.counted(work, stage, one)}
+    if config.candidates > 1:
+        stage.result["spread"] = work.ranks.from_main(lambda: spread(list(read_folder(stage.shards, images=False))))
+        work.progress.say(f"  thoughts of {stage.result['spread']:.1%} of the prompts conclude differently")
+    stage.outputs = sorted(stage.shards.glob("*.parquet"))
+    if not stage.result["used"]:
+        raise UserError(*work.ranks.from_main(partial(_nothing, stage, one, config)))
+
+
+def thoughts(model: UnifiedModel, asks: Sequence[Ask], temperature: float | None) -> list[Scored]:
+    """A thought for each, and whether its conclusion is right."""
+    requests = [Request(ask.case.id, ask.case.prompt, seed=ask.seed) for ask in asks]
+    found = []
+    for ask, text in zip(asks, model.think(requests, temperature), strict=True):
+        sample = Sample(ask, prompt=ask.case.prompt, thought=text)
+        found.append(Scored(sample, Verdict((Check("conclusion", *_STATUS[conclusion(text, ask.case)]),))))
+    return found
+
+
+def decided(config: DistilConfig, model: UnifiedModel, samples: Sequence[Scored]) -> list[Scored]:
+    """The thoughts with the filter's verdict; all thoughts of a prompt are among them."""
+    if config.filter == "none":
+        return [replace(one, filter_verdict=Verdict((Check("no_filter", "pass"),))) for one in samples]
+    if config.filter == "verifier":
+        return [replace(one, filter_verdict=one.verdict) for one in samples]
+    expected = _majorities(samples) if config.filter == "agreement" else _said(model, samples, config)
+    checks = [_compared(config.filter, _concluded(one), expected[one.sample.ask.case.id]) for one in samples]
+    return [replace(one, filter_verdict=Verdict((check,))) for one, check in zip(samples, checks, strict=True)]
+
+
+def spread(samples: Sequence[Scored]) -> float:
+    """The share of prompts whose thoughts do not all conclude the same."""
+    return float(np.mean([len(set(all_)) > 1 for all_ in _by_prompt(samples).values()]))
+
+
+def _compared(name: str, mine: str | None, expected: str | None) -> Check:
+    if mine is None:
+        return Check(name, "unreadable", "concludes nothing")
+    if expected is None:
+        return Check(
+            name, "fail", "there is no majority" if name == "agreement" else "the model says no answer at once"
+        )
+    reason = "most conclude otherwise" if name == "agreement" else "the model says another answer at once"
+    return Check(name, "pass") if mine == expected else Check(name, "fail", reason)
+
+
+def _concluded(one: Scored) -> str | None:
+    return concluded(one.sample.thought, one.sample.ask.case)
+
+
+def _by_prompt(samples: Sequence[Scored]) -> dict[str, list[str | None]]:
+    """Prompt -> what each of its thoughts concludes."""
+    found: dict[str, list[str | None]] = defaultdict(list)
+    for one in samples:
+        found[one.sample.ask.case.id].append(_concluded(one))
+    return found
+
+
+def _majorities(samples: Sequence[Scored]) -> dict[str, str | None]:
+    """Prompt -> what more than half of its thoughts conclude, if there is such."""
+    found = _by_prompt(samples)
+    most = {name: Counter(all_).most_common(1)[0] for name, all_ in found.items()}
+    return {name: what if 2 * times > len(found[name]) else None for name, (what, times) in most.items()}
+
+
+def _said(model: UnifiedModel, samples: Sequence[Scored], config: DistilConfig) -> dict[str, str | None]:
+    """Prompt -> what the model's understanding says at once, without the thought."""
+    cases = {one.sample.ask.case.id: one.sample.ask.case for one in samples}
+    requests = [
+        Request(name, direct_prompt(case.prompt, case.facts["world"]), seed=derive_seed(config.seed, name, "said"))
+        for name, case in cases.items()
+    ]
+    replies = model.answer(requests)
+    return {name: concluded(reply, case) for (name, case), reply in zip(cases.items(), replies, strict=True)}
+
+
+def _nothing(stage: StageRun, one: RoundConfig, config: DistilConfig) -> tuple[str, str]:
+    """Why no thought is left, and what to do."""
+    reasons: Counter[str] = Counter()
+    for sample in read_folder(stage.shards, images=False):
+        verdict = sample.filter_verdict
+        if verdict is not None and not verdict.passed:
+            reasons[verdict.reason] += 1
+    why = ", ".join(f"{reason}: {n}" for reason, n in reasons.most_common()) or "no whole pair is accepted"
+    return (
+        f"filter={config.filter} keeps none of the {stage.result['sampled']} thoughts about {one.set_name} ({why})",
+        f"They are in {stage.shards}. Start from a model that can think, or use filter=none or another filter.",
+    )
