@@ -83,8 +83,8 @@ def stored_bytes(layer: nn.Linear, weights: Quantised) -> int:
     count, out = layer.weight.numel(), layer.out_features
     if weights == "nf4":
         scales = count // _BLOCK
-        return count // 2 + scales + 4 * (scales // _scale_block(count))
-    return count + out * (layer.weight.element_size() + 1 if weights == "int8" else 4)
+        return count // 2 + scales + layer.weight.element_size() * (scales // _scale_block(count))
+    return count + out * (5 if weights == "int8" else 4)
 
 
 def need_torchao(why: str) -> None:

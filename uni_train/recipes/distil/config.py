@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from uni_train.config.messages import Where, wrong
-from uni_train.config.schema import Decay, Scale, Share
+from uni_train.config.schema import SHARDED, Decay, Scale, Share
 from uni_train.recipes.stars.config import RoundsConfig, check_rounds
-from uni_train.config.schema import SHARDED
 
 
 @dataclass(frozen=True, kw_only=True)
