@@ -287,6 +287,8 @@ class ObjectiveConfig:
     clip_high: Positive = 1e-3
     advantage_clip: Positive = 5.0
     kl: Weight = 0.0  # weight of the penalty towards the starting weights; diffusion_nft: the anchor
+    penalty: Literal["step", "velocity"] = "step"  # what kl weighs: of a step, or squared distance of velocities
+    image_weight: Weight = 1.0  # of the loss of random steps, beside thoughts
     scale_rewards: Literal["group", "batch", "each"] = "group"  # whose deviation divides advantages; each: by reward
     drop_zero_std: bool = True  # leave out groups whose rewards are all equal
     noise_draws: Draws = 4  # diffusion_nft: noise levels drawn for each picture
@@ -294,6 +296,16 @@ class ObjectiveConfig:
     nft_decay: Share = 0.9  # diffusion_nft: how much of the drawing weights is kept after an epoch
     on_policy: Literal["check", "trust", "recompute"] = "check"  # recompute: training scores what was drawn, too
     on_policy_check: Positive = 0.5  # before weights change, |log ratio| may be this share of the clip range
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThoughtsConfig:
+    """Thoughts that images are drawn by, and learned with them (UniGRPO)."""
+
+    weight: Weight = 1.0  # of the loss of their tokens
+    clip_low: Positive = 0.2
+    clip_high: Positive = 0.2
+    kl: Weight = 0.0  # weight of the penalty towards the starting weights, a token
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from uni_train.stages.validation import ValidationPrompts, check_levels, generat
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.data.rows import BadRow, Row, image_of, open_rows
 from uni_train.training.flow_grpo.rollout import Prompt, PromptList, Prompts
-from uni_train.training.flow_grpo.settings import AlarmSettings, FlowGrpoSettings
+from uni_train.training.flow_grpo.settings import AlarmSettings, FlowGrpoSettings, ThoughtSettings
 from uni_train.training.trained import select_parameters
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ def settings(config: FlowGrpoConfig, stage: str) -> FlowGrpoSettings:
         passes=config.passes,
         rows=config.rows,
         draw_rows=config.model.draw_batch,
+        thoughts=None if config.thoughts is None else ThoughtSettings(**asdict(config.thoughts)),
         alarms=AlarmSettings(**asdict(config.alarms)),
         seed=config.seed,
         stage=stage,
@@ -249,4 +250,5 @@ def _held_out(work: Work[FlowGrpoConfig]) -> ValidationPrompts | None:
     if config.prompts.task is None or not asked.n:
         return None
     task, levels = work.task(config.prompts.task), asked.levels or config.prompts.levels
-    return validation_prompts(task, levels, asked.n, asked.split, config.evaluation.seed, config.model.draw_batch)
+    think, seed = config.thoughts is not None, config.evaluation.seed
+    return validation_prompts(task, levels, asked.n, asked.split, seed, config.model.draw_batch, think)

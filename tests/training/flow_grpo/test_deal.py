@@ -20,7 +20,7 @@ def drawn(grpo: FlowGrpoSettings, flat: int) -> Rollouts:
     totals = torch.arange(grpo.prompts_per_epoch * grpo.group_size).double() % grpo.group_size
     totals[: flat * grpo.group_size] = 0
     none = torch.empty(0)
-    return Rollouts(0, (), None, none, none, none, none, none, none, totals, none)
+    return Rollouts(0, (), None, none, none, none, none, none, none, totals, none, none, none)
 
 
 @pytest.mark.parametrize("ranks", [1, 8, 32])

@@ -20,6 +20,7 @@ from uni_train.config.schema import (
     Rows,
     RunConfig,
     TaskLevel,
+    ThoughtsConfig,
 )
 
 
@@ -58,6 +59,7 @@ class FlowGrpoConfig(RunConfig):
     rewards: dict[str, RewardConfig | None]  # by a name of yours; null leaves one of a base recipe out
     rollout: RolloutConfig
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    thoughts: ThoughtsConfig | None = None  # null = images are drawn without a thought
     alarms: AlarmsConfig = field(default_factory=AlarmsConfig)
     held_out: HeldOutConfig = HeldOutConfig()
     trained: Literal["all", "moe_gen", "lora"] = "all"
@@ -98,6 +100,9 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
     for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
         if levels is not None and not levels:
             raise wrong(f"{key} is empty", key, where)
+    if config.thoughts is not None and (config.trained == "moe_gen" or config.variant == "diffusion_nft"):
+        why = "trained=moe_gen leaves what thinks as it is" if config.trained == "moe_gen" else "diffusion_nft has none"
+        raise wrong(f"thoughts cannot be learned: {why}", "thoughts", where, "thoughts=null, or trained=all.")
     rollout, pictures = config.rollout, config.rollout.prompts_per_epoch * config.rollout.group_size
     passes = config.passes
     if config.updates_per_epoch % passes or pictures % (config.updates_per_epoch // passes):

@@ -1,6 +1,7 @@
 """Which random steps an update trains on, and on which rank.
 
-A row is a random step of an image: (number of the image, place in the window). What is dealt follows from the rewards
+A row is a random step of an image: (number of the image, place in the window). Behind the last step comes its thought,
+where images have such. What is dealt follows from the rewards
 of all ranks and from seeds, so every rank knows the rows of all others.
 
     random_steps    the rows of an update: of images that can teach something, an equal part
@@ -40,7 +41,7 @@ def random_steps(rollouts: Rollouts, grpo: FlowGrpoSettings, update: int) -> lis
         images = [i for i in images if bool(use[i])] or (images if grpo.kl else [])
     turn, part = divmod(update, grpo.updates_per_pass)
     rng("pictures", grpo.seed, grpo.stage, rollouts.epoch, *([turn] if turn else [])).shuffle(images)
-    return [(image, place) for image in images[part :: grpo.updates_per_pass] for place in range(grpo.window_size)]
+    return [(image, place) for image in images[part :: grpo.updates_per_pass] for place in range(grpo.rows_an_image)]
 
 
 def deal(rows: Sequence[Row], images: int, world_size: int) -> list[list[Row]]:

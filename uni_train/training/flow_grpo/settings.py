@@ -29,6 +29,17 @@ class AlarmSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ThoughtSettings:
+    """How thoughts are learned that images are drawn by (thoughts.py)."""
+
+    weight: float = 1.0
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    kl: float = 0.0
+    """Weight of the penalty towards the weights that the run starts from, a token."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FlowGrpoSettings:
     """One reinforced fit. An *epoch* samples `prompts_per_epoch` x `group_size` images and makes `updates_per_epoch`
     updates."""
@@ -80,6 +91,12 @@ class FlowGrpoSettings:
     training score the steps once more, in place of what was scored while drawing; then they are checked."""
     on_policy_check: float = 0.5
     """Before weights have changed, |log ratio| may be this share of the clip range."""
+    image_weight: float = 1.0
+    """Of the loss of the random steps; of use beside `thoughts`."""
+    penalty: Literal["step", "velocity"] = "step"
+    """What `kl` weighs: the divergence of a step, or the squared distance of velocities (UniGRPO)."""
+    thoughts: ThoughtSettings | None = None
+    """None: images are drawn without thoughts."""
     alarms: AlarmSettings = AlarmSettings()
     seed: int = 0
     stage: str = "grpo"
@@ -105,6 +122,10 @@ class FlowGrpoSettings:
                 f"prompts_per_epoch={self.prompts_per_epoch} x group_size={self.group_size}: {pictures} pictures "
                 f"cannot be divided into updates_per_epoch={self.updates_per_epoch} equal updates{passes}",
                 f"The nearest number of updates is {best}.",
+            )
+        if self.thoughts is not None and self.variant == "diffusion_nft":
+            raise UsageError(
+                "variant=diffusion_nft has no thoughts: they need the weights that sampled", "thoughts=null."
             )
         if self.variant != "diffusion_nft":
             low, high = self.bounds
@@ -133,6 +154,11 @@ class FlowGrpoSettings:
         return min(2, high - low) if self.variant in ("fast", "mix") else high - low
 
     @property
+    def rows_an_image(self) -> int:
+        """What an update trains on for each image: its random steps, and its thought."""
+        return self.window_size + (self.thoughts is not None)
+
+    @property
     def updates(self) -> int:
         return self.epochs * self.updates_per_epoch
 
@@ -142,7 +168,7 @@ class FlowGrpoSettings:
 
     def grad_accumulation_steps(self, ranks: int = 1) -> int:
         """Micro-batches of an update on each rank, if every group can teach something."""
-        rows = self.prompts_per_epoch * self.group_size * self.window_size // self.updates_per_pass
+        rows = self.prompts_per_epoch * self.group_size * self.rows_an_image // self.updates_per_pass
         return max(1, -(-rows // (self.rows * ranks)))
 
 
