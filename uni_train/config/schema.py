@@ -314,5 +314,6 @@ class AlarmsConfig:
 
     log_ratio: Positive | None = 1.0  # largest |log ratio| of a step
     diversity: Share | None = 0.1  # smallest share left of the spread within groups
+    drift: Positive | None = None  # largest change of images' mean brightness or contrast, a share of the first epoch's
     held_out: Positive | None = None  # largest fall of the held-out score below its best
     zero_std_epochs: Count | None = 20  # epochs in a row without a group whose rewards differ

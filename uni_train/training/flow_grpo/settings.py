@@ -22,6 +22,8 @@ class AlarmSettings:
     """Largest |log ratio| of a step: beyond it the policy has left the samples that it is judged by."""
     diversity: float | None = 0.1
     """Smallest share that is left of the spread within groups of pictures, against the first epoch's."""
+    drift: float | None = None
+    """Largest change of the mean brightness or contrast of an epoch's images, as a share of the first epoch's."""
     held_out: float | None = None
     """Largest fall of the held-out score below its best."""
     zero_std_epochs: int | None = 20

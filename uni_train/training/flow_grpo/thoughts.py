@@ -50,8 +50,8 @@ class ThoughtBatch:
 
 
 def table(ids: Sequence[Sequence[int]], most: int) -> Tensor:
-    """int64 [R, most]."""
-    return torch.tensor([[*row, *[NONE] * (most - len(row))] for row in ids], dtype=torch.long).reshape(-1, most)
+    """int64 [R, most], where `most` may be 0."""
+    return torch.tensor([[*row, *[NONE] * (most - len(row))] for row in ids], dtype=torch.long).reshape(len(ids), most)
 
 
 def written(row: Tensor) -> list[int]:
