@@ -3,7 +3,8 @@
     python bench/evaluation.py                     # all of it, about three minutes on one core
     python bench/evaluation.py --only kills --kills 50
 
-score   1,008 stored samples of UniSandbox (nano's world), checked by programs and counted, the model not even loaded
+score   10,000 stored samples of UniSandbox (nano's world), checked by programs and counted; and what memory 2,000 and
+        20,000 of them take, each scored in a process of its own. Images are those of the renderer: no model is loaded
 kills   the same command, killed (SIGKILL) at random moments of either phase and started again until it is finished: how
         many calls were made twice, and whether any number differs from an unbroken run's
 hash    how fast a checkpoint's content is hashed, and how fast when its hash is known
@@ -23,24 +24,27 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 # Imported before the forks, like everything that an evaluation needs.
+import numpy as np
 import pyarrow.parquet  # noqa: F401
 import statsmodels.regression.linear_model
 import statsmodels.stats.contingency_tables
 import statsmodels.stats.proportion  # noqa: F401
 import torch
 
+from data_gen.registry import task_of
 from eval.benchmarks.unisandbox import UniSandbox
-from eval.calls import StoredModel, call_key
-from eval.evaluation import EvaluationPlan, run
+from eval.benchmarks.unisandbox.cases import item_of
+from eval.calls import CallStore, StoredModel, call_key
+from eval.evaluation import Evaluation, EvaluationPlan, run
 from uni_train.models.base import Request
-from uni_train.models.identity import CACHE, content_hash
+from uni_train.models.identity import CACHE, ModelIdentity, content_hash
 
 BATCH = 16
 MIB = 1 << 20
@@ -51,19 +55,65 @@ def plan(out: Path, n: int, batch: int | None = None) -> EvaluationPlan:
     return EvaluationPlan(checkpoint="shipped", benchmarks=[UniSandbox(n=n)], out=out, name="bench", batch=batch)
 
 
-def scoring(out: Path, n: int) -> list[str]:
-    """Seconds of scoring what is stored, against those of drawing it."""
-    drawn = run(plan(out, n))
-    began, cpu = time.perf_counter(), time.process_time()
-    scored = run(plan(out, n))
-    wall, cpu = time.perf_counter() - began, time.process_time() - cpu
-    samples = scored.results["unisandbox"].n
-    assert scored.calls["draw"]["made"] == 0 and scored.results == drawn.results
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 // MIB
-    return [
-        f"score: {samples} stored samples in {wall:.1f} s ({cpu:.1f} s of processor time), "
-        f"{samples / wall:.0f} samples/s; drawing them took {drawn.seconds['generate']:.0f} s; peak {peak} MiB"
-    ]
+class Renderer:
+    """Draws what is right, and thinks what is right: a model that takes no time."""
+
+    name = "renderer"
+
+    def __init__(self, benchmark: UniSandbox) -> None:
+        self.items = {case.id: item_of(case) for case in benchmark.cases()}
+
+    def think(self, requests: Sequence[Request], *, on_step: Any = None) -> list[str]:
+        return [self.items[request.id].thought for request in requests]
+
+    def draw(self, requests: Sequence[Request], *, on_step: Any = None) -> list[np.ndarray]:
+        items = [self.items[request.id] for request in requests]
+        return [task_of(item).render(item, request.seed) for item, request in zip(items, requests, strict=True)]
+
+
+def rendered(out: Path, n: int, k: int) -> Evaluation:
+    """The plan's 18 n samples, each drawn `k` times, by the renderer."""
+    asked = replace(plan(out, n), name=f"rendered-{n}-{k}", k=k)
+    (benchmark,) = asked.benchmarks
+    identity = ModelIdentity("renderer", "bench", "renderer")
+    store = CallStore(asked.store_folder)
+    return run(asked, model=StoredModel(identity, store, lambda: Renderer(benchmark)))  # type: ignore[arg-type]
+
+
+def scoring(out: Path, n: int, sizes: Sequence[int]) -> list[str]:
+    """Samples a second of processor time, and the peak of memory by their number."""
+    told = []
+    for samples in sizes:
+        k = max(1, samples // (18 * n))
+        rendered(out, n, k)  # draws, and stores
+        done = _measured(out, n, k)
+        each = done["samples"] / done["cpu"]
+        told.append(
+            f"score: {done['samples']:.0f} stored samples in {done['cpu']:.1f} s of processor time, {each:.0f} samples "
+            f"a second of it; peak {done['peak'] / MIB:.0f} MiB, {done['more'] / MIB:.0f} MiB more than before"
+        )
+    return told
+
+
+def _measured(out: Path, n: int, k: int) -> dict[str, float]:
+    """Score what is stored in a child, which tells its processor time and memory."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        cpu = time.process_time()
+        found = rendered(out, n, k)
+        spent, peak = time.process_time() - cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        assert found.calls["draw"]["made"] == 0
+        said = {"samples": found.results["unisandbox"].n, "cpu": spent, "peak": peak, "more": peak - before}
+        os.write(writer, json.dumps(said).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        told = stream.read()
+    if os.waitpid(child, 0)[1] != 0:
+        raise SystemExit("scoring failed: see its traceback above")
+    return json.loads(told)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -191,7 +241,8 @@ def hashing(folder: Path, mib: int) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="score,kills,hash", help="what to measure: score, kills, hash")
-    parser.add_argument("--n", type=int, default=56, help="prompts or pairs of each of the six sets for `score`")
+    parser.add_argument("--n", type=int, default=37, help="prompts or pairs of each of the six sets for `score`")
+    parser.add_argument("--samples", default="2000,10000,20000", help="about how many for `score`")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
     arguments = parser.parse_args()
@@ -211,7 +262,11 @@ def main() -> None:
             if not one.same or one.most > BATCH:
                 raise SystemExit(1)
         if "score" in wanted:
-            print(*scoring(out / "score", arguments.n), sep="\n", flush=True)
+            print(
+                *scoring(out / "score", arguments.n, [int(one) for one in arguments.samples.split(",")]),
+                sep="\n",
+                flush=True,
+            )
         if "hash" in wanted:
             print(*hashing(out / "hash", 512), sep="\n")
 

@@ -22,10 +22,11 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
+from uni_train.config.kinds import Updates
+from uni_train.config.schema import TrainingConfig
 from uni_train.models.base import Example, SupervisedLoss
 from uni_train.training.curriculum import Curriculum
 from uni_train.training.fit import fit_supervised
-from uni_train.training.settings import SupervisedSettings
 from uni_train.training.steps import Source, StepDataset
 from uni_train.training.supervised import SupervisedModule
 
@@ -74,36 +75,36 @@ class Clock(Callback):
 
 
 def lightning_steps(
-    model: nn.Module, sources: Mapping[str, Source], schedule: Curriculum, settings: SupervisedSettings
+    model: nn.Module, sources: Mapping[str, Source], schedule: Curriculum, config: TrainingConfig, updates: Updates
 ) -> list[Moment]:
     """How long each update takes but the first ones."""
     clock = Clock()
     with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stdout(io.StringIO()):
-        fit_supervised(model, sources, schedule, settings, Path(directory), callbacks=[clock])
+        fit_supervised(model, sources, schedule, config, updates, Path(directory), callbacks=[clock])
     return [after.since(before) for before, after in itertools.pairwise(clock.moments[SKIPPED - 1 :])]
 
 
 def bare_steps(
-    model: nn.Module, sources: Mapping[str, Source], schedule: Curriculum, settings: SupervisedSettings
+    model: nn.Module, sources: Mapping[str, Source], schedule: Curriculum, config: TrainingConfig, updates: Updates
 ) -> tuple[list[Moment], list[Moment]]:
     """The same updates without Lightning: how long each takes, and how long making its batch takes of that."""
     data = StepDataset(
         model.collate,  # type: ignore[arg-type]
         sources,
         schedule.mixture,
-        rows=settings.rows,
-        updates=settings.updates,
-        seed=settings.seed,
-        stage=settings.stage,
+        rows=updates.rows or 1,
+        updates=updates.total,
+        seed=config.seed,
+        stage="finetune",
     )
-    made = SupervisedModule(model, settings).configure_optimizers()
+    made = SupervisedModule(model, config, updates).configure_optimizers()
     optimizer, scheduler = made["optimizer"], made["lr_scheduler"]["scheduler"]  # type: ignore[typeddict-item,index]
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    mixed = settings.precision == "bf16-mixed"
-    updates, batches = [], []
+    mixed = config.strategy.precision == "bf16-mixed"
+    taken, batches = [], []
     model.train()
     before = Moment.now()
-    for step in range(settings.updates):
+    for step in range(updates.total):
         batch = data[step][0].content
         batches.append(Moment.now().since(before))
         torch.default_generator.manual_seed(step)
@@ -112,20 +113,21 @@ def bare_steps(
             loss = sums.ce_sum / sums.ce_tokens.clamp(min=1) + sums.mse_sum / sums.mse_tokens.clamp(min=1)
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(trained, settings.clip, foreach=True)
+        nn.utils.clip_grad_norm_(trained, config.optimizer.clip, foreach=True)
         optimizer.step()
         scheduler.step()  # type: ignore[union-attr]
         after = Moment.now()
-        updates.append(after.since(before))
+        taken.append(after.since(before))
         before = after
-    return updates[SKIPPED:], batches[SKIPPED:]
+    return taken[SKIPPED:], batches[SKIPPED:]
 
 
 def compare(
     model: nn.Module,
     sources: Mapping[str, Source],
     schedule: Curriculum,
-    settings: SupervisedSettings,
+    config: TrainingConfig,
+    length: Updates,
     repeats: int,
 ) -> LoopCost:
     """Both loops in turn, `repeats` times, each from the weights that `model` has now."""
@@ -133,10 +135,10 @@ def compare(
     batches: list[Moment] = []
     lightning: list[Moment] = []
     for _ in range(repeats):
-        updates, made = bare_steps(copy.deepcopy(model), sources, schedule, settings)
+        updates, made = bare_steps(copy.deepcopy(model), sources, schedule, config, length)
         bare += updates
         batches += made
-        lightning += lightning_steps(copy.deepcopy(model), sources, schedule, settings)
+        lightning += lightning_steps(copy.deepcopy(model), sources, schedule, config, length)
     pairs = list(zip(lightning, bare, strict=True))
     return LoopCost(
         len(pairs),

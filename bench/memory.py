@@ -21,7 +21,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +35,8 @@ from bench.bagel import SIDES, SPEECH, TINY, Letters, hundred, hundred_config, p
 from bench.nano import row, table
 from data_gen.registry import get_task
 from uni_train.config.compose import compose
+from uni_train.config.kinds import Updates
+from uni_train.config.schema import LoraConfig, OptimizerConfig, StrategyConfig, TrainingConfig
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.checkpoint import open_folder
 from uni_train.models.bagel.shapes import packed_loss
@@ -46,8 +48,7 @@ from uni_train.models.meta import without_weights
 from uni_train.plan.updates import supervised
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
-from uni_train.training.lora import LoraSettings, adapted, add_adapters
-from uni_train.training.settings import SupervisedSettings
+from uni_train.training.lora import adapted, add_adapters
 
 MB = 2**20
 LIBC = ctypes.CDLL("libc.so.6")
@@ -61,7 +62,7 @@ class Case:
     model: Literal["nano", "100m"]
     rows: int
     noise_draws: int = 1
-    precision: str = "32-true"
+    precision: Literal["32-true", "bf16-true", "bf16-mixed"] = "32-true"
     trained: str = "all"
     activation_checkpointing: bool = False
     ema: float | None = None
@@ -81,17 +82,12 @@ class Case:
         return ", ".join([self.model, *extra])
 
     @property
-    def settings(self) -> SupervisedSettings:
-        return SupervisedSettings(
-            updates=100,
-            rows=self.rows,
-            lr=1e-6,
-            precision=self.precision,
-            trained=self.trained,
-            ema=self.ema,
-            accumulate=self.accumulate,
-            accelerator="cpu",
-        )
+    def config(self) -> TrainingConfig:
+        strategy = StrategyConfig(precision=self.precision, accelerator="cpu")
+        return TrainingConfig(optimizer=OptimizerConfig(lr=1e-6), ema=self.ema, strategy=strategy)
+
+    def updates(self, total: int) -> Updates:
+        return Updates(total, self.accumulate, rows=self.rows)
 
 
 CASES = (
@@ -109,7 +105,7 @@ CASES = (
     Case("100m", 8, activation_checkpointing=True),
     Case("100m", 8, precision="bf16-true", activation_checkpointing=True, ema=0.999),
 )
-LORA = LoraSettings()
+LORA = LoraConfig()
 
 
 def examples(case: Case) -> list[Example]:
@@ -155,9 +151,9 @@ def predict(case: Case, updates: int) -> int:
     if case.trained == "lora":
         with without_weights():
             add_adapters(model, LORA, 0)
-    settings = case.settings
-    losses = [packed_loss(model, micro, settings.ce_weight, settings.mse_weight, "cpu") for micro in micros]
-    return supervised(model, losses, settings, "cpu").timeline.peak()
+    losses = [packed_loss(model, micro, case.config.ce_weight, case.config.mse_weight, "cpu") for micro in micros]
+    traced = supervised(model, losses, case.config, case.updates(100), "cpu", trained=case.trained)
+    return traced.timeline.peak()
 
 
 # --- measured ---------------------------------------------------------------------------------------------------------
@@ -185,13 +181,16 @@ def fit(case: Case, updates: int) -> int:
                 raise Enough
 
     model = prepared(real(case), case)
-    settings = replace(case.settings, updates=updates + 1)
+    length = case.updates(updates + 1)
     adapters = adapted(model, LORA, 0) if case.trained == "lora" else nullcontext()
     with tempfile.TemporaryDirectory() as folder, adapters:
         sources = {"rows": examples(case)}
         schedule = Constant({"rows": 1.0})
         with suppress(Enough):
-            fit_supervised(model, sources, schedule, settings, Path(folder), progress=False, callbacks=[Look()])
+            fit_supervised(
+                model, sources, schedule, case.config, length, Path(folder),
+                trained=case.trained, progress=False, callbacks=[Look()],
+            )  # fmt: skip
         return resident("VmHWM")
 
 

@@ -332,17 +332,19 @@ def wait_probe(nano: Workbench) -> dict[str, float]:
 def loop(nano: Workbench) -> Table:
     """`fit_supervised` against a bare loop over the same updates, and the share of collating in it."""
     from bench import lightning_loop
-    from uni_train.stages.finetune import supervised_settings
+    from uni_train.config.kinds import Updates
 
     config = nano.config
-    settings = supervised_settings(config, 8, config.batch.prompts, "bench", config.trained)
-    settings = replace(settings, checkpoint_every=10**6, accelerator="cpu", warmup_updates=2)
-    own = lightning_loop.compare(nano.model, nano.sources, nano.schedule, settings, repeats=3)
+    optimizer, strategy = replace(config.optimizer, warmup_updates=2), replace(config.strategy, accelerator="cpu")
+    config = replace(config, checkpoint_every=10**6, optimizer=optimizer, strategy=strategy)
+    updates = Updates(8, rows=config.batch.prompts)
+    own = lightning_loop.compare(nano.model, nano.sources, nano.schedule, config, updates, repeats=3)
     empty = lightning_loop.compare(
         lightning_loop.NearlyEmpty(),
         {"rows": [Example("")]},
         Constant({"rows": 1.0}),
-        replace(settings, updates=200, rows=1),
+        config,
+        Updates(200, rows=1),
         repeats=3,
     )
     yield from table("update", "bare, ms", "Lightning, ms", "ratio, wall", "ratio, CPU", "more, CPU ms", "updates each")

@@ -37,6 +37,15 @@ from bench.lightning_loop import lightning_steps
 from bench.nano import Table, interleaved, processor, row, table
 from tests.models.qwen_image_edit import tiny
 from uni_train.config.compose import compose
+from uni_train.config.kinds import Updates
+from uni_train.config.schema import (
+    AlarmsConfig,
+    GrpoConfig,
+    ObjectiveConfig,
+    OptimizerConfig,
+    RolloutConfig,
+    StrategyConfig,
+)
 from uni_train.flow.guidance import true_cfg
 from uni_train.flow.schedule import train_timestep
 from uni_train.flow.steps import step_rule
@@ -49,9 +58,7 @@ from uni_train.rewards.contract import Reward
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.training.curriculum import Constant
 from uni_train.training.flow_grpo.rollout import Drawn, Prompt, PromptList, collect
-from uni_train.training.flow_grpo.settings import AlarmSettings, FlowGrpoSettings
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
-from uni_train.training.settings import SupervisedSettings
 
 GROUP = 16
 STEPS = 10
@@ -61,10 +68,17 @@ ROWS = 8  # of a training step
 UPDATES = 12
 EPOCHS = 5
 WORDS = "draw a red path from S to E"
-GRPO = FlowGrpoSettings(epochs=EPOCHS, prompts_per_epoch=2, group_size=8, steps=6, rows=20, clip_low=0.2, clip_high=0.2,
-                        alarms=AlarmSettings(log_ratio=None, diversity=None))  # fmt: skip
+GRPO = GrpoConfig(
+    epochs=EPOCHS,
+    rows=20,
+    rollout=RolloutConfig(prompts_per_epoch=2, group_size=8, steps=6),
+    objective=ObjectiveConfig(clip_low=0.2, clip_high=0.2),
+    alarms=AlarmsConfig(log_ratio=None, diversity=None),
+    optimizer=OptimizerConfig(lr=1e-5),
+    checkpoint_every=1000,
+    strategy=StrategyConfig(accelerator="cpu"),
+)
 MICROS = 4  # of 16 pictures x 5 random steps, by 20 rows
-OPTIMIZER = SupervisedSettings(lr=1e-5, accelerator="cpu", checkpoint_every=1000, log_every=10)
 
 
 def editor(folder: Path, side: int) -> PublishedEditor:
@@ -111,7 +125,7 @@ def group(folder: Path, rounds: int) -> Table:
         f"{GROUP} pictures of one prompt, {STEPS} steps", "rollout, CPU s", f"{GROUP} pipeline calls, CPU s", "faster"
     )
     pipeline = tiny.pipeline(zero_cond_t=True)
-    settings = replace(GRPO, prompts_per_epoch=1, group_size=GROUP, steps=STEPS)
+    config = replace(GRPO, rollout=RolloutConfig(prompts_per_epoch=1, group_size=GROUP, steps=STEPS))
     for side in SIDES:
         model, shown = editor(folder, side), picture(0, side)
         asked = {
@@ -125,7 +139,7 @@ def group(folder: Path, rounds: int) -> Table:
         }
 
         def ours(model: PublishedEditor = model, shown: np.ndarray = shown) -> None:
-            collect(model, [Prompt("it", WORDS, (shown,))], [Reward("brightness", brightness)], settings, 0)
+            collect(model, [Prompt("it", WORDS, (shown,))], [Reward("brightness", brightness)], config, "grpo", 0)
 
         def theirs(asked: dict[str, object] = asked) -> None:
             for seed in range(GROUP):
@@ -149,7 +163,7 @@ class Bare:
         self.mean = torch.tensor(config.latents_mean).view(1, -1, 1, 1)
         self.std = torch.tensor(config.latents_std).view(1, -1, 1, 1)
         self.trained = [weight for weight in model.parameters() if weight.requires_grad]
-        self.optimizer = torch.optim.AdamW(self.trained, lr=OPTIMIZER.lr, betas=OPTIMIZER.betas, fused=True)
+        self.optimizer = torch.optim.AdamW(self.trained, lr=GRPO.optimizer.lr, betas=GRPO.optimizer.betas, fused=True)
         self.random = torch.Generator().manual_seed(0)
 
     @torch.no_grad()
@@ -182,7 +196,7 @@ class Bare:
         return found[:, : x.shape[1]]
 
     def update(self) -> None:
-        nn.utils.clip_grad_norm_(self.trained, OPTIMIZER.clip, foreach=True)
+        nn.utils.clip_grad_norm_(self.trained, GRPO.optimizer.clip, foreach=True)
         self.optimizer.step()
         self.optimizer.zero_grad()
 
@@ -199,7 +213,7 @@ class Bare:
 
     def reinforced(self, prompts: Sequence[Prompt]) -> None:
         """An epoch of Flow-GRPO: draw, reward, update."""
-        k, steps = GRPO.group_size, GRPO.steps
+        k, steps = GRPO.rollout.group_size, GRPO.rollout.steps
         images = [one.images[0] for one in prompts]
         text, empty, shown = (
             one.repeat_interleave(k, 0)
@@ -246,23 +260,24 @@ def sft(folder: Path, rounds: int) -> Table:
     yield from table(f"supervised step, {ROWS} edits", "framework, CPU s", "bare calls, CPU s", "ratio")
     model = editor(folder, SIDE)
     examples = [Example(WORDS, (picture(i, SIDE),), target=picture(99 - i, SIDE), seed=i) for i in range(ROWS)]
-    settings = replace(OPTIMIZER, updates=UPDATES, rows=ROWS)
+    updates = Updates(UPDATES, rows=ROWS)
     model.prepare_training(timestep_shift=1.0, text_dropout=0.0)
     ours: list[float] = []
     theirs: list[float] = []
     for _ in range(rounds):
-        ours += [one.cpu for one in lightning_steps(model, {"edits": examples}, Constant({"edits": 1.0}), settings)]
+        taken = lightning_steps(model, {"edits": examples}, Constant({"edits": 1.0}), GRPO, updates)
+        ours += [one.cpu for one in taken]
         theirs += cpu_seconds(partial(Bare(model, SIDE).supervised, examples), UPDATES)[2:]
     yield compared(ours, theirs)
 
 
 def grpo(folder: Path, rounds: int) -> Table:
     """An epoch by `fit_flow_grpo`, and the same calls without it."""
-    pictures = GRPO.prompts_per_epoch * GRPO.group_size
-    title = f"epoch of Flow-GRPO, {pictures} pictures of {GRPO.steps} steps, {MICROS} micro-batches"
+    pictures = GRPO.images
+    title = f"epoch of Flow-GRPO, {pictures} pictures of {GRPO.rollout.steps} steps, {MICROS} micro-batches"
     yield from table(title, "framework, CPU s", "bare calls, CPU s", "ratio")
     model = editor(folder, SIDE)
-    prompts = [Prompt(f"p{i}", WORDS, (picture(i, SIDE),)) for i in range(GRPO.prompts_per_epoch)]
+    prompts = [Prompt(f"p{i}", WORDS, (picture(i, SIDE),)) for i in range(GRPO.rollout.prompts_per_epoch)]
     ours: list[float] = []
     theirs: list[float] = []
     for _ in range(rounds):
@@ -279,7 +294,7 @@ def reinforced_epochs(model: PublishedEditor, prompts: Sequence[Prompt]) -> list
         moments.append(time.process_time())
 
     with tempfile.TemporaryDirectory() as directory:
-        fit_flow_grpo(model, PromptList(prompts, 0), [Reward("b", brightness)], GRPO, OPTIMIZER, Path(directory),
+        fit_flow_grpo(model, PromptList(prompts, 0), [Reward("b", brightness)], GRPO, Path(directory),
                       on_drawn=note, progress=False)  # fmt: skip
     return [after - before for before, after in itertools.pairwise(moments)]
 

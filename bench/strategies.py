@@ -80,10 +80,11 @@ def train(place: Path, strategy: str, arguments: argparse.Namespace) -> tuple[li
     from lightning.pytorch.callbacks import Callback
 
     from uni_train.config.compose import compose
+    from uni_train.config.kinds import Updates
+    from uni_train.config.schema import OptimizerConfig, StrategyConfig, TrainingConfig
     from uni_train.models.load import build_model
     from uni_train.training.curriculum import Constant
     from uni_train.training.fit import fit_supervised
-    from uni_train.training.settings import SupervisedSettings
 
     class Clock(Callback):
         def __init__(self) -> None:
@@ -97,23 +98,18 @@ def train(place: Path, strategy: str, arguments: argparse.Namespace) -> tuple[li
     model.prepare_training(timestep_shift=1.0, text_dropout=0.0)
     rows = model.replay_rows(())
     assert rows is not None
-    settings = SupervisedSettings(
-        updates=arguments.updates,
-        rows=arguments.rows,
-        lr=1e-3,
-        weight_decay=0.01,
-        clip=1.0,
-        precision=arguments.precision,
-        strategy=strategy,
-        accelerator="cpu",
+    config = TrainingConfig(
+        optimizer=OptimizerConfig(lr=1e-3, weight_decay=0.01, clip=1.0),
         checkpoint_every=arguments.updates,
+        strategy=StrategyConfig(kind=strategy, precision=arguments.precision, accelerator="cpu"),  # type: ignore[arg-type]
     )
     clock = Clock()
     result = fit_supervised(
         model,
         {name: source for name, (_, source) in rows.items()},
         Constant({name: share for name, (share, _) in rows.items()}),
-        settings,
+        config,
+        Updates(arguments.updates, rows=arguments.rows),
         place,
         progress=False,
         callbacks=[clock],

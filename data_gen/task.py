@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -75,10 +75,11 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         scored = {} if self.score is None else {"score": self.score}
-        checks = [asdict(check) for check in self.checks]
-        for check in checks:
-            if check["value"] is None:
-                del check["value"]
+        checks = [
+            {"name": one.name, "status": one.status, "reason": one.reason}
+            | ({} if one.value is None else {"value": one.value})
+            for one in self.checks
+        ]
         return {"status": self.status, **scored, "checks": checks}
 
     @classmethod

@@ -17,7 +17,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from eval.calls import StoredModel
+    from eval.images import Image, StoredImage
     from eval.statistics import Estimate, PairedComparison
     from uni_train.models.base import OnStep, Request
 
@@ -47,18 +48,20 @@ class Case:
     """One thing that a benchmark asks, whatever the setting.
 
     id: unique within the benchmark. set: under which headline it counts ("math1", "spatial"). prompt: as published.
-    images: encoded files (PNG, JPEG) shown with the prompt. cluster: cases that count together share it (the two of a
-    pair); None: a case of its own. category: for breakdowns ("" where there is none). facts: JSON-able, all that
-    scoring needs (answers, criteria, a data_gen item as `Item.to_dict`).
+    images: encoded files (PNG, JPEG) shown with the prompt, here or in a store. cluster: cases that count together
+    share it (the two of a pair); None: a case of its own. category: for breakdowns ("" where there is none). facts:
+    JSON-able, all that scoring needs (answers, criteria, a data_gen item as `Item.to_dict`). references: encoded files
+    that the data give as right (a ground truth, a cue); a model is not shown them.
     """
 
     id: str
     set: str
     prompt: str
-    images: tuple[bytes, ...] = ()
+    images: tuple[Image, ...] = ()
     cluster: str | None = None
     category: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    references: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,8 @@ class Sample:
 
     status: one of GENERATED; note: why it is not "ok". prompt: what the picture was drawn from (a refined prompt, where
     the setting extracts one). thought: the reasoning before. parts: what came back, in order: texts, and images as PNG
-    bytes (frames, interleaved answers). facts: JSON-able remarks of the benchmark (how the prompt was extracted).
+    bytes (frames, interleaved answers), or where such a file lies (`eval.images`). facts: JSON-able
+    remarks of the benchmark (how the prompt was extracted).
     """
 
     ask: Ask
@@ -88,7 +92,7 @@ class Sample:
     note: str = ""
     prompt: str = ""
     thought: str | None = None
-    parts: tuple[str | bytes, ...] = ()
+    parts: tuple[str | Image, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -98,14 +102,23 @@ class Sample:
         return "\n".join(texts) if texts else None
 
     @property
+    def drawn(self) -> tuple[Image, ...]:
+        """All images, in order, those of a store unread."""
+        return tuple(part for part in self.parts if not isinstance(part, str))
+
+    @property
     def images(self) -> tuple[bytes, ...]:
-        """All images, in order."""
-        return tuple(part for part in self.parts if isinstance(part, bytes))
+        """The files of all images, in order, read."""
+        from eval.images import bytes_of
+
+        return tuple(map(bytes_of, self.drawn))
 
     @property
     def image(self) -> bytes | None:
-        """The last image, which is the answer where there are steps before it; None where there is none."""
-        return next((part for part in reversed(self.parts) if isinstance(part, bytes)), None)
+        """The last image, which is the answer where there are steps before it, read; None where there is none."""
+        from eval.images import bytes_of
+
+        return bytes_of(self.drawn[-1]) if self.drawn else None
 
     @property
     def identity(self) -> tuple[str, str, int]:
@@ -115,13 +128,15 @@ class Sample:
     @property
     def key(self) -> str:
         """Content hash of everything that can be scored: equal samples are judged once."""
+        from eval.images import digest_of
+
         case = self.ask.case
         words = [case.id, case.set, case.prompt, dict(case.facts), self.ask.setting, self.ask.k, self.status]
         words += [self.prompt, self.thought, dict(self.facts)]
         words += [part if isinstance(part, str) else None for part in self.parts]
         digest = hashlib.blake2b(json.dumps(words, sort_keys=True, ensure_ascii=False).encode(), digest_size=16)
-        for image in (*case.images, *self.images):
-            digest.update(len(image).to_bytes(8, "big") + image)
+        for image in (*case.images, *self.drawn):
+            digest.update(digest_of(image).encode())
         return digest.hexdigest()
 
 
@@ -175,13 +190,32 @@ class Respondent(Protocol):
 
     def draw(
         self, requests: Sequence[Request], *, on_step: OnStep | None = None
-    ) -> Sequence[np.ndarray | Exception]: ...
+    ) -> Sequence[np.ndarray | StoredImage | Exception]: ...
 
     def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> Sequence[str | Exception]: ...
 
     def compose(
         self, requests: Sequence[Request], *, on_step: OnStep | None = None
-    ) -> Sequence[Sequence[str | np.ndarray] | Exception]: ...
+    ) -> Sequence[Sequence[str | np.ndarray | StoredImage] | Exception]: ...
+
+
+def think_and_draw(
+    model: Respondent, requests: Sequence[Request], on_step: OnStep | None = None
+) -> tuple[list[str | Exception], list[np.ndarray | Exception]]:
+    """Thoughts and the images drawn by them; a model that has a `think_and_draw` of its own reads each request once."""
+    own = getattr(model, "think_and_draw", None)
+    return think_then_draw(model, requests, on_step) if own is None else own(requests, on_step=on_step)
+
+
+def think_then_draw(
+    model: Respondent, requests: Sequence[Request], on_step: OnStep | None = None
+) -> tuple[list[str | Exception], list[np.ndarray | Exception]]:
+    """In two steps. Where there is no thought, its exception stands in the place of the image too."""
+    thoughts = list(model.think(requests, on_step=on_step)) if requests else []
+    pairs = zip(requests, thoughts, strict=True)
+    thoughtful = [replace(request, thought=text) for request, text in pairs if isinstance(text, str)]
+    drawn = iter(model.draw(thoughtful, on_step=on_step) if thoughtful else [])
+    return thoughts, [next(drawn) if isinstance(text, str) else text for text in thoughts]
 
 
 class JudgeAsk(Protocol):

@@ -25,11 +25,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from data_gen.reading_limits import read_json
-from eval.benchmark import Respondent
+from eval.benchmark import Respondent, think_then_draw
+from eval.images import StoredImage
 from eval.shards import disk_errors, first_line, read_rows, write_rows
+from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.identity import ModelIdentity
-from uni_train.models.pictures import decode_png, encode_png
+from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -165,10 +167,11 @@ class ModelCalls:
                     self._know(path, _from_row(row))
 
     def get(self, key: str) -> Call | None:
-        """The finished call, its picture read from disk. Raises DamagedShard."""
-        call = self._calls.get(key)
-        if call is None or call.image is None:
-            return call
+        """The finished call, its image left on disk."""
+        return self._calls.get(key)
+
+    def image(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+        """What a call drew, or a part of that, read from disk. Raises DamagedShard."""
         path = self._shard_of[key]
         if path not in self._pictures:
             rows = read_rows(path, _schema(), FORMAT, _BLOBS, ["key", "image"])
@@ -176,7 +179,7 @@ class ModelCalls:
             while len(self._pictures) > _SHARDS_IN_MEMORY:
                 self._pictures.popitem(last=False)
         self._pictures.move_to_end(path)
-        return replace(call, image=self._pictures[path][key])
+        return self._pictures[path][key][start:end]
 
     def failed(self, key: str) -> bool:
         """Whether the call was made and brought no answer."""
@@ -211,19 +214,6 @@ class ModelCalls:
         if known is None or known.error is not None:
             self._calls[call.key] = call
             self._shard_of[call.key] = path
-
-
-class StoredPicture(np.ndarray):
-    """A drawn picture, uint8 [H, W, 3], with the PNG bytes that it was stored as: nobody has to encode it again."""
-
-    png: bytes
-
-    @classmethod
-    def decode(cls, png: bytes) -> StoredPicture:
-        picture = decode_png(png).view(cls)
-        picture.flags.writeable = False  # pixels that differ from the bytes would be stored as what they are not
-        picture.png = png
-        return picture
 
 
 @dataclass
@@ -267,22 +257,79 @@ class StoredModel:
         self._calls = store.of(identity)
         self._retry = retry_failed
         self._tried: set[str] = set()
+        self._made_ahead: set[str] = set()  # and not asked for yet
 
     def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
         return [_text(call) for call in self._ask("think", requests, on_step)]
 
-    def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[np.ndarray | Exception]:
-        """Pictures as `StoredPicture`."""
-        return [_picture(call) for call in self._ask("draw", requests, on_step)]
+    def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[StoredImage | Exception]:
+        """Images of the store, which nobody has read yet."""
+        return [
+            CallFailed(call.error) if call.image is None else StoredImage(partial(self._calls.image, call.key))
+            for call in self._ask("draw", requests, on_step)
+        ]
 
     def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
         return [_text(call) for call in self._ask("answer", requests, on_step)]
 
     def compose(
         self, requests: Sequence[Request], *, on_step: OnStep | None = None
-    ) -> list[list[str | np.ndarray] | Exception]:
-        """Texts and images in order, images as `StoredPicture`."""
-        return [_parts(call) for call in self._ask("compose", requests, on_step)]
+    ) -> list[list[str | StoredImage] | Exception]:
+        """Texts and images in order, images as by `draw`."""
+        return [self._parts(call) for call in self._ask("compose", requests, on_step)]
+
+    def _parts(self, call: Call) -> list[str | StoredImage] | Exception:
+        if call.text is None or call.image is None:
+            return CallFailed(call.error)
+        parts: list[str | StoredImage] = []
+        start = 0
+        for part in json.loads(call.text):
+            if isinstance(part, str):
+                parts.append(part)
+            else:
+                parts.append(StoredImage(partial(self._calls.image, call.key, start, start + part)))
+                start += part
+        return parts
+
+    def think_and_draw(
+        self, requests: Sequence[Request], *, on_step: OnStep | None = None
+    ) -> tuple[list[str | Exception], list[np.ndarray | Exception]]:
+        """As `think` and then `draw`, two calls a request. Where no thought is stored yet, the model does both at once
+        if it can, and both calls are stored together: a run that was killed never draws by a thought that it reads
+        again."""
+        size = min(self.think_batch, self.draw_batch)
+        for start in range(0, len(requests), size):
+            batch = requests[start : start + size]
+            self._ahead({call_key(self.identity, "think", request): request for request in batch}, on_step)
+        return think_then_draw(self, requests, on_step)
+
+    def _ahead(self, asked: Mapping[str, Request], on_step: OnStep | None) -> None:
+        """Make the missing calls of a batch, thought and image of each; a batch that a model refuses is left alone."""
+        requests = [one for key, one in asked.items() if not self._finished(key)]
+        if not requests:
+            return
+        if self._model is None:
+            self._model = self._load()
+        both = getattr(self._model, "think_and_draw", None)
+        if both is None:
+            return
+        began = time.perf_counter()
+        try:
+            thoughts, images = both(requests, on_step=on_step)
+        except UserError:
+            return
+        fresh = []
+        for request, thought, image in zip(requests, thoughts, images, strict=True):
+            drawn = replace(request, thought=thought)
+            fresh.append(_finished_call(call_key(self.identity, "think", request), "think", request, thought))
+            fresh.append(_finished_call(call_key(self.identity, "draw", drawn), "draw", drawn, image))
+        self._calls.add(fresh)
+        keys = {call.key for call in fresh}
+        self._tried |= keys
+        self._made_ahead |= keys
+        seconds = (time.perf_counter() - began) / 2  # which part each skill took of it, nobody knows
+        self._calls.took("think", len(requests), seconds)
+        self._calls.took("draw", len(requests), seconds)
 
     def missing(self, skill: Skill, requests: Sequence[Request]) -> int:
         """How many of these calls would reach the model."""
@@ -318,11 +365,13 @@ class StoredModel:
                 }
                 self._calls.add(list(fresh.values()))
                 self._tried.update(fresh)
-            counts.made += len(fresh)
-            counts.stored += len(set(keys)) - len(fresh)
+            ahead = self._made_ahead.intersection(keys)
+            self._made_ahead -= ahead
+            counts.made += len(fresh) + len(ahead)
+            counts.stored += len(set(keys)) - len(fresh) - len(ahead)
             counts.failed += sum(call.error is not None for call in fresh.values())
             for key in keys:
-                call = fresh.get(key) or self._calls.get(key)
+                call = self._calls.get(key)
                 assert call is not None
                 yield call
 
@@ -356,24 +405,6 @@ def _finished_call(
 
 def _text(call: Call) -> str | Exception:
     return CallFailed(call.error) if call.text is None else call.text
-
-
-def _picture(call: Call) -> np.ndarray | Exception:
-    return CallFailed(call.error) if call.image is None else StoredPicture.decode(call.image)
-
-
-def _parts(call: Call) -> list[str | np.ndarray] | Exception:
-    if call.text is None or call.image is None:
-        return CallFailed(call.error)
-    parts: list[str | np.ndarray] = []
-    start = 0
-    for part in json.loads(call.text):
-        if isinstance(part, str):
-            parts.append(part)
-        else:
-            parts.append(StoredPicture.decode(call.image[start : start + part]))
-            start += part
-    return parts
 
 
 def _schema() -> pa.Schema:

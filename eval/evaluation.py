@@ -2,9 +2,9 @@
 
     evals/<name>/
       evaluation.json    what was asked: model, benchmarks and their revisions, settings, subset, seed, k, judge
-      scored/*.parquet   every sample with its picture, its verdict and the judge's words
+      scored/*.parquet   every sample with the hashes of its images, its verdict and the judge's words
       scores.json        the numbers and tables, written last
-    evals/store/         every call of every model and every verdict of every judge, shared by all evaluations
+    evals/store/         calls of models, images and verdicts of judges, each once, shared by all evaluations
 
 Training runs evaluate by the same `run`: a stage's folder is such a folder, with its calls in `store/` while it runs.
 
@@ -29,8 +29,9 @@ from data_gen.reading_limits import read_json, reason
 from eval.benchmark import OUTCOMES, Ask, Benchmark, Sample, Scored, Table
 from eval.calls import CallStore, StoredModel
 from eval.generation import asks_of, cases_of, chunks, generate, settings_of
+from eval.images import ImageStore
 from eval.respondent import open_model
-from eval.scored import read_scored, without_images, write_scored
+from eval.scored import read_scored, stored, write_by_content
 from eval.shards import disk_errors
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UserError
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
 ASKED = "evaluation.json"
 SCORES = "scores.json"
 SCORED = "scored"
+IMAGES = "images"  # below the store
 FORMAT = "uni_train.evaluation/1"
-_SLICE_BYTES = 1 << 30  # of pictures in memory while scoring
 _SHARD_ROWS = 256
 _NOTE = 200  # letters of why a model failed
 # What may differ between two starts of one evaluation: it changes no number.
@@ -193,7 +194,9 @@ class Evaluation:
     seconds: Mapping[str, float]
 
     def scored(self, benchmark: str, images: bool = False) -> Iterator[Scored]:
-        """Every sample of a benchmark, in the order of asking; pictures are b"" unless asked for.
+        """Every sample of a benchmark, in the order of asking; images are read when they are asked for.
+
+        images: of an evaluation of an earlier version, whose rows hold them: False leaves them out.
 
         Raises:
             DamagedShard: a file is not what was written.
@@ -418,28 +421,28 @@ def _claimed(folder: Path) -> Iterator[None]:
 
 
 def _score(job: _Job, model: StoredModel, plan: EvaluationPlan, folder: Path, progress: Progress) -> Result:
-    """Check and judge all samples of a benchmark, a slice at a time; write them, and count."""
-    light: list[Scored] = []
-    shards: list[str] = []
-    for samples in _slices(generate(job.benchmark, model, chunks(job.asks, _chunk(model)))):
-        scored = _verdicts(job.benchmark, samples, plan, folder, progress)
-        scored = [replace(one, cause=job.benchmark.attribute(one)) for one in scored]
-        for start in range(0, len(scored), _SHARD_ROWS):
-            part = scored[start : start + _SHARD_ROWS]
-            shards.append(_write(folder / SCORED, job.name, len(shards), part))
-        light.extend(without_images(scored))
-    outcomes = _count(light, lambda one: one.outcome)
-    causes = _count((one for one in light if one.cause), lambda one: one.cause)
-    unjudged = {_cell(one) for one in light if one.outcome == "unjudged"}
-    broken = _not_scored(light)
-    counted = [one for one in light if _cell(one) not in unjudged and _cell(one) not in broken]
-    judge, judged_tables = _about_judge(job.benchmark, plan, light)
+    """Check and judge all samples of a benchmark; write them, and count. Their images stay in the store."""
+    store = ImageStore(plan.store_folder / IMAGES)
+    parts = generate(job.benchmark, model, chunks(job.asks, _chunk(model)))
+    scored = _verdicts(job.benchmark, (stored(one, store) for part in parts for one in part), len(job.asks), plan,
+                       folder, progress)  # fmt: skip
+    scored = [replace(one, cause=job.benchmark.attribute(one)) for one in scored]
+    shards = [
+        _write(folder / SCORED, job.name, index, scored[start : start + _SHARD_ROWS], store)
+        for index, start in enumerate(range(0, len(scored), _SHARD_ROWS))
+    ]
+    outcomes = _count(scored, lambda one: one.outcome)
+    causes = _count((one for one in scored if one.cause), lambda one: one.cause)
+    unjudged = {_cell(one) for one in scored if one.outcome == "unjudged"}
+    broken = _not_scored(scored)
+    counted = [one for one in scored if _cell(one) not in unjudged and _cell(one) not in broken]
+    judge, judged_tables = _about_judge(job.benchmark, plan, scored)
     return Result(
         name=job.name,
         revision=job.benchmark.revision,
         settings=job.settings,
         sets=tuple(dict.fromkeys(ask.case.set for ask in job.asks)),
-        n=len(light),
+        n=len(scored),
         outcomes=outcomes,
         causes=causes,
         scores=job.benchmark.scores(counted),
@@ -485,56 +488,43 @@ def _about_judge(
     record = calibration.find(plan.store_folder, plan.judge, benchmark.name)
     cited = calibration.cited(plan.store_folder, plan.judge, benchmark)
     judged = prevalence.judged_scores(scored, plan.judge, record)
-    about = {"name": plan.judge.model, "way": plan.judge.label, "samples": by.total(), "by": dict(by)}
+    about = {"name": plan.judge.model, "way": plan.judge.label, "samples": by.total(), "by": dict(by.most_common())}
     return about | {"calibration": cited, "scores": judged}, [prevalence.table_of(judged, calibration.said(cited))]
 
 
 def _verdicts(
-    benchmark: Benchmark, samples: Sequence[Sample], plan: EvaluationPlan, folder: Path, progress: Progress
+    benchmark: Benchmark, samples: Iterable[Sample], n: int, plan: EvaluationPlan, folder: Path, progress: Progress
 ) -> list[Scored]:
     """Each sample's verdict: a program's where one can tell, else the judge's."""
-    scored: list[Scored | None] = []
-    with progress.bar(f"check {benchmark.name}", len(samples)) as bar:
+    scored: list[Scored] = []
+    open_: list[int] = []
+    with progress.bar(f"check {benchmark.name}", n) as bar:
         for sample in samples:
             verdict = benchmark.check(sample) if sample.status == "ok" else None
-            done = verdict is not None or sample.status != "ok"
-            scored.append(Scored(sample, verdict) if done else None)
+            if verdict is None and sample.status == "ok":
+                open_.append(len(scored))
+            scored.append(Scored(sample, verdict))
             bar.advance()
-    open_ = [i for i, one in enumerate(scored) if one is None]
     if open_ and plan.judge is not None:
         from eval import judges
 
-        asked = [samples[i] for i in open_]
+        asked = [scored[i].sample for i in open_]
         answers = judges.run(asked, benchmark, plan.judge, folder, progress, store=plan.store_folder)
         for i, one in zip(open_, answers, strict=True):
             scored[i] = one
-    return [
-        one if one is not None else Scored(sample, by="", failure="unjudged")
-        for one, sample in zip(scored, samples, strict=True)
-    ]
+    elif open_:
+        for i in open_:
+            scored[i] = replace(scored[i], by="", failure="unjudged")
+    return scored
 
 
-def _slices(chunks: Iterable[list[Sample]]) -> Iterator[list[Sample]]:
-    """Chunks joined up to a gigabyte of pictures: a judge works best on many at once, and memory is finite."""
-    found: list[Sample] = []
-    size = 0
-    for samples in chunks:
-        found += samples
-        size += sum(len(image) for sample in samples for image in sample.images)
-        if size >= _SLICE_BYTES:
-            yield found
-            found, size = [], 0
-    if found:
-        yield found
-
-
-def _write(folder: Path, benchmark: str, index: int, scored: Sequence[Scored]) -> str:
+def _write(folder: Path, benchmark: str, index: int, scored: Sequence[Scored], store: ImageStore) -> str:
     """One shard, named by its content: an older scores.json keeps the files that it names until it is replaced."""
     words = [[one.sample.key, one.sample.ask.seed, one.sample.note, one.by, one.failure, one.cause, list(one.replies),
               None if one.verdict is None else one.verdict.to_dict()] for one in scored]  # fmt: skip
     digest = hashlib.blake2b(json.dumps(words).encode(), digest_size=6).hexdigest()
     name = f"{benchmark}-{index:05d}-{digest}.parquet"
-    write_scored(folder / name, scored)
+    write_by_content(folder / name, scored, store)
     return name
 
 

@@ -1,4 +1,7 @@
-"""Scored samples on disk: Parquet shards, images as they were stored, the rest as JSON.
+"""Scored samples on disk: Parquet shards, images by content or as they are, the rest as JSON.
+
+An evaluation's shards name images by the hash of their content, and the store by its path from the shard
+(`eval.images`); nothing copies bytes into rows. Shards that are trained on hold the bytes: training reads one file.
 
 Evaluations name a shard by its content, the batches of a stage by their number (`shard_path`). A shard that is there is
 complete (`eval.shards`).
@@ -7,35 +10,76 @@ complete (`eval.shards`).
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_gen.task import Verdict
 from eval.benchmark import Ask, Case, Sample, Scored
-from eval.shards import read_footer, read_rows, write_rows
+from eval.images import Image, ImageStore, bytes_of, digest_of
+from eval.shards import form_of, read_footer, read_rows, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMAT = "uni_train.scored/2"
+FORMAT = "uni_train.scored/2"  # the bytes are in the rows
+BY_CONTENT = "uni_train.scored/3"
+_IMAGES = "images_in"  # of the footer: where the store is
 _BLOBS = ("images", "earlier", "image")
 TO_TRAIN_ON = 1 << 22  # bytes of images in a row group: what training reads to take one of them
 _SHARD_NAME = re.compile(r"(\d{5,})\.parquet")
 
 
 def write_scored(path: Path, scored: Sequence[Scored], group_bytes: int | None = None) -> None:
-    """One shard; `group_bytes` as in `eval.shards.write_rows`. Raises UserError: the disk is full, or the folder cannot
-    be written."""
+    """One shard with the bytes of its images; `group_bytes` as in `eval.shards.write_rows`. Raises UserError: the disk
+    is full, or the folder cannot be written."""
     write_rows(path, [_to_row(one) for one in scored], _schema(), FORMAT, _BLOBS, group_bytes)
+
+
+def write_by_content(path: Path, scored: Sequence[Scored], store: ImageStore) -> None:
+    """One shard whose images are in `store` already (`stored`). Raises UserError as `write_scored`."""
+    rows = [
+        _plain_row(one)
+        | {
+            "shown": _shown(one.sample.ask.case),
+            "parts": json.dumps(
+                [part if isinstance(part, str) else {"image": digest_of(part)} for part in one.sample.parts],
+                ensure_ascii=False,
+            ),
+        }
+        for one in scored
+    ]
+    write_rows(
+        path, rows, _content_schema(), BY_CONTENT, (), facts={_IMAGES: os.path.relpath(store.folder, path.parent)}
+    )
+
+
+def _shown(case: Case) -> str:
+    images, references = ([digest_of(image) for image in some] for some in (case.images, case.references))
+    return json.dumps({"images": images, "references": references} if references else images)
+
+
+def stored(sample: Sample, store: ImageStore) -> Sample:
+    """The same sample, its images and those of its case in the store."""
+    case = sample.ask.case
+    if case.images or case.references:
+        images, references = (tuple(map(store.put, some)) for some in (case.images, case.references))
+        sample = replace(sample, ask=replace(sample.ask, case=replace(case, images=images, references=references)))
+    return replace(sample, parts=tuple(part if isinstance(part, str) else store.put(part) for part in sample.parts))
 
 
 def read_scored(path: Path, images: bool = True) -> list[Scored]:
     """The samples of one shard, in order. Raises DamagedShard.
 
-    images=False leaves all pictures on disk (b"" stands for each that is there): enough for every number.
+    Images by content are read when they are asked for. Of other shards images=False leaves them on disk (b"" stands for
+    each that is there): enough for every number.
     """
+    if form_of(path) == BY_CONTENT:
+        store = ImageStore(path.parent / read_footer(path, BY_CONTENT)[_IMAGES])
+        return [_by_content(row, store) for row in read_rows(path, _content_schema(), BY_CONTENT, ())]
     names = None if images else [name for name in _schema().names if name not in _BLOBS]
     return [_from_row(row) for row in read_rows(path, _schema(), FORMAT, _BLOBS, names)]
 
@@ -110,7 +154,28 @@ def _schema() -> pa.Schema:
     )
 
 
+def _content_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    fields = [field for field in _schema() if field.name not in (*_BLOBS, "shown")]
+    return pa.schema(
+        [*fields, pa.field("shown", pa.string(), nullable=False)]
+    )  # JSON: digests of images, and of references
+
+
 def _to_row(one: Scored) -> dict[str, Any]:
+    images = list(one.sample.images)
+    return _plain_row(one) | {
+        "shown": len(one.sample.ask.case.images),
+        "parts": json.dumps(_numbered(one.sample.parts), ensure_ascii=False),
+        "images": [bytes_of(image) for image in one.sample.ask.case.images],
+        "earlier": images[:-1],
+        "image": images[-1] if images else None,
+    }
+
+
+def _plain_row(one: Scored) -> dict[str, Any]:
+    """All columns but those about images."""
     sample, case = one.sample, one.sample.ask.case
     return {
         "id": case.id,
@@ -119,7 +184,6 @@ def _to_row(one: Scored) -> dict[str, Any]:
         "cluster": case.cluster,
         "category": case.category,
         "case_facts": _json(case.facts),
-        "shown": len(case.images),
         "setting": sample.ask.setting,
         "k": sample.ask.k,
         "seed": sample.ask.seed,
@@ -127,7 +191,6 @@ def _to_row(one: Scored) -> dict[str, Any]:
         "note": sample.note,
         "prompt": sample.prompt,
         "thought": sample.thought,
-        "parts": json.dumps(_numbered(sample.parts), ensure_ascii=False),
         "facts": _json(sample.facts),
         "verdict": _verdict_json(one.verdict),
         "judged_by": one.by,
@@ -137,31 +200,43 @@ def _to_row(one: Scored) -> dict[str, Any]:
         "filter_verdict": _verdict_json(one.filter_verdict),
         "outcome": one.outcome,
         "value": one.value,
-        "images": list(case.images),
-        "earlier": list(sample.images[:-1]),
-        "image": sample.image,
     }
+
+
+def _by_content(row: Mapping[str, Any], store: ImageStore) -> Scored:
+    shown = json.loads(row["shown"])
+    shown = shown if isinstance(shown, dict) else {"images": shown, "references": []}
+    images, references = (tuple(map(store.get, shown[kind])) for kind in ("images", "references"))
+    parts = [part if isinstance(part, str) else store.get(part["image"]) for part in json.loads(row["parts"])]
+    return _scored(row, images, tuple(parts), references)
 
 
 def _from_row(row: Mapping[str, Any]) -> Scored:
     images = row.get("images")
+    shown = (b"",) * row["shown"] if images is None else tuple(images)
+    return _scored(row, shown, _parts(row["parts"], [*(row.get("earlier") or ()), row.get("image")]))
+
+
+def _scored(
+    row: Mapping[str, Any], shown: tuple[Image, ...], parts: tuple[str | Image, ...], references: tuple[Image, ...] = ()
+) -> Scored:
     case = Case(
         row["id"],
         row["set"],
         row["case_prompt"],
-        (b"",) * row["shown"] if images is None else tuple(images),
+        shown,
         row["cluster"],
         row["category"],
         json.loads(row["case_facts"]),
+        references,
     )
-    outputs = [*(row.get("earlier") or ()), row.get("image")]
     sample = Sample(
         Ask(case, row["setting"], row["k"], row["seed"]),
         row["status"],
         row["note"],
         row["prompt"],
         row["thought"],
-        _parts(row["parts"], outputs),
+        parts,
         json.loads(row["facts"]),
     )
     return Scored(
@@ -175,7 +250,7 @@ def _from_row(row: Mapping[str, Any]) -> Scored:
     )
 
 
-def _numbered(parts: Sequence[str | bytes]) -> list[str | int]:
+def _numbered(parts: Sequence[str | Image]) -> list[str | int]:
     """Texts, and in the place of each image its number."""
     numbers = iter(range(len(parts)))
     return [part if isinstance(part, str) else next(numbers) for part in parts]

@@ -63,12 +63,14 @@ def write_rows(
     form: str,
     blobs: Collection[str],
     group_bytes: int | None = None,
+    facts: Mapping[str, str] | None = None,
 ) -> None:
     """Write one finished batch under `path`, atomically: a temporary neighbour, flushed to disk, then renamed.
 
     Args:
         form: what the rows are ("uni_train.samples/1"), stored in the footer. blobs: the binary columns.
-        group_bytes: about so many bytes of blobs are a row group, the least that a reader takes; None: one for all.
+        facts: further words for the footer. group_bytes: about so many bytes of blobs are a row group, the least that a
+            reader takes; None: one for all.
 
     Raises:
         UserError: the disk is full, or the folder cannot be written; nothing half-written stays behind then.
@@ -76,7 +78,7 @@ def write_rows(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    digests = {"format": form, "rows": digest_rows(rows, blobs), "images": digest_blobs(rows, blobs)}
+    digests = {**(facts or {}), "format": form, "rows": digest_rows(rows, blobs), "images": digest_blobs(rows, blobs)}
     table = pa.Table.from_pylist(list(rows), schema=schema.with_metadata(digests))
     group = None
     if group_bytes is not None and rows:
@@ -120,8 +122,21 @@ def read_rows(
     return rows
 
 
+def form_of(path: Path) -> str:
+    """What its rows are, as the footer says; "unknown" of other files. Raises as `read_footer`."""
+    return _footer(path).get("format", "unknown")
+
+
 def read_footer(path: Path, form: str) -> dict[str, str]:
     """The footer's words; quick, and enough to tell a truncated file. Raises DamagedShard, FileNotFoundError."""
+    found = _footer(path)
+    if found.get("format") != form:
+        kind = form.rpartition(".")[2].partition("/")[0]
+        raise DamagedShard(path, f"not a shard of {kind} (format {found.get('format', 'unknown')}, expected {form})")
+    return found
+
+
+def _footer(path: Path) -> dict[str, str]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -131,13 +146,8 @@ def read_footer(path: Path, form: str) -> dict[str, str]:
         raise
     except (pa.ArrowException, OSError) as error:
         raise DamagedShard(path, f"truncated or damaged shard ({first_line(error)})") from error
-    found = {
-        key.decode(errors="replace"): value.decode(errors="replace") for key, value in (schema.metadata or {}).items()
-    }
-    if found.get("format") != form:
-        kind = form.rpartition(".")[2].partition("/")[0]
-        raise DamagedShard(path, f"not a shard of {kind} (format {found.get('format', 'unknown')}, expected {form})")
-    return found
+    words = schema.metadata or {}
+    return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in words.items()}
 
 
 @contextmanager

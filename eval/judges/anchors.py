@@ -9,11 +9,13 @@ programs alone; kappa and balanced accuracy show both.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from data_gen.judging import find_image
 from data_gen.reading_limits import IMAGE_BYTES, read_bytes
@@ -60,7 +62,9 @@ def mean_of(values: Sequence[float]) -> float | None:
     return None if mean == 0.5 and set(values) == {0.0, 1.0} else mean
 
 
-def anchors_from_labels(labelled: Iterable[Labelled], scored: Iterable[Scored] = ()) -> list[Anchor]:
+def anchors_from_labels(
+    labelled: Iterable[Labelled], benchmark: Benchmark, scored: Iterable[Scored] = ()
+) -> list[Anchor]:
     """What people have labelled; samples that the file does not give are looked for among those `scored`.
 
     Raises UserError, which names the line: a sample that is nowhere, or that has nothing to judge.
@@ -70,13 +74,26 @@ def anchors_from_labels(labelled: Iterable[Labelled], scored: Iterable[Scored] =
     stored = {one.sample.identity: one.sample for one in scored if one.sample.identity in wanted}
     found = []
     for one in listed:
-        sample = one.sample(stored)
+        sample, where = one.sample(stored), one.labels[0].where
         if sample.status != "ok":
-            where = one.labels[0].where
             raise UserError(f"{where}: the model made no answer ({sample.status}: {sample.note})", "Take out the line.")
+        try:
+            asyncio.run(benchmark.judge(sample, _nobody))
+        except AssertionError as error:
+            raise UserError(f"{where}: nothing to judge ({error})", "Give its image in the column images.") from error
+        except _Asked:
+            pass
         mean = sum(label.value for label in one.labels) / len(one.labels)
         found.append(Anchor(sample, mean > 0.5, "human", one.labels))
     return found
+
+
+class _Asked(Exception):
+    """The judge would be asked now."""
+
+
+async def _nobody(prompt: str, images: Sequence[bytes] = (), **how: Any) -> Any:
+    raise _Asked
 
 
 def anchors_from_programs(scored: Iterable[Scored], n: int | None = None, seed: int = 0) -> list[Anchor]:

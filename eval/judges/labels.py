@@ -20,11 +20,12 @@ import csv
 import io
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data_gen.reading_limits import IMAGE_BYTES, parse_json, read_bytes, read_lines, read_text, reason
+from data_gen.errors import DataError
+from data_gen.reading_limits import IMAGE_BYTES, open_image, parse_json, read_bytes, read_lines, read_text, reason
 from eval.benchmark import Ask, Benchmark, Case, Sample
 from uni_train.errors import UserError, did_you_mean, nearest
 
@@ -55,7 +56,8 @@ class Labelled:
         """The labelled sample: of the file, else of those stored. Raises UserError, which names the line."""
         case, setting, k = self.identity
         if self.parts:
-            return Sample(Ask(self.case, setting, k, 0), prompt=self.case.prompt, parts=self.parts)
+            sample = Sample(Ask(self.case, setting, k, 0), prompt=self.case.prompt, parts=self.parts)
+            return sample if sample.images else replace(sample, thought=sample.text)  # a thought may be what is judged
         found = stored.get(self.identity)
         if found is None:
             raise UserError(
@@ -169,10 +171,13 @@ def _value(text: str, where: str) -> float:
 def _parts(folder: Path, row: Mapping[str, str], where: str) -> tuple[str | bytes, ...]:
     parts: list[str | bytes] = [row["text"]] if row.get("text") else []
     for name in filter(None, (row.get("images") or "").split(";")):
+        path = folder / name.strip()
         try:
-            parts.append(read_bytes(folder / name.strip(), IMAGE_BYTES))
-        except OSError as error:
-            raise UserError(
-                f"{where}: {folder / name.strip()}: {reason(error)}", "Paths start at its folder."
-            ) from error
+            image = read_bytes(path, IMAGE_BYTES)
+            with open_image(image, path) as opened:
+                opened.load()
+        except (OSError, DataError) as error:
+            hint = "Give an image; paths start at the folder of the labels."
+            raise UserError(f"{where}: {path}: {reason(error)}", hint) from error
+        parts.append(image)
     return tuple(parts)

@@ -8,7 +8,6 @@ so that thousands of samples do not slow down opening it.
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 import json
 import re
@@ -24,6 +23,7 @@ from urllib.parse import urlencode
 from data_gen.reading_limits import read_json
 from data_gen.seeds import derive_seed
 from eval.benchmark import OUTCOMES, Scored, Table
+from eval.images import Image, bytes_of, digest_of
 from eval.report import evaluation_charts, page
 from eval.statistics import Estimate, PairedComparison, clustered_mean, proportion
 
@@ -354,13 +354,13 @@ class _Shelf:
 
     def __init__(self) -> None:
         self._found: list[str] = []
-        self._places: dict[bytes, int] = {}
+        self._places: dict[str, int] = {}
 
-    def place(self, image: bytes) -> int:
+    def place(self, image: Image) -> int:
         """Where the picture is."""
-        digest = hashlib.blake2b(image, digest_size=16).digest()
+        digest = digest_of(image)
         if digest not in self._places:
-            kind, data = thumbnail(image)
+            kind, data = thumbnail(bytes_of(image))
             self._found.append(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")
             self._places[digest] = len(self._found) - 1
         return self._places[digest]
@@ -372,9 +372,9 @@ class _Shelf:
 
 def thumbnail(image: bytes) -> tuple[str, bytes]:
     """Kind and bytes of what the page shows: pixel pictures as they are, large ones reduced."""
-    from PIL import Image
+    from PIL import Image as PIL
 
-    with Image.open(io.BytesIO(image)) as opened:
+    with PIL.open(io.BytesIO(image)) as opened:
         if max(opened.size) <= _LARGEST_EDGE:
             return (opened.format or "png").lower(), image
         small = opened.convert("RGB")
@@ -397,14 +397,14 @@ def _within(cases: Sequence[tuple[str, str]], sizes: Mapping[tuple[str, str], in
 
 def _room(parts: Sequence[Part]) -> int:
     """How many pictures fit, by the size of the first ones."""
-    first: Iterator[bytes] = (image for part in parts for one in part.pictures() for image in _pictures(one))
-    sizes = [len(thumbnail(image)[1]) * 4 / 3 for image, _ in zip(first, range(_BLOCK), strict=False)]
+    first: Iterator[Image] = (image for part in parts for one in part.pictures() for image in _pictures(one))
+    sizes = [len(thumbnail(bytes_of(image))[1]) * 4 / 3 for image, _ in zip(first, range(_BLOCK), strict=False)]
     return round(IMAGE_BUDGET / (sum(sizes) / len(sizes))) if sizes else 0
 
 
-def _pictures(one: Scored) -> list[bytes]:
-    drawn = one.sample.image
-    return [*one.sample.ask.case.images, *([drawn] if drawn is not None else [])]
+def _pictures(one: Scored) -> list[Image]:
+    case = one.sample.ask.case
+    return [*case.images, *case.references, *one.sample.drawn[-1:]]
 
 
 def _case(part: Part, one: Scored) -> tuple[str, str]:
@@ -429,7 +429,8 @@ def _card(part: Part, one: Scored, shelf: _Shelf | None) -> dict[str, Any]:
         "thought": sample.thought,
         "text": sample.text,
         "given": [shelf.place(image) for image in case.images] if shelf else [],
-        "image": shelf.place(sample.image) if shelf and sample.image is not None else None,
+        "references": [shelf.place(image) for image in case.references] if shelf else [],
+        "image": shelf.place(sample.drawn[-1]) if shelf and sample.drawn else None,
         "outcome": one.outcome,
         "cause": one.cause,
         "note": sample.note,

@@ -8,10 +8,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench import lightning_loop, nano
 from uni_train.config.compose import compose
+from uni_train.config.kinds import Updates
+from uni_train.config.schema import OptimizerConfig, StrategyConfig, TrainingConfig
 from uni_train.models.base import Example
 from uni_train.recipes.stars.config import StarsConfig
 from uni_train.training.curriculum import Constant
-from uni_train.training.settings import SupervisedSettings
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,8 @@ def test_both_loops_make_the_same_updates() -> None:
         lightning_loop.NearlyEmpty(),
         {"rows": [Example("")]},
         Constant({"rows": 1.0}),
-        SupervisedSettings(updates=6, rows=1, accelerator="cpu"),
+        TrainingConfig(optimizer=OptimizerConfig(lr=1e-3), strategy=StrategyConfig(accelerator="cpu")),
+        Updates(6, rows=1),
         repeats=1,
     )
     assert cost.updates == 6 - lightning_loop.SKIPPED

@@ -18,8 +18,9 @@ from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.config.kinds import KINDS, kind_named
 from uni_train.config.messages import limits_of, members
+from uni_train.config.schema import LoraConfig
 from uni_train.errors import UsageError
-from uni_train.training.lora import LoraSettings, count_adapters
+from uni_train.training.lora import count_adapters
 
 
 def numbers(kind: Any, key: str) -> Iterator[tuple[str, Any]]:
@@ -103,6 +104,6 @@ def test_a_pattern_that_would_take_years_is_refused() -> None:
     model = nn.ModuleDict({"a" * 60: nn.Linear(2, 2)})
     began = time.monotonic()
     with pytest.raises(UsageError, match="takes too long to match"):
-        count_adapters(model, LoraSettings(targets="re:(a+)+!"))
+        count_adapters(model, LoraConfig(targets="re:(a+)+!"))
     assert time.monotonic() - began < 60
-    assert count_adapters(model, LoraSettings(rank=1, targets="re:a+")) == 4
+    assert count_adapters(model, LoraConfig(rank=1, targets="re:a+")) == 4

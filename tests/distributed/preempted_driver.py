@@ -16,12 +16,12 @@ from typing import Any
 from lightning.pytorch.callbacks import Callback
 from safetensors.torch import save_file
 
+from tests.training.keys import given
 from tests.training.toy_model import ToyModel, toy_examples
 from uni_train.distributed.preemption import preemptible
 from uni_train.distributed.ranks import Ranks, joined
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
-from uni_train.training.settings import SupervisedSettings
 
 UPDATES = 40
 
@@ -38,7 +38,7 @@ class Tell(Callback):
 
 
 def train(ranks: Ranks, folder: Path, tell: list[Callback]) -> None:
-    settings = SupervisedSettings(
+    asked = given(
         updates=UPDATES,
         rows=8,
         lr=1e-2,
@@ -55,9 +55,9 @@ def train(ranks: Ranks, folder: Path, tell: list[Callback]) -> None:
             model,
             {"rows": toy_examples(40, 1)},
             Constant({"rows": 1.0}),
-            settings,
-            folder,
+            directory=folder,
             progress=False,
+            **asked,
             callbacks=tell,
         )
         if ranks.is_main:

@@ -11,13 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.calls import Call, CallFailed, CallStore, StoredModel, StoredPicture, call_key, machine
+from eval import images
+from eval.calls import Call, CallFailed, CallStore, StoredModel, call_key, machine
+from eval.images import StoredImage, encoded
 from eval.shards import DamagedShard
 from uni_train.errors import UserError
 from uni_train.models.base import Request, SkillMissing
 from uni_train.models.batches import ModelDown
 from uni_train.models.identity import ModelIdentity
-from uni_train.models.pictures import encode_png
+from uni_train.models.pictures import decode_png, encode_png
 
 NANO = ModelIdentity("nano", "somewhere", "content", {"steps": 10})
 
@@ -59,8 +61,8 @@ def stored(folder: Path, model: Painter, **options: Any) -> StoredModel:
     return StoredModel(NANO, CallStore(folder), lambda: model, think_batch=4, draw_batch=4, **options)
 
 
-def pixels(pictures: Sequence[np.ndarray | Exception]) -> list[list[int]]:
-    return [np.asarray(one).ravel().tolist() for one in pictures if isinstance(one, np.ndarray)]
+def pixels(pictures: Sequence[StoredImage | Exception]) -> list[list[int]]:
+    return [images.pixels(one).ravel().tolist() for one in pictures if not isinstance(one, Exception)]
 
 
 def test_a_finished_call_never_reaches_the_model_again(tmp_path: Path) -> None:
@@ -69,6 +71,35 @@ def test_a_finished_call_never_reaches_the_model_again(tmp_path: Path) -> None:
     again = stored(tmp_path, second).draw(requests(10))
     assert [len(batch) for batch in first.batches] == [4, 4, 2] and second.batches == []
     assert pixels(drawn) == pixels(again) == [[i] * 48 for i in range(10)]
+
+
+class Muser(Painter):
+    """A painter that thinks, and draws what it thought in one go."""
+
+    def think(self, requests: Sequence[Request], *, on_step: Any = None) -> list[str]:
+        return [self._see(requests) or f"of {r.id}" for r in requests]
+
+    def think_and_draw(self, requests: Sequence[Request], *, on_step: Any = None) -> tuple[list[str], list[np.ndarray]]:
+        self._see(requests)
+        return [f"of {r.id}" for r in requests], [np.full((4, 4, 3), r.seed, np.uint8) for r in requests]
+
+
+def test_a_thought_and_its_picture_are_made_in_one_go_and_stored_as_two_calls(tmp_path: Path) -> None:
+    first, second = Muser(), Muser()
+    model = stored(tmp_path, first)
+    thoughts, images = model.think_and_draw(requests(10))
+    assert [len(batch) for batch in first.batches] == [4, 4, 2]
+    assert [(c.made, c.stored, c.failed) for c in (model.counts["think"], model.counts["draw"])] == [(10, 0, 0)] * 2
+    again = stored(tmp_path, second)
+    assert again.think(requests(10)) == thoughts == [f"of r{i}" for i in range(10)]
+    drawn = again.draw([replace(one, thought=text) for one, text in zip(requests(10), thoughts, strict=True)])
+    assert pixels(drawn) == pixels(images) and second.batches == [] and again.counts["draw"].stored == 10
+
+
+def test_one_that_is_refused_does_not_spoil_a_batch_of_thoughts_and_pictures(tmp_path: Path) -> None:
+    thoughts, images = stored(tmp_path, Muser(refuses="draw 2")).think_and_draw(requests(4))
+    assert [isinstance(text, str) for text in thoughts] == [True, True, False, True]
+    assert "does not know draw 2" in str(images[2]) and len(pixels(images)) == 3
 
 
 def test_what_calls_have_taken_is_added_up_by_machine(tmp_path: Path) -> None:
@@ -186,12 +217,21 @@ def test_a_store_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         stored(tmp_path, Painter())
 
 
-def test_a_stored_picture_is_not_encoded_again(tmp_path: Path) -> None:
-    (picture,) = stored(tmp_path, Painter()).draw([Request("a", "x", seed=7)])
-    assert isinstance(picture, StoredPicture) and encode_png(picture) is picture.png
-    assert encode_png(picture[:2]) != picture.png  # a part of it is another picture
+def test_an_image_is_read_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = stored(tmp_path, Painter())
+    (image,) = model.draw([Request("a", "x", seed=7)])
+    assert isinstance(image, StoredImage) and encoded(image) is image
+    (shard,) = tmp_path.glob("calls/*/*.parquet")
+    hidden = shard.rename(shard.with_suffix(".hidden"))
+    (again,) = model.draw([Request("a", "x", seed=7)])  # it is known without its file
+    hidden.rename(shard)
+    decoded: list[bytes] = []
+    monkeypatch.setattr(images, "_rgb", lambda data: decoded.append(data) or decode_png(data))
+    monkeypatch.setattr(images, "_DECODED", images._Decoded(1 << 20))
+    first = images.pixels(image)
+    assert images.pixels(again) is first and len(decoded) == 1 and image == again == encode_png(first)
     with pytest.raises(ValueError, match="read-only"):
-        picture[0, 0, 0] = 1
+        first[0, 0, 0] = 1
 
 
 def test_another_checkpoint_or_setting_is_asked_anew(tmp_path: Path) -> None:
@@ -236,8 +276,7 @@ def test_an_answer_in_parts_keeps_their_order_and_is_made_once(tmp_path: Path) -
     first = stored(tmp_path, model).compose(requests(3))
     again = stored(tmp_path, model)
     (one, two, _, four), refused = again.compose(requests(3))[0], again.compose(requests(3))[2]
-    assert one == "draw 0" and np.all(two == 1) and np.all(four == 2) and isinstance(refused, CallFailed)
-    assert [part if isinstance(part, str) else part.tolist() for part in first[1]] == [
-        part if isinstance(part, str) else part.tolist() for part in again.compose(requests(3))[1]
-    ]
+    assert one == "draw 0" and isinstance(refused, CallFailed)
+    assert np.all(images.pixels(two) == 1) and np.all(images.pixels(four) == 2)
+    assert first[1] == again.compose(requests(3))[1]
     assert again.counts["compose"].made == 0 and len(model.batches) == 2  # halves, as one was refused

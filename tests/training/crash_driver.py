@@ -19,18 +19,18 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from tests.training.keys import given
 from tests.training.toy_model import ToyModel, toy_examples
 from uni_train.training.curriculum import Curriculum, Level, Threshold
 from uni_train.training.fit import FitResult, fit_supervised
-from uni_train.training.settings import SupervisedSettings
 
-SETTINGS = SupervisedSettings(
+GIVEN = given(
     updates=60,
     rows=12,
     lr=1e-2,
     weight_decay=0.1,
     warmup_updates=5,
-    schedule="cosine",
+    decay="cosine",
     checkpoint_every=7,
     log_every=4,
     ema=0.9,
@@ -54,10 +54,8 @@ def train(directory: Path, **changes) -> tuple[ToyModel, FitResult]:
         return {"accuracy": 1 / (1 + float(loss.ce_sum / loss.ce_tokens)), "weights": float(model.head.weight.sum())}
 
     sources = {name: toy_examples(40, seed) for seed, name in enumerate(("easy", "middle", "hard", "base"))}
-    settings = changes.pop("settings", SETTINGS)
-    result = fit_supervised(
-        model, sources, curriculum(), settings, directory, **{"evaluate": evaluate, "progress": False} | changes
-    )
+    options = GIVEN | {"evaluate": evaluate, "progress": False} | changes
+    result = fit_supervised(model, sources, curriculum(), directory=directory, **options)
     return model, result
 
 
@@ -74,7 +72,7 @@ def main(directory: Path, kills: int) -> None:
             with contextlib.redirect_stdout(sys.stderr):
                 model, result = train(directory)
             save_file(model.state_dict(), directory / "final.safetensors")
-            os._exit(0 if result.updates == SETTINGS.updates else 3)
+            os._exit(0 if result.updates == GIVEN["updates"].total else 3)
         if kills:
             kills -= 1
             wanted = newest(directory) + moments.randrange(2)  # one checkpoint more than there is, or none

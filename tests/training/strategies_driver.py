@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 from contextlib import nullcontext
-from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,15 +25,16 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.training.flow_grpo.test_ranks import GRPO, lit
 from tests.training.flow_grpo.toy import PROMPTS, ToyFlow
+from tests.training.keys import changed, given
 from tests.training.toy_model import WIDTH, ToyBatch, ToyModel, toy_examples
+from uni_train.config.schema import LoraConfig
 from uni_train.distributed.ranks import Ranks, joined
 from uni_train.errors import UserError
 from uni_train.rewards.contract import Reward
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
-from uni_train.training.lora import LoraSettings, adapted
-from uni_train.training.settings import SupervisedSettings
+from uni_train.training.lora import adapted
 
 ROOT = Path(__file__).parents[2]
 SETTINGS: dict[str, Any] = {
@@ -83,25 +83,27 @@ class Stack(ToyModel):
 
 def fit(out: Path, **changes: Any) -> Stack:
     model = Stack()
-    settings = SupervisedSettings(**(SETTINGS | changes))
-    fit_supervised(model, {"rows": toy_examples(64, 0)}, Constant({"rows": 1.0}), settings, out, progress=False)
+    asked = given(progress=False, **(SETTINGS | _named(changes)))
+    fit_supervised(model, {"rows": toy_examples(64, 0)}, Constant({"rows": 1.0}), directory=out, **asked)
     return model
 
 
 def grpo(out: Path, **changes: Any) -> ToyFlow:
     model = ToyFlow()
-    own = {field.name for field in fields(GRPO)}
-    settings = {"lr": 3e-3, "eps": 1e-3, "accelerator": "cpu", "checkpoint_every": 1, "log_every": 1, "keep": 9}
-    settings |= {name: value for name, value in changes.items() if name not in own}
-    reinforced = {"kl": 0.0} | {name: value for name, value in changes.items() if name in own}
+    trained = changes.pop("trained", "all")
     looks = lambda step: {"held_out": float(model.read.weight.sum())}  # noqa: E731
-    lora = adapted(model, LoraSettings(rank=2, targets="re:body"), 0)
-    with lora if settings.get("trained") == "lora" else nullcontext():
+    lora = adapted(model, LoraConfig(rank=2, targets="re:body"), 0)
+    with lora if trained == "lora" else nullcontext():
         fit_flow_grpo(
-            model, PROMPTS, [Reward("it", lit)], replace(GRPO, **reinforced), SupervisedSettings(**settings), out,
-            evaluate=looks, evaluate_every=1, progress=False,
+            model, PROMPTS, [Reward("it", lit)], changed(GRPO, **({"kl": 0.0} | _named(changes))), out,
+            trained=trained, evaluate=looks, evaluate_every=1, progress=False, keep=9, log_every=1,
         )  # fmt: skip
     return model
+
+
+def _named(changes: dict[str, Any]) -> dict[str, Any]:
+    """`strategy` of a command is the kind of one."""
+    return {"kind" if name == "strategy" else name: value for name, value in changes.items()}
 
 
 def full(ranks: Ranks, out: Path, changes: dict[str, Any]) -> None:

@@ -12,12 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.training.keys import given as keys
 from tests.training.toy_model import ToyBatch, ToyModel, toy_examples
 from uni_train.training import callbacks
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
 from uni_train.training.half_adamw import HalfAdamW
-from uni_train.training.settings import SupervisedSettings
 
 
 def test_updates_below_the_resolution_add_up() -> None:
@@ -92,22 +92,22 @@ class HalfToy(ToyModel):
 
 
 def test_a_fit_in_bfloat16_learns_at_small_rates_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given_ = SupervisedSettings(
-        updates=40, rows=12, lr=1e-4, seed=5, precision="bf16-true", checkpoint_every=10, accelerator="cpu"
-    )
-
-    def fit(name: str, settings: SupervisedSettings) -> ToyModel:
+    def fit(name: str, precision: str = "bf16-true") -> ToyModel:
+        asked = keys(
+            updates=40, rows=12, lr=1e-4, seed=5, precision=precision, checkpoint_every=10, accelerator="cpu",
+            progress=False,
+        )  # fmt: skip
         model = HalfToy()
-        fit_supervised(model, {"a": toy_examples(40, 0)}, Constant({"a": 1}), settings, tmp_path / name, progress=False)
+        fit_supervised(model, {"a": toy_examples(40, 0)}, Constant({"a": 1}), directory=tmp_path / name, **asked)
         return model
 
     def moved(model: ToyModel) -> float:
         pairs = zip(model.state_dict().values(), ToyModel().state_dict().values(), strict=True)
         return sum(float((after.float() - before).abs().mean()) for after, before in pairs)
 
-    whole = fit("whole", given_)
+    whole = fit("whole")
     assert next(whole.parameters()).dtype == torch.bfloat16
-    reference = moved(fit("float32", replace(given_, precision="32-true")))
+    reference = moved(fit("float32", "32-true"))
     assert 0.5 * reference < moved(whole) < 2 * reference
 
     class Killed(BaseException):
@@ -122,8 +122,8 @@ def test_a_fit_in_bfloat16_learns_at_small_rates_and_resumes(tmp_path: Path, mon
 
     monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
     with pytest.raises(Killed):
-        fit("cut", given_)
+        fit("cut")
     monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", saved)
-    resumed = fit("cut", given_)
+    resumed = fit("cut")
     for name, value in whole.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name

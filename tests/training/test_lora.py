@@ -8,11 +8,12 @@ import torch
 from tests.models.bagel.conftest import golden_folder, tiny_config, tiny_model  # noqa: F401  (fixtures)
 from tests.models.bagel.test_examples import KINDS, sums
 from tests.models.bagel.test_unified import unified, vae  # noqa: F401
+from uni_train.config.schema import LoraConfig
 from uni_train.errors import UsageError
-from uni_train.training.lora import LoraSettings, adapted, count_adapters, save_adapters
+from uni_train.training.lora import adapted, count_adapters, save_adapters
 from uni_train.training.trained import select_parameters
 
-SETTINGS = LoraSettings(rank=3, alpha=6.0, targets="both")
+SETTINGS = LoraConfig(rank=3, alpha=6.0, targets="both")
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_adapters_start_at_nothing_merge_and_are_gone(model):
 
 @pytest.mark.parametrize(("targets", "kind"), [("generation", True), ("understanding", False)])
 def test_targets_name_one_of_the_two_sets_of_weights(model, targets, kind):
-    with adapted(model, LoraSettings(rank=2, targets=targets), seed=1):
+    with adapted(model, LoraConfig(rank=2, targets=targets), seed=1):
         names = select_parameters(model, "lora")
     assert all(("_moe_gen" in name) == kind and "language_model" in name for name in names)
     layers = model.bagel.config.llm.num_hidden_layers
@@ -69,7 +70,7 @@ def test_peft_reads_the_stored_adapters(model, tiny_model, vae, tmp_path):  # no
 def test_targets_that_match_nothing_are_named(model):
     with (
         pytest.raises(UsageError, match=r"lora\.targets=re:nothing: no linear layer"),
-        adapted(model, LoraSettings(targets="re:nothing"), 0),
+        adapted(model, LoraConfig(targets="re:nothing"), 0),
     ):
         pass
 

@@ -15,12 +15,12 @@ from safetensors.torch import load_file, save_file
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from tests.models.bagel.test_examples import ASKED, CHAIN, DRAWN, EDIT
+from tests.training.keys import given
 from uni_train.config.compose import compose
 from uni_train.models.load import build_model
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
 from uni_train.training.metric_log import read_metrics
-from uni_train.training.settings import SupervisedSettings
 from uni_train.training.steps import StepDataset
 
 ROWS = [EDIT, CHAIN, ASKED, DRAWN]
@@ -31,7 +31,7 @@ def train(place: Path, out: Path, ranks: int) -> dict[str, torch.Tensor]:
     """One update; with Adam's epsilon far above the gradients it is a step along them."""
     model = build_model(compose("sft", [f"model.checkpoint={place}"]).model)
     model.prepare_training(timestep_shift=4.0, text_dropout=0.0)
-    settings = SupervisedSettings(
+    asked = given(
         updates=1,
         tokens=150,
         rows=1,
@@ -42,10 +42,10 @@ def train(place: Path, out: Path, ranks: int) -> dict[str, torch.Tensor]:
         accumulate=2 // ranks,
         devices=ranks,
         accelerator="cpu",
-        strategy="ddp_fork" if ranks > 1 else "auto",
+        kind="ddp_fork" if ranks > 1 else "single",
         seed=2,
     )
-    fit_supervised(model, {"rows": ROWS}, Constant({"rows": 1.0}), settings, out, progress=False)
+    fit_supervised(model, {"rows": ROWS}, Constant({"rows": 1.0}), directory=out, progress=False, **asked)
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 

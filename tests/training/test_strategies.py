@@ -6,7 +6,6 @@ All checks are runs of one pair of processes (strategies_driver.py), which take 
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.training.flow_grpo.test_ranks import GRPO, epochs
+from tests.training.keys import changed
 from tests.training.strategies_driver import Stack, fit, grpo, start
 from uni_train.config.compose import compose
 from uni_train.distributed.ranks import Ranks
@@ -23,7 +23,6 @@ from uni_train.models.load import build_model
 from uni_train.training.flow_grpo.rollout import resharded
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.metric_log import read_metrics
-from uni_train.training.settings import SupervisedSettings
 
 STRATEGIES = ("ddp", "deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3", "fsdp2")
 HALF = "precision=bf16-true"
@@ -208,9 +207,9 @@ def test_rollouts_of_other_numbers_of_ranks_are_dealt_anew() -> None:
 def test_what_needs_a_second_set_of_weights_is_refused_with_the_strategies_that_can(
     tmp_path: Path, changes: dict[str, Any], kl: float, said: str
 ) -> None:
-    settings = SupervisedSettings(strategy="fsdp2", accelerator="cpu")
+    asked = changed(GRPO, kind="fsdp2", kl=kl, **changes)
     with pytest.raises(UsageError, match=f"strategy=fsdp2 cannot do {said}") as error:
-        fit_flow_grpo(None, None, [], replace(GRPO, kl=kl, **changes), settings, tmp_path)  # type: ignore[arg-type]
+        fit_flow_grpo(None, None, [], asked, tmp_path)  # type: ignore[arg-type]
     assert "deepspeed_zero2" in (error.value.hint or "")
 
 

@@ -7,19 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.training.keys import given
 from tests.training.toy_model import ToyExample, ToyModel
 from uni_train.training import callbacks
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
 from uni_train.training.metric_log import read_metrics
-from uni_train.training.settings import SupervisedSettings
-from uni_train.training.until import Until
 
 EXAMPLES = [ToyExample(tuple(float(i == j) for j in range(8)), i % 5, image=True) for i in range(8)]
-SETTINGS = SupervisedSettings(updates=10, rows=4, lr=1e-2, checkpoint_every=2, accelerator="cpu", log_every=1)
+GIVEN = given(updates=10, rows=4, lr=1e-2, checkpoint_every=2, accelerator="cpu", log_every=1, progress=False)
 
 
-def fitted(folder: Path, least: int = 0) -> tuple[ToyModel, Until, list[int]]:
+def fitted(folder: Path, least: int = 0) -> tuple[ToyModel, callbacks.Until, list[int]]:
     torch.manual_seed(0)
     model, looks = ToyModel(), list[int]()
 
@@ -28,8 +27,8 @@ def fitted(folder: Path, least: int = 0) -> tuple[ToyModel, Until, list[int]]:
         looks.append(step)
         return step >= 4
 
-    until = Until(passed, every=2, least=least)
-    fit_supervised(model, {"a": EXAMPLES}, Constant({"a": 1.0}), SETTINGS, folder, progress=False, callbacks=[until])
+    until = callbacks.Until(passed, every=2, least=least)
+    fit_supervised(model, {"a": EXAMPLES}, Constant({"a": 1.0}), directory=folder, callbacks=[until], **GIVEN)
     return model, until, looks
 
 

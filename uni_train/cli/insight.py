@@ -147,10 +147,41 @@ def attention(
         )
     if interventions:
         found = with_interventions(found, _evaluated(Interventions(cases), asked, progress))
-    about = {"sets": ", ".join(dict.fromkeys(case.set for case in cases)), "items": len(cases), "seed": asked["seed"]}
-    found |= {"model": model.name, "asked": about}
+    found |= {"model": model.name, "asked": _asked_of(cases, asked)}
     _say_tables(found, "attention", progress)
     progress.say(f"page: {page.keep(_folder(asked), 'attention', found)}")
+
+
+@insight.command()
+@_about(n=50)
+@click.option("--probes/--no-probes", default=True, help="Also linear probes, with shuffled labels as the control.")
+def states(probes: bool, **asked: Any) -> None:
+    """Hidden states through the language head: at which layer does the answer appear?
+
+    Read are the last word of the question, the marker before an answer, the marker before an image, and the image's
+    own tokens, for items that ask for so many of one object.
+
+    \b
+    Examples:
+      uni_train insight states -c shipped --task mapping --level 2
+      uni_train insight states -c checkpoints/BAGEL-7B-MoT --task maths --n 100
+    """
+    cases, progress = _cases(asked)
+    from uni_train.insight import page
+    from uni_train.insight.states import labels_of, observe
+
+    for case in cases:
+        labels_of(case)  # before the model is loaded
+    model, size = _model(asked)
+    with progress.bar("states", len(cases)) as bar:
+        found = observe(model, cases, seed=asked["seed"], batch=size, probes=probes, on_item=bar.advance)
+    found |= {"model": model.name, "asked": _asked_of(cases, asked)}
+    _say_tables(found, "states", progress)
+    progress.say(f"page: {page.keep(_folder(asked), 'states', found)}")
+
+
+def _asked_of(cases: list[Case], asked: dict[str, Any]) -> dict[str, Any]:
+    return {"sets": ", ".join(dict.fromkeys(case.set for case in cases)), "items": len(cases), "seed": asked["seed"]}
 
 
 def _model(asked: dict[str, Any]) -> tuple[UnifiedModel, int]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from data_gen.registry import TASKS, Registry, load_plugins, sources
-from uni_train.config.schema import RunConfig
+from uni_train.config.schema import GrpoConfig, RunConfig
 
 if TYPE_CHECKING:
     from eval.benchmark import Table
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from uni_train.config.messages import Where
     from uni_train.models.base import Example, Request, UnifiedModel
     from uni_train.stages.work import StageRun, Work
-    from uni_train.training.flow_grpo.settings import FlowGrpoSettings
 
 C = TypeVar("C", bound=RunConfig)
 
@@ -75,7 +74,7 @@ class Rollouts:
         unsharded: what this recipe asks for that cannot be done where ranks hold parts of the weights.
     """
 
-    settings: FlowGrpoSettings
+    config: GrpoConfig
     prompt: Callable[[], Request]
     unsharded: str | None = None
 

@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
+from uni_train.errors import UsageError
+
 # --- ranges: the largest values are far beyond what anybody trains, and far below what takes a machine down -----------
 
 Share = Annotated[float, Interval(ge=0.0, le=1.0)]  # a probability, or a part of a whole
@@ -205,30 +207,40 @@ class StrategyConfig:
     offload_weights: bool = False  # weights there as well, fetched layer by layer (deepspeed_zero3, fsdp2)
 
 
+SHARDED = ("deepspeed_zero3", "fsdp2")
+"""Strategies under which each rank holds a part of the weights."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class TrainingConfig:
+    """The keys that every trainer takes. An *update* is one optimizer step, whatever the number of ranks."""
+
+    seed: Seed = 0
+    optimizer: OptimizerConfig
+    ce_weight: Weight = 1.0  # of the loss on text
+    mse_weight: Weight = 1.0  # of the loss on images
+    ema: Decay | None = None  # decay of averaged weights, which are evaluated and kept; null = none
+    checkpoint_every: Count = 100  # updates
+    strategy: StrategyConfig = StrategyConfig()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(TrainingConfig):
     """The keys of every recipe."""
 
     recipe: str
     kind: str
-    seed: Seed = 0
     name: str | None = None  # of the run folder; null = seed<seed>
     out: str = "runs"
     plugins: tuple[str, ...] = ()  # modules that add tasks, models, rewards or kinds of recipes
     model: ModelConfig
     data: DataConfig = DataConfig()
-    optimizer: OptimizerConfig
-    ce_weight: Weight = 1.0  # of the loss on text
-    mse_weight: Weight = 1.0  # of the loss on images
-    ema: Share | None = None  # decay of averaged weights; null = none
     text_dropout: Share = 0.0  # of training prompts, for classifier-free guidance
     activation_checkpointing: bool = False  # compute activations twice instead of keeping them: less memory
     lora: LoraConfig = LoraConfig()
-    checkpoint_every: Count = 100  # updates
     evaluation: EvaluationConfig = EvaluationConfig()
     judge: JudgeConfig | None = None  # says what images show that no program can read (data.world=everyday)
     logger: LoggerConfig = LoggerConfig()
-    strategy: StrategyConfig = StrategyConfig()
 
     @property
     def run_name(self) -> str:
@@ -317,3 +329,67 @@ class AlarmsConfig:
     drift: Positive | None = None  # largest change of images' mean brightness or contrast, a share of the first epoch's
     held_out: Positive | None = None  # largest fall of the held-out score below its best
     zero_std_epochs: Count | None = 20  # epochs in a row without a group whose rewards differ
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrpoConfig(TrainingConfig):
+    """The keys that the trainer of Flow-GRPO takes. An *epoch* samples `prompts_per_epoch` x `group_size` images."""
+
+    variant: GrpoVariant = "flow_grpo"
+    epochs: Count
+    updates_per_epoch: Few = 1
+    passes: Few = 1  # times that an epoch's images are trained on; divides updates_per_epoch
+    rows: Rows = 64  # random steps of images in a micro-batch, on each rank
+    rollout: RolloutConfig
+    objective: ObjectiveConfig = ObjectiveConfig()
+    thoughts: ThoughtsConfig | None = None  # null = images are drawn without a thought
+    alarms: AlarmsConfig = AlarmsConfig()
+
+    @property
+    def updates(self) -> int:
+        return self.epochs * self.updates_per_epoch
+
+    @property
+    def updates_per_pass(self) -> int:
+        return self.updates_per_epoch // self.passes
+
+    @property
+    def images(self) -> int:
+        """Of an epoch, on all ranks."""
+        return self.rollout.prompts_per_epoch * self.rollout.group_size
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Random steps are from the first to before the second."""
+        rollout = self.rollout
+        return rollout.first_step, rollout.last_step if rollout.last_step is not None else rollout.steps - 1
+
+    @property
+    def window_size(self) -> int:
+        """Random steps of each image (diffusion_nft: noise levels)."""
+        if self.variant == "diffusion_nft":
+            return self.objective.noise_draws
+        low, high = self.bounds
+        if self.rollout.window is not None:
+            return self.rollout.window
+        return min(2, high - low) if self.variant in ("fast", "mix") else high - low
+
+    @property
+    def rows_an_image(self) -> int:
+        """What an update trains on for each image: its random steps, and its thought."""
+        return self.window_size + (self.thoughts is not None)
+
+    def grad_accumulation_steps(self, ranks: int = 1) -> int:
+        """Micro-batches of an update on each rank, if every group can teach something."""
+        rows = self.images * self.rows_an_image // self.updates_per_pass
+        return max(1, -(-rows // (self.rows * ranks)))
+
+    def check_ranks(self, ranks: int) -> None:
+        """Raises UsageError where ranks cannot draw whole groups; it names the nearest numbers that they can."""
+        prompts = self.rollout.prompts_per_epoch
+        if prompts % ranks:
+            below, above = prompts // ranks * ranks, -(-prompts // ranks) * ranks
+            raise UsageError(
+                f"rollout.prompts_per_epoch={prompts} cannot be divided among {ranks} devices: each draws whole groups",
+                f"The nearest numbers are rollout.prompts_per_epoch={f'{below} or {above}' if below else above}.",
+            )

@@ -16,15 +16,9 @@ _DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,(?P<data>.*)", re.DOTALL | r
 
 
 def encode_png(image: np.ndarray) -> bytes:
-    """uint8 [H, W, 3] or [H, W] -> PNG bytes (lossless, no timestamps: equal images give equal bytes).
-
-    An image from the store of calls has its bytes with it (`eval.calls.StoredPicture`).
-    """
+    """uint8 [H, W, 3] or [H, W] -> PNG bytes (lossless, no timestamps: equal images give equal bytes)."""
     from PIL import Image
 
-    stored: bytes | None = getattr(image, "png", None)
-    if stored is not None:
-        return stored
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, format="PNG", optimize=True)
     return buffer.getvalue()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from uni_train.config.kinds import Updates
+from uni_train.config.schema import GrpoConfig
 from uni_train.flow.schedule import Schedule
 from uni_train.models.base import UnifiedModel
 from uni_train.models.shapes import Asked, Shapes
@@ -14,9 +16,7 @@ from uni_train.plan.trace import following, place
 from uni_train.plan.updates import Cast, Traced, updates
 
 if TYPE_CHECKING:
-    from uni_train.training.flow_grpo.settings import FlowGrpoSettings
     from uni_train.training.flow_grpo.trainer import MiniBatch
-    from uni_train.training.settings import SupervisedSettings
 
 
 def reinforced(
@@ -24,8 +24,9 @@ def reinforced(
     shapes: Shapes,
     one: Asked,
     rows: int,
-    grpo: FlowGrpoSettings,
-    settings: SupervisedSettings,
+    config: GrpoConfig,
+    trained: str,
+    draw_rows: int,
     cast: Cast | None,
     pictures: int,
 ) -> Traced:
@@ -39,12 +40,12 @@ def reinforced(
 
     with following("meta") as trace:
         place(model, "meta", cast)
-        module = FlowGrpoModule(model, settings, grpo)
+        module = FlowGrpoModule(model, config, Updates(config.updates), trained=trained)
         trace.name([module.reference.copy if module.reference is not None else {}, module.sampler or {}], "reference")
-        under = shapes.condition(one, max(pictures // grpo.group_size, 1), "meta")
-        trace.name(_stored(one, pictures, grpo), "rollouts")
+        under = shapes.condition(one, max(pictures // config.rollout.group_size, 1), "meta")
+        trace.name(_stored(one, pictures, config), "rollouts")
         trace.name(shapes.tensors(under), "rollouts")
-        drawn = min(grpo.draw_rows, pictures)
+        drawn = min(draw_rows, pictures)
 
         def draw() -> None:
             x = torch.empty(drawn, one.tokens, one.channels, device="meta")
@@ -52,10 +53,10 @@ def reinforced(
                 model.velocity(x, torch.ones((), device="meta"), _picked(under, drawn))
 
         def loss() -> Tensor:
-            return _objective(module, _rows(module, one, rows, grpo, _picked(under, rows)))
+            return _objective(module, _rows(one, rows, config, _picked(under, rows)))
 
-        more = pictures * grpo.window_size // grpo.updates_per_epoch > rows
-        return updates(trace, module, [loss] * (1 + more), settings, "meta", draw)
+        more = pictures * config.window_size // config.updates_per_pass > rows
+        return updates(trace, module, [loss] * (1 + more), "meta", draw)
 
 
 def _objective(module: Any, rows: MiniBatch) -> Tensor:
@@ -68,20 +69,20 @@ def _picked(under: Any, rows: int) -> Any:
     return under.select([row % len(under) for row in range(rows)])
 
 
-def _stored(one: Asked, pictures: int, grpo: FlowGrpoSettings) -> list[Tensor]:
+def _stored(one: Asked, pictures: int, config: GrpoConfig) -> list[Tensor]:
     """As in rollout.Rollouts."""
     size = (one.tokens, one.channels)
     final = torch.empty(pictures, *size, device="meta")
-    if grpo.variant == "diffusion_nft":
+    if config.variant == "diffusion_nft":
         return [final]
-    dtype = getattr(torch, grpo.latents)
-    found = [final, torch.empty(pictures, grpo.window_size + 1, *size, dtype=dtype, device="meta")]
-    if grpo.variant == "guard":
-        found.append(torch.empty(pictures, grpo.window_size, *size, device="meta"))
+    dtype = getattr(torch, config.rollout.latents)
+    found = [final, torch.empty(pictures, config.window_size + 1, *size, dtype=dtype, device="meta")]
+    if config.variant == "guard":
+        found.append(torch.empty(pictures, config.window_size, *size, device="meta"))
     return found
 
 
-def _rows(module: Any, one: Asked, rows: int, grpo: FlowGrpoSettings, under: Any) -> MiniBatch:
+def _rows(one: Asked, rows: int, config: GrpoConfig, under: Any) -> MiniBatch:
     """As in trainer.minibatch."""
     from uni_train.training.flow_grpo.trainer import MiniBatch
 
@@ -91,7 +92,7 @@ def _rows(module: Any, one: Asked, rows: int, grpo: FlowGrpoSettings, under: Any
     def numbers() -> Tensor:
         return torch.empty(rows, device="meta")
 
-    nft, none = grpo.variant == "diffusion_nft", torch.empty(rows, 0, device="meta")
+    nft, none = config.variant == "diffusion_nft", torch.empty(rows, 0, device="meta")
     return MiniBatch(
         x=latents(),
         t=numbers(),
@@ -99,12 +100,12 @@ def _rows(module: Any, one: Asked, rows: int, grpo: FlowGrpoSettings, under: Any
         steps=torch.zeros(rows, dtype=torch.long, device="meta"),
         after=none if nft else latents(),
         old_log_prob=none[:, :0] if nft else numbers(),
-        old_mean=latents() if grpo.variant == "guard" else none,
+        old_mean=latents() if config.variant == "guard" else none,
         clean=latents() if nft else none,
         advantage=numbers(),
         mask=torch.ones(rows, one.tokens, 1, dtype=torch.bool, device="meta"),
         share=1.0,
-        schedule=_Levels(torch.empty(grpo.steps + 1, device="meta")),
+        schedule=_Levels(torch.empty(config.rollout.steps + 1, device="meta")),
         fresh=False,
     )
 

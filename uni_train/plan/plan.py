@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from uni_train.config.kinds import Rollouts, Updates, kind_of
-from uni_train.config.schema import RunConfig
+from uni_train.config.schema import SHARDED, RunConfig
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.models.base import Example, Request, UnifiedModel
 from uni_train.models.family import family_of
@@ -19,10 +19,8 @@ from uni_train.plan.hardware import GIB, GPUS, Gpu
 from uni_train.plan.strategies import CHOICES, Choice, Share, share, wire_seconds
 from uni_train.plan.trace import KINDS
 from uni_train.plan.updates import AVERAGE, STEP, Cast, Traced, half_weights, supervised
-from uni_train.stages.finetune import supervised_settings
 from uni_train.training.data.rows import KEPT_BYTES
-from uni_train.training.lora import LoraSettings, add_adapters
-from uni_train.training.settings import SHARDED
+from uni_train.training.lora import add_adapters
 
 _PROMPT = "x" * 32 * CHARACTERS
 
@@ -144,9 +142,8 @@ def plan(
     notes = [f"no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token"] if guessed else []
     total = sum(p.numel() for p in model.parameters())
     if kind == "lora":
-        lora = LoraSettings(config.lora.rank, config.lora.alpha, config.lora.dropout, config.lora.targets)
         with without_weights():
-            add_adapters(model, lora, 0)
+            add_adapters(model, config.lora, 0)
     if rollouts is None:
         work = _supervised(config, model, shapes, cast, gpus)
     else:
@@ -287,12 +284,11 @@ def _supervised(config: RunConfig, model: UnifiedModel, shapes: Shapes, cast: Ca
         here = everything[: -(-len(everything) // (gpus * micros))]
     notes += length.notes
     trained, frozen = recipe.trained(config)
-    settings = replace(supervised_settings(config, length.total, 1, "plan", trained=trained), frozen=frozen)
     traced_micros = min(micros, 2)
 
     def trace() -> Traced:
-        loss = shapes.loss(here, settings.ce_weight, settings.mse_weight)
-        return supervised(model, [loss] * traced_micros, settings, "meta", cast)
+        loss = shapes.loss(here, config.ce_weight, config.mse_weight)
+        return supervised(model, [loss] * traced_micros, config, length, "meta", cast, trained, frozen)
 
     key = "batch.accumulate" if length.tokens is None else "batch.tokens"
     return _Work("examples", len(here), micros, length.total, trace, traced_micros, key, notes=notes)
@@ -313,33 +309,30 @@ def _reinforced(
     config: RunConfig, rollouts: Rollouts, model: UnifiedModel, shapes: Shapes, cast: Cast | None, gpus: int
 ) -> _Work:
     notes: list[str] = []
-    settings, (trained, frozen) = rollouts.settings, kind_of(config).trained(config)
-    if settings.prompts_per_epoch % gpus:
-        groups = -(-settings.prompts_per_epoch // gpus) * gpus
+    asked, (trained, _) = rollouts.config, kind_of(config).trained(config)
+    prompts, draw_rows = asked.rollout.prompts_per_epoch, config.model.draw_batch
+    if prompts % gpus:
+        groups = -(-prompts // gpus) * gpus
         notes.append(
-            f"rollout.prompts_per_epoch={settings.prompts_per_epoch} cannot be divided among {gpus} GPUs: planned with "
-            f"{groups} prompts"
+            f"rollout.prompts_per_epoch={prompts} cannot be divided among {gpus} GPUs: planned with {groups} prompts"
         )
-        settings = replace(settings, prompts_per_epoch=groups)
-    pictures = settings.prompts_per_epoch * settings.group_size // gpus
-    micros = settings.grad_accumulation_steps(gpus)
-    steps = settings.prompts_per_epoch * settings.group_size * settings.window_size // settings.updates_per_pass
-    if settings.guidance is not None:
-        model.sampling = model.sampling_at(settings.guidance)
-    rows = -(-steps // (gpus * micros))
-    optimizer = replace(supervised_settings(config, settings.updates, 1, "plan", trained=trained), frozen=frozen)
+        asked = replace(asked, rollout=replace(asked.rollout, prompts_per_epoch=groups))
+    pictures = asked.images // gpus
+    micros = asked.grad_accumulation_steps(gpus)
+    if asked.rollout.guidance is not None:
+        model.sampling = model.sampling_at(asked.rollout.guidance)
+    rows = -(-(asked.images * asked.window_size // asked.updates_per_pass) // (gpus * micros))
     one = shapes.asked(_prompt(config, rollouts, notes))
-    draws = min(settings.draw_rows, pictures)
     return _Work(
         "random steps of pictures",
         rows,
         micros,
-        settings.updates,
-        lambda: drawing.reinforced(model, shapes, one, rows, settings, optimizer, cast, pictures),
+        asked.updates,
+        lambda: drawing.reinforced(model, shapes, one, rows, asked, trained, draw_rows, cast, pictures),
         1 + (micros > 1),
         "rows",
-        draw_batches=-(-pictures // draws) * settings.steps,
-        updates_per_epoch=settings.updates_per_epoch,
+        draw_batches=-(-pictures // min(draw_rows, pictures)) * asked.rollout.steps,
+        updates_per_epoch=asked.updates_per_epoch,
         notes=notes,
     )
 

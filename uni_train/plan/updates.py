@@ -18,8 +18,9 @@ from uni_train.plan.kernels import fused_adamw
 from uni_train.plan.trace import StandIn, Timeline, Trace, following, place
 
 if TYPE_CHECKING:
+    from uni_train.config.kinds import Updates
+    from uni_train.config.schema import TrainingConfig
     from uni_train.models.base import UnifiedModel
-    from uni_train.training.settings import SupervisedSettings
     from uni_train.training.supervised import SupervisedModule
 
 Cast = Callable[[str, torch.dtype], torch.dtype]
@@ -58,9 +59,12 @@ def half_weights(name: str, dtype: torch.dtype) -> torch.dtype:
 def supervised(
     model: UnifiedModel,
     losses: Sequence[Loss],
-    settings: SupervisedSettings,
+    config: TrainingConfig,
+    length: Updates,
     device: StandIn,
     cast: Cast | None = None,
+    trained: str = "all",
+    frozen: Sequence[str] = (),
 ) -> Traced:
     """Two supervised updates on micro-batches with these losses (`Shapes.loss`). `model` has no weights then.
 
@@ -73,15 +77,15 @@ def supervised(
     from uni_train.training.supervised import SupervisedModule
 
     with following(device) as trace:
-        place(model, device, cast or (half_weights if settings.precision == "bf16-true" else None))
-        return updates(trace, SupervisedModule(model, settings), losses, settings, device)
+        place(model, device, cast or (half_weights if config.strategy.precision == "bf16-true" else None))
+        module = SupervisedModule(model, config, length, trained=trained, frozen=frozen)
+        return updates(trace, module, losses, device)
 
 
 def updates(
     trace: Trace,
     module: SupervisedModule,
     losses: Sequence[Loss],
-    settings: SupervisedSettings,
     device: StandIn,
     draw: Callable[[], Any] | None = None,
 ) -> Traced:
@@ -95,6 +99,7 @@ def updates(
     """
     from uni_train.training.ema import Ema
 
+    config = module.config
     trained = [p for name, p in module.model.named_parameters() if name in module.trained_names]
     trace.name([*module.parameters(), *module.buffers()], "weights")
     vae = getattr(module.model, "vae", None)
@@ -102,12 +107,12 @@ def updates(
         trace.name([*vae.parameters(), *vae.buffers()], "vae")
     made: Any = module.configure_optimizers()
     optimizer = made["optimizer"]
-    averages = Ema(settings.ema) if settings.ema is not None else None
+    averages = Ema(config.ema) if config.ema is not None else None
 
     def learn() -> None:
         for number, loss in enumerate(losses):
             trace.start(FORWARD)
-            with _autocast(settings.precision, device):
+            with _autocast(config.strategy.precision, device):
                 value = loss()
             if number == 0:
                 optimizer.zero_grad()
@@ -117,7 +122,7 @@ def updates(
 
     def step() -> None:
         trace.start(STEP)
-        nn.utils.clip_grad_norm_([p for p in trained if p.grad is not None], settings.clip or math.inf)
+        nn.utils.clip_grad_norm_([p for p in trained if p.grad is not None], config.optimizer.clip or math.inf)
         if device == "meta" and optimizer.param_groups[0].get("fused"):
             fused_adamw(optimizer)
         else:

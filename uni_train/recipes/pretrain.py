@@ -126,7 +126,7 @@ def _vae(work: Work[PretrainConfig], stage: StageRun) -> None:
 def _part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
     """Train everything but the VAE on the mixture of one part of the recipe."""
     from uni_train.models.nano import corpus
-    from uni_train.stages.finetune import fit, supervised_settings
+    from uni_train.stages.finetune import fit
     from uni_train.stages.work import MODEL
     from uni_train.training.curriculum import Constant
 
@@ -143,8 +143,8 @@ def _part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
     schedule = Constant({kind: count / total for kind, count in rows.items()})
     if asked.lr is not None:
         config = replace(config, optimizer=replace(config.optimizer, lr=asked.lr))
-    settings = supervised_settings(config, asked.updates, total, stage.path.name, trained="all")
-    result = fit(work, model, {kind: sources[kind] for kind in schedule.shares}, schedule, settings, stage.path)
+    used, updates = {kind: sources[kind] for kind in schedule.shares}, Updates(asked.updates, rows=total)
+    result = fit(work, model, used, schedule, updates, stage.path, config=config)
     work.trained(model, stage)
     stage.outputs = sorted((stage.path / MODEL).iterdir())
     stage.result = {"updates": result.updates, "seconds": result.seconds}

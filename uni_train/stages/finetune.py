@@ -1,4 +1,4 @@
-"""What the trainings of all kinds of recipes share: settings, adapters, loggers."""
+"""What the trainings of all kinds of recipes share: adapters, loggers, the first batch."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from data_gen.seeds import derive_seed
 from uni_train.config.build import to_plain
+from uni_train.config.kinds import Updates, kind_of
 from uni_train.config.schema import RunConfig
 from uni_train.models.base import Example, UnifiedModel
 from uni_train.stages.work import Work
 from uni_train.training.curriculum import Curriculum
-from uni_train.training.lora import LoraSettings, adapted, save_adapters
-from uni_train.training.settings import SupervisedSettings
+from uni_train.training.lora import adapted, save_adapters
 from uni_train.training.steps import Source, StepDataset
 
 if TYPE_CHECKING:
-    from lightning.pytorch.callbacks import Callback
     from lightning.pytorch.loggers import Logger
 
-    from uni_train.training.callbacks import Evaluate
-    from uni_train.training.fit import Collate, FitResult
+    from uni_train.training.fit import FitResult
 
 ADAPTERS = "adapter"
 
@@ -32,32 +30,37 @@ def fit(
     model: UnifiedModel,
     sources: Mapping[str, Source],
     schedule: Curriculum,
-    settings: SupervisedSettings,
+    updates: Updates,
     folder: Path,
-    evaluate: Evaluate | None = None,
-    callbacks: Sequence[Callback] = (),
-    collate: Collate | None = None,
+    *,
+    stage: str | None = None,
+    config: RunConfig | None = None,
+    **options: Any,
 ) -> FitResult:
-    """`fit_supervised` with this run's logger and progress display.
+    """`fit_supervised` with this run's configuration (or another one), logger and progress display.
+
+    `stage`, part of every seed, is the folder's name where it is not given.
 
     With trained=lora the adapters are left in `folder`/adapter and merged into the model.
     """
     # Lightning takes seconds to import, which --dry-run need not wait for.
     from uni_train.training.fit import fit_supervised
 
-    logger = run_logger(work, settings.stage)
-    with adapters(work, model, settings, folder):
+    stage, (trained, frozen) = stage or folder.name, kind_of(work.config).trained(work.config)
+    with adapters(work, model, stage, folder):
         return fit_supervised(
             model,
             sources,
             schedule,
-            settings,
+            config or work.config,
+            updates,
             folder,
-            evaluate=evaluate,
-            logger=logger,
-            callbacks=callbacks,
-            collate=collate,
+            stage=stage,
+            trained=trained,
+            frozen=frozen,
+            logger=run_logger(work, stage),
             description="  updates",
+            **options,
         )
 
 
@@ -80,48 +83,15 @@ def run_logger(work: Work[Any], stage: str) -> Logger | None:
 
 
 @contextmanager
-def adapters(work: Work[Any], model: UnifiedModel, settings: SupervisedSettings, folder: Path) -> Iterator[None]:
+def adapters(work: Work[Any], model: UnifiedModel, stage: str, folder: Path) -> Iterator[None]:
     """With trained=lora the model has adapters within this block; behind it they are in `folder`/adapter and merged."""
-    if settings.trained != "lora":
+    config = work.config
+    if kind_of(config).trained(config)[0] != "lora":
         yield
         return
-    wanted = work.config.lora
-    lora = LoraSettings(wanted.rank, wanted.alpha, wanted.dropout, wanted.targets)
-    with adapted(model, lora, derive_seed(settings.seed, settings.stage, "lora")):
+    with adapted(model, config.lora, derive_seed(config.seed, stage, "lora")):
         yield
-        work.ranks.from_main(lambda: save_adapters(model, lora, folder / ADAPTERS))
-
-
-def supervised_settings(config: RunConfig, updates: int, rows: int, stage: str, trained: str) -> SupervisedSettings:
-    """A recipe's optimizer and strategy in the trainer's terms."""
-    optimizer = config.optimizer
-    return SupervisedSettings(
-        updates=updates,
-        rows=rows,
-        lr=optimizer.lr,
-        betas=optimizer.betas,
-        eps=optimizer.eps,
-        weight_decay=optimizer.weight_decay,
-        warmup_updates=min(optimizer.warmup_updates, updates - 1),
-        schedule=optimizer.decay,
-        decay_from=1 - optimizer.decay_share,
-        final_lr=optimizer.final_lr,
-        clip=optimizer.clip,
-        ce_weight=config.ce_weight,
-        mse_weight=config.mse_weight,
-        trained=trained,
-        precision=config.strategy.precision,
-        accelerator=config.strategy.accelerator,
-        devices=config.strategy.devices,
-        num_nodes=config.strategy.nodes,
-        strategy=config.strategy.kind,
-        offload_optimizer=config.strategy.offload_optimizer,
-        offload_weights=config.strategy.offload_weights,
-        ema=config.ema,
-        checkpoint_every=config.checkpoint_every,
-        seed=config.seed,
-        stage=stage,
-    )
+        work.ranks.from_main(lambda: save_adapters(model, config.lora, folder / ADAPTERS))
 
 
 def first_batch(

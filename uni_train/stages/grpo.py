@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,12 @@ from uni_train.models.base import UnifiedModel
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
 from uni_train.rewards.contract import Reward
 from uni_train.rewards.registry import Trained, find_reward, make_rewards
-from uni_train.stages.finetune import ADAPTERS, adapters, run_logger, supervised_settings
+from uni_train.stages.finetune import ADAPTERS, adapters, run_logger
 from uni_train.stages.pictures import SHOWN_GROUPS, groups_of, log_groups, write_sheet
 from uni_train.stages.validation import ValidationPrompts, check_levels, generate, intervals, table, validation_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.data.rows import BadRow, Row, image_of, open_rows
 from uni_train.training.flow_grpo.rollout import Prompt, PromptList, Prompts
-from uni_train.training.flow_grpo.settings import AlarmSettings, FlowGrpoSettings, ThoughtSettings
 from uni_train.training.trained import select_parameters
 
 if TYPE_CHECKING:
@@ -41,8 +40,6 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     config = work.config
     asked = work.ranks.on_all(lambda: prompts(work))
     model = work.model(work.weights)
-    grpo = settings(config, stage.path.name)
-    optimizer = supervised_settings(config, grpo.updates, 1, stage.path.name, trained=config.trained)
     own, training = model.sampling, _training_sampling(config, model)
     held_out = _held_out(work)
     logger = run_logger(work, stage.path.name)
@@ -63,14 +60,16 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         write_sheet(groups, stage.path / GALLERY / f"epoch-{epoch:05d}.png")
         log_groups(logger, "gallery", groups, step)
 
-    with adapters(work, model, optimizer, stage.path), _sampling(model, training):
+    with adapters(work, model, stage.path.name, stage.path), _sampling(model, training):
         result = fit_flow_grpo(
             model,
             asked,
             work.ranks.on_all(lambda: rewards(config, model)),
-            grpo,
-            optimizer,
+            config,
             stage.path,
+            stage=stage.path.name,
+            trained=config.trained,
+            draw_rows=config.model.draw_batch,
             evaluate=measure if held_out is not None else None,
             evaluate_every=config.held_out.every,
             on_drawn=show,
@@ -112,25 +111,6 @@ def _sampling(model: UnifiedModel, sampling: Any) -> Iterator[None]:
         model.sampling = before
 
 
-def settings(config: FlowGrpoConfig, stage: str) -> FlowGrpoSettings:
-    """The recipe in the trainer's terms."""
-    rollout, objective = asdict(config.rollout), asdict(config.objective)
-    return FlowGrpoSettings(
-        variant=config.variant,
-        epochs=config.epochs,
-        updates_per_epoch=config.updates_per_epoch,
-        passes=config.passes,
-        rows=config.rows,
-        draw_rows=config.model.draw_batch,
-        thoughts=None if config.thoughts is None else ThoughtSettings(**asdict(config.thoughts)),
-        alarms=AlarmSettings(**asdict(config.alarms)),
-        seed=config.seed,
-        stage=stage,
-        **rollout,
-        **objective,
-    )
-
-
 def rewards(config: FlowGrpoConfig, model: UnifiedModel) -> list[Reward]:
     """The recipe's rewards. To be called with the weights that the run starts from in `model`.
 
@@ -152,10 +132,8 @@ def check(config: FlowGrpoConfig) -> None:
     """What can be refused before anything runs.
 
     Raises:
-        UsageError: sizes that do not fit together, an unknown reward. UserError: a reward that cannot be imported, a
-            level that the task lacks.
+        UsageError: an unknown reward. UserError: a reward that cannot be imported, a level that the task lacks.
     """
-    settings(config, "grpo").check()
     for one in config.used_rewards.values():
         find_reward(one.function)
     if config.prompts.task is not None:

@@ -6,19 +6,14 @@ Where there is no tokenizer to ask, texts are taken to have one token for every 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uni_train.config.kinds import kind_of
-from uni_train.config.schema import RunConfig
+from uni_train.config.schema import GrpoConfig, RunConfig
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.models.family import Family, family_of
 from uni_train.models.shapes import CHARACTERS
-from uni_train.training.lora import LoraSettings, count_adapters
+from uni_train.training.lora import count_adapters
 from uni_train.training.trained import select_parameters
-
-if TYPE_CHECKING:
-    from uni_train.training.flow_grpo.settings import FlowGrpoSettings
 
 
 def describe(config: RunConfig) -> list[str]:
@@ -32,7 +27,7 @@ def describe(config: RunConfig) -> list[str]:
     lines = _parameters(config, model, family)
     rollouts = kind.rollouts(config)
     if rollouts is not None:
-        return [*lines, *_epoch(rollouts.settings)]
+        return [*lines, *_epoch(rollouts.config)]
     if config.model.edits and not kind.trains_editors:
         return [*lines, "one update: unknown, because this model edits, and the recipe's prompts have no image"]
     try:
@@ -61,22 +56,20 @@ def _parameters(config: RunConfig, model: UnifiedModel, family: Family) -> list[
     lines.append(f"  {'part':<16} {'parameters':>16} {'trained':>16}")
     lines += [f"  {part:<16} {n:>16,} {trained[part]:>16,}" for part, n in counts.items() if n]
     if kind == "lora":
-        lora = LoraSettings(config.lora.rank, config.lora.alpha, config.lora.dropout, config.lora.targets)
-        adapters = count_adapters(model, lora)
+        adapters = count_adapters(model, config.lora)
         lines.append(f"  {'adapters':<16} {adapters:>16,} {adapters:>16,}")
         return [*lines, f"  trained=lora: {adapters:,} parameters"]
     sum_trained = sum(trained.values())
     return [*lines, f"  trained={kind}: {sum_trained:,} parameters, {100 * sum_trained / total:.1f} %"]
 
 
-def _epoch(asked: FlowGrpoSettings) -> list[str]:
+def _epoch(asked: GrpoConfig) -> list[str]:
     """What an epoch of reinforcement draws and trains on."""
-    asked.check()
-    pictures = asked.prompts_per_epoch * asked.group_size
+    rollout, pictures = asked.rollout, asked.images
     kind = "noise levels" if asked.variant == "diffusion_nft" else "random steps"
     return [
-        f"one epoch: {asked.prompts_per_epoch} prompts x {asked.group_size} = {pictures} pictures of {asked.steps} "
-        f"steps, {asked.window_size} {kind} each",
+        f"one epoch: {rollout.prompts_per_epoch} prompts x {rollout.group_size} = {pictures} pictures of "
+        f"{rollout.steps} steps, {asked.window_size} {kind} each",
         f"  {asked.updates_per_epoch} updates of {pictures * asked.window_size // asked.updates_per_epoch} rows in "
         f"{asked.grad_accumulation_steps()} micro-batches; {asked.updates} updates in all",
     ]

@@ -126,6 +126,17 @@ class Batched:
     def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[np.ndarray]:
         return self._model.draw(requests, on_step)
 
+    def think_and_draw(
+        self, requests: Sequence[Request], *, on_step: OnStep | None = None
+    ) -> tuple[list[str], list[np.ndarray]]:
+        thoughts: list[str] = []
+        images: list[np.ndarray] = []
+        for _, batch in in_batches(requests, self._size):
+            said, drawn = self._model.think_and_draw(batch, self._temperature, on_step)
+            thoughts += said
+            images += drawn
+        return thoughts, images
+
     def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str]:
         batches = in_batches(requests, self._size)
         return [text for _, batch in batches for text in self._model.answer(batch, on_step=on_step)]

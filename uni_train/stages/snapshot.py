@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 from data_gen.reading_limits import read_yaml, reason
 from data_gen.seeds import derive_seed
@@ -19,7 +18,7 @@ from uni_train.models.load import build_model, load_weights, save_model
 from uni_train.stages.work import MODEL
 from uni_train.training.checkpoint_io import load_folder
 from uni_train.training.ema import Ema
-from uni_train.training.lora import LoraSettings, adapted
+from uni_train.training.lora import adapted
 
 
 def write_snapshot(checkpoint: Path, root: Path) -> Path:
@@ -51,9 +50,7 @@ def write_snapshot(checkpoint: Path, root: Path) -> Path:
     if before is not None:
         load_weights(model, before)
     if getattr(config, "trained", "all") == "lora":
-        wanted: Any = getattr(config, "lora")  # noqa: B009  # only some recipes have it
-        lora = LoraSettings(wanted.rank, wanted.alpha, wanted.dropout, wanted.targets)
-        with adapted(model, lora, derive_seed(config.seed, stage.name, "lora")):
+        with adapted(model, config.lora, derive_seed(config.seed, stage.name, "lora")):
             _load_step(model, checkpoint)
     else:
         _load_step(model, checkpoint)

@@ -120,6 +120,41 @@ class Validation(Callback):
         self.scores, self.best = state_dict["scores"], state_dict["best"]
 
 
+class Until(Callback):
+    """Ends a fit at the first look at which `passed` says so; without one it ends after all of its updates.
+
+    Looks are every `every` updates from `least` updates on. `passed` gets the number of updates and must otherwise
+    be a function of the weights alone, then a resumed fit ends where an unbroken one does.
+
+    Attributes:
+        ended: updates after which `passed` was true; None as long as it was not.
+    """
+
+    def __init__(self, passed: Callable[[int], bool], every: int, least: int = 0) -> None:
+        self.passed, self.every, self.least = passed, every, least
+        self.ended: int | None = None
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.ended is not None:  # a checkpoint of the last update, whose fit was killed before it ended
+            trainer.should_stop = True
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
+    ) -> None:
+        step = batch.step + 1
+        if not batch.last or step % self.every or step < self.least:
+            return
+        if evaluated(trainer, pl_module, lambda step: {"passed": self.passed(step)}, step)["passed"]:
+            self.ended = step
+            trainer.should_stop = True
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"ended": self.ended}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.ended = state_dict["ended"]
+
+
 class CurriculumCallback(Callback):
     """Keeps a curriculum's state in the checkpoint and shows it validation metrics every `check_every` updates.
 

@@ -1,6 +1,6 @@
 """Curricula: which sources a batch is drawn from, update by update, and what they remember.
 
-A mixture maps source names to shares: a share of 1.0 is `rows` examples of the batch (SupervisedSettings.rows).
+A mixture maps source names to shares: a share of 1.0 is `rows` examples of the batch (Updates.rows).
 Shares need not sum to 1: replay of base rows comes on top of them.
 
 Left out on purpose: weighting single examples by difficulty (no paper that we follow does it).
@@ -24,8 +24,7 @@ class Curriculum(Protocol):
     """What `fit_supervised` asks of a schedule.
 
     check_every: updates between two calls of `observe`, or None for a schedule whose mixtures are fixed from the
-        start. Where it is a number, the batch of an update can only be made once all earlier updates are observed, so
-        batches are not made ahead of time (`num_workers` must be 0).
+        start. Where it is a number, the batch of an update can only be made once all earlier updates are observed.
     """
 
     check_every: int | None

@@ -23,6 +23,8 @@ from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
 from torch import nn
 
+from uni_train.config.kinds import Updates
+from uni_train.config.schema import TrainingConfig
 from uni_train.distributed.preemption import deferred
 from uni_train.errors import UsageError, UserError
 from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, WholeAgain
@@ -38,7 +40,6 @@ from uni_train.training.ema import Ema
 from uni_train.training.metric_log import JsonlLogger, MetricLog, read_metrics, truncate_metrics
 from uni_train.training.preemption import EndWhenTold
 from uni_train.training.progress import StepProgress
-from uni_train.training.settings import SupervisedSettings
 from uni_train.training.steps import Source, StepDataset, StepLoader
 from uni_train.training.strategies.choice import group_for, here, make_plugins, make_strategy, on_ranks
 from uni_train.training.supervised import SupervisedModule
@@ -67,62 +68,66 @@ def fit_supervised(
     model: nn.Module,
     sources: Mapping[str, Source],
     schedule: Curriculum,
-    settings: SupervisedSettings,
+    config: TrainingConfig,
+    updates: Updates,
     directory: Path,
     *,
+    stage: str = "finetune",
+    trained: str = "all",
+    frozen: Sequence[str] = (),
     evaluate: Evaluate | None = None,
     logger: Logger | None = None,
     progress: bool | Progress = True,
     callbacks: Sequence[Callback] = (),
     collate: Collate | None = None,
     description: str | None = None,
+    keep: int = 2,
+    log_every: int = 10,
 ) -> FitResult:
-    """Train `model` (a UnifiedModel) in place; afterwards it has the final weights, averaged ones if `settings.ema`.
+    """Train `model` (a UnifiedModel) in place; afterwards it has the final weights, averaged ones if `config.ema`.
 
     Running it again with the same arguments continues from the newest intact checkpoint in `directory`, and ends with
     the same weights and the same metrics.jsonl, bit for bit, as if it had never stopped.
 
     Args:
         sources: what `schedule` mixes, by name (see steps.Source).
+        stage: part of every seed, so that two trainings of a run see different draws.
+        trained, frozen: see trained.select_parameters.
         evaluate: needed by schedules that watch a metric: updates done -> metrics.
         logger: a further Lightning logger, for example `wandb_logger(...)`.
         progress: True for a display of its own, a rich Progress to join, False for silence.
         callbacks: further Lightning callbacks; their state is in the checkpoints.
         collate: examples and a seed -> what the model trains on; None: the model's own. It is called when the update
             before is done.
+        keep: newest checkpoints that stay. log_every: updates between two writes of metrics.jsonl.
 
     Raises:
-        UsageError: settings, sources and schedule do not fit together.
+        UsageError: updates, sources and schedule do not fit together.
         UserError: a damaged or foreign checkpoint, a full disk, a diverged loss.
     """
-    settings = on_ranks(settings)
-    settings.check()
-    if schedule.check_every is not None:
-        if evaluate is None:
-            raise UsageError("this curriculum watches a validation metric, but no evaluation was given")
-        if settings.num_workers:
-            raise UsageError(
-                f"num_workers={settings.num_workers}: this curriculum decides the next batch by what was learnt so "
-                "far, so batches cannot be made ahead of time",
-                "Use num_workers=0.",
-            )
+    config = on_ranks(config)
+    if schedule.check_every is not None and evaluate is None:
+        raise UsageError("this curriculum watches a validation metric, but no evaluation was given")
 
     def prepare(made: Run) -> SupervisedModule:
-        module = SupervisedModule(model, settings)
+        module = SupervisedModule(model, config, updates, stage=stage, trained=trained, frozen=frozen)
         model.train()
         made.callbacks += [CurriculumCallback(schedule, evaluate, made.log), *callbacks]
-        made.data = StepData(model, sources, schedule, settings, collate or model.collate)  # type: ignore[arg-type]
+        made.data = StepData(module, sources, schedule, collate or model.collate)  # type: ignore[arg-type]
         return module
 
     return run(
         model,
-        settings,
+        config,
+        updates,
         directory,
         prepare,
         logger=logger,
         progress=progress,
-        description=description or settings.stage,
+        description=description or stage,
         schedule=schedule,
+        keep=keep,
+        log_every=log_every,
     )
 
 
@@ -145,7 +150,8 @@ class Run:
 
 def run(
     model: nn.Module,
-    settings: SupervisedSettings,
+    config: TrainingConfig,
+    updates: Updates,
     directory: Path,
     prepare: Callable[[Run], SupervisedModule],
     *,
@@ -153,6 +159,8 @@ def run(
     progress: bool | Progress,
     description: str,
     schedule: Curriculum | None = None,
+    keep: int,
+    log_every: int,
 ) -> FitResult:
     """What all kinds of fits share: folder, resuming, metric log, averages, progress, checkpoints, Lightning's trainer.
 
@@ -160,10 +168,9 @@ def run(
     train. Which parameters want gradients, and the modules' modes, are afterwards as they were.
 
     Raises:
-        UsageError: settings. UserError: a damaged or foreign checkpoint, a full disk, a diverged loss.
+        UserError: a damaged or foreign checkpoint, a full disk, a diverged loss.
     """
-    settings.check()
-    directory = Path(directory)
+    directory, strategy = Path(directory), config.strategy
     metrics = directory / METRICS
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -171,47 +178,45 @@ def run(
         raise UserError(f"cannot write in {directory}: {error.strerror}") from error
     resume = here().from_main(lambda: latest_checkpoint(directory / CHECKPOINTS))
     done = checkpoint_step(resume) if resume else 0
-    if done > settings.updates:
+    if done > updates.total:
         raise UserError(
-            f"{resume} was written after {done} updates, but only {settings.updates} are asked for",
+            f"{resume} was written after {done} updates, but only {updates.total} are asked for",
             "Ask for at least as many, or start over under a new name.",
         )
     here().from_main(lambda: _tidy(directory, done))
-    if resume is not None and done == settings.updates:
+    if resume is not None and done == updates.total:
         return _finished(model, schedule, resume, metrics)
 
     trainable = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
     modes = {module: module.training for module in model.modules()}
-    half = settings.precision == "bf16-true"
-    engine = settings.strategy.startswith("deepspeed_")
-    made = Run(done, MetricLog(settings.log_every), Ema(settings.ema) if settings.ema is not None else None)
+    half = strategy.precision == "bf16-true"
+    engine = strategy.kind.startswith("deepspeed_")
+    made = Run(done, MetricLog(log_every), Ema(config.ema) if config.ema is not None else None)
     began = time.perf_counter()
     try:
-        with quiet_lightning(), group_for(settings):
+        with quiet_lightning(), group_for(strategy):
             module = prepare(made)
             trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-            strategy = make_strategy(settings, trained)
+            used = make_strategy(strategy, trained)
             parts: list[Callback] = [made.log, *([made.ema] if made.ema is not None else []), *made.callbacks]
             if progress:
                 joined = progress if isinstance(progress, Progress) else None
                 parts.append(StepProgress(description, made.log, joined))
-            parts.append(
-                PeriodicCheckpoint(directory / CHECKPOINTS, settings.checkpoint_every, settings.keep, made.log)
-            )
-            parts.append(EndWhenTold(directory / CHECKPOINTS, settings.checkpoint_every, made.log))
-            if hasattr(strategy, "whole_again"):
+            parts.append(PeriodicCheckpoint(directory / CHECKPOINTS, config.checkpoint_every, keep, made.log))
+            parts.append(EndWhenTold(directory / CHECKPOINTS, config.checkpoint_every, made.log))
+            if hasattr(used, "whole_again"):
                 parts.append(WholeAgain())
             trainer = pl.Trainer(
-                accelerator=settings.accelerator,
-                devices=settings.devices,
-                num_nodes=settings.num_nodes,
-                strategy=strategy,
-                precision=None if half or engine else settings.precision,  # type: ignore[arg-type]
-                plugins=[FolderCheckpointIO(), *make_plugins(settings)],
-                max_steps=settings.updates,
+                accelerator=strategy.accelerator,
+                devices=strategy.devices,
+                num_nodes=strategy.nodes,
+                strategy=used,
+                precision=None if half or engine else strategy.precision,
+                plugins=[FolderCheckpointIO(), *make_plugins(strategy)],
+                max_steps=updates.total,
                 max_epochs=-1,
-                accumulate_grad_batches=settings.accumulate,
-                gradient_clip_val=settings.clip or None,
+                accumulate_grad_batches=updates.accumulate,
+                gradient_clip_val=config.optimizer.clip or None,
                 logger=[JsonlLogger(metrics), *([logger] if logger is not None else [])],
                 callbacks=parts,
                 num_sanity_val_steps=0,
@@ -229,43 +234,37 @@ def run(
         for part, mode in modes.items():
             part.training = mode
     seconds = made.log.seconds or time.perf_counter() - began
-    return FitResult(settings.updates, seconds, _losses(metrics), done)
+    return FitResult(updates.total, seconds, _losses(metrics), done)
 
 
 class StepData(pl.LightningDataModule):
     """Makes each rank's loader once Lightning knows the ranks and has restored its checkpoint."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        sources: Mapping[str, Source],
-        schedule: Curriculum,
-        settings: SupervisedSettings,
-        collate: Collate,
+        self, module: SupervisedModule, sources: Mapping[str, Source], schedule: Curriculum, collate: Collate
     ) -> None:
         super().__init__()
-        self.model, self.sources, self.schedule, self.settings = model, sources, schedule, settings
-        self.collate = collate
+        self.module, self.sources, self.schedule, self.collate = module, sources, schedule, collate
 
     def train_dataloader(self) -> StepLoader:
-        trainer, settings = self.trainer, self.settings
+        trainer, updates, model = self.trainer, self.module.updates, self.module.model
         assert trainer is not None
         dataset = StepDataset(
             self.collate,
             self.sources,
             self.schedule.mixture,
-            rows=settings.rows,
-            updates=settings.updates,
-            seed=settings.seed,
-            stage=settings.stage,
+            rows=updates.rows or 1,
+            updates=updates.total,
+            seed=self.module.config.seed,
+            stage=self.module.stage,
             rank=trainer.global_rank,
             world_size=trainer.world_size,
-            grad_accumulation_steps=settings.accumulate,
-            token_counts=getattr(self.model, "token_counts", None),
-            tokens=settings.tokens,
-            example_tokens=getattr(self.model, "example_tokens", None),
+            grad_accumulation_steps=updates.accumulate,
+            token_counts=getattr(model, "token_counts", None),
+            tokens=updates.tokens,
+            example_tokens=getattr(model, "example_tokens", None),
         )
-        return StepLoader(dataset, lambda: trainer.global_step, settings.num_workers)
+        return StepLoader(dataset, lambda: trainer.global_step)
 
 
 def _tidy(directory: Path, done: int) -> None:

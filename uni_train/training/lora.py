@@ -12,13 +12,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
+from uni_train.config.schema import LoraConfig
 from uni_train.errors import UsageError, UserError
 from uni_train.files import atomic_path, atomic_write_json
 
@@ -46,23 +46,13 @@ _DIFFUSERS = "transformer"  # the submodule that diffusers' pipelines have under
 _DIFFUSERS_WEIGHTS = "pytorch_lora_weights.safetensors"
 
 
-@dataclass(frozen=True, slots=True)
-class LoraSettings:
-    """`targets`: whose linear layers get adapters, generation | understanding | both | re:PATTERN of module names."""
-
-    rank: int = 16
-    alpha: float = 32.0
-    dropout: float = 0.0
-    targets: Literal["generation", "understanding", "both"] | str = "both"
-
-    @property
-    def pattern(self) -> str:
-        """A regular expression that the whole name of a module matches."""
-        return self.targets.removeprefix("re:") if self.targets.startswith("re:") else TARGETS[self.targets]
+def pattern(targets: str) -> str:
+    """A regular expression for whole names of linear layers: of generation, understanding, both, or re:PATTERN."""
+    return targets.removeprefix("re:") if targets.startswith("re:") else TARGETS[targets]
 
 
 @contextmanager
-def adapted(model: nn.Module, settings: LoraSettings, seed: int) -> Iterator[None]:
+def adapted(model: nn.Module, config: LoraConfig, seed: int) -> Iterator[None]:
     """Within this block `model` has adapters; behind it they are merged into its weights and gone.
 
     A is random from `seed`, B zero, so that at first the model computes what it did.
@@ -72,44 +62,44 @@ def adapted(model: nn.Module, settings: LoraSettings, seed: int) -> Iterator[Non
         UserError: peft is not installed.
     """
     trainable = {parameter: parameter.requires_grad for parameter in model.parameters()}
-    add_adapters(model, settings, seed)
+    add_adapters(model, config, seed)
     yield
     _merge(model)
     for parameter, before in trainable.items():
         parameter.requires_grad_(before)
 
 
-def add_adapters(model: nn.Module, settings: LoraSettings, seed: int) -> None:
+def add_adapters(model: nn.Module, config: LoraConfig, seed: int) -> None:
     """As `adapted` does, for good. Raises as it does."""
     try:
         from peft import inject_adapter_in_model
     except ImportError as error:
         raise UserError("trained=lora needs peft", "Install it with: pip install 'uni_train[hf]'.") from error
-    if not _targets(model, settings):
+    if not _targets(model, config):
         raise UsageError(
-            f"lora.targets={settings.targets}: no linear layer has such a name",
+            f"lora.targets={config.targets}: no linear layer has such a name",
             "Use generation, understanding, both, or re:PATTERN that matches a whole name such as "
             "bagel.language_model.model.layers.0.self_attn.q_proj.",
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        inject_adapter_in_model(_peft_config(settings), model, ADAPTER)
+        inject_adapter_in_model(_peft_config(config), model, ADAPTER)
 
 
-def count_adapters(model: nn.Module, settings: LoraSettings) -> int:
+def count_adapters(model: nn.Module, config: LoraConfig) -> int:
     """How many parameters the adapters of `model` (it may be on the meta device) would have."""
-    return sum(settings.rank * (layer.in_features + layer.out_features) for layer in _targets(model, settings))
+    return sum(config.rank * (layer.in_features + layer.out_features) for layer in _targets(model, config))
 
 
-def _targets(model: nn.Module, settings: LoraSettings) -> list[nn.Linear]:
+def _targets(model: nn.Module, config: LoraConfig) -> list[nn.Linear]:
     """Raises UsageError for a pattern that takes longer than PATIENCE: some would take years on a long name."""
     layers = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     try:
         with _at_most(PATIENCE):
-            return [module for name, module in layers if re.fullmatch(settings.pattern, name)]
+            return [module for name, module in layers if re.fullmatch(pattern(config.targets), name)]
     except TimeoutError:
         raise UsageError(
-            f"lora.targets={settings.targets}: the pattern takes too long to match",
+            f"lora.targets={config.targets}: the pattern takes too long to match",
             "A repeat within a repeat, such as (a+)+, is what takes long: write it with one.",
         ) from None
 
@@ -143,7 +133,7 @@ def _merge(model: nn.Module) -> None:
             del module.peft_config
 
 
-def save_adapters(model: nn.Module, settings: LoraSettings, folder: Path) -> None:
+def save_adapters(model: nn.Module, config: LoraConfig, folder: Path) -> None:
     """Write the adapters of a BAGEL as peft does, so that `PeftModel.from_pretrained` reads them; those of a
     Qwen-Image-Edit as diffusers does, so that a pipeline's `load_lora_weights` reads them, rank and alpha included.
 
@@ -156,16 +146,16 @@ def save_adapters(model: nn.Module, settings: LoraSettings, folder: Path) -> Non
         if "lora_" in name
     }
     root = next(iter(own)).split(".")[0]
-    config = json.loads(json.dumps(_peft_config(settings).to_dict(), default=_plain))
+    written = json.loads(json.dumps(_peft_config(config).to_dict(), default=_plain))
     if root == _DIFFUSERS:
         # The pattern of whole names holds for our model; there, layers are told by the keys.
-        there = {f"{root}.{key}": value for key, value in config.items() if key != "target_modules"}
+        there = {f"{root}.{key}": value for key, value in written.items() if key != "target_modules"}
         there[f"{root}.target_modules"] = sorted({name.split(".", 1)[1].split(".lora_")[0] for name in own})
         _write(folder / _DIFFUSERS_WEIGHTS, own, {"lora_adapter_metadata": json.dumps(there, sort_keys=True)})
         return
     tensors = {f"base_model.model.{name.split('.', 1)[1]}": value for name, value in own.items()}
     _write(folder / _WEIGHTS, tensors, {})
-    atomic_write_json(folder / _CONFIG, config)
+    atomic_write_json(folder / _CONFIG, written)
 
 
 def _write(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
@@ -180,14 +170,14 @@ def _write(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> 
         raise UserError(f"cannot write {file} ({error})", "Make room there, then run again.") from error
 
 
-def _peft_config(settings: LoraSettings) -> Any:
-    from peft import LoraConfig
+def _peft_config(config: LoraConfig) -> Any:
+    from peft import LoraConfig as PeftConfig
 
-    return LoraConfig(
-        r=settings.rank,
-        lora_alpha=settings.alpha,  # type: ignore[arg-type]  # a float works and is meant to
-        lora_dropout=settings.dropout,
-        target_modules=settings.pattern,
+    return PeftConfig(
+        r=config.rank,
+        lora_alpha=config.alpha,  # type: ignore[arg-type]  # a float works and is meant to
+        lora_dropout=config.dropout,
+        target_modules=pattern(config.targets),
         bias="none",
     )
 

@@ -15,14 +15,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from data_gen.seeds import derive_seed, rng
 from uni_train.errors import UsageError
@@ -249,30 +247,15 @@ class StepLoader:
     a length also keeps Lightning from fetching a batch before the update ahead of it is finished.
     """
 
-    def __init__(self, dataset: StepDataset, start: Callable[[], int], num_workers: int = 0) -> None:
-        self.dataset, self.start, self.num_workers = dataset, start, num_workers
+    def __init__(self, dataset: StepDataset, start: Callable[[], int]) -> None:
+        self.dataset, self.start = dataset, start
 
     def __len__(self) -> int:
         return self.dataset.updates * self.dataset.grad_accumulation_steps
 
     def __iter__(self) -> Iterator[StepBatch]:
-        steps = range(self.start(), self.dataset.updates)
-        if self.num_workers == 0:
-            for step in steps:
-                yield from self.dataset[step]
-            return
-        # A generator of its own: a DataLoader otherwise takes a number from torch's global one.
-        ahead = DataLoader(
-            self.dataset,
-            batch_size=None,
-            sampler=steps,
-            num_workers=self.num_workers,
-            collate_fn=_unchanged,
-            worker_init_fn=_leave_ctrl_c,
-            generator=torch.Generator().manual_seed(0),
-        )
-        for batches in ahead:
-            yield from batches
+        for step in range(self.start(), self.dataset.updates):
+            yield from self.dataset[step]
 
 
 def _picked(rows: int, count: int, generator: random.Random) -> list[int]:
@@ -292,11 +275,6 @@ def _shuffled(rows: int, generator: random.Random) -> Iterator[int]:
             if index not in used:
                 used.add(index)
                 yield index
-
-
-def _leave_ctrl_c(worker: int) -> None:
-    """Ctrl-C is the run's to answer, which still needs its batches."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _unchanged(value: Any) -> Any:

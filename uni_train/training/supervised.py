@@ -9,7 +9,7 @@ instead would weight a token by how few others its rank happened to get.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
@@ -21,9 +21,10 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from data_gen.seeds import derive_seed
+from uni_train.config.kinds import Updates
+from uni_train.config.schema import OptimizerConfig, TrainingConfig
 from uni_train.errors import UserError
 from uni_train.training.half_adamw import HalfAdamW
-from uni_train.training.settings import SupervisedSettings
 from uni_train.training.steps import StepBatch
 from uni_train.training.trained import select_parameters
 
@@ -31,19 +32,23 @@ if TYPE_CHECKING:
     from uni_train.models.base import SupervisedLoss
 
 
-def learning_rate_factor(step: int, settings: SupervisedSettings) -> float:
-    """The share of `lr` used by update `step` (from 0): linear warm-up, constant, then the chosen fall."""
-    if step < settings.warmup_updates:
-        return (step + 1) / settings.warmup_updates
-    if settings.schedule == "constant":
+def learning_rate_factor(step: int, optimizer: OptimizerConfig, updates: int) -> float:
+    """The share of `lr` used by update `step` (from 0) of `updates`: linear warm-up, constant, then the decay.
+
+    The warm-up ends before the last update at the latest.
+    """
+    warmup = min(optimizer.warmup_updates, updates - 1)
+    if step < warmup:
+        return (step + 1) / warmup
+    if optimizer.decay == "constant":
         return 1.0
-    begin = max(settings.warmup_updates, math.floor(settings.decay_from * settings.updates))
+    begin = max(warmup, math.floor((1 - optimizer.decay_share) * updates))
     if step < begin:
         return 1.0
-    # The last update still learns a little: the end of the fall is one update past it.
-    position = (step - begin + 1) / (settings.updates - begin + 1)
-    fall = 0.5 * (1 + math.cos(math.pi * position)) if settings.schedule == "cosine" else 1 - position
-    return settings.final_lr + (1 - settings.final_lr) * max(fall, 0.0)
+    # The last update still learns a little: the end of the decay is one update past it.
+    position = (step - begin + 1) / (updates - begin + 1)
+    fall = 0.5 * (1 + math.cos(math.pi * position)) if optimizer.decay == "cosine" else 1 - position
+    return optimizer.final_lr + (1 - optimizer.final_lr) * max(fall, 0.0)
 
 
 class SupervisedModule(pl.LightningModule):
@@ -53,11 +58,19 @@ class SupervisedModule(pl.LightningModule):
     mse, grad_norm (before clipping), tokens; `used_lr` is its learning rate. Nothing is read from the device here.
     """
 
-    def __init__(self, model: nn.Module, settings: SupervisedSettings, trained: Callable[[str], bool] | None = None):
+    def __init__(
+        self,
+        model: nn.Module,
+        config: TrainingConfig,
+        updates: Updates,
+        *,
+        stage: str = "finetune",
+        trained: str = "all",
+        frozen: Sequence[str] = (),
+    ) -> None:
         super().__init__()
-        self.model = model
-        self.settings = settings
-        self.trained_names = set(select_parameters(model, trained or settings.trained, settings.frozen))
+        self.model, self.config, self.updates, self.stage = model, config, updates, stage
+        self.trained_names = set(select_parameters(model, trained, frozen))
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in self.trained_names)
         self.metrics: dict[str, Tensor] = {}
@@ -74,7 +87,7 @@ class SupervisedModule(pl.LightningModule):
         here = {name: value for name, value in self.state_dict().items() if name in frozen}
         checkpoint["state_dict"] = here | checkpoint["state_dict"]
         # Lightning counts micro-batches, of which an update may have had others on another number of ranks.
-        passed = checkpoint["global_step"] * self.settings.accumulate
+        passed = checkpoint["global_step"] * self.updates.accumulate
         counted = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         for counts in (counted["total"], counted["current"]):
             off = passed - counts["ready"]
@@ -86,7 +99,7 @@ class SupervisedModule(pl.LightningModule):
     def on_train_batch_start(self, batch: StepBatch, batch_idx: int) -> None:
         # Dropout and whatever else draws from torch's global generator then depends on the update, not on the past.
         # (Not torch.manual_seed: it formats a stack trace for each kind of device that is not in use, a millisecond.)
-        seed = derive_seed(self.settings.seed, self.settings.stage, "torch", batch.step, self.global_rank, batch.micro)
+        seed = derive_seed(self.config.seed, self.stage, "torch", batch.step, self.global_rank, batch.micro)
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
@@ -106,7 +119,7 @@ class SupervisedModule(pl.LightningModule):
         if ranks > 1:
             sums, counts = self.trainer.strategy.reduce(torch.stack([sums, counts]), reduce_op="sum")
         counts = counts.clamp(min=1)
-        weights = sums.new_tensor([self.settings.ce_weight, self.settings.mse_weight])
+        weights = sums.new_tensor([self.config.ce_weight, self.config.mse_weight])
         scale = weights / counts
         self._sums = sums / counts if batch.micro == 0 or self._sums is None else self._sums + sums / counts
         if batch.last:
@@ -123,7 +136,7 @@ class SupervisedModule(pl.LightningModule):
             UserError: a rank has no rows.
         """
         model: Any = self.model
-        shared = self.settings.strategy.startswith("deepspeed_") or self.settings.strategy == "fsdp2"
+        shared = self.config.strategy.kind.startswith(("deepspeed_", "fsdp2"))
         if not (shared and self.trainer.world_size > 1 and hasattr(model, "passes")):
             return model.supervised_loss(batch.content)
         mine = model.passes(batch.content)
@@ -148,28 +161,23 @@ class SupervisedModule(pl.LightningModule):
         self.metrics["grad_norm"] = norm.full_tensor() if isinstance(norm, DTensor) else norm
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        settings = self.settings
+        asked = self.config.optimizer
         named = [(name, p) for name, p in self.model.named_parameters() if name in self.trained_names]
         decayed = [p for name, p in named if p.ndim >= 2 and "norm" not in name]
         others = [p for name, p in named if not (p.ndim >= 2 and "norm" not in name)]
         groups: Iterable[dict[str, Any]] = (
-            {"params": decayed, "weight_decay": settings.weight_decay},
+            {"params": decayed, "weight_decay": asked.weight_decay},
             {"params": others, "weight_decay": 0.0},
         )
         groups = [group for group in groups if group["params"]]
         optimizer: torch.optim.Optimizer
         if any(parameter.dtype == torch.bfloat16 for _, parameter in named):
-            optimizer = HalfAdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps)
+            optimizer = HalfAdamW(groups, lr=asked.lr, betas=asked.betas, eps=asked.eps)
         else:
-            optimizer = torch.optim.AdamW(
-                groups,
-                lr=settings.lr,
-                betas=settings.betas,
-                eps=settings.eps,
-                # The gradient scaler of fp16 and fused AdamW both want to unscale.
-                fused=settings.precision != "16-mixed",
-            )
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, settings))
+            optimizer = torch.optim.AdamW(groups, lr=asked.lr, betas=asked.betas, eps=asked.eps, fused=True)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: learning_rate_factor(step, asked, self.updates.total)
+        )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def transfer_batch_to_device(self, batch: StepBatch, device: torch.device, dataloader_idx: int) -> StepBatch:

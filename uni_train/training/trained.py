@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from torch import nn
 
@@ -21,31 +21,19 @@ PARTS = {
 weights for text and ViT tokens, its embeddings and its head."""
 
 
-def select_parameters(model: nn.Module, trained: str | Callable[[str], bool], frozen: Sequence[str] = ()) -> list[str]:
+def select_parameters(model: nn.Module, trained: str, frozen: Sequence[str] = ()) -> list[str]:
     """Names of the parameters that are to be trained, of those that the model itself leaves trainable.
 
     Args:
-        trained: all | moe_gen | lora (adapters, see lora.py) | re:PATTERN (searched in the name) | a function of the
-            name.
+        trained: all | moe_gen (generation weights) | lora (adapters, see lora.py).
         frozen: `PARTS` that are not trained all the same.
     """
-    chosen: Callable[[str], bool]
-    if callable(trained):
-        chosen = trained
-    elif trained == "all":
-        chosen = bool
-    elif trained == "moe_gen":
-        chosen = lambda name: any(part in name for part in GENERATION_NAMES)  # noqa: E731
-    elif trained == "lora":
-        chosen = lambda name: "lora_" in name  # noqa: E731
-    else:
-        pattern = re.compile(trained.removeprefix("re:"))
-        chosen = lambda name: pattern.search(name) is not None  # noqa: E731
+    parts = {"all": ("",), "moe_gen": GENERATION_NAMES, "lora": ("lora_",)}[trained]
     kept = re.compile("|".join(PARTS[part] for part in frozen) if frozen else "(?!)")
     names = [
         name
         for name, parameter in model.named_parameters()
-        if parameter.requires_grad and chosen(name) and not kept.search(name)
+        if parameter.requires_grad and any(part in name for part in parts) and not kept.search(name)
     ]
     if not names:
         without = f" frozen={','.join(frozen)}" if frozen else ""

@@ -34,9 +34,9 @@ from eval.benchmark import (
 from eval.benchmarks.ueval import counting, own
 from eval.benchmarks.ueval.files import read_folder
 from eval.benchmarks.ueval.prompts import JUDGE, REPLY, judge_prompt
+from eval.images import StoredImage, encoded
 from eval.submission import file_name, first_draws
 from uni_train.errors import UsageError, did_you_mean
-from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
     import numpy as np
@@ -154,13 +154,13 @@ class UEval(Benchmark):
 
     def _decided(self, sample: Sample, part: str, number: int) -> Check | None:
         name = f"{part} {number + 1}"
-        if part == "image" and not sample.images:
+        if part == "image" and not sample.drawn:
             return Check(name, "fail", "there is no image", 0.0)
         if part == "text" and not (sample.text or "").strip():
             return Check(name, "fail", "there is no text", 0.0)
         if self.verifier == "judge":
             return None
-        return own.decided(sample.ask.case, part, number, sample.text or "", sample.image)
+        return own.decided(sample.ask.case, part, number, sample.text or "", sample.drawn[-1] if sample.drawn else None)
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """Figure 9 for each rubric by itself. One without a reply that can be read is unreadable, and the others stand;
@@ -179,7 +179,7 @@ class UEval(Benchmark):
             if check is None:
                 asked += 1
                 name = f"{part} {number + 1}"
-                prompt = judge_prompt(sample.ask.case.prompt, sample.text or "", len(sample.images), rubric)
+                prompt = judge_prompt(sample.ask.case.prompt, sample.text or "", len(sample.drawn), rubric)
                 try:
                     reply = await filled_in(ask, prompt, REPLY, sample.images)
                     met = reply["criteria_met"] is True  # "not sure" is false
@@ -207,7 +207,7 @@ class UEval(Benchmark):
         rows: dict[str, list[dict[str, Any]]] = {}
         for one in first_draws(scored):
             ask = one.sample.ask
-            names = [f"images/{ask.setting}/{file_name(ask.case.id)}_{i}.png" for i in range(len(one.sample.images))]
+            names = [f"images/{ask.setting}/{file_name(ask.case.id)}_{i}.png" for i in range(len(one.sample.drawn))]
             yield from zip(names, one.sample.images, strict=True)
             answer = {"id": ask.case.id, "text_answer": one.sample.text or "", "image_answer": names}
             rows.setdefault(ask.setting, []).append(answer)
@@ -251,10 +251,10 @@ def _drawable(ask: Ask, said: str | Exception) -> bool:
     return ask.setting == TWO_PASSES or not isinstance(said, Exception)
 
 
-def _sample(ask: Ask, parts: Sequence[str | np.ndarray | Exception]) -> Sample:
+def _sample(ask: Ask, parts: Sequence[str | np.ndarray | StoredImage | Exception]) -> Sample:
     """What came, in order; failed only where nothing did."""
     problems = [f"{type(one).__name__}: {one}".splitlines()[0][:300] for one in parts if isinstance(one, Exception)]
-    came = tuple(one if isinstance(one, str) else encode_png(one) for one in parts if not isinstance(one, Exception))
+    came = tuple(one if isinstance(one, str) else encoded(one) for one in parts if not isinstance(one, Exception))
     status = "ok" if came else "generation_failed"
     thought = came[0] if ask.setting == THINK_FIRST and came and isinstance(came[0], str) else None
     return Sample(ask, status, "; ".join(problems), prompt=ask.case.prompt, thought=thought, parts=came)

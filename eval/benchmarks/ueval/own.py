@@ -16,7 +16,7 @@ from data_gen.registry import get_task
 from data_gen.seeds import derive_seed, rng
 from data_gen.task import Check, Item
 from eval.benchmark import Case
-from uni_train.models.pictures import decode_png
+from eval.images import Image, pixels
 
 CLOSED = ("maths", "mapping")
 OPEN = ("any_number",)
@@ -73,7 +73,7 @@ def _question(world: str, task: str, id_: str, prompt: str, singular: str, plura
     return Case(id_, task, prompt, category=category, facts=facts)
 
 
-def decided(case: Case, part: str, number: int, text: str, image: bytes | None) -> Check | None:
+def decided(case: Case, part: str, number: int, text: str, image: Image | None) -> Check | None:
     """What a program says of one rubric; None where none can. `text` and `image` are the answer's.
 
     A text is read as nano speaks: its last sentence that counts something says what is shown.
@@ -82,7 +82,7 @@ def decided(case: Case, part: str, number: int, text: str, image: bytes | None) 
     if program is None:
         return None
     kind, name = program[part][number], f"{part} {number + 1}"
-    seen = None if image is None else sprites.read(decode_png(image))
+    seen = None if image is None else sprites.read(pixels(image))
     said = next((found for one in reversed(text.split(" .")) if (found := counted(one))), frozenset())
     if part == "image" or kind == "agreement":
         if seen is None:

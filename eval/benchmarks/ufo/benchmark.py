@@ -61,6 +61,7 @@ from eval.benchmarks.ufo.names import (
     set_of,
     task_of_set,
 )
+from eval.images import Image, StoredImage, bytes_of, encoded, pixels
 from uni_train.errors import UsageError, did_you_mean
 from uni_train.models.pictures import decode_picture, encode_png
 
@@ -73,7 +74,7 @@ PROTOCOL = "ufo/1"  # what is asked; a change makes another revision
 # Section 4.2. Top-k 1 is greedy, whatever the temperature: `--sampling temperature=0` says it here.
 PAPER_DECODING = {"temperature": 0.2, "top_k": 1, "diffusion_timesteps": 100, "text_guided_scale": 7.5}
 
-Made = str | np.ndarray | Exception
+Made = str | np.ndarray | StoredImage | Exception
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class Cue:
     """What the second step is given. failed: why a part of the model's own could not be made."""
 
     text: str | None = None
-    image: np.ndarray | None = None
+    image: np.ndarray | StoredImage | None = None
     failed: str = ""
 
 
@@ -141,7 +142,7 @@ class Ufo(Benchmark):
         self.compat, self.verifier = compat, verifier
         self.published = data is not None
         self._cases = tuple(_case(row) for row in rows)
-        self._cues = {_id(row): row.cue_image for row in rows if row.cue_image is not None}
+        self._cues = {case.id: case.references[0] for case in self._cases if case.references}
         self._by_id = {case.id: case for case in self._cases}
         self._others = _others(self._cases)
         self.sets = tuple(name for name in SETS if any(case.set == name for case in self._cases))
@@ -193,7 +194,7 @@ class Ufo(Benchmark):
                 samples[row] = Sample(ask, "generation_failed", f"no cue: {cue.failed}", thought=cue.text)
             else:
                 requests[row] = self._answering(ask, cue)
-                shown = () if cue.image is None else (encode_png(cue.image),)
+                shown = () if cue.image is None else (encoded(cue.image),)
                 facts = {"cue_failed": cue.failed} if cue.failed else {}
                 samples[row] = Sample(ask, prompt=requests[row].prompt, thought=cue.text, parts=shown, facts=facts)
         said = model.answer(list(requests.values()), on_step=on_step) if requests else []
@@ -233,7 +234,9 @@ class Ufo(Benchmark):
         if not source:
             failed = "; ".join(_note(made) for made in (text, image) if isinstance(made, Exception))
             return Cue(
-                text if isinstance(text, str) else None, image if isinstance(image, np.ndarray) else None, failed
+                text if isinstance(text, str) else None,
+                image if isinstance(image, np.ndarray | StoredImage) else None,
+                failed,
             )
         if source == "blank":
             return Cue(text="") if schedule == TEXTUAL else Cue(image=_blank(self._cues.get(ask.case.id)))
@@ -250,7 +253,7 @@ class Ufo(Benchmark):
         case = ask.case
         shown = [] if ask.setting == BLIND else [_decoded(image) for image in case.images]
         if cue.image is not None:
-            shown.append(cue.image)
+            shown.append(pixels(cue.image))
         if _world(case) == NANO.name:
             prompt = f"{cue.text or ''} {case.prompt}".strip()
         else:
@@ -268,7 +271,7 @@ class Ufo(Benchmark):
         if sample.ask.setting == DIMENSIONS:
             return None
         if _is_image_cue(sample):
-            return _drawn(case, sample.image or b"") if nano else None
+            return _drawn(case, sample.drawn[-1]) if nano else None
         if sample.ask.setting == TEXT_CUE:
             return _verdict("cue", _concludes(sample.thought or "", case), "the cue ends elsewhere") if nano else None
         answer = str(case.facts["answer"])
@@ -299,7 +302,7 @@ class Ufo(Benchmark):
             return rubric.verdict_of(found)
         if _is_image_cue(sample):
             true = self._cues.get(sample.ask.case.id)
-            shown = () if true is None else (true,)
+            shown = () if true is None else (bytes_of(true),)
             if shown:
                 values["reference"] += "The first image is the reference cue.\n"
             asked = prompts.filled(prompts.JUDGE_IMAGE_CUE, values)
@@ -343,7 +346,7 @@ def _answers(setting: str) -> bool:
 
 def _is_image_cue(sample: Sample) -> bool:
     """Also an image alone in whatever setting: a reference by which a judge is calibrated."""
-    return sample.ask.setting == IMAGE_CUE or (sample.text is None and sample.image is not None)
+    return sample.ask.setting == IMAGE_CUE or (sample.text is None and bool(sample.drawn))
 
 
 def _cue_request(ask: Ask, template: str, told: str) -> Request:
@@ -364,7 +367,7 @@ def _cue_sample(ask: Ask, made: Made) -> Sample:
         return Sample(ask, "generation_failed", f"no cue: {_note(made)}")
     if isinstance(made, str):
         return Sample(ask, thought=made, parts=(made,))
-    return Sample(ask, parts=(encode_png(made),))
+    return Sample(ask, parts=(encoded(made),))
 
 
 def _answered(sample: Sample, reply: str | Exception) -> Sample:
@@ -400,7 +403,7 @@ def _case(row: Row) -> Case:
     """Choices that are images are shown behind the images of the question."""
     images, choices, places = list(row.images), dict[str, str | None](), dict[str, int]()
     for letter, one in row.choices.items():
-        if isinstance(one, bytes):
+        if not isinstance(one, str):
             places[letter] = len(images)
             images.append(one)
         choices[letter] = one if isinstance(one, str) else None
@@ -412,7 +415,9 @@ def _case(row: Row) -> Case:
     name = set_of(row.task, row.kind)
     if row.facts:  # of our own: the same question with choices and open, which share their cues
         facts["drawn_as"] = f"own/{row.id}"
-    return Case(_id(row), name, row.question, tuple(images), category=row.part or regime_of(name), facts=facts)
+    cue = () if row.cue_image is None else (row.cue_image,)
+    category = row.part or regime_of(name)
+    return Case(_id(row), name, row.question, tuple(images), category=category, facts=facts, references=cue)
 
 
 def _id(row: Row) -> str:
@@ -441,24 +446,24 @@ def _world(case: Case) -> str:
     return str(case.facts["world"])
 
 
-def _decoded(image: bytes) -> np.ndarray:
-    return decode_picture(image, "an image of UFO")
+def _decoded(image: Image) -> np.ndarray:
+    return decode_picture(bytes_of(image), "an image of UFO")
 
 
-def _blank(like: bytes | None) -> np.ndarray:
+def _blank(like: Image | None) -> np.ndarray:
     """White, of the size of the true cue, or 512 x 512."""
-    from PIL import Image
+    from PIL import Image as PIL
 
     width, height = 512, 512
     if like is not None:
-        with Image.open(io.BytesIO(like)) as image:
+        with PIL.open(io.BytesIO(bytes_of(like))) as image:
             width, height = image.size
     return np.full((height, width, 3), 255, dtype=np.uint8)
 
 
-def _drawn(case: Case, image: bytes) -> Verdict:
+def _drawn(case: Case, image: Image) -> Verdict:
     """Whether a picture of the nano world shows the object of the answer, as often as it says."""
-    found = sprites.read(_decoded(image))
+    found = sprites.read(pixels(image))
     if not found.readable:
         return Verdict((Check("cue", "unreadable", found.reason),))
     right = (found.name, found.count) == (case.facts["object"], case.facts["count"])
@@ -486,7 +491,7 @@ def _rubric_reader() -> Any:
     return JsonReader(rubric.SCHEMA)
 
 
-def _revision(cases: Sequence[Case], cues: Mapping[str, bytes], compat: str, verifier: str) -> str:
+def _revision(cases: Sequence[Case], cues: Mapping[str, Image], compat: str, verifier: str) -> str:
     words = [PROTOCOL, compat, verifier]
     words += [prompts.TEXTUAL_CUE, prompts.VISUAL_CUE, prompts.ANSWER_CHOICE, prompts.ANSWER_OPEN]
     words += [prompts.GIVEN_TEXT, prompts.GIVEN_IMAGE]
@@ -494,6 +499,6 @@ def _revision(cases: Sequence[Case], cues: Mapping[str, bytes], compat: str, ver
     for case in cases:
         row = [case.id, case.set, case.prompt, case.cluster, case.category, dict(case.facts)]
         digest.update(json.dumps(row, sort_keys=True, ensure_ascii=False).encode())
-        for image in (*case.images, cues.get(case.id, b"")):
+        for image in map(bytes_of, (*case.images, cues.get(case.id, b""))):
             digest.update(len(image).to_bytes(8, "big") + image)
     return digest.hexdigest()

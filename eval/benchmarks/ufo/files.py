@@ -21,12 +21,14 @@ from typing import Any
 from data_gen.errors import DataError, nearest
 from data_gen.jsonl import read_objects
 from eval.benchmarks.ufo.names import KINDS, PAPER_TASKS, REGIMES, TASKS
+from eval.images import Image, StoredImage, digest_of
 
 LETTERS = ("A", "B", "C", "D")
 NEEDED = ("id", "task", "question", "answer")
 SUFFIXES = (".jsonl", ".parquet")
 HOW_TO_GET = (
-    "Get it with `hf download yzzyu/UFO --repo-type dataset --local-dir FOLDER` (CC BY-NC 4.0) and name the folder: "
+    "Get it with `hf download yzzyu/UFO --repo-type dataset --local-dir FOLDER` (CC BY-NC 4.0; `hf auth login` first "
+    "where its page asks for consent) and name the folder: "
     "--data ufo=FOLDER; it needs mcq*.jsonl or mcq*.parquet, open*.jsonl or open*.parquet"
 )
 _IMAGE_NAME = re.compile(r"[^\n]{1,400}\.(?:png|jpe?g|webp|bmp|gif)", re.IGNORECASE)
@@ -52,10 +54,10 @@ class Row:
     task: str
     question: str
     answer: str
-    images: tuple[bytes, ...] = ()
-    choices: Mapping[str, str | bytes] = field(default_factory=dict)
+    images: tuple[Image, ...] = ()
+    choices: Mapping[str, str | Image] = field(default_factory=dict)
     text_cue: str = ""
-    cue_image: bytes | None = None
+    cue_image: Image | None = None
     solution: str = ""
     part: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -169,8 +171,8 @@ def _check_regime(where: str, category: Any, task: str) -> None:
         raise DataError(f'{where}: "category" is "{category}", but {task} is of state {TASKS[task]}')
 
 
-def _choices(where: str, raw: Mapping[str, Any], folder: Path) -> dict[str, str | bytes]:
-    found: dict[str, str | bytes] = {}
+def _choices(where: str, raw: Mapping[str, Any], folder: Path) -> dict[str, str | Image]:
+    found: dict[str, str | Image] = {}
     for letter in LETTERS:
         key = f"choice_{letter.lower()}"
         value = raw.get(key)
@@ -187,17 +189,18 @@ def _choices(where: str, raw: Mapping[str, Any], folder: Path) -> dict[str, str 
     return found
 
 
-def _letter(where: str, answer: str, choices: Mapping[str, str | bytes]) -> str:
+def _letter(where: str, answer: str, choices: Mapping[str, str | Image]) -> str:
     found = re.fullmatch(r"\W*([A-Da-d])(?:\W*|[).:,]\s.*)", answer, re.DOTALL)
     if found is None or found[1].upper() not in choices:
         raise DataError(f'{where}: "answer" is "{answer[:40]}"; expected the letter of a choice: {", ".join(choices)}')
     return found[1].upper()
 
 
-def _image(where: str, value: Any, folder: Path) -> bytes:
-    """The encoded image. DataError: no such file, or nothing that can be decoded."""
-    from PIL import Image
+def _image(where: str, value: Any, folder: Path) -> Image:
+    """The encoded image, that of a file to be read again. DataError: no such file, or nothing that can be decoded."""
+    from PIL import Image as PIL
 
+    path = None
     if isinstance(value, dict):
         value = value.get("bytes") or value.get("path")
     if isinstance(value, str):
@@ -209,11 +212,11 @@ def _image(where: str, value: Any, folder: Path) -> bytes:
     if not isinstance(value, bytes) or not value:
         raise DataError(f"{where} is {_shown(value)}; expected an image: a path, or bytes")
     try:
-        with Image.open(io.BytesIO(value)) as image:
+        with PIL.open(io.BytesIO(value)) as image:
             image.load()
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, ValueError, SyntaxError, PIL.DecompressionBombError) as error:
         raise DataError(f"{where} is no image that can be read") from error
-    return value
+    return value if path is None else StoredImage(path.read_bytes, digest_of(value))
 
 
 def _text(where: str, raw: Mapping[str, Any], key: str) -> str:

@@ -13,7 +13,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,7 @@ from eval.benchmark import (
     Table,
     Unit,
     benchmark,
+    think_and_draw,
 )
 from eval.benchmarks.unisandbox import counting
 from eval.benchmarks.unisandbox.cases import (
@@ -47,12 +47,14 @@ from eval.benchmarks.unisandbox.cases import (
 )
 from eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets
 from eval.benchmarks.unisandbox.thoughts import conclusion, said
+from eval.images import encoded, pixels
 from eval.prompts.unisandbox import direct_prompt
 from eval.submission import first_draws
 from uni_train.errors import UsageError, did_you_mean
-from uni_train.models.pictures import decode_png, encode_png
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from uni_train.models.base import OnStep, Request
 
 LABEL_CHOICES = (*LABELS, "both")
@@ -148,16 +150,18 @@ class UniSandbox(Benchmark):
             if ask.setting == SAID:
                 continue
             drawn_as, _, seed = key(ask)
-            shown = tuple(decode_png(image) for image in ask.case.images)
+            shown = tuple(pixels(image) for image in ask.case.images)
             requests.setdefault(key(ask), Request(drawn_as, ask.case.prompt, shown, seed=seed))
-        thoughts = _think(model, {one: request for one, request in requests.items() if one[1]}, on_step)
-        failed = {one: thought for one, thought in thoughts.items() if isinstance(thought, Exception)}
-        ready = {
-            one: replace(request, thought=_text(thoughts.get(one)))
-            for one, request in requests.items()
-            if one not in failed
-        }
-        images = dict(zip(ready, model.draw(list(ready.values()), on_step=on_step), strict=True)) if ready else {}
+        aloud = {one: request for one, request in requests.items() if one[1]}
+        at_once = {one: request for one, request in requests.items() if not one[1]}
+        thoughts: dict[tuple[str, bool, int], str | Exception] = {}
+        images: dict[tuple[str, bool, int], np.ndarray | Exception] = {}
+        if at_once:
+            images.update(zip(at_once, model.draw(list(at_once.values()), on_step=on_step), strict=True))
+        if aloud:
+            said, drawn = think_and_draw(model, list(aloud.values()), on_step)
+            thoughts.update(zip(aloud, said, strict=True))
+            images.update(zip(aloud, drawn, strict=True))
         samples = []
         for ask in asks:
             if ask.setting == SAID:
@@ -174,7 +178,7 @@ class UniSandbox(Benchmark):
                 note = f"no picture: {image}"
                 samples.append(Sample(ask, "generation_failed", note, prompt=ask.case.prompt, thought=thought))
                 continue
-            samples.append(Sample(ask, prompt=ask.case.prompt, thought=thought, parts=(encode_png(image),)))
+            samples.append(Sample(ask, prompt=ask.case.prompt, thought=thought, parts=(encoded(image),)))
         return samples
 
     def check(self, sample: Sample) -> Verdict | None:
@@ -183,24 +187,25 @@ class UniSandbox(Benchmark):
         facts = sample.ask.case.facts
         if sample.text is not None:
             return Verdict((Check(SAID, said(sample.text, item_of(sample.ask.case)), sample.text),))
-        if "item" not in facts or self.verifier == "judge" or sample.image is None:
+        if "item" not in facts or self.verifier == "judge" or not sample.drawn:
             return None
         item = item_of(sample.ask.case)
         if facts["task"] == "knowledge":
-            return verify_sprites(decode_png(sample.image), item.facts["object"], item.facts["count"])
+            return verify_sprites(pixels(sample.drawn[-1]), item.facts["object"], item.facts["count"])
         task = task_of(item)
-        return task.verify(item, decode_png(sample.image)) if task.has_image(item) else None
+        return task.verify(item, pixels(sample.drawn[-1])) if task.has_image(item) else None
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """Caption, then compare (section 3.2)."""
         from eval.judges import caption_matches
 
-        assert sample.image is not None, "only samples with a picture are judged"
+        image = sample.image
+        assert image is not None, "only samples with an image are judged"
         facts = sample.ask.case.facts
         kind = str(facts["task"])
         if kind == "mapping" and self.compat == "official":
             kind = "mapping_official"
-        return await caption_matches(ask, sample.image, _expected(sample.ask.case), kind=kind)
+        return await caption_matches(ask, image, _expected(sample.ask.case), kind=kind)
 
     def attribute(self, scored: Scored) -> str:
         """Where it went wrong. Without a thought nobody can tell what was concluded: "wrong, no thought"."""
@@ -243,10 +248,11 @@ class UniSandbox(Benchmark):
     def submission(cls, scored: Iterable[Scored]) -> Iterator[tuple[str, bytes]]:
         """SETTING/FILE/ID.png, of pairs ID_A.png and ID_B.png: for each an `--image-dir` of the published code."""
         for one in first_draws(scored):
-            if one.sample.image is not None:
+            image = one.sample.image
+            if image is not None:
                 place, _, name = one.sample.ask.case.id.partition("/")
                 place = place.replace("math", "math_") if place == one.sample.ask.case.set else place
-                yield f"{one.sample.ask.setting}/{place}/{name.replace('/', '_')}.png", one.sample.image
+                yield f"{one.sample.ask.setting}/{place}/{name.replace('/', '_')}.png", image
 
     def told(self) -> Mapping[str, Any]:
         return {"labels": list(self.label_names)}
@@ -259,14 +265,6 @@ class UniSandbox(Benchmark):
         thoughts = sum(setting == "cot" for _, setting, _ in drawn)
         calls = {"think": thoughts, "draw": len(drawn), "judge": 2 * judged}
         return calls if len(images) == len(asks) else {**calls, "answer": len(asks) - len(images)}
-
-
-def _think(
-    model: Respondent, requests: dict[tuple[str, bool, int], Request], on_step: OnStep | None
-) -> dict[tuple[str, bool, int], str | Exception]:
-    if not requests:
-        return {}
-    return dict(zip(requests, model.think(list(requests.values()), on_step=on_step), strict=True))
 
 
 def _answers(model: Respondent, asks: Sequence[Ask], on_step: OnStep | None) -> Iterator[Sample]:
@@ -284,10 +282,6 @@ def _answers(model: Respondent, asks: Sequence[Ask], on_step: OnStep | None) -> 
             yield Sample(one, "generation_failed", f"no answer: {reply}", prompt=request.prompt)
         else:
             yield Sample(one, prompt=request.prompt, parts=(reply,))
-
-
-def _text(thought: str | Exception | None) -> str | None:
-    return thought if isinstance(thought, str) else None
 
 
 def _expected(case: Case) -> str:

@@ -20,6 +20,7 @@ from data_gen.errors import DataError
 from data_gen.reading_limits import open_image, read_json, reason
 from data_gen.task import Item
 from eval.benchmarks.vigor.tasks import EMBODIED, TASKS, task_named
+from eval.images import Image, StoredImage, bytes_of
 from uni_train.errors import UsageError, did_you_mean
 
 RECORDS = "records.json"
@@ -47,14 +48,15 @@ _SIZE = re.compile(r"(\d+)\s*[x×X*]\s*(\d+)")
 class Record:
     """One published question.
 
-    image: the input as its file's bytes, None where there is none (ours alone). answer: text ground truth, "" for none.
-    answer_image: file of the image ground truth. size: "4x4", "" where nothing says it. item: of data_gen, ours alone.
+    image: the input, read when it is asked for, None where there is none (ours alone). answer: text ground truth, ""
+    for none. answer_image: file of the image ground truth. size: "4x4", "" where nothing says it. item: of
+    data_gen, ours alone.
     """
 
     id: str
     task: str
     instruction: str
-    image: bytes | None = None
+    image: Image | None = None
     answer: str = ""
     answer_image: Path | None = None
     size: str = ""
@@ -108,7 +110,8 @@ def _folders(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
         raise DataError(
             f"{folder} is no folder. ViGoR-Bench is not shipped (CC BY-NC 4.0): "
-            f"huggingface-cli download --repo-type dataset {HUB} --local-dir {folder}"
+            f"huggingface-cli download --repo-type dataset {HUB} --local-dir {folder} "
+            "(after huggingface-cli login where its page asks for consent)"
         )
     found: dict[str, Path] = {}
     for records in sorted([*folder.glob(f"*/{RECORDS}"), *folder.glob(f"{EMBODIED}/*/{RECORDS}")]):
@@ -188,7 +191,7 @@ def _record(folder: Path, task: str, number: int, row: Mapping[str, Any], where:
         id=f"{task}/{name}",
         task=task,
         instruction=instruction,
-        image=None if image is None else image.read_bytes(),
+        image=None if image is None else StoredImage(image.read_bytes),
         answer=answer,
         answer_image=answer_image,
         size=_size(row.get(SIZE), f"{name} {row.get(IMAGE, '')}", where),
@@ -235,7 +238,7 @@ def _size(value: Any, hint: str, where: str) -> str:
     return f"{found[1]}x{found[2]}" if found else ""
 
 
-def write_folder(folder: Path, records: Iterable[tuple[Record, bytes | None]]) -> None:
+def write_folder(folder: Path, records: Iterable[tuple[Record, Image | None]]) -> None:
     """Records of our own in the same layout, each with its answer image (PNG) or None."""
     from uni_train.files import atomic_write_bytes, atomic_write_json
 
@@ -248,7 +251,7 @@ def write_folder(folder: Path, records: Iterable[tuple[Record, bytes | None]]) -
         for key, data in (("input_image", record.image), ("gt_image", answer)):
             if data is not None:
                 row[key] = f"{len(rows):04d}_{key}.png"
-                atomic_write_bytes(at / row[key], data)
+                atomic_write_bytes(at / row[key], bytes_of(data))
         rows.append({
             **row, **({"gt_prompt": record.answer} if record.answer else {}),
             **({"size": record.size} if record.size else {}),
@@ -258,8 +261,8 @@ def write_folder(folder: Path, records: Iterable[tuple[Record, bytes | None]]) -
         atomic_write_json(Path(folder) / task / RECORDS, rows)
 
 
-def digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=8).hexdigest()
+def digest(data: Image) -> str:
+    return hashlib.blake2b(bytes_of(data), digest_size=8).hexdigest()
 
 
 def _plain(name: str) -> str:

@@ -18,6 +18,7 @@ from data_gen.task import Check, Item, Verdict
 from eval.benchmarks.vigor.files import Record
 from eval.benchmarks.vigor.tasks import ALGEBRA, MAZE
 from eval.benchmarks.vigor.templates import BACKGROUND, DIMENSIONS, QUALITY, REASONING, RULE
+from eval.images import bytes_of
 from uni_train.models.pictures import decode_picture, encode_png
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def read_maze(record: Record) -> Item | None:
     """The maze of a published record, or None where a program might be wrong about it."""
     if record.task != MAZE or record.image is None or record.answer_image is None:
         return None
-    shown = decode_picture(record.image, record.id)
+    shown = decode_picture(bytes_of(record.image), record.id)
     solved = decode_picture(record.answer_image.read_bytes(), str(record.answer_image))
     try:
         read = _read(shown)
@@ -211,4 +212,4 @@ def _of_maze(item: Item) -> Record:
 def copied(records: Mapping[str, Record], items: Mapping[str, Item]) -> list[Verdict]:
     """What a model that copies its input is worth on the mazes, by the program."""
     shown = ((item, records[name].image) for name, item in items.items() if item.task == "maze")
-    return [result_of(item, decode_picture(image, item.id)) for item, image in shown if image is not None]
+    return [result_of(item, decode_picture(bytes_of(image), item.id)) for item, image in shown if image is not None]

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from eval.benchmark import Scored
 from eval.judges.anchors import anchors_from_labels
 from eval.judges.labels import read_labels
-from tests.eval.judges.criteria import PNG, Criteria
+from tests.eval.judges.criteria import Criteria
 from uni_train.errors import UserError
+from uni_train.models.pictures import encode_png
 
 BENCHMARK = Criteria(4)
 
@@ -33,17 +35,18 @@ def test_csv_and_json_lines_say_the_same(tmp_path: Path) -> None:
         assert [[label.value for label in one.labels] for one in found] == [[1.0, 0.0], [0.25]]
     assert second[1].labels[0].where == f"{lines}, line 4"
     stored = [Scored(sample) for sample in BENCHMARK.samples()]
-    anchors = anchors_from_labels(first, stored)
+    anchors = anchors_from_labels(first, BENCHMARK, stored)
     assert [one.sample for one in anchors] == BENCHMARK.samples()[:2]
     assert [one.truths for one in anchors] == [{"": None}, {"": 0.25}]
 
 
 def test_images_and_texts_of_the_file_itself(tmp_path: Path) -> None:
-    for name in ("a.png", "b.png"):
-        (tmp_path / name).write_bytes(PNG + name.encode())
+    drawn = {name: encode_png(np.full((4, 4, 3), shade, np.uint8)) for name, shade in (("a.png", 0), ("b.png", 9))}
+    for name, image in drawn.items():
+        (tmp_path / name).write_bytes(image)
     path = written(tmp_path, "id,label,images,text\nc0,yes,a.png;b.png,two\nc0,no,b.png,\n")
-    two, one = (anchor.sample for anchor in anchors_from_labels(read_labels(path, BENCHMARK)))
-    assert two.images == (PNG + b"a.png", PNG + b"b.png") and two.text == "two" and one.images == (PNG + b"b.png",)
+    two, one = (anchor.sample for anchor in anchors_from_labels(read_labels(path, BENCHMARK), BENCHMARK))
+    assert two.images == tuple(drawn.values()) and two.text == "two" and one.images == (drawn["b.png"],)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +65,8 @@ def test_images_and_texts_of_the_file_itself(tmp_path: Path) -> None:
         ("id,label\nc0,1\nc0,1\n", "line 3: nobody by name has labelled it before, in line 2"),
         ("id,label\nc0,1,2\n", "line 2: not as many cells"),
         ('id,label\n"c0,1\n', "no CSV"),
-        ("id,label,images\nc0,1,none.png\n", "line 2: .*none.png"),
+        ("id,label,images\nc0,1,none.png\n", r"line 2: .*none\.png: No such file"),
+        ("id,label,images\nc0,1,labels.csv\n", r"line 2: .*labels\.csv: no image that can be read"),
         ("id,label\n", "holds no labels"),
     ],
 )
@@ -89,6 +93,9 @@ def test_json_lines_too(tmp_path: Path, text: str, problem: str) -> None:
 def test_a_sample_that_is_nowhere_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, "id,label,k\nc0,1,0\nc1,1,3\n")
     with pytest.raises(UserError, match=r"line 3: there is no sample of c1 \(direct, k=3\)"):
-        anchors_from_labels(read_labels(path, BENCHMARK), [Scored(one) for one in BENCHMARK.samples()])
+        anchors_from_labels(read_labels(path, BENCHMARK), BENCHMARK, [Scored(one) for one in BENCHMARK.samples()])
+    words = written(tmp_path, "id,label,text\nc0,1,a cup\n")
+    with pytest.raises(UserError, match=r"line 2: nothing to judge"):
+        anchors_from_labels(read_labels(words, BENCHMARK), BENCHMARK)
     with pytest.raises(UserError, match=r"none\.csv"):
         read_labels(tmp_path / "none.csv", BENCHMARK)

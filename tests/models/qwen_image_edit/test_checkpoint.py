@@ -18,12 +18,13 @@ from tests.models.qwen_image_edit import tiny
 from tests.models.qwen_image_edit.conftest import config_of, picture
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
+from uni_train.config.schema import LoraConfig
 from uni_train.errors import UserError
 from uni_train.models.base import Request
 from uni_train.models.inspection import inspect
 from uni_train.models.load import build_model, load_weights, model_config, save_model
 from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
-from uni_train.training.lora import LoraSettings, adapted, count_adapters, save_adapters
+from uni_train.training.lora import adapted, count_adapters, pattern, save_adapters
 
 REQUEST = Request("it", "make it red", (picture(0),), seed=1)
 
@@ -83,7 +84,7 @@ def test_what_is_written_is_read_by_diffusers_and_by_us(
 def test_adapters_are_read_by_load_lora_weights_with_their_scale(
     build: Callable[..., PublishedEditor], tmp_path: Path
 ) -> None:
-    model, settings = build(), LoraSettings(rank=2, alpha=6.0, targets="both")
+    model, settings = build(), LoraConfig(rank=2, alpha=6.0, targets="both")
     names = list(model.state_dict())
     expected = count_adapters(model, settings)
     with adapted(model, settings, seed=1):
@@ -107,8 +108,7 @@ def test_adapters_are_read_by_load_lora_weights_with_their_scale(
 
 @pytest.mark.parametrize(("targets", "stream"), [("generation", "img_mlp"), ("understanding", "txt_mlp")])
 def test_targets_name_a_stream(model: PublishedEditor, targets: str, stream: str) -> None:
-    pattern = LoraSettings(targets=targets).pattern
-    layers = {name for name, _ in model.named_modules() if re.fullmatch(pattern, name)}
+    layers = {name for name, _ in model.named_modules() if re.fullmatch(pattern(targets), name)}
     assert len(layers) == 2 * 6 and any(stream in name for name in layers)
     assert all(name.startswith("transformer.") for name in layers)
 

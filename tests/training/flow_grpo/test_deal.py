@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
 
+from tests.training.flow_grpo.toy import GRPO as TOY
+from tests.training.keys import changed
+from uni_train.config.schema import GrpoConfig
 from uni_train.training.flow_grpo.deal import deal, given_away, micro_batches, random_steps
 from uni_train.training.flow_grpo.rollout import Rollouts
-from uni_train.training.flow_grpo.settings import FlowGrpoSettings
 
-GRPO = FlowGrpoSettings(prompts_per_epoch=32, group_size=8, steps=5, last_step=2, rows=1)
+GRPO = changed(TOY, updates_per_epoch=1, prompts_per_epoch=32, group_size=8, last_step=2, rows=1)
 
 
-def drawn(grpo: FlowGrpoSettings, flat: int) -> Rollouts:
+def drawn(grpo: GrpoConfig, flat: int) -> Rollouts:
     """Images of which the first `flat` groups have equal rewards."""
-    totals = torch.arange(grpo.prompts_per_epoch * grpo.group_size).double() % grpo.group_size
-    totals[: flat * grpo.group_size] = 0
+    totals = torch.arange(grpo.rollout.prompts_per_epoch * grpo.rollout.group_size).double() % grpo.rollout.group_size
+    totals[: flat * grpo.rollout.group_size] = 0
     none = torch.empty(0)
     return Rollouts(0, (), None, none, none, none, none, none, none, totals, none, none, none)
 
@@ -29,10 +30,10 @@ def drawn(grpo: FlowGrpoSettings, flat: int) -> Rollouts:
 def test_no_micro_batch_is_larger_than_asked_and_every_row_is_trained_once_a_pass(
     ranks: int, updates: int, passes: int, flat: int
 ) -> None:
-    grpo = replace(GRPO, updates_per_epoch=updates, passes=passes)
-    images = grpo.prompts_per_epoch * grpo.group_size // ranks
+    grpo = changed(GRPO, updates_per_epoch=updates, passes=passes)
+    images = grpo.rollout.prompts_per_epoch * grpo.rollout.group_size // ranks
     rollouts = drawn(grpo, flat)
-    deals = [deal(random_steps(rollouts, grpo, update), images, ranks) for update in range(updates)]
+    deals = [deal(random_steps(rollouts, grpo, "grpo", update), images, ranks) for update in range(updates)]
     for dealt in deals:
         sizes = [len(mine) for mine in dealt]
         assert max(sizes) - min(sizes) <= 1
@@ -40,7 +41,7 @@ def test_no_micro_batch_is_larger_than_asked_and_every_row_is_trained_once_a_pas
         assert count <= grpo.grad_accumulation_steps(ranks)
         assert max(len(mine[micro::count]) for mine in dealt for micro in range(count)) <= grpo.rows
     trained = Counter(row for dealt in deals for mine in dealt for row in mine)
-    kept = range(flat * grpo.group_size, grpo.prompts_per_epoch * grpo.group_size)
+    kept = range(flat * grpo.rollout.group_size, grpo.rollout.prompts_per_epoch * grpo.rollout.group_size)
     assert trained == {(image, place): passes for image in kept for place in range(2)}
     moved = {(image, rank) for (_, rank), those in given_away(deals, images).items() for image in those}
     held = {(row[0], rank) for dealt in deals for rank, mine in enumerate(dealt) for row in mine}
@@ -50,11 +51,13 @@ def test_no_micro_batch_is_larger_than_asked_and_every_row_is_trained_once_a_pas
 def test_where_half_of_the_groups_are_flat_half_of_the_micro_batches_are_left() -> None:
     for ranks in (1, 8, 32):
         images = 256 // ranks
-        full, half = (micro_batches(deal(random_steps(drawn(GRPO, n), GRPO, 0), images, ranks), 1) for n in (0, 16))
+        full, half = (
+            micro_batches(deal(random_steps(drawn(GRPO, n), GRPO, "grpo", 0), images, ranks), 1) for n in (0, 16)
+        )
         assert half == full / 2
 
 
 def test_without_a_group_that_teaches_only_a_penalty_is_trained_on() -> None:
-    assert random_steps(drawn(GRPO, 32), GRPO, 0) == []
+    assert random_steps(drawn(GRPO, 32), GRPO, "grpo", 0) == []
     assert micro_batches(deal([], 256, 1), 1) == 1
-    assert len(random_steps(drawn(GRPO, 32), replace(GRPO, kl=0.1), 0)) == 512
+    assert len(random_steps(drawn(GRPO, 32), changed(GRPO, kl=0.1), "grpo", 0)) == 512

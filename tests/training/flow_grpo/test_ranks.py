@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +13,16 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
+from tests.training.flow_grpo.toy import GRPO as TOY
 from tests.training.flow_grpo.toy import PROMPTS, ToyFlow
+from tests.training.keys import changed
 from uni_train.errors import UsageError
 from uni_train.rewards.contract import Reward
-from uni_train.training.flow_grpo.settings import FlowGrpoSettings
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.metric_log import read_metrics
-from uni_train.training.settings import SupervisedSettings
 
 ROOT = Path(__file__).parents[3]
-GRPO = FlowGrpoSettings(
-    epochs=3,
-    updates_per_epoch=2,
-    prompts_per_epoch=4,
-    group_size=4,
-    steps=5,
-    rows=12,
-    kl=0.01,
-    clip_low=0.1,
-    clip_high=0.1,
-)
-OPTIMIZER = SupervisedSettings(lr=3e-3, eps=1e-3, accelerator="cpu", checkpoint_every=1, log_every=1, keep=9)
+GRPO = changed(TOY, kl=0.01, clip_low=0.1, clip_high=0.1, eps=1e-3)
 
 
 def lit(prompts: list[str], completions: list[np.ndarray], **_: Any) -> list[float]:
@@ -49,13 +37,11 @@ def broken(prompts: list[str], completions: list[np.ndarray], **columns: Any) ->
 
 def train(out: Path, devices: int, reward: Any = lit, **changes: Any) -> ToyFlow:
     model = ToyFlow()
-    settings = replace(
-        OPTIMIZER, devices=devices, strategy="ddp_fork_find_unused_parameters_true" if devices > 1 else "auto"
-    )
+    kind = "ddp_fork_find_unused_parameters_true" if devices > 1 else "single"
     looks = lambda step: {"held_out": step / 10}  # noqa: E731
     fit_flow_grpo(
-        model, PROMPTS, [Reward("it", reward)], replace(GRPO, **changes), settings, out,
-        evaluate=looks, evaluate_every=1, progress=False,
+        model, PROMPTS, [Reward("it", reward)], changed(GRPO, devices=devices, kind=kind, **changes), out,
+        evaluate=looks, evaluate_every=1, progress=False, keep=9, log_every=1,
     )  # fmt: skip
     return model
 
@@ -119,7 +105,7 @@ def test_groups_that_ranks_cannot_share_are_refused_with_the_nearest_that_they_c
         train(tmp_path, 2, prompts_per_epoch=5)
     assert "prompts_per_epoch=4 or 6" in (error.value.hint or "")
     with pytest.raises(UsageError) as error:
-        replace(GRPO, prompts_per_epoch=3).check(4)
+        changed(GRPO, prompts_per_epoch=3).check_ranks(4)
     assert "prompts_per_epoch=4." in (error.value.hint or "")
 
 

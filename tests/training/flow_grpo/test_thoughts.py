@@ -14,12 +14,12 @@ from click.testing import CliRunner
 from data_gen.registry import get_task
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
+from uni_train.config.schema import ThoughtsConfig
 from uni_train.errors import UsageError
 from uni_train.models.bagel.generation import _feed, prefill
 from uni_train.models.base import Request
 from uni_train.models.load import build_model
 from uni_train.training import callbacks
-from uni_train.training.flow_grpo.settings import ThoughtSettings
 from uni_train.training.flow_grpo.thoughts import ThoughtBatch, log_probs, table, thought_loss
 from uni_train.training.metric_log import read_metrics
 
@@ -36,7 +36,7 @@ def test_the_loss_of_two_thoughts_is_that_of_the_paper_by_hand() -> None:
     ids = torch.tensor([[5, 7, -1], [3, 2, 9]])
     rows = ThoughtBatch((), ids, old, torch.tensor([2.0, -9.0]), 1.0)
     new.requires_grad_()
-    loss, parts = thought_loss(new, reference, rows, ThoughtSettings(kl=0.5), 5.0)
+    loss, parts = thought_loss(new, reference, rows, ThoughtsConfig(kl=0.5), 5.0)
 
     def term(ratio: float, advantage: float) -> float:
         return max(-advantage * ratio, -advantage * min(max(ratio, 0.8), 1.2))

@@ -11,11 +11,21 @@ import torch
 from torch import Tensor, nn
 
 from data_gen.seeds import derive_seed
+from uni_train.config.schema import GrpoConfig, OptimizerConfig, RolloutConfig, StrategyConfig
 from uni_train.flow.schedule import Schedule, bagel_schedule
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.training.flow_grpo.rollout import Prompt, PromptList
 
 TOKENS, NUMBERS = 4, 3
+GRPO = GrpoConfig(
+    epochs=3,
+    updates_per_epoch=2,
+    rows=12,
+    rollout=RolloutConfig(prompts_per_epoch=4, group_size=4, steps=5),
+    optimizer=OptimizerConfig(lr=3e-3),
+    checkpoint_every=1,
+    strategy=StrategyConfig(accelerator="cpu"),
+)
 PROMPTS = PromptList([Prompt(f"p{i}", f"prompt {i}", columns={"number": i}) for i in range(6)], seed=0)
 
 

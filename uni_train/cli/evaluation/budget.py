@@ -50,6 +50,8 @@ def print_plan(
             f"A token of the judge: {planning.LETTERS:g} letters; a picture {sizes.image_tokens} tokens, a reply "
             f"{sizes.reply_tokens} (--image-tokens, --reply-tokens)."
         )
+        if plan.judge is not None and plan.judge.small:
+            progress.say("Small judges are asked about all of this, and the large one only about what they leave.")
     else:
         progress.say("Without --judge, what no program can check has no score.")
     if measured:

@@ -121,7 +121,7 @@ def _anchors(
     found: list[Anchor] = []
     if labels is not None:
         listed = read_labels(labels, benchmark)
-        found += known.anchors_from_labels(listed, done.scored(benchmark.name, images=True) if done else ())
+        found += known.anchors_from_labels(listed, benchmark, done.scored(benchmark.name, images=True) if done else ())
     elif done is not None:
         found += known.anchors_from_programs(done.scored(benchmark.name, images=True), most, asked.seed)
     if references != "none":

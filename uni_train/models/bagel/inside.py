@@ -35,6 +35,7 @@ GROUPS = ("system", "image", "instruction", "thought", "refined", "markers", "it
 """What a key belongs to: the prompt of think mode; input images; the instruction P; the trace R_t and the refined
 prompt R_p of the thought; the markers around them; the image that is drawn, with its own markers."""
 _ITSELF = GROUPS.index("itself")
+ANSWER_WORDS = 3  # of an answer that states are kept of
 _MARKERS = 2  # understanding tokens of an image that is drawn
 
 
@@ -77,7 +78,8 @@ class States:
     """Hidden states behind every layer, float32.
 
     Attributes:
-        answer: [N, B, D], of the marker behind which an answer begins.
+        answer: [A, N, B, D], of the marker behind which an answer begins, and of the words that the model then says:
+            the k-th is where it chooses its word k, from 0.
         word: [N, B, D], of the last word of the question.
         query: [K, N, B, D], of the marker behind which an image begins, at K noise levels `t`.
         image: [K, N, B, D], the mean of the image's own tokens.
@@ -192,6 +194,8 @@ class _AttentionWatch(_Steps):
         self.columns, self.grids = columns, grids
         self.device, self.dtype = model.device, model.bagel.dtype
         self.places = [[i for i, one in enumerate(row) if one.token >= 0] for row in columns] if maps else []
+        widest = max(len(row) for row in columns)
+        self.groups_BT = torch.tensor([[one.group for one in row] + [-1] * (widest - len(row)) for row in columns])
         self.valid_B11G = torch.zeros(len(columns), 1, 1, max(h * w for h, w in grids))
         for row, (h, w) in enumerate(grids):
             self.valid_B11G[row, ..., : h * w] = 1 / (h * w)
@@ -224,16 +228,18 @@ class _AttentionWatch(_Steps):
         """[B, 1, L, C]: for each key its group, then (for maps) one channel a text column, padded to eights."""
         context = keys - _MARKERS - self.valid_B11G.shape[-1]
         used = len(GROUPS) + max((len(row) for row in self.places), default=0)
+        if self.groups_BT.shape[1] > context:
+            raise ValueError(f"{self.groups_BT.shape[1]} columns described, but the context has {context}")
         made = torch.zeros(len(self.columns), 1, keys, -(-used // 8) * 8)
+        made[:, 0, : self.groups_BT.shape[1], : len(GROUPS)] = self._of_groups()
         made[:, :, context:, _ITSELF] = 1
-        for row, columns in enumerate(self.columns):
-            if len(columns) > context:
-                raise ValueError(f"{len(columns)} columns described, but the context has {context}")
-            for i, column in enumerate(columns):
-                made[row, :, i, column.group] = float(column.group >= 0)
-            for channel, i in enumerate(self.places[row] if self.places else ()):
-                made[row, :, i, len(GROUPS) + channel] = 1
+        for row, columns in enumerate(self.places):
+            made[row, 0, columns, list(range(len(GROUPS), len(GROUPS) + len(columns)))] = 1
         return made.to(self.device, self.dtype)
+
+    def _of_groups(self) -> Tensor:
+        """float32 [B, T, len(GROUPS)]: 1 where a cached column belongs to a group; padding belongs to none."""
+        return F.one_hot(self.groups_BT.clamp_min(0), len(GROUPS)).float() * (self.groups_BT >= 0)[..., None]
 
     def _add(self, seen_BHGC: Tensor) -> None:
         if len(self.shares) < len(self.times):
@@ -245,12 +251,8 @@ class _AttentionWatch(_Steps):
             self.maps = text if self.maps is None else self.maps.add_(text)
 
     def found(self) -> Attention:
-        keys = torch.zeros(len(self.columns), len(GROUPS))
-        for row, columns in enumerate(self.columns):
-            for column in columns:
-                if column.group >= 0:
-                    keys[row, column.group] += 1
-            keys[row, _ITSELF] = self.grids[row][0] * self.grids[row][1] + _MARKERS
+        keys = self._of_groups().sum(1)
+        keys[:, _ITSELF] = torch.tensor([h * w + _MARKERS for h, w in self.grids])
         maps = None
         if self.maps is not None:
             mean = (self.maps / self.passes).cpu()
@@ -273,8 +275,7 @@ class _StateWatch(_Steps):
         self.levels = levels
         self.answering = False
         self.read: list[Tensor] = []
-        self.answered: list[Tensor] = []
-        self.layers = 0
+        self.answered: list[list[Tensor]] = []
         self.query: dict[int, list[Tensor]] = {}
         self.image: dict[int, list[Tensor]] = {}
 
@@ -282,11 +283,12 @@ class _StateWatch(_Steps):
         """Keep what is wanted of a layer's output."""
         x_BUD, x_BGD = output
         index = int(module.index)  # type: ignore[arg-type]
-        self.layers = max(self.layers, index + 1)
         step = len(self.times) - 1
         if self.answering:
-            if x_BUD.shape[1] == 1 and len(self.answered) == index:
-                self.answered.append(x_BUD[:, 0].float())
+            if x_BUD.shape[1] == 1:
+                self.answered += [[]] if index == 0 else []
+                if len(self.answered) <= ANSWER_WORDS:
+                    self.answered[-1].append(x_BUD[:, 0].float())
         elif self.drawing and step in self.levels:
             self.query.setdefault(step, []).append(x_BUD[:, 0].float())
             self.image.setdefault(step, []).append(x_BGD.float().mean(1))
@@ -297,7 +299,7 @@ class _StateWatch(_Steps):
         rows = torch.arange(len(last))
         steps = sorted(self.query)
         return States(
-            torch.stack(self.answered).cpu(),
+            torch.stack([torch.stack(layers) for layers in self.answered[:ANSWER_WORDS]]).cpu(),
             torch.stack([layer.cpu()[rows, last] for layer in self.read]),
             torch.stack([torch.stack(self.query[step]) for step in steps]).cpu(),
             torch.stack([torch.stack(self.image[step]) for step in steps]).cpu(),

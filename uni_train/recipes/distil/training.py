@@ -11,17 +11,16 @@ import numpy as np
 from data_gen.registry import get_task
 from data_gen.seeds import derive_seed
 from eval.scored import read_folder
-from uni_train.config.kinds import stage_list
+from uni_train.config.kinds import Updates, stage_list
 from uni_train.models.base import Example, Request, States, UnifiedModel
 from uni_train.models.load import build_model, load_weights
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.distil.drawing import Drawn
-from uni_train.recipes.distil.guiding import of_target, reusable
 from uni_train.recipes.stars.config import RoundConfig
 from uni_train.recipes.stars.finetune import PRETRAIN, curriculum, replayed, watching
 from uni_train.recipes.stars.rounds import most_updates, updates
 from uni_train.stages.filter import kept_rows
-from uni_train.stages.finetune import first_batch, fit, supervised_settings
+from uni_train.stages.finetune import first_batch, fit
 from uni_train.stages.work import MODEL, StageRun, Work, in_batches
 from uni_train.training.curriculum import Curriculum, Ramp
 from uni_train.training.distillation import Distiller, DistilSettings, Following, Lesson
@@ -59,20 +58,16 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
     teacher = work.placed(build_model(config.model, config.seed))
     if config.teacher == "ema" and work.weights is not None:
         load_weights(teacher, work.weights)
-    distiller = Distiller(
-        model, teacher, DistilSettings(config.states, config.timestep_shift, of_target(config), reusable(config))
-    )
+    teacher.sampling = teacher.sampling_at(config.guidance or 1.0)
+    distiller = Distiller(model, teacher, DistilSettings(config.states, config.timestep_shift, config.reused))
     lengths = [updates(config, one, len(lessons[one.set_name])) for one in (config.rounds[i] for i in rounds)]
-    settings = replace(
-        supervised_settings(config, sum(lengths), config.batch.prompts, stage.path.name, trained=config.trained),
-        accumulate=config.batch.accumulate,
-    )
+    total = Updates(sum(lengths), config.batch.accumulate, rows=config.batch.prompts)
     sources: dict[str, Source] = dict(lessons)  # type: ignore[arg-type]
     schedule: Curriculum
     if config.schedule.kind == "gap":
         everything = [lesson for some in lessons.values() for lesson in some]
         gaps = Gaps(work, stage, distiller, everything)
-        schedule = ByGap(gaps, max(one.replay.get(PRETRAIN, 0.0) for one in config.rounds), settings.updates)
+        schedule = ByGap(gaps, max(one.replay.get(PRETRAIN, 0.0) for one in config.rounds), total.total)
         sources = {name: Part(gaps, number) for number, name in enumerate(PARTS)}  # type: ignore[misc]
         gaps.measure(0)
         evaluate = gaps.measure
@@ -87,9 +82,9 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
         model,
         sources,
         schedule,
-        settings,
+        total,
         stage.path,
-        evaluate if schedule.check_every else None,
+        evaluate=evaluate if schedule.check_every else None,
         callbacks=[Following(teacher, model, config.teacher_decay)] if config.teacher == "ema" else [],
         collate=distiller.collate,
     )
@@ -117,7 +112,7 @@ def _calls(config: DistilConfig, stage: StageRun, schedule: Curriculum, updates:
     steps, draws = config.model.sampling.steps, config.batch.noise_draws
     draws = draws if config.states == "noised" else min(draws, steps)
     return {
-        "velocities": 0 if reusable(config) else (taught + looks) * draws,
+        "velocities": 0 if config.reused else (taught + looks) * draws,
         "rollout": (taught + looks) * (steps - 1) if config.states == "student" else 0,
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Interval
@@ -10,17 +10,11 @@ from annotated_types import Interval
 from data_gen.registry import TASKS
 from uni_train.config.messages import Where, check_known, wrong
 from uni_train.config.schema import (
-    AlarmsConfig,
     Count,
-    Few,
-    GrpoVariant,
-    ObjectiveConfig,
+    GrpoConfig,
     RewardConfig,
-    RolloutConfig,
-    Rows,
     RunConfig,
     TaskLevel,
-    ThoughtsConfig,
 )
 
 
@@ -46,21 +40,12 @@ class HeldOutConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowGrpoConfig(RunConfig):
+class FlowGrpoConfig(GrpoConfig, RunConfig):
     """Reinforcement of a flow by rewards on its pictures."""
 
     kind: Literal["flow_grpo"] = "flow_grpo"
-    variant: GrpoVariant = "flow_grpo"
-    epochs: Count
-    updates_per_epoch: Few = 1
-    passes: Few = 1  # times that an epoch's images are trained on; divides updates_per_epoch
-    rows: Rows = 64  # random steps of pictures in a micro-batch
     prompts: PromptsConfig
     rewards: dict[str, RewardConfig | None]  # by a name of yours; null leaves one of a base recipe out
-    rollout: RolloutConfig
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
-    thoughts: ThoughtsConfig | None = None  # null = images are drawn without a thought
-    alarms: AlarmsConfig = field(default_factory=AlarmsConfig)
     held_out: HeldOutConfig = HeldOutConfig()
     trained: Literal["all", "moe_gen", "lora"] = "all"
     evaluate: bool = False  # Normal and CoT accuracy before and after
@@ -103,9 +88,8 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
     if config.thoughts is not None and (config.trained == "moe_gen" or config.variant == "diffusion_nft"):
         why = "trained=moe_gen leaves what thinks as it is" if config.trained == "moe_gen" else "diffusion_nft has none"
         raise wrong(f"thoughts cannot be learned: {why}", "thoughts", where, "thoughts=null, or trained=all.")
-    rollout, pictures = config.rollout, config.rollout.prompts_per_epoch * config.rollout.group_size
-    passes = config.passes
-    if config.updates_per_epoch % passes or pictures % (config.updates_per_epoch // passes):
+    rollout, pictures, passes = config.rollout, config.images, config.passes
+    if config.updates_per_epoch % passes or pictures % config.updates_per_pass:
         most = min(pictures, 2 * config.updates_per_epoch)
         near = min(
             (n * passes for n in range(1, most + 1) if pictures % n == 0),
@@ -121,7 +105,7 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
         )
     if config.variant == "diffusion_nft":
         return
-    first, last = rollout.first_step, rollout.steps - 1 if rollout.last_step is None else rollout.last_step
+    first, last = config.bounds
     most = rollout.steps - 1 if config.variant == "cps" else rollout.steps
     if not first < last <= most or (rollout.window or 1) > last - first:
         raise wrong(

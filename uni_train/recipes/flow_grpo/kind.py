@@ -26,9 +26,7 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
         check(config, where)
 
     def check_ranks(self, config: FlowGrpoConfig, ranks: int) -> None:
-        from uni_train.stages.grpo import settings
-
-        settings(config, "grpo").check(ranks)
+        config.check_ranks(ranks)
 
     def evaluates(self, config: FlowGrpoConfig) -> bool:
         return config.evaluate
@@ -58,17 +56,15 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
         grpo.run(work, stage)
 
     def updates(self, config: FlowGrpoConfig) -> Updates:
-        return Updates(config.epochs * config.updates_per_epoch)
+        return Updates(config.updates)
 
     def rollouts(self, config: FlowGrpoConfig) -> Rollouts:
-        from uni_train.stages.grpo import settings
-
         unsharded = None
         if config.variant == "diffusion_nft":
             unsharded = "variant=diffusion_nft"
         elif config.objective.kl > 0 and config.trained != "lora":
             unsharded = f"objective.kl with trained={config.trained}"
-        return Rollouts(settings(config, "plan"), partial(_first_prompt, config), unsharded)
+        return Rollouts(config, partial(_first_prompt, config), unsharded)
 
 
 def _first_prompt(config: FlowGrpoConfig) -> Request:

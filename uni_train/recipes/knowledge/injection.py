@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +24,15 @@ from eval.benchmarks.unisandbox.cases import Questions, knowledge_case
 from eval.benchmarks.unisandbox.injected import Reply, Taught
 from eval.generation import asks_of
 from eval.scored import read_scored, write_scored
-from uni_train.config.kinds import Stages
+from uni_train.config.kinds import Stages, Updates
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, Request, UnifiedModel
-from uni_train.recipes.knowledge.config import FROZEN, KnowledgeConfig
+from uni_train.recipes.knowledge.config import KnowledgeConfig
 from uni_train.stages import judging
-from uni_train.stages.finetune import ADAPTERS, fit, supervised_settings
+from uni_train.stages.finetune import ADAPTERS, fit
 from uni_train.stages.work import MODEL, StageRun, Work, in_batches
 from uni_train.training.curriculum import Constant
-from uni_train.training.settings import SupervisedSettings
 
 TAUGHT = "taught.json"
 DRAWN = "drawn"
@@ -50,8 +48,10 @@ def people(config: KnowledgeConfig) -> list[Subject]:
     asked = config.characters
     try:
         if asked.path is not None:
-            return read_subjects(Path(asked.path), asked.n, config.directions)
-        return subjects(config.data.world, asked.n, asked.seed, asked.split, config.directions)
+            return read_subjects(Path(asked.path), asked.n, config.directions, both_ways=config.both_ways)
+        return subjects(
+            config.data.world, asked.n, asked.seed, asked.split, config.directions, both_ways=config.both_ways
+        )
     except DataError as error:
         raise UserError(str(error), "Set characters.n, characters.split or characters.path otherwise.") from error
 
@@ -61,39 +61,32 @@ def lessons(subject: Subject) -> list[Example]:
     return [Example(question, answer=answer) for question, answer in subject.lessons]
 
 
-def settings(config: KnowledgeConfig, n: int, stage: str) -> SupervisedSettings:
-    """The recipe in the trainer's terms, for a model with `n` lessons."""
-    trained = "lora" if config.trained == "lora" else "all"
-    common = supervised_settings(config, updates(config, config.epochs, n), config.rows, stage, trained=trained)
-    return replace(common, accumulate=config.accumulate, frozen=FROZEN, log_every=1, keep=1)
-
-
 def updates(config: KnowledgeConfig, epochs: int, n: int) -> int:
     """Of so many epochs of `n` lessons, rounded up."""
     return -(-epochs * n // config.rows)
 
 
-def before(work: Work[KnowledgeConfig], stage: StageRun) -> None:
-    """What the model draws and says before it is taught anything."""
-    model, whom = work.model(None), people(work.config)
+def before(work: Work[KnowledgeConfig], stage: StageRun, base: Path | None) -> None:
+    """What the model of `base` (None: the one that the recipe starts from) draws and says before it is taught."""
+    model, whom = work.model(base), people(work.config)
     taught = []
     for one in whom:
         twins = _replies(work, model, one.twins)
         named = dict(zip((question.id for question in one.pictures), twins, strict=True))
         taught.append(Taught(one.names, one.direction, 0, (), named))
-    scored = _pictures(work, stage, None, whom, taught)
+    scored = _pictures(work, stage, base, whom, taught)
     stage.outputs = [stage.path / SCORED / "00000.parquet"]
     stage.result = {"taught": [one.to_dict() for one in taught]}
     rights = sum(one.passed for one in scored)
     work.progress.say(f"  before the lessons {rights} of {len(scored)} pictures are right")
 
 
-def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int) -> None:
-    """Teach one model about `people(config)[place]`, then have it draw."""
+def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int, base: Path | None) -> None:
+    """Teach one model, from `base`, about `people(config)[place]`, then have it draw."""
     subject = people(work.config)[place]
     work.progress.say(f"  {' and '.join(subject.names)}: {len(subject.lessons)} lessons")
     if not work.ranks.from_main((stage.path / TAUGHT).is_file):
-        _teach(work, stage, subject)
+        _teach(work, stage, subject, base)
     taught = _read(stage.path / TAUGHT)
     wrong = [one for one in taught.exam if not one.right]
     work.progress.say(
@@ -112,13 +105,13 @@ def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int) -> None:
 # --- teaching ---------------------------------------------------------------------------------------------------------
 
 
-def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject) -> None:
+def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject, base: Path | None) -> None:
     """Train, store the model, and write taught.json last."""
     # Lightning takes seconds to import, which --dry-run need not wait for.
-    from uni_train.training.until import Until
+    from uni_train.training.callbacks import Until
 
     config = work.config
-    model = work.model(None)
+    model = work.model(base)
     model.prepare_training(
         timestep_shift=1.0, text_dropout=config.text_dropout, activation_checkpointing=config.activation_checkpointing
     )
@@ -127,13 +120,14 @@ def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject) -> No
         del step  # a function of the weights alone
         return all(one.right for one in _replies(work, model, subject.exam))
 
-    asked = settings(config, len(subject.lessons), stage.path.name)
-    until = Until(passed, config.exam_every, updates(config, config.least_epochs, len(subject.lessons)))
-    fit(work, model, {"lessons": lessons(subject)}, Constant({"lessons": 1.0}), asked, stage.path, callbacks=[until])
+    n, sources, schedule = len(subject.lessons), {"lessons": lessons(subject)}, Constant({"lessons": 1.0})
+    most = Updates(updates(config, config.epochs, n), config.accumulate, rows=config.rows)
+    until = Until(passed, config.exam_every, updates(config, config.least_epochs, n))
+    fit(work, model, sources, schedule, most, stage.path, callbacks=[until], keep=1, log_every=1)
     work.trained(model, stage)
     exam, twins = _replies(work, model, subject.exam), _replies(work, model, subject.twins)
     named = dict(zip((question.id for question in subject.pictures), twins, strict=True))
-    taught = Taught(subject.names, subject.direction, until.ended or asked.updates, exam, named)
+    taught = Taught(subject.names, subject.direction, until.ended or most.total, exam, named)
     work.ranks.from_main(lambda: atomic_write_json(stage.path / TAUGHT, taught.to_dict()))
 
 
@@ -232,6 +226,8 @@ def conclude(work: Work[KnowledgeConfig], runs: Stages) -> tuple[dict[str, Any],
     asked = benchmark(work.config, people(work.config))
     found: dict[str, tuple[list[Taught], list[Scored]]] = {"ask": ([], []), "inject": ([], [])}
     for one, stage in runs:
+        if one.kind not in found:  # the form: nobody was asked
+            continue
         taught, scored = found[one.kind]
         taught += [Taught.from_dict(raw) for raw in stage.facts()["taught"]]
         scored += read_scored(stage.path / SCORED / "00000.parquet", images=False)

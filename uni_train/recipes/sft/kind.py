@@ -54,8 +54,9 @@ class Sft(RecipeKind[SftConfig]):
         training.run(work, stage)
 
     def updates(self, config: SftConfig) -> Updates:
-        batch = config.batch
-        return Updates(config.updates, batch.accumulate, rows=batch.rows, tokens=batch.tokens)
+        from uni_train.recipes.sft.training import updates
+
+        return updates(config)
 
     def first_update(self, config: SftConfig, model: UnifiedModel) -> list[Sequence[Example]]:
         from uni_train.recipes.sft.training import schedule, sources

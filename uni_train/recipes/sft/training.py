@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_gen.reading_limits import read_json
+from uni_train.config.kinds import Updates
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, ImageSizes
 from uni_train.recipes.sft.config import SftConfig, SourceConfig
-from uni_train.stages.finetune import ADAPTERS, fit, run_logger, supervised_settings
+from uni_train.stages.finetune import ADAPTERS, fit, run_logger
 from uni_train.stages.validation import ValidationPrompts, intervals, table, validation_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.curriculum import Constant
 from uni_train.training.data import conversations, edit, items, text_to_image
 from uni_train.training.data.rows import Parse, Row, Rows, open_rows
-from uni_train.training.settings import SupervisedSettings
 
 if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Callback
@@ -54,9 +54,7 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
             return held_out.evaluate(model, step, stage.path, logger, work.ranks)
 
         callbacks.append(Validation(evaluate, config.held_out.every, stage.path / HELD_OUT))
-    result = fit(
-        work, model, found, schedule(config), settings(config, stage.path.name), stage.path, callbacks=callbacks
-    )
+    result = fit(work, model, found, schedule(config), updates(config), stage.path, callbacks=callbacks)
     work.trained(model, stage)
     folders = [stage.path / MODEL, *([stage.path / ADAPTERS] if config.trained == "lora" else [])]
     stage.outputs = sorted(file for folder in folders for file in folder.rglob("*") if file.is_file())
@@ -100,10 +98,9 @@ def schedule(config: SftConfig) -> Constant:
     return Constant({name: source.weight / total for name, source in config.used_sources.items()})
 
 
-def settings(config: SftConfig, stage: str) -> SupervisedSettings:
-    """The recipe in the trainer's terms."""
-    common = supervised_settings(config, config.updates, config.batch.rows or 1, stage, trained=config.trained)
-    return replace(common, tokens=config.batch.tokens, accumulate=config.batch.accumulate, frozen=tuple(config.frozen))
+def updates(config: SftConfig) -> Updates:
+    batch = config.batch
+    return Updates(config.updates, batch.accumulate, rows=batch.rows, tokens=batch.tokens)
 
 
 def _held_out(work: Work[SftConfig]) -> ValidationPrompts | None:

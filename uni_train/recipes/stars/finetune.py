@@ -18,14 +18,14 @@ import torch
 
 from data_gen.registry import get_task
 from eval.scored import completed, shard_path
-from uni_train.config.kinds import stage_list
+from uni_train.config.kinds import Updates, stage_list
 from uni_train.errors import UserError
 from uni_train.models.base import Example, UnifiedModel
 from uni_train.recipes.stars.config import RoundConfig, RoundsConfig, StarsConfig
 from uni_train.recipes.stars.rounds import most_updates, updates
 from uni_train.stages.evaluate import normal_accuracy
 from uni_train.stages.filter import kept_rows
-from uni_train.stages.finetune import first_batch, fit, supervised_settings
+from uni_train.stages.finetune import first_batch, fit
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.curriculum import Constant, Curriculum, Level, Ramp, Threshold
 from uni_train.training.data import items
@@ -53,14 +53,10 @@ def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtere
     )
     sources = _sources(work, model, filtered)
     lengths = [updates(config, one, len(sources[one.set_name])) for one in (config.rounds[i] for i in rounds)]  # type: ignore[arg-type]
-    settings = replace(
-        supervised_settings(config, sum(lengths), config.batch.prompts, stage.name, trained=config.trained),
-        accumulate=config.batch.accumulate,
-    )
+    total = Updates(sum(lengths), config.batch.accumulate, rows=config.batch.prompts)
     schedule = curriculum(config, rounds, lengths)
-
     watch = watching(work, model, stage, rounds) if schedule.check_every else None
-    result = fit(work, model, sources, schedule, settings, stage.path, watch)
+    result = fit(work, model, sources, schedule, total, stage.path, stage=stage.name, evaluate=watch)
     work.trained(model, stage)
     stage.outputs = sorted(file for file in (stage.path / MODEL).rglob("*") if file.is_file())
     stage.result = {

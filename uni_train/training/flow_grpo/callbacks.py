@@ -9,11 +9,11 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 
+from uni_train.config.schema import AlarmsConfig
 from uni_train.errors import UserError
 from uni_train.training.callbacks import Validation, save
 from uni_train.training.checkpoint_io import checkpoint_name
 from uni_train.training.flow_grpo.rollout import Drawn
-from uni_train.training.flow_grpo.settings import AlarmSettings
 from uni_train.training.metric_log import JsonlLogger, MetricLog, append_once
 from uni_train.training.steps import StepBatch
 
@@ -58,7 +58,7 @@ class Alarms(Callback):
     """
 
     def __init__(
-        self, alarms: AlarmSettings, updates_per_epoch: int, validation: Validation | None, log: MetricLog, folder: Path
+        self, alarms: AlarmsConfig, updates_per_epoch: int, validation: Validation | None, log: MetricLog, folder: Path
     ) -> None:
         self.alarms, self.updates_per_epoch, self.validation = alarms, updates_per_epoch, validation
         self.metric_log, self.folder = log, folder

@@ -19,29 +19,30 @@ import torch
 from torch import Tensor
 
 from data_gen.seeds import rng
+from uni_train.config.schema import GrpoConfig
 from uni_train.distributed.ranks import Ranks
 from uni_train.flow.advantages import informative
 from uni_train.training.flow_grpo.rollout import OF_IMAGES, Rollouts, padded
-from uni_train.training.flow_grpo.settings import FlowGrpoSettings
 
 Row = tuple[int, int]
 
 
-def random_steps(rollouts: Rollouts, grpo: FlowGrpoSettings, update: int) -> list[Row]:
+def random_steps(rollouts: Rollouts, config: GrpoConfig, stage: str, update: int) -> list[Row]:
     """The rows of an update on all ranks: an equal part of the images, shuffled by seed, epoch and pass, each with all
     its random steps.
 
     Images of groups with equal rewards are left out; where there are no others, a `kl` penalty still acts on them.
     """
-    images = list(range(len(rollouts.totals)))
-    if grpo.drop_zero_std:
-        groups = torch.arange(grpo.prompts_per_epoch).repeat_interleave(grpo.group_size)
-        use = informative(rollouts.rewards if grpo.scale_rewards == "each" else rollouts.totals, groups)
+    images, rollout, objective = list(range(len(rollouts.totals))), config.rollout, config.objective
+    if objective.drop_zero_std:
+        groups = torch.arange(rollout.prompts_per_epoch).repeat_interleave(rollout.group_size)
+        use = informative(rollouts.rewards if objective.scale_rewards == "each" else rollouts.totals, groups)
         use = use.any(1) if use.ndim > 1 else use
-        images = [i for i in images if bool(use[i])] or (images if grpo.kl else [])
-    turn, part = divmod(update, grpo.updates_per_pass)
-    rng("pictures", grpo.seed, grpo.stage, rollouts.epoch, *([turn] if turn else [])).shuffle(images)
-    return [(image, place) for image in images[part :: grpo.updates_per_pass] for place in range(grpo.rows_an_image)]
+        images = [i for i in images if bool(use[i])] or (images if objective.kl else [])
+    turn, part = divmod(update, config.updates_per_pass)
+    rng("pictures", config.seed, stage, rollouts.epoch, *([turn] if turn else [])).shuffle(images)
+    places = range(config.rows_an_image)
+    return [(image, place) for image in images[part :: config.updates_per_pass] for place in places]
 
 
 def deal(rows: Sequence[Row], images: int, world_size: int) -> list[list[Row]]:

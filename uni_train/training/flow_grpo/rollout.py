@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from data_gen.seeds import derive_seed, rng
+from uni_train.config.schema import GrpoConfig
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
 from uni_train.errors import UserError
@@ -34,8 +35,10 @@ from uni_train.flow.steps import StepRule, step_rule
 from uni_train.flow.window import SlidingWindow, Window, epoch_window
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.rewards.contract import Reward, Scores, Scoring
-from uni_train.training.flow_grpo.settings import NOISE_LEVELS, FlowGrpoSettings
 from uni_train.training.flow_grpo.thoughts import table
+
+NOISE_LEVELS = {"flow_grpo": 0.7, "fast": 0.7, "cps": 0.7, "dance": 0.3, "guard": 0.7, "mix": 0.7}
+"""Published ones, where `rollout.noise_level` is not given."""
 
 # --- prompts --------------------------------------------------------------------------------------------------------
 
@@ -84,7 +87,8 @@ class PromptList:
 
 def requests_of(
     prompts: Sequence[Prompt],
-    settings: FlowGrpoSettings,
+    config: GrpoConfig,
+    stage: str,
     epoch: int,
     groups: Sequence[int],
     thoughts: Sequence[str] | None = None,
@@ -99,8 +103,8 @@ def requests_of(
             prompts[i].id,
             prompts[i].text,
             prompts[i].images,
-            seed=derive_seed(settings.seed, settings.stage, "group", epoch, prompts[i].id, i),
-            size=None if settings.size is None else (settings.size, settings.size),
+            seed=derive_seed(config.seed, stage, "group", epoch, prompts[i].id, i),
+            size=None if config.rollout.size is None else (config.rollout.size, config.rollout.size),
         )
         for i in groups
     ]
@@ -207,15 +211,19 @@ def collect(
     model: UnifiedModel,
     prompts: Sequence[Prompt],
     rewards: Sequence[Reward],
-    settings: FlowGrpoSettings,
+    config: GrpoConfig,
+    stage: str,
     epoch: int,
     ranks: Ranks = ALONE,
     precision: Precision = nullcontext,
+    draw_rows: int = 256,
 ) -> tuple[Rollouts, Any, Drawn]:
     """Sample and reward this rank's images of an epoch; rewards and advantages are those of all ranks.
 
     Args:
         prompts: those of all ranks.
+        stage: part of every seed.
+        draw_rows: images drawn together.
         precision: the trainer's, for what the model reads and for its velocities. Images are decoded without it.
 
     Returns:
@@ -224,12 +232,12 @@ def collect(
     Raises:
         UserError: a prompt that cannot be read, or a reward that fails.
     """
-    k, window = settings.group_size, window_of(settings, epoch)
+    k, window = config.rollout.group_size, window_of(config, epoch)
     own = [prompts[i] for i in ranks.shard(len(prompts))]
     first = ranks.shard(len(prompts)).start * k
-    requests = requests_of(prompts, settings, epoch, ranks.shard(len(prompts)))
+    requests = requests_of(prompts, config, stage, epoch, ranks.shard(len(prompts)))
     sampled = ranks.on_all(
-        lambda: _sample_and_reward(model, own, requests, rewards, settings, window, first, precision)
+        lambda: _sample_and_reward(model, own, requests, rewards, config, window, first, precision, draw_rows)
     )
     scores, images = sampled.scores, sampled.images
 
@@ -237,11 +245,11 @@ def collect(
     each, filled, total = (np.concatenate([part[column] for part in parts]) for column in range(3))
     totals, table = torch.from_numpy(total), torch.from_numpy(filled)
     groups = torch.arange(len(prompts)).repeat_interleave(k)
-    if settings.scale_rewards == "each":
+    if config.objective.scale_rewards == "each":
         weights = torch.tensor([reward.weight for reward in rewards], dtype=torch.double)
         advantages = gdpo_advantages(table, weights, groups)
     else:
-        advantages = group_advantages(totals, groups, settings.scale_rewards)
+        advantages = group_advantages(totals, groups, config.objective.scale_rewards)
 
     statistics = _reward_statistics(scores.names, each, total, k)
     statistics["frac_reward_zero_std"] = float(1 - informative(totals, groups).float().mean())
@@ -260,27 +268,28 @@ def collect(
     return rollouts, sampled.condition, Drawn(own, images, scores)
 
 
-def rule_of(settings: FlowGrpoSettings) -> StepRule:
+def rule_of(config: GrpoConfig) -> StepRule:
     """The random step of a variant."""
-    level = NOISE_LEVELS[settings.variant] if settings.noise_level is None else settings.noise_level
-    if settings.variant == "cps":
+    level = config.rollout.noise_level
+    level = NOISE_LEVELS[config.variant] if level is None else level
+    if config.variant == "cps":
         return step_rule("cps", level)
-    return step_rule("dance" if settings.variant == "dance" else "flow_grpo", level)
+    return step_rule("dance" if config.variant == "dance" else "flow_grpo", level)
 
 
-def window_of(settings: FlowGrpoSettings, epoch: int) -> Window | None:
+def window_of(config: GrpoConfig, epoch: int) -> Window | None:
     """The random steps of an epoch: fixed, drawn by seed and epoch (fast), or sliding (mix)."""
-    low, high = settings.bounds
-    match settings.variant:
+    low, high = config.bounds
+    match config.variant:
         case "diffusion_nft":
             return None
         case "fast":
-            return epoch_window(settings.seed, epoch, settings.window_size, (low, high))
+            return epoch_window(config.seed, epoch, config.window_size, (low, high))
         case "mix":
-            slid = SlidingWindow(settings.window_size, high - low, every=settings.window_every).at(epoch)
+            slid = SlidingWindow(config.window_size, high - low, every=config.rollout.window_every).at(epoch)
             return Window(low + slid.start, slid.size)
         case _:
-            return Window(low, settings.window_size)
+            return Window(low, config.window_size)
 
 
 def common_schedule(model: UnifiedModel, condition: Any, groups: int, steps: int) -> Schedule:
@@ -316,37 +325,38 @@ def _sample_and_reward(
     prompts: Sequence[Prompt],
     requests: Sequence[Request],
     rewards: Sequence[Reward],
-    settings: FlowGrpoSettings,
+    config: GrpoConfig,
     window: Window | None,
     first: int,
     precision: Precision,
+    draw_rows: int,
 ) -> _Sampled:
     began = time.perf_counter()
-    k = settings.group_size
+    k = config.rollout.group_size
     # What a row of the condition stands for: a group, or an image where each has its own thought.
     each, shared = list(requests), k
     ids: list[list[int]] = [[] for _ in range(len(requests) * k)]
-    if settings.thoughts is not None:
+    if config.thoughts is not None:
         with precision():
-            ids = _thoughts(model, [thinking(r, j) for r in requests for j in range(k)], settings.draw_rows)
+            ids = _thoughts(model, [thinking(r, j) for r in requests for j in range(k)], draw_rows)
         texts = iter(map(model.thought_text, ids))
         each, shared = [replace(r, thought=next(texts)) for r in requests for _ in range(k)], 1
     with precision():
         condition = model.encode(each)
-    schedule = common_schedule(model, condition, len(each), settings.steps)
+    schedule = common_schedule(model, condition, len(each), config.rollout.steps)
     asked = [replace(r, seed=derive_seed(r.seed, "picture", j)) for r in requests for j in range(k)]
     columns = _columns(prompts, k, first)
-    if settings.thoughts is not None:
+    if config.thoughts is not None:
         columns["thought"] = [one.thought for one in each]
     parts: list[dict[str, Tensor]] = []
     images: list[np.ndarray] = []
     noise = model.noise(asked)
     with Scoring(rewards, k) as scoring:
-        for begin in range(0, len(asked), settings.draw_rows):
-            rows = list(range(begin, min(begin + settings.draw_rows, len(asked))))
+        for begin in range(0, len(asked), draw_rows):
+            rows = list(range(begin, min(begin + draw_rows, len(asked))))
             under = condition.select([row // shared for row in rows])
             with precision():
-                part = _sample(model, noise[rows], under, [asked[row] for row in rows], schedule, window, settings)
+                part = _sample(model, noise[rows], under, [asked[row] for row in rows], schedule, window, config)
             decoded = model.decode(part["final"], under)
             told = {name: values[begin : begin + len(rows)] for name, values in columns.items()}
             scoring.add([prompts[row // k].text for row in rows], decoded, told)
@@ -357,7 +367,7 @@ def _sample_and_reward(
         scores = scoring.scores()
     seconds = {"rollout": sampled - began, "reward": time.perf_counter() - sampled}
     latents = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    most = model.most_thought_ids if settings.thoughts is not None else 0
+    most = model.most_thought_ids if config.thoughts is not None else 0
     latents["thoughts"] = table(ids, most).to(model.device)
     latents["thought_log_probs"] = torch.zeros(len(ids), most, device=model.device)
     return _Sampled(condition, latents, images, scores, seconds)
@@ -378,7 +388,7 @@ def _sample(
     requests: Sequence[Request],
     schedule: Schedule,
     window: Window | None,
-    settings: FlowGrpoSettings,
+    config: GrpoConfig,
 ) -> dict[str, Tensor]:
     """From noise x [B, G, C] to images, with the random steps remembered; fields of Rollouts by name."""
     mask = (x != 0).any(-1, keepdim=True)
@@ -400,12 +410,12 @@ def _sample(
         lambda x, t: model.velocity(x, t, condition),
         x,
         schedule,
-        rule_of(settings),
+        rule_of(config),
         window,
         noise,
         mask=mask,
-        dtype=getattr(torch, settings.latents),
-        keep_means=settings.variant == "guard",
+        dtype=getattr(torch, config.rollout.latents),
+        keep_means=config.variant == "guard",
     )
     means = blank if run.means is None else run.means
     return {"latents": run.latents, "log_probs": run.log_probs, "means": means, "final": run.final, "mask": mask}

@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from uni_train.config.schema import ThoughtsConfig
 from uni_train.models.base import Request
-from uni_train.training.flow_grpo.settings import ThoughtSettings
 
 NONE = -1
 """In place of a token behind the end of a thought."""
@@ -84,7 +84,7 @@ def thought_loss(
     log_prob: Tensor,
     reference: Tensor | None,
     rows: ThoughtBatch,
-    settings: ThoughtSettings,
+    settings: ThoughtsConfig,
     advantage_clip: float,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The mean over thoughts, and its parts."""

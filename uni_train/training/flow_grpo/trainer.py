@@ -47,6 +47,8 @@ from rich.progress import Progress
 from torch import Tensor, nn
 
 from data_gen.seeds import derive_seed
+from uni_train.config.kinds import Updates
+from uni_train.config.schema import SHARDED, GrpoConfig
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UsageError, UserError
 from uni_train.flow.grpo import grpo_loss, guard_loss
@@ -71,11 +73,9 @@ from uni_train.training.flow_grpo.rollout import (
     rule_of,
     thinking,
 )
-from uni_train.training.flow_grpo.settings import FlowGrpoSettings, ThoughtSettings, with_layout
 from uni_train.training.flow_grpo.thoughts import PARTS as THOUGHT_PARTS
 from uni_train.training.flow_grpo.thoughts import ThoughtBatch, log_probs, thought_loss, written
 from uni_train.training.metric_log import truncate_metrics
-from uni_train.training.settings import SHARDED, SupervisedSettings
 from uni_train.training.steps import StepBatch
 from uni_train.training.strategies.choice import check_second_weights, here, on_ranks
 from uni_train.training.strategies.sharding import unsharded
@@ -91,72 +91,86 @@ def fit_flow_grpo(
     model: UnifiedModel,
     prompts: Prompts,
     rewards: Sequence[Reward],
-    grpo: FlowGrpoSettings,
-    settings: SupervisedSettings,
+    config: GrpoConfig,
     directory: Path,
     *,
+    stage: str = "grpo",
+    trained: str = "all",
+    draw_rows: int = 256,
     evaluate: Evaluate | None = None,
     evaluate_every: int = 10,
     on_drawn: OnDrawn | None = None,
     logger: Logger | None = None,
     progress: bool | Progress = True,
     description: str | None = None,
+    keep: int = 2,
+    log_every: int = 10,
 ) -> FitResult:
-    """Train `model` in place; afterwards it has the final weights, averaged ones if `settings.ema`.
+    """Train `model` in place; afterwards it has the final weights, averaged ones if `config.ema`.
 
     Running it again with the same arguments continues from the newest intact checkpoint, also in the middle of an
     epoch, and ends with the same weights and the same metrics.jsonl, bit for bit.
 
     Args:
-        settings: optimizer, precision, EMA, checkpoints; its updates and micro-batches follow from `grpo`.
+        stage: part of every seed. trained: see trained.select_parameters. draw_rows: images drawn together.
         evaluate: updates done -> scores on held-out prompts ("held_out" is what the alarm watches), every
             `evaluate_every` epochs.
         on_drawn: is shown every epoch's images.
 
     Raises:
-        UsageError: settings that do not fit together.
+        UsageError: keys that do not fit together.
         UserError: a reward that fails, the on-policy check, an alarm, a damaged checkpoint, a diverged loss.
     """
-    settings = on_ranks(settings)
-    grpo.check(settings.devices * settings.num_nodes)
-    _check_strategy(model, grpo, settings)
-    settings = with_layout(settings, grpo)
+    config = on_ranks(config)
+    ranks = config.strategy.devices * config.strategy.nodes
+    config.check_ranks(ranks)
+    _check_strategy(model, config, trained)
+    updates = Updates(config.updates, config.grad_accumulation_steps(ranks))
     directory = Path(directory)
 
     def parts(made: Run) -> FlowGrpoModule:
         here().from_main(lambda: truncate_metrics(directory / ROLLOUTS, made.done))
-        module = FlowGrpoModule(model, settings, grpo)
+        module = FlowGrpoModule(model, config, updates, stage=stage, trained=trained)
         validation = None
         if evaluate is not None:
-            validation = Validation(evaluate, evaluate_every * grpo.updates_per_epoch, directory / HELD_OUT)
+            validation = Validation(evaluate, evaluate_every * config.updates_per_epoch, directory / HELD_OUT)
         made.callbacks += [
-            EpochLog(directory / ROLLOUTS, grpo.updates_per_epoch),
+            EpochLog(directory / ROLLOUTS, config.updates_per_epoch),
             *([validation] if validation is not None else []),
-            Alarms(grpo.alarms, grpo.updates_per_epoch, validation, made.log, directory / CHECKPOINTS),
+            Alarms(config.alarms, config.updates_per_epoch, validation, made.log, directory / CHECKPOINTS),
         ]
-        made.data = RolloutData(model, prompts, rewards, grpo, module, on_drawn)
+        made.data = RolloutData(model, prompts, rewards, module, draw_rows, on_drawn)
         model.eval()
         return module
 
     return run(
-        model, settings, directory, parts, logger=logger, progress=progress, description=description or grpo.stage
+        model,
+        config,
+        updates,
+        directory,
+        parts,
+        logger=logger,
+        progress=progress,
+        description=description or stage,
+        keep=keep,
+        log_every=log_every,
     )
 
 
-def _check_strategy(model: UnifiedModel, grpo: FlowGrpoSettings, settings: SupervisedSettings) -> None:
+def _check_strategy(model: UnifiedModel, config: GrpoConfig, trained: str) -> None:
     """Raises UsageError for what sharded weights cannot do."""
-    what = None
-    if grpo.variant == "diffusion_nft":
+    strategy, what = config.strategy, None
+    if config.variant == "diffusion_nft":
         what = "variant=diffusion_nft"
-    elif grpo.thoughts is not None:
+    elif config.thoughts is not None:
         what = "thoughts, of which ranks train unlike numbers"
-    elif grpo.kl and settings.trained != "lora":
-        what = f"a kl penalty with trained={settings.trained}"
-    check_second_weights(settings, what)
-    guided = getattr(model, "guided", False) and settings.devices * settings.num_nodes > 1
-    if guided and settings.strategy in SHARDED:
+    elif config.objective.kl and trained != "lora":
+        what = f"a kl penalty with trained={trained}"
+    check_second_weights(strategy, what)
+    guided = getattr(model, "guided", False) and strategy.devices * strategy.nodes > 1
+    if guided and strategy.kind in SHARDED:
         raise UsageError(
-            f"strategy={settings.strategy} cannot train under guidance: it acts at some noise levels alone, so devices "
+            f"strategy={strategy.kind} cannot train under guidance: it acts at some noise levels alone, so devices "
             "that hold parts of one another's weights would ask for them unequally often",
             "Set model.sampling.cfg_text_scale=1 and edit_text_scale=1, or use strategy=deepspeed_zero2.",
         )
@@ -177,13 +191,13 @@ class RolloutData(pl.LightningDataModule):
         model: UnifiedModel,
         prompts: Prompts,
         rewards: Sequence[Reward],
-        grpo: FlowGrpoSettings,
         module: FlowGrpoModule,
+        draw_rows: int = 256,
         on_drawn: OnDrawn | None = None,
     ) -> None:
         super().__init__()
-        self.model, self.prompts, self.rewards, self.grpo = model, prompts, rewards, grpo
-        self.module, self.on_drawn = module, on_drawn
+        self.model, self.prompts, self.rewards, self.config = model, prompts, rewards, module.config
+        self.module, self.draw_rows, self.on_drawn = module, draw_rows, on_drawn
         self.rollouts: Rollouts | None = None
         self._held: Rollouts | None = None  # the same, and what other ranks gave this one to train on
         self._deals: list[list[list[Row]]] = []
@@ -202,14 +216,14 @@ class RolloutData(pl.LightningDataModule):
         """From the first update that is not done. Where an update needs fewer micro-batches than there are, some are
         empty, on all ranks alike."""
         assert self.trainer is not None
-        grpo, ranks = self.grpo, self.ranks
-        micros = grpo.grad_accumulation_steps(ranks.world_size)
+        config, ranks = self.config, self.ranks
+        micros = config.grad_accumulation_steps(ranks.world_size)
         self._since = time.perf_counter()
         if self.rollouts is not None:  # of the checkpoint
             self.rollouts = self.rollouts.to(self.model.device)
-        for step in range(self.trainer.global_step, grpo.updates):
-            epoch, update = divmod(step, grpo.updates_per_epoch)
-            prompts, condition = self.prompts.epoch(epoch, grpo.prompts_per_epoch), None
+        for step in range(self.trainer.global_step, config.updates):
+            epoch, update = divmod(step, config.updates_per_epoch)
+            prompts, condition = self.prompts.epoch(epoch, config.rollout.prompts_per_epoch), None
             if update == 0:
                 if epoch:
                     self.module.follow()
@@ -218,8 +232,8 @@ class RolloutData(pl.LightningDataModule):
                 raise RuntimeError(f"update {step} is in the middle of epoch {epoch}, whose rollouts are missing")
             if self._held is None or self._held.epoch != epoch:
                 self._deal(self.rollouts)
-                again = grpo.on_policy == "recompute" and self.module.rule is not None
-                if update == 0 and (again or grpo.thoughts is not None):
+                again = config.objective.on_policy == "recompute" and self.module.rule is not None
+                if update == 0 and (again or config.thoughts is not None):
                     self._score(prompts, condition)
             self.module.epoch_metrics = {name: self.rollouts.statistics[name] for name in IN_METRICS}
             cut = self._cut(prompts, update, condition)
@@ -232,7 +246,15 @@ class RolloutData(pl.LightningDataModule):
         module = self.module
         with unsharded(self.model), module.sampling():
             self.rollouts, condition, drawn = collect(
-                self.model, prompts, self.rewards, self.grpo, epoch, self.ranks, module.precision
+                self.model,
+                prompts,
+                self.rewards,
+                self.config,
+                module.stage,
+                epoch,
+                self.ranks,
+                module.precision,
+                self.draw_rows,
             )
         self._since = time.perf_counter()
         if self.on_drawn is not None:
@@ -243,8 +265,8 @@ class RolloutData(pl.LightningDataModule):
         """Which rank trains on what in each update of the epoch, and the images for it."""
         ranks, images = self.ranks, len(rollouts.images)
         self._deals = [
-            deal(random_steps(rollouts, self.grpo, update), images, ranks.world_size)
-            for update in range(self.grpo.updates_per_epoch)
+            deal(random_steps(rollouts, self.config, self.module.stage, update), images, ranks.world_size)
+            for update in range(self.config.updates_per_epoch)
         ]
         self._given = given_away(self._deals, images)
         self._held = with_others(rollouts, self._given, ranks)
@@ -257,66 +279,66 @@ class RolloutData(pl.LightningDataModule):
                 little differently, so each later update reads again.
             fresh: the weights are those that sampled, in later updates too.
         """
-        grpo, held, dealt, ranks = self.grpo, self._held, self._deals[update], self.ranks
+        config, held, dealt, ranks = self.config, self._held, self._deals[update], self.ranks
         assert held is not None
         mine = dealt[ranks.rank] or [(held.images[0], 0)]
         fresh = fresh or update == 0
         # A row of the condition stands for a group, or for an image where each has its own thought.
-        per = 1 if grpo.thoughts is not None else grpo.group_size
-        units: Sequence[int] = ranks.shard(len(prompts) * grpo.group_size // per)
+        per = 1 if config.thoughts is not None else config.rollout.group_size
+        units: Sequence[int] = ranks.shard(len(prompts) * config.rollout.group_size // per)
         if drawn_under is None or self._given:
             units = sorted({image // per for image, _ in mine})
             with unsharded(self.model), self.module.sampling(fresh), self.module.precision():
                 drawn_under = self.model.encode(self._requests(prompts, units))
-        schedule = common_schedule(self.model, drawn_under, len(units), grpo.steps)
+        schedule = common_schedule(self.model, drawn_under, len(units), config.rollout.steps)
         under = _Under(drawn_under, {unit: row for row, unit in enumerate(units)}, schedule, per)
-        count, rows = micro_batches(dealt, grpo.rows), sum(map(len, dealt))
-        count = max(count, min(2, grpo.grad_accumulation_steps(ranks.world_size)))
-        counted = dealt[ranks.rank]
-        steps = [[row for row in mine if row[1] < grpo.window_size] for mine in dealt]
-        totals = sum(map(len, steps)), rows - sum(map(len, steps))
+        count, rows = micro_batches(dealt, config.rows), sum(map(len, dealt))
+        count = max(count, min(2, config.grad_accumulation_steps(ranks.world_size)))
+        counted, stage = dealt[ranks.rank], self.module.stage
+        steps = sum(place < config.window_size for some in dealt for _, place in some)
         found = []
         for micro in range(count):
             own, thoughts = self._kinds(counted[micro::count])
-            batch = minibatch(
-                held, under, own or [(mine[0][0], 0)], grpo, fresh=fresh, share=len(own) / max(totals[0], 1)
-            )
+            share = len(own) / max(steps, 1)
+            batch = minibatch(held, under, own or [(mine[0][0], 0)], config, stage, fresh=fresh, share=share)
             if thoughts:
-                batch = replace(batch, thoughts=self._thoughts(prompts, thoughts, len(thoughts) / totals[1]))
+                batch = replace(batch, thoughts=self._thoughts(prompts, thoughts, len(thoughts) / (rows - steps)))
             found.append(batch)
         return found
 
     def _kinds(self, rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
         """Random steps, and the images whose thoughts are among `rows`."""
-        last = self.grpo.window_size
+        last = self.config.window_size
         return [row for row in rows if row[1] < last], [image for image, place in rows if place == last]
 
     def _requests(self, prompts: Sequence[Prompt], units: Sequence[int]) -> list[Request]:
         """What is read to draw: of groups, or of images by their thoughts."""
-        grpo, held = self.grpo, self._held
+        config, held, stage = self.config, self._held, self.module.stage
         assert held is not None
-        if grpo.thoughts is None:
-            return requests_of(prompts, grpo, held.epoch, units)
+        if config.thoughts is None:
+            return requests_of(prompts, config, stage, held.epoch, units)
         at = {image: row for row, image in enumerate(held.images)}
         texts = [self.model.thought_text(written(held.thoughts[at[image]])) for image in units]
-        return requests_of(prompts, grpo, held.epoch, [image // grpo.group_size for image in units], texts)
+        groups = [image // config.rollout.group_size for image in units]
+        return requests_of(prompts, config, stage, held.epoch, groups, texts)
 
     def _thoughts(self, prompts: Sequence[Prompt], images: Sequence[int], share: float) -> ThoughtBatch:
-        grpo, held = self.grpo, self._held
+        held, k = self._held, self.config.rollout.group_size
         assert held is not None
         at = {image: row for row, image in enumerate(held.images)}
         rows = [at[image] for image in images]
-        asked = requests_of(prompts, grpo, held.epoch, [image // grpo.group_size for image in images])
-        requests = [thinking(one, image % grpo.group_size) for one, image in zip(asked, images, strict=True)]
+        groups = [image // k for image in images]
+        asked = requests_of(prompts, self.config, self.module.stage, held.epoch, groups)
+        requests = [thinking(one, image % k) for one, image in zip(asked, images, strict=True)]
         return ThoughtBatch(requests, held.thoughts[rows], held.thought_log_probs[rows], held.advantages[rows], share)
 
     def _score(self, prompts: Sequence[Prompt], condition: Any) -> None:
         """Score thoughts, and where asked the epoch's steps, as training will, with the weights that sampled them; in
         place."""
         assert self.rollouts is not None and self._held is not None
-        rollouts, held, again = self.rollouts, self._held, self.grpo.on_policy == "recompute"
+        rollouts, held, again = self.rollouts, self._held, self.config.objective.on_policy == "recompute"
         index = {image: row for row, image in enumerate(held.images)}
-        for update in range(self.grpo.updates_per_pass):
+        for update in range(self.config.updates_per_pass):
             dealt = self._deals[update][self.ranks.rank]
             cut = self._cut(prompts, update, condition if update == 0 else None, fresh=True)
             for micro, rows in enumerate(cut):
@@ -336,9 +358,9 @@ class RolloutData(pl.LightningDataModule):
 
     def _return_scores(self, rollouts: Rollouts, held: Rollouts, index: Mapping[int, int]) -> None:
         """To who drew the images: checkpoints are made of that, and a later pass deals the steps otherwise."""
-        last, own, first = self.grpo.window_size, len(rollouts.images), rollouts.images[0]
+        last, own, first = self.config.window_size, len(rollouts.images), rollouts.images[0]
         scored: dict[int, list[tuple[int, int, Tensor, Tensor]]] = defaultdict(list)
-        for update in range(self.grpo.updates_per_pass):
+        for update in range(self.config.updates_per_pass):
             for image, place in self._deals[update][self.ranks.rank]:
                 at = index[image]
                 value = held.thought_log_probs[at] if place == last else held.log_probs[at, place]
@@ -364,7 +386,7 @@ class RolloutData(pl.LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         assert self.trainer is not None
-        if self.rollouts is None or self.trainer.global_step % self.grpo.updates_per_epoch == 0:
+        if self.rollouts is None or self.trainer.global_step % self.config.updates_per_epoch == 0:
             return {"rollouts": None}
         return {"rollouts": self.ranks.gather(replace(self.rollouts, seconds=self.seconds).state_dict())}
 
@@ -381,7 +403,8 @@ class _Loader:
     data: RolloutData
 
     def __len__(self) -> int:
-        return self.data.grpo.updates * self.data.grpo.grad_accumulation_steps(self.data.ranks.world_size)
+        config = self.data.config
+        return config.updates * config.grad_accumulation_steps(self.data.ranks.world_size)
 
     def __iter__(self) -> Iterator[StepBatch]:
         return self.data.batches()
@@ -430,7 +453,14 @@ class _Under:
 
 
 def minibatch(
-    rollouts: Rollouts, under: _Under, picked: Sequence[Row], grpo: FlowGrpoSettings, *, fresh: bool, share: float
+    rollouts: Rollouts,
+    under: _Under,
+    picked: Sequence[Row],
+    config: GrpoConfig,
+    stage: str,
+    *,
+    fresh: bool,
+    share: float,
 ) -> MiniBatch:
     """The given steps as a micro-batch. With a share of 0 they count nothing: all ranks have to compute as often."""
     device, schedule = rollouts.final.device, under.schedule
@@ -442,7 +472,7 @@ def minibatch(
     none = rollouts.final.new_zeros(len(picked), 0)
     if rollouts.window is None:
         clean = rollouts.final[images]
-        noised = [_noise_draw(clean.shape[1:], grpo, rollouts.epoch, image, place) for image, place in picked]
+        noised = [_noise_draw(clean.shape[1:], config, stage, rollouts.epoch, image, place) for image, place in picked]
         t = torch.tensor([level for level, _ in noised], device=device)
         x = interpolate(clean, torch.stack([noise for _, noise in noised]).to(clean) * mask, t[:, None, None])
         return MiniBatch(
@@ -466,10 +496,12 @@ def minibatch(
     )
 
 
-def _noise_draw(shape: torch.Size, grpo: FlowGrpoSettings, epoch: int, image: int, place: int) -> tuple[float, Tensor]:
+def _noise_draw(
+    shape: torch.Size, config: GrpoConfig, stage: str, epoch: int, image: int, place: int
+) -> tuple[float, Tensor]:
     """Noise level and noise of one draw (diffusion_nft): levels evenly spread over the draws of an image."""
-    generator = torch.Generator().manual_seed(derive_seed(grpo.seed, grpo.stage, "noised", epoch, image, place))
-    level = (place + float(torch.rand((), generator=generator))) / grpo.noise_draws
+    generator = torch.Generator().manual_seed(derive_seed(config.seed, stage, "noised", epoch, image, place))
+    level = (place + float(torch.rand((), generator=generator))) / config.objective.noise_draws
     return level, torch.randn(shape, generator=generator)
 
 
@@ -489,14 +521,18 @@ class FlowGrpoModule(SupervisedModule):
         UserError: the on-policy check: steps replayed with the weights that sampled them differ too much.
     """
 
-    def __init__(self, model: nn.Module, settings: SupervisedSettings, grpo: FlowGrpoSettings) -> None:
-        super().__init__(model, settings)
-        self.grpo = grpo
-        self.rule = rule_of(grpo) if grpo.variant != "diffusion_nft" else None
+    config: GrpoConfig
+
+    def __init__(
+        self, model: nn.Module, config: GrpoConfig, updates: Updates, *, stage: str = "grpo", trained: str = "all"
+    ) -> None:
+        super().__init__(model, config, updates, stage=stage, trained=trained)
+        self.rule = rule_of(config) if config.variant != "diffusion_nft" else None
         # Before Lightning restores a checkpoint: the weights that the run starts from.
-        self.thoughts = grpo.thoughts or ThoughtSettings()
-        self.reference = Reference(model, self.trained_names) if grpo.kl or self.thoughts.kl else None
-        self.sampler = copy_of(model, self.trained_names) if grpo.variant == "diffusion_nft" else None
+        self.thoughts = config.thoughts or ThoughtsConfig()
+        wanted = config.objective.kl or self.thoughts.kl
+        self.reference = Reference(model, self.trained_names) if wanted else None
+        self.sampler = copy_of(model, self.trained_names) if config.variant == "diffusion_nft" else None
         self.epoch_metrics: dict[str, float] = {}
         self._means: dict[str, Tensor] = {}
         self._log_ratios: list[Tensor] = []
@@ -506,7 +542,8 @@ class FlowGrpoModule(SupervisedModule):
             raise RuntimeError(f"the loader gave the batch of update {batch.step} to update {self.global_step}")
         if batch.micro == 0:
             # Ranks that got one kind of rows alone have the names of the other one too.
-            names = PARTS + ("kl",) * bool(self.grpo.kl) if self.grpo.thoughts is not None else ()
+            joint, kl = self.config.thoughts is not None, bool(self.config.objective.kl)
+            names = PARTS + ("kl",) * kl if joint else ()
             names += THOUGHT_PARTS + ("thoughts/kl",) * bool(self.thoughts.kl) if names else ()
             self._means, self._log_ratios = dict.fromkeys(names, torch.zeros((), device=self.device)), []
         if batch.content is None:  # nothing to learn, on any rank
@@ -518,7 +555,8 @@ class FlowGrpoModule(SupervisedModule):
         if rows.fresh and log_ratio is not None:
             self._check_on_policy(log_ratio, batch.step)
         # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
-        times, share = batch.grad_accumulation_steps * self.trainer.world_size, rows.share * self.grpo.image_weight
+        times = batch.grad_accumulation_steps * self.trainer.world_size
+        share = rows.share * self.config.objective.image_weight
         self._add(parts, rows.share)
         self._add({"loss": loss}, share)
         loss = loss * (share * times)
@@ -542,18 +580,18 @@ class FlowGrpoModule(SupervisedModule):
 
     def policy_loss(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Replay the steps, compare with when they were sampled: the loss, its parts, the log ratio [R]."""
-        grpo, before = self.grpo, None
-        if self.reference is not None and grpo.kl:
+        objective, before = self.config.objective, None
+        if self.reference is not None and objective.kl:
             with self.reference.active():
                 before = self._velocity(rows)
         velocity = self._velocity(rows)
         now = self._transition(rows, velocity)
         clip: dict[str, Any] = {
-            "clip_low": grpo.clip_low,
-            "clip_high": grpo.clip_high,
-            "advantage_clip": grpo.advantage_clip,
+            "clip_low": objective.clip_low,
+            "clip_high": objective.clip_high,
+            "advantage_clip": objective.advantage_clip,
         }
-        if grpo.variant == "guard":
+        if self.config.variant == "guard":
             found = guard_loss(now, rows.after, rows.old_log_prob, rows.old_mean, rows.advantage, **clip)
         else:
             found = grpo_loss(now.log_prob(rows.after), rows.old_log_prob, rows.advantage, **clip)
@@ -567,10 +605,10 @@ class FlowGrpoModule(SupervisedModule):
         if before is None:
             return found.loss, parts, found.log_ratio
         apart = now.kl(self._transition(rows, before).mean)
-        if grpo.penalty == "velocity":
+        if objective.penalty == "velocity":
             apart = anchor(velocity, before, rows.mask)
         parts["kl"] = apart.mean()
-        return found.loss + grpo.kl * parts["kl"], parts, found.log_ratio
+        return found.loss + objective.kl * parts["kl"], parts, found.log_ratio
 
     def thoughts_loss(self, rows: ThoughtBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """GRPO on the tokens of thoughts (thoughts.py), their mean over thoughts, and its parts."""
@@ -579,7 +617,7 @@ class FlowGrpoModule(SupervisedModule):
             with self.reference.active():
                 reference = log_probs(self.model, rows.requests, rows.ids)
         now = log_probs(self.model, rows.requests, rows.ids)
-        return thought_loss(now, reference, rows, self.thoughts, self.grpo.advantage_clip)
+        return thought_loss(now, reference, rows, self.thoughts, self.config.objective.advantage_clip)
 
     def nft_loss(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], None]:
         """DiffusionNFT (arXiv 2509.16117): towards velocities of good images, away from those of bad ones."""
@@ -591,15 +629,16 @@ class FlowGrpoModule(SupervisedModule):
             with self.reference.active():
                 reference = self._velocity(rows)
         velocity = self._velocity(rows)
-        good = optimality(rows.advantage, self.grpo.advantage_clip)
+        objective = self.config.objective
+        good = optimality(rows.advantage, objective.advantage_clip)
         t = rows.t[:, None, None]
-        terms = nft_loss(velocity, old, rows.x, rows.clean, t, good, beta=self.grpo.nft_beta, mask=rows.mask)
+        terms = nft_loss(velocity, old, rows.x, rows.clean, t, good, beta=objective.nft_beta, mask=rows.mask)
         loss = terms.mean()
         parts = {"policy_loss": loss, "approx_kl": anchor(velocity, old, rows.mask).mean()}
         if reference is None:
             return loss, parts, None
         parts["kl"] = anchor(velocity, reference, rows.mask).mean()
-        return loss + self.grpo.kl * parts["kl"], parts, None
+        return loss + objective.kl * parts["kl"], parts, None
 
     def _velocity(self, rows: MiniBatch) -> Tensor:
         return self.model.velocity(rows.x, rows.t, rows.condition)  # type: ignore[operator]
@@ -615,17 +654,17 @@ class FlowGrpoModule(SupervisedModule):
 
     def _check_on_policy(self, log_ratio: Tensor, step: int) -> None:
         """Raises UserError where weights that have not moved give another density than when they sampled."""
-        grpo = self.grpo
-        if grpo.on_policy == "trust":
+        objective = self.config.objective
+        if objective.on_policy == "trust":
             return
-        clip_range = min(math.log1p(grpo.clip_high), -math.log1p(-min(grpo.clip_low, 0.999)))
-        most = grpo.on_policy_check * clip_range
+        clip_range = min(math.log1p(objective.clip_high), -math.log1p(-min(objective.clip_low, 0.999)))
+        most = objective.on_policy_check * clip_range
         worst = float(self.trainer.strategy.reduce(log_ratio.abs().max(), reduce_op="max"))
         if worst <= most:
             return
         raise UserError(
             f"on-policy check: before update {step + 1} the weights are those that drew, but the log ratio of a step "
-            f"is {worst:.2g} (at most {most:.2g}: {grpo.on_policy_check:g} of the clip range)",
+            f"is {worst:.2g} (at most {most:.2g}: {objective.on_policy_check:g} of the clip range)",
             "Training and drawing compute different velocities. objective.on_policy=recompute scores what was drawn in "
             "the micro-batches of training; else check dropout and rollout.latents=float32, or widen the clip range.",
         )
@@ -662,7 +701,7 @@ class FlowGrpoModule(SupervisedModule):
         for name, parameter in self.model.named_parameters():
             if self.sampler is not None and name in self.sampler:
                 old = self.sampler[name].to(parameter)
-                self.sampler[name] = torch.lerp(parameter.detach(), old, self.grpo.nft_decay)
+                self.sampler[name] = torch.lerp(parameter.detach(), old, self.config.objective.nft_decay)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)

@@ -6,18 +6,21 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from lightning.fabric.plugins.environments import ClusterEnvironment, LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
+from uni_train.config.schema import SHARDED, StrategyConfig, TrainingConfig
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UsageError
 from uni_train.training.precision import HalfWeights
-from uni_train.training.settings import SHARDED, SupervisedSettings
 from uni_train.training.strategies.deepspeed import EnginePrecision, Zero
 from uni_train.training.strategies.fsdp2 import Fsdp2
+
+C = TypeVar("C", bound=TrainingConfig)
 
 
 def here() -> Ranks:
@@ -25,29 +28,30 @@ def here() -> Ranks:
     return Ranks.from_environment() if dist.is_available() and dist.is_initialized() else ALONE
 
 
-def on_ranks(settings: SupervisedSettings) -> SupervisedSettings:
+def on_ranks(config: C) -> C:
     """With the devices and nodes of the ranks that are joined, where they are: what runs counts, not what was asked."""
     ranks = here()
     if ranks.world_size == 1:
-        return settings
-    return replace(settings, devices=ranks.local_world_size, num_nodes=ranks.world_size // ranks.local_world_size)
+        return config
+    devices, nodes = ranks.local_world_size, ranks.world_size // ranks.local_world_size
+    return replace(config, strategy=replace(config.strategy, devices=devices, nodes=nodes))
 
 
-def check_second_weights(settings: SupervisedSettings, what: str | None) -> None:
+def check_second_weights(strategy: StrategyConfig, what: str | None) -> None:
     """`what` needs a second set of weights within an update, which sharded weights cannot have.
 
     Raises:
         UsageError: names the strategies that can.
     """
-    if what is not None and settings.strategy in SHARDED:
+    if what is not None and strategy.kind in SHARDED:
         raise UsageError(
-            f"strategy={settings.strategy} cannot do {what}: weights are sharded, and a second set of "
+            f"strategy={strategy.kind} cannot do {what}: weights are sharded, and a second set of "
             "them is needed within an update",
             "Use strategy=ddp, deepspeed_zero1 or deepspeed_zero2, or train adapters (trained=lora) with a kl penalty.",
         )
 
 
-def make_strategy(settings: SupervisedSettings, trained: int) -> str | Strategy:
+def make_strategy(strategy: StrategyConfig, trained: int) -> str | Strategy:
     """Lightning's strategy.
 
     Args:
@@ -56,48 +60,48 @@ def make_strategy(settings: SupervisedSettings, trained: int) -> str | Strategy:
     Raises:
         UserError: deepspeed is not installed.
     """
-    match settings.strategy:
+    match strategy.kind:
         case "deepspeed_zero1" | "deepspeed_zero2" | "deepspeed_zero3":
             return Zero(
-                int(settings.strategy[-1]),
+                int(strategy.kind[-1]),
                 trained=trained,
-                precision=EnginePrecision(settings.precision),  # type: ignore[arg-type]
-                offload_optimizer=settings.offload_optimizer,
-                offload_weights=settings.offload_weights,
+                precision=EnginePrecision(strategy.precision),
+                offload_optimizer=strategy.offload_optimizer,
+                offload_weights=strategy.offload_weights,
             )
         case "fsdp2":
-            return Fsdp2(offload_weights=settings.offload_weights)
-        case "auto" | "single" | "ddp":
+            return Fsdp2(offload_weights=strategy.offload_weights)
+        case "single" | "ddp":
             # A rank may get no image rows, or no text: plain DDP takes weights without gradient for an error.
-            return DDPStrategy(find_unused_parameters=True) if settings.devices * settings.num_nodes > 1 else "auto"
+            return DDPStrategy(find_unused_parameters=True) if strategy.devices * strategy.nodes > 1 else "auto"
         case other:
-            return other
+            return other  # a name of Lightning's, from Python
 
 
-def make_plugins(settings: SupervisedSettings) -> list[HalfWeights | ClusterEnvironment]:
+def make_plugins(strategy: StrategyConfig) -> list[HalfWeights | ClusterEnvironment]:
     """Precision where Lightning's own is not ours, and the ranks that are joined."""
     plugins: list[HalfWeights | ClusterEnvironment] = []
-    if settings.precision == "bf16-true" and not settings.strategy.startswith("deepspeed_"):
+    if strategy.precision == "bf16-true" and not strategy.kind.startswith("deepspeed_"):
         plugins.append(HalfWeights())
     if dist.is_available() and dist.is_initialized():
         plugins.append(JoinedRanks(here()))
-    elif settings.devices == settings.num_nodes == 1:
+    elif strategy.devices == strategy.nodes == 1:
         # A job's variables say nothing of one process: SLURM's would stop Lightning within `salloc`.
         plugins.append(LightningEnvironment())
     return plugins
 
 
 @contextmanager
-def group_for(settings: SupervisedSettings) -> Iterator[None]:
+def group_for(strategy: StrategyConfig) -> Iterator[None]:
     """Within it there is a process group if the strategy cannot do without, of this process alone if it is alone.
 
     Such a group stays until the process ends, because DeepSpeed holds on to it.
     """
-    if not (settings.strategy.startswith("deepspeed_") or settings.strategy == "fsdp2"):
+    if not strategy.kind.startswith(("deepspeed_", "fsdp2")):
         yield
         return
     if not dist.is_initialized():
-        cuda = settings.accelerator != "cpu" and torch.cuda.is_available()
+        cuda = strategy.accelerator != "cpu" and torch.cuda.is_available()
         dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", store=dist.HashStore(), rank=0, world_size=1)
     lacking = "LOCAL_RANK" not in os.environ  # DeepSpeed asks the environment
     os.environ.setdefault("LOCAL_RANK", "0")

@@ -9,10 +9,8 @@ Further settings: `reasoning_chain` scores the thought itself (Table 3), `decont
 refined prompt (Table 4), `external_prompt` has another model write it (Figure 3). All thoughtful settings of a case
 share one thought, and all settings its noise.
 
-How the refined prompt is found is `compat`. "paper": the prompt asks for it between tags; a label as the published
-prompts ask for ("refined prompt:", "Final Scene Prompt:") is taken too, and without either the sample is
-`not_extracted`. "official", as the released code: prompts as published, and what follows the last word "prompt",
-whatever it stands in, else the whole thought. All ways are counted. In nano's words the label is "So draw".
+How the refined prompt is found is `compat` (`extraction`). With "paper" the prompt asks for it between tags, or as
+published (`--option ureason.prompt=published`, with strict extraction all the same); "official" asks as published.
 
 Pictures of nano are checked by program, others by a judge (Figures 25 and 26).
 """
@@ -21,19 +19,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from data_gen import sprites
 from data_gen.seeds import derive_seed
 from data_gen.task import Check, Verdict
 from data_gen.ureason.outcomes import Outcome, Sprites, outcome_from
-from data_gen.ureason.taxonomy import SUBCATEGORIES, TASKS
+from data_gen.ureason.taxonomy import TASKS
 from eval.benchmark import (
-    OUTCOMES,
     Ask,
     Benchmark,
     Case,
@@ -47,83 +43,38 @@ from eval.benchmark import (
     Unparseable,
     benchmark,
 )
+from eval.benchmarks.ureason import counting, errors
+from eval.benchmarks.ureason.extraction import _LABEL, extract
+from eval.benchmarks.ureason.settings import (
+    BARE,
+    CHAIN,
+    DIRECT,
+    EXTERNAL,
+    GUIDED,
+    HEADLINE,
+    LENGTHS,
+    REASONING,
+    SETTINGS,
+)
+from eval.images import encoded, pixels
 from eval.prompts import ureason as prompts
-from eval.statistics import Estimate, PairedComparison, clustered_mean, paired, proportion
 from eval.submission import file_name, first_draws, json_lines
 from uni_train.errors import UsageError, did_you_mean
-from uni_train.models.pictures import decode_png, encode_png
+from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
     from data_gen.ureason.files import Row
     from eval.calls import StoredModel
     from uni_train.models.base import OnStep, Request
 
-DIRECT, GUIDED, BARE = "direct", "reasoning_guided", "decontextualized"
-LENGTHS = {BARE: 1, "decontextualized_4x": 4, "decontextualized_8x": 8}
-CHAIN, EXTERNAL = "reasoning_chain", "external_prompt"
-HEADLINE = (DIRECT, GUIDED, BARE)
 # Where the released scripts keep the images of a setting.
 _RELEASED = {DIRECT: "direct/direct_{task}", GUIDED: "think/{task}", BARE: "think-generated_prompts/{task}"}
-SETTINGS = (*HEADLINE, "decontextualized_4x", "decontextualized_8x", CHAIN, EXTERNAL)
 COMPATS = ("paper", "official")
 VERIFIERS = ("program", "judge")
+PROMPTS = ("tagged", "published")
 PROTOCOL = "ureason/1"  # what is asked; a change makes another revision
-EXTRACTIONS = ("tag", "label", "last match", "whole thought", "none")
 LEVELS = (1, 2, 3)
-
-# Table 2 on testmini, per cent, tasks in the order of TASKS: settings 1 to 3.
-PAPER_TABLE_2: dict[str, dict[str, tuple[float, ...]]] = {
-    "Bagel": {DIRECT: (10, 5, 3, 6, 9), GUIDED: (30, 14, 15, 19, 11), BARE: (58, 51, 58, 60, 86)},
-    "UniCoT-v2": {DIRECT: (9, 2, 2, 5, 3), GUIDED: (27, 19, 29, 21, 21), BARE: (65, 45, 46, 67, 87)},
-    "ThinkMorph": {DIRECT: (9, 1, 4, 3, 10), GUIDED: (19, 12, 15, 26, 5), BARE: (49, 37, 45, 55, 71)},
-}
-# Table 4: the refined prompt once, four and eight times; and Table 3, the reasoning chains.
-PAPER_TABLE_4 = {
-    BARE: (58, 51, 58, 60, 86),
-    "decontextualized_4x": (63, 49, 52, 53, 85),
-    "decontextualized_8x": (58, 46, 48, 47, 84),
-}
-PAPER_TABLE_3 = {"Bagel": (93, 94, 88, 96, 96), "ThinkMorph": (83, 82, 85, 96, 91)}
-
-
-@dataclass(frozen=True, slots=True)
-class Refined:
-    """A refined prompt and how it was found: one of EXTRACTIONS; "none": there is none."""
-
-    text: str
-    how: str
-
-
-_LABEL = re.compile(r"\b(?:refined|final(?:\s+scene)?)\s+prompt\b[\"'*_\s]*(?:is)?[\"'*_\s]*:", re.IGNORECASE)
-_NANO_LABEL = "So draw"
-# What the prompts show in the place of a description, in case a model says just that.
-_PLACEHOLDERS = ("...", "your description", "your visual description here", "a direct description of the final state")
-
-
-def extract(thought: str, compat: str, world: str = "everyday") -> Refined:
-    """The refined prompt of a thought; see the head of this file for `compat`."""
-    if compat == "official":
-        found = prompts.published_refined_prompt(thought)
-        text = prompts.without_markers(thought) if found is None else found
-        return Refined(text, "none" if not text else "whole thought" if found is None else "last match")
-    if world == "nano":
-        _, label, rest = thought.rpartition(_NANO_LABEL)
-        return Refined(f"Draw {rest.strip()}", "label") if label and rest.strip(" .") else Refined("", "none")
-    tagged = prompts.parse_refined_prompt(thought)
-    if tagged is not None and _said(tagged):
-        return Refined(_said(tagged), "tag")
-    labels = list(_LABEL.finditer(thought))
-    text = _said(thought[labels[-1].end() :]) if labels else ""
-    return Refined(text, "label") if text else Refined("", "none")
-
-
-def _said(text: str) -> str:
-    """Without asterisks, braces and quotes around the whole; "" for a placeholder."""
-    text = prompts.without_markers(text).strip("* \n")
-    for first, last in ("{}", '""', "''", "“”"):
-        if text.startswith(first) and text.endswith(last) and first not in text[1:-1] and len(text) > 1:
-            text = text[1:-1].strip("* \n")
-    return "" if text.casefold() in _PLACEHOLDERS else text
+_CAUSES = {"unreadable": "picture unreadable", "unparseable": "judge unreadable"}
 
 
 @benchmark("ureason")
@@ -134,7 +85,9 @@ class UReason(Benchmark):
     them; None for `n` instances of each task of `world` ("nano" or "everyday"), of all `levels` alike, from `split` and
     `seed`. sets: which tasks; None: all that `data` or the world has. settings: None for all, but `external_prompt`
     only where there is an `external` model, which writes the refined prompts of that setting (behind a store of its
-    own). verifier: "judge" leaves nano's pictures to the judge too, to compare it with the program.
+    own). prompt: "published" asks as published, with strict extraction (compat "official" always asks so). errors_by:
+    "judge" has the judge tell error types apart. tokenizer: see `lengths.measure`. verifier: "judge" leaves nano's
+    pictures to the judge too, to compare it with the program.
 
     Raises UsageError for an unknown name, DataError for files that cannot be used.
     """
@@ -142,12 +95,20 @@ class UReason(Benchmark):
     name = "ureason"
     known_sets = tuple(TASKS)
     headline = HEADLINE
-    options = (Option("prompt_model", "", "also draw from refined prompts that this model writes"),)
+    options = (
+        Option("prompt_model", "", "also draw from refined prompts that this model writes"),
+        Option(
+            "prompt", "tagged", "what thoughtful settings are asked: with a request for tags, or as published", PROMPTS
+        ),
+        Option("errors", "program", "who tells error types of setting 2 apart", VERIFIERS),
+        Option("tokenizer", "", "folder with tokenizer.json that counts contexts; empty: words"),
+    )
 
     @classmethod
-    def open(cls, source: Source, *, prompt_model: str) -> UReason:
+    def open(cls, source: Source, *, prompt_model: str, prompt: str, errors: str, tokenizer: str) -> UReason:
         external = source.open_model(prompt_model) if prompt_model and source.open_model is not None else None
-        return cls(source.data, external=external, **source.arguments)
+        told = {"prompt": prompt, "errors_by": errors, "tokenizer": tokenizer}
+        return cls(source.data, external=external, **told, **source.arguments)
 
     def __init__(
         self,
@@ -163,12 +124,17 @@ class UReason(Benchmark):
         compat: str = "paper",
         verifier: str = "program",
         external: StoredModel | None = None,
+        prompt: str = "tagged",
+        errors_by: str = "program",
+        tokenizer: str = "",
     ) -> None:
         known = SETTINGS if external is not None else tuple(name for name in SETTINGS if name != EXTERNAL)
         _check("setting", settings or (), SETTINGS)
         _check("set", sets or (), TASKS)
         _check("compat", (compat,), COMPATS)
         _check("verifier", (verifier,), VERIFIERS)
+        _check("prompt", (prompt,), PROMPTS)
+        _check("value of errors", (errors_by,), VERIFIERS)
         if external is None and EXTERNAL in (settings or ()):
             raise UsageError(
                 f"the setting {EXTERNAL} needs a model that writes the refined prompts",
@@ -176,11 +142,12 @@ class UReason(Benchmark):
             )
         rows = _generated(world, n, levels, split, seed, sets) if data is None else _published(Path(data), sets)
         self.compat, self.verifier, self.external = compat, verifier, external
+        self.prompt, self.errors_by, self.tokenizer = prompt, errors_by, tokenizer
         self._cases = tuple(_case(row) for row in rows)
         self.published = all("outcome" not in case.facts for case in self._cases)
         self.sets = tuple(task for task in TASKS if any(case.set == task for case in self._cases))
         self.settings = tuple(name for name in known if settings is None or name in settings)
-        self.revision = _revision(self._cases, compat, verifier, external)
+        self.revision = _revision(self._cases, compat, verifier, external, prompt)
 
     def cases(self) -> Sequence[Case]:
         return self._cases
@@ -189,11 +156,12 @@ class UReason(Benchmark):
         return {} if self.external is None else {"answer": self.external}
 
     def told(self) -> Mapping[str, Any]:
-        """What the writer of prompts is, and not what it was called."""
-        if self.external is None:
-            return {}
-        identity = self.external.identity
-        return {"prompt_model": {"content": identity.content, "settings": dict(identity.settings)}}
+        """What the writer of prompts is, and not what it was called; who tells errors apart."""
+        told: dict[str, Any] = {} if self.errors_by == "program" else {"errors": self.errors_by}
+        if self.external is not None:
+            identity = self.external.identity
+            told["prompt_model"] = {"content": identity.content, "settings": dict(identity.settings)}
+        return told
 
     @classmethod
     def complexity(cls, case: Case) -> tuple[str, float] | None:
@@ -212,8 +180,9 @@ class UReason(Benchmark):
             if folder is None:
                 continue
             place = folder.format(task=case.set)
-            if sample.image is not None:
-                yield f"{place}/{file_name(case.id)}.png", sample.image
+            image = sample.image
+            if image is not None:
+                yield f"{place}/{file_name(case.id)}.png", image
             if setting == GUIDED and sample.thought is not None:
                 row = {"id": case.id, "thought": sample.thought}
                 thoughts.setdefault(f"{place}/{case.set}.jsonl", []).append(row)
@@ -253,7 +222,7 @@ class UReason(Benchmark):
             if isinstance(picture, Exception):
                 samples[row] = replace(samples[row], status="generation_failed", note=_note(picture))
             else:
-                samples[row] = replace(samples[row], parts=(encode_png(picture),))
+                samples[row] = replace(samples[row], parts=(encoded(picture),))
         return samples
 
     def _thoughts(
@@ -278,7 +247,7 @@ class UReason(Benchmark):
 
     def _asked(self, case: Case) -> str:
         """The prompt of the thoughtful settings. nano is asked in its own words, and always says its label."""
-        plain = self.compat == "official" or case.facts.get("world") == "nano"
+        plain = self.compat == "official" or self.prompt == "published" or case.facts.get("world") == "nano"
         return case.prompt if plain else f"{case.prompt}\n{prompts.ASK_FOR_REFINED_PROMPT}"
 
     def _prepared(self, ask: Ask, thoughts: Mapping[tuple[str, int, bool], str | Exception]) -> Sample:
@@ -309,8 +278,8 @@ class UReason(Benchmark):
         if sample.ask.setting == CHAIN:
             right = _concludes(sample, outcome)
             return None if right is None else _chain_verdict(right, sample, outcome)
-        if isinstance(outcome, Sprites) and sample.image is not None and self.verifier == "program":
-            return outcome.verify(decode_png(sample.image))
+        if isinstance(outcome, Sprites) and sample.drawn and self.verifier == "program":
+            return self._typed(sample, outcome)
         return None
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
@@ -326,23 +295,49 @@ class UReason(Benchmark):
         criterion = str(case.facts["criterion"])
         if sample.ask.setting == CHAIN:
             return await thought_satisfies(ask, case.prompt, thought or "", criterion)
-        assert sample.image is not None, "only samples with a picture are judged"
+        image = sample.image
+        assert image is not None, "only samples with an image are judged"
         outcome = _outcome(case)
         if dialect(ask) == "nano":
             if not isinstance(outcome, Sprites):
                 raise UsageError("nano can judge no pictures but those of its own world", "Choose another judge.")
             if len(outcome.groups) > 1:
                 return Verdict((Check("caption", "unreadable", "nano captions one kind of object"),))
-            return await caption_matches(ask, sample.image, str(outcome), kind="maths")
-        verdict = await image_satisfies(ask, sample.image, criterion)
+            return await caption_matches(ask, image, str(outcome), kind="maths")
+        verdict = await image_satisfies(ask, image, criterion)
         known = outcome is not None and _concludes(sample, outcome) is not None
+        if verdict.status == "fail" and outcome is not None and known and _concludes(sample, outcome):
+            return await self._judged_type(sample, verdict, image, ask)
         if verdict.status != "fail" or thought is None or known:
             return verdict
         try:
             chain = await thought_satisfies(ask, case.prompt, thought, criterion)
         except Unparseable:
             return verdict
-        return Verdict((*verdict.checks, *chain.checks))
+        verdict = Verdict((*verdict.checks, *chain.checks))
+        if not chain.passed:
+            return verdict
+        return await self._judged_type(sample, verdict, image, ask)
+
+    def _typed(self, sample: Sample, outcome: Sprites) -> Verdict:
+        """A program's verdict; of a wrong image in setting 2 whose thought is right with the type of its error."""
+        shown = pixels(sample.drawn[-1])
+        verdict = outcome.verify(shown)
+        if sample.ask.setting != GUIDED or verdict.status != "fail" or not _concludes(sample, outcome):
+            return verdict
+        kind = errors.by_program(outcome, sample.ask.case.prompt, sprites.read(shown).name)
+        return Verdict((*verdict.checks, Check(errors.CHECK, "fail", kind)))
+
+    async def _judged_type(self, sample: Sample, verdict: Verdict, image: bytes, ask: JudgeAsk) -> Verdict:
+        """The same with the type of the error, where the judge is to tell it."""
+        if self.errors_by != "judge" or sample.ask.setting != GUIDED:
+            return verdict
+        case = sample.ask.case
+        try:
+            kind = await errors.judged(ask, image, case.prompt, str(case.facts["criterion"]))
+        except Unparseable:
+            return verdict
+        return Verdict((*verdict.checks, Check(errors.CHECK, "fail", kind)))
 
     def attribute(self, scored: Scored) -> str:
         """ "reasoning wrong", "not extracted", "drawn wrong", "judge unreadable", ...; "" for a sample that is right.
@@ -359,11 +354,15 @@ class UReason(Benchmark):
             return "reasoning wrong"
         if sample.thought is None:
             return "wrong, no thought"
-        outcome = _outcome(sample.ask.case)
-        right = None if outcome is None else _concludes(sample, outcome)
+        right = self.right(scored)
         if right is None and scored.verdict is not None:
-            right = next((c.status == "pass" for c in scored.verdict.checks if c.name == _REASONING), None)
+            right = next((c.status == "pass" for c in scored.verdict.checks if c.name == REASONING), None)
         return {True: "drawn wrong", False: "reasoning wrong", None: "wrong, reasoning not judged"}[right]
+
+    def right(self, scored: Scored) -> bool | None:
+        """Whether the thought behind a sample concludes rightly, as far as a program can tell."""
+        outcome = _outcome(scored.sample.ask.case)
+        return None if outcome is None else _concludes(scored.sample, outcome)
 
     # --- counting ------------------------------------------------------------------------------------------------
 
@@ -373,15 +372,15 @@ class UReason(Benchmark):
         "gains": (reasoning | interference | length_4x | length_8x | external) -> task or "overall" ->
         PairedComparison. "of_right_thoughts": setting -> task or "overall" -> Estimate. "subcategories": setting ->
         task -> subcategory -> Estimate. "extraction": how -> share of the thoughts. "outcomes": setting -> outcome ->
-        share of the samples.
+        share of the samples. "errors": type -> share of the wrong images of setting 2.
         """
-        count = _Count(scored)
+        count = counting.Count(scored)
         settings = count.settings
         return {
             **{s: {name: est.to_dict() for name, est in count.accuracies(s).items()} for s in settings},
             "gains": {
                 gain: {name: pair.to_dict() for name, pair in count.gains(*pair_of).items()}
-                for gain, pair_of in GAINS.items()
+                for gain, pair_of in counting.GAINS.items()
                 if set(pair_of) <= set(settings)
             },
             "of_right_thoughts": {
@@ -396,206 +395,14 @@ class UReason(Benchmark):
                 for s in settings
             },
             "extraction": {how: est.to_dict() for how, est in count.extraction().items()},
+            "errors": {kind: one.to_dict() for kind, one in counting.error_shares(count, self).items()},
             "outcomes": {s: {name: e.to_dict() for name, e in count.outcomes(s).items()} for s in settings},
         }
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        """The layouts of Tables 2, 3 and 4 and of Figure 3, then subcategories, extraction and outcomes."""
-        count = _Count(scored)
-        return [table for table in _tables(count, self) if table.rows]
-
-
-# later - earlier, paired by case.
-GAINS = {
-    "reasoning": (DIRECT, GUIDED),
-    "interference": (GUIDED, BARE),
-    "length_4x": (BARE, "decontextualized_4x"),
-    "length_8x": (BARE, "decontextualized_8x"),
-    "external": (BARE, EXTERNAL),
-}
-TITLES = {
-    DIRECT: "1 Direct", GUIDED: "2 Reasoning-guided", BARE: "3 De-contextualized", CHAIN: "Reasoning chain",
-    "decontextualized_4x": "4 x refined prompt", "decontextualized_8x": "8 x refined prompt",
-    EXTERNAL: "External prompt model",
-}  # fmt: skip
-_REASONING = "reasoning"  # the check of a thought
-_CAUSES = {"unreadable": "picture unreadable", "unparseable": "judge unreadable"}
-
-
-_Row = tuple[str | Estimate | PairedComparison | None, ...]
-
-
-class _Count:
-    """Samples by setting and task, and what is computed of them."""
-
-    def __init__(self, scored: Iterable[Scored]) -> None:
-        self.by_cell: dict[str, dict[str, list[Scored]]] = defaultdict(lambda: defaultdict(list))
-        for one in scored:
-            self.by_cell[one.sample.ask.setting][one.sample.ask.case.set].append(one)
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """Those that were asked, in the order of SETTINGS."""
-        return tuple(setting for setting in SETTINGS if setting in self.by_cell)
-
-    @property
-    def drawn_by_thought(self) -> tuple[str, ...]:
-        """The settings that draw by the model's own thought, if that was judged too."""
-        return tuple(s for s in self.settings if s in (GUIDED, *LENGTHS)) if CHAIN in self.settings else ()
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        return tuple(task for task in TASKS if any(task in by_task for by_task in self.by_cell.values()))
-
-    def of(self, setting: str) -> list[Scored]:
-        return [one for task in self.tasks for one in self.by_cell[setting].get(task, ())]
-
-    def accuracies(self, setting: str) -> dict[str, Estimate]:
-        """task -> accuracy (equation 4); "overall" is the mean over tasks."""
-        found = {task: _rate(some) for task, some in _in_order(self.by_cell[setting])}
-        found["overall"] = _mean(self.of(setting))
-        return found
-
-    def subcategories(self, setting: str) -> dict[str, dict[str, Estimate]]:
-        found: dict[str, dict[str, Estimate]] = {}
-        for task, some in _in_order(self.by_cell[setting]):
-            for name in SUBCATEGORIES[task]:
-                members = [one for one in some if one.sample.ask.case.category == name]
-                if members:
-                    found.setdefault(task, {})[name] = _rate(members)
-        return found
-
-    def gains(self, earlier: str, later: str) -> dict[str, PairedComparison]:
-        """task or "overall" -> later minus earlier (equation 5), on the cases and draws that both were asked."""
-        before = {_place(one): one for one in self.of(earlier)}
-        after = {_place(one): one for one in self.of(later)}
-        shared = [place for place in before if place in after]
-        found = {}
-        for name in (*self.tasks, "overall"):
-            both = [(before[p], after[p]) for p in shared if name in ("overall", _task(before[p]))]
-            if both:
-                found[name] = paired(
-                    [first.passed for first, _ in both],
-                    [second.passed for _, second in both],
-                    [_unit(first) for first, _ in both],
-                    [_task(first) for first, _ in both] if name == "overall" and len(self.tasks) > 1 else None,
-                )
-        return found
-
-    def of_right_thoughts(self, setting: str) -> dict[str, Estimate]:
-        """task or "overall" -> accuracy among the cases whose own thought `reasoning_chain` found right.
-
-        What is left between it and 1 is lost between words and pixels alone.
-        """
-        right = {_place(one) for one in self.of(CHAIN) if one.passed}
-        some = [one for one in self.of(setting) if _place(one) in right]
-        by_task = {task: [one for one in some if _task(one) == task] for task in self.tasks}
-        return {**{task: _rate(members) for task, members in by_task.items() if members}, "overall": _mean(some)}
-
-    def extraction(self) -> dict[str, Estimate]:
-        """How the refined prompts of the model's own thoughts were found, each thought counted once."""
-        how: dict[Hashable, str] = {}
-        for setting in self.settings:
-            if setting != EXTERNAL:
-                for one in self.of(setting):
-                    if "extraction" in one.sample.facts:
-                        how[_place(one)] = one.sample.facts["extraction"]
-        return {
-            kind: proportion(list(how.values()).count(kind), len(how)) for kind in EXTRACTIONS if kind in how.values()
-        }
-
-    def outcomes(self, setting: str) -> dict[str, Estimate]:
-        seen = [one.outcome for one in self.of(setting)]
-        return {name: proportion(seen.count(name), len(seen)) for name in OUTCOMES if name in seen}
-
-
-def _in_order(by_task: Mapping[str, list[Scored]]) -> list[tuple[str, list[Scored]]]:
-    """In the paper's order of tasks."""
-    return [(task, by_task[task]) for task in TASKS if by_task.get(task)]
-
-
-def _tables(count: _Count, benchmark: UReason) -> Iterable[Table]:
-    """Where the published cases are asked, the paper's own rows stand below ours."""
-    heads = tuple(task.capitalize() for task in count.tasks)
-    asked = [setting for setting in HEADLINE if setting in count.settings]
-    rows: list[_Row] = []
-    before = ""
-    for setting in asked:
-        accuracies = count.accuracies(setting)
-        gains = count.gains(before, setting) if before else {}
-        cells = [cell for name in (*count.tasks, "overall") for cell in (accuracies.get(name), gains.get(name))]
-        rows.append((TITLES[setting], *cells))
-        before = setting
-    for name, by_setting in PAPER_TABLE_2.items() if benchmark.published else ():
-        for setting in asked:
-            printed = [cell for text in _paper(by_setting[setting], count) for cell in (text, None)]
-            rows.append((f"{name} in the paper, {TITLES[setting]}", *printed))
-    columns = ("Setting", *(cell for head in (*heads, "Overall") for cell in (head, "Δ")))
-    yield Table(
-        "Visual verification accuracy (Table 2)", columns, tuple(rows),
-        "Δ: the gain over the setting above, on the same cases. Overall: the mean over tasks.",
-    )  # fmt: skip
-    if CHAIN in count.settings:
-        chain = count.accuracies(CHAIN)
-        chains: list[_Row] = [("Reasoning chain", *(chain.get(name) for name in (*count.tasks, "overall")))]
-        if benchmark.published:
-            chains += [(f"{name} in the paper", *_paper(found, count)) for name, found in PAPER_TABLE_3.items()]
-        yield Table("Quality of the reasoning chain (Table 3)", ("", *heads, "Overall"), tuple(chains))
-    if count.drawn_by_thought:
-        given = {setting: count.of_right_thoughts(setting) for setting in count.drawn_by_thought}
-        lines = [(TITLES[s], *(given[s].get(name) for name in (*count.tasks, "overall"))) for s in given]
-        note = "Only cases whose reasoning chain is right: what is missing is lost between words and pixels."
-        yield Table("Accuracy where the reasoning is right", ("", *heads, "Overall"), tuple(lines), note)
-    lengths = [setting for setting in LENGTHS if setting in count.settings]
-    if len(lengths) > 1:
-        named = [f"{LENGTHS[setting]} x refined prompt" for setting in lengths]
-        table = _plain("Length-controlled ablation (Table 4)", count, heads, lengths, named)
-        paper = [(f"Bagel in the paper, {name}", *_paper(PAPER_TABLE_4[setting], count))
-                 for setting, name in zip(lengths, named, strict=True) if benchmark.published]  # fmt: skip
-        yield replace(table, rows=(*table.rows, *paper))
-    if EXTERNAL in count.settings:
-        who = getattr(benchmark.external, "name", "external model")
-        own = [setting for setting in (BARE, EXTERNAL) if setting in count.settings]
-        names = {BARE: "the model itself", EXTERNAL: who}
-        yield _plain("Who writes the refined prompt (Figure 3)", count, heads, own, [names[s] for s in own])
-    by_sub = {setting: count.subcategories(setting) for setting in count.settings}
-    shown = [(task, name) for task in count.tasks for name in SUBCATEGORIES[task]
-             if any(name in by_sub[setting].get(task, {}) for setting in by_sub)]  # fmt: skip
-    yield Table(
-        "Subcategories",
-        ("Task", "Subcategory", *(TITLES[setting] for setting in by_sub)),
-        tuple((task, name, *(by_sub[s].get(task, {}).get(name) for s in by_sub)) for task, name in shown),
-    )
-    found = count.extraction()
-    yield Table(
-        f"How the refined prompt was found (compat={benchmark.compat})",
-        tuple(found),
-        (tuple(found.values()),) if found else (),
-        "Shares of the model's own thoughts. none: not_extracted in setting 3.",
-    )
-    ends = {setting: count.outcomes(setting) for setting in count.settings}
-    known = [name for name in OUTCOMES if any(name in by_name for by_name in ends.values())]
-    yield Table(
-        "What became of the samples",
-        ("Setting", *(name.replace("_", " ") for name in known)),
-        tuple((TITLES[s], *(ends[s].get(name) for name in known)) for s in ends),
-        "All of them are in the denominators above.",
-    )
-
-
-def _paper(found: Sequence[float], count: _Count) -> list[str]:
-    """The paper's per cents as shares, for the tasks that were asked, and over all where those are all."""
-    by_task = dict(zip(TASKS, found, strict=True))
-    shown = [f"{by_task[task] / 100:.2f}" for task in count.tasks]
-    return [*shown, f"{sum(found) / len(found) / 100:.3f}" if len(shown) == len(TASKS) else "–"]
-
-
-def _plain(title: str, count: _Count, heads: tuple[str, ...], settings: Sequence[str], names: Sequence[str]) -> Table:
-    rows = []
-    for setting, name in zip(settings, names, strict=True):
-        accuracies = count.accuracies(setting)
-        rows.append((name, *(accuracies.get(task) for task in (*count.tasks, "overall"))))
-    return Table(title, ("", *heads, "Overall"), tuple(rows))
+        """The layouts of Tables 2 (or 7), 11, 3, 4 and 8, error types and Figure 3, then what the paper leaves out."""
+        count = counting.Count(scored)
+        return [table for table in counting.tables(count, self) if table.rows]
 
 
 def _published(folder: Path, sets: Sequence[str] | None) -> list[Row]:
@@ -627,12 +434,13 @@ def _generated(
     ]
 
 
-def _revision(cases: Sequence[Case], compat: str, verifier: str, external: Respondent | None) -> str:
+def _revision(cases: Sequence[Case], compat: str, verifier: str, external: Respondent | None, prompt: str) -> str:
     rows = [[case.id, case.set, case.prompt, case.category, dict(case.facts)] for case in cases]
     # A stored model says what it is, others have but a name.
     identity = getattr(external, "identity", None)
     writer = None if external is None else external.name if identity is None else identity.key
     asked = [PROTOCOL, compat, verifier, writer, _LABEL.pattern, prompts.ASK_FOR_REFINED_PROMPT]
+    asked += [prompt] if compat == "paper" and prompt != "tagged" else []
     text = json.dumps([*asked, rows], sort_keys=True, ensure_ascii=False)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -683,7 +491,7 @@ def _concludes(sample: Sample, outcome: Outcome) -> bool | None:
 
 def _chain_verdict(right: bool, sample: Sample, outcome: Outcome) -> Verdict:
     reason = "" if right else f"the thought does not end in: {outcome.criterion()}"
-    return Verdict((Check(_REASONING, "pass" if right else "fail", reason),))
+    return Verdict((Check(REASONING, "pass" if right else "fail", reason),))
 
 
 def _note(error: Exception) -> str:
@@ -692,30 +500,3 @@ def _note(error: Exception) -> str:
 
 def _place_of(ask: Ask) -> tuple[str, int]:
     return ask.case.id, ask.k
-
-
-def _place(one: Scored) -> tuple[str, int]:
-    return _place_of(one.sample.ask)
-
-
-def _unit(one: Scored) -> str:
-    return one.sample.ask.case.cluster or one.sample.ask.case.id
-
-
-def _task(one: Scored) -> str:
-    return one.sample.ask.case.set
-
-
-def _rate(some: Sequence[Scored]) -> Estimate:
-    """The share that is right; Wilson's interval for one draw a case, else clustered by case."""
-    units = [_unit(one) for one in some]
-    if len(set(units)) == len(units):
-        return proportion(sum(one.passed for one in some), len(some))
-    return clustered_mean([float(one.passed) for one in some], units)
-
-
-def _mean(some: Sequence[Scored]) -> Estimate:
-    """The unweighted mean over tasks of the share that is right."""
-    return clustered_mean(
-        [float(one.passed) for one in some], [_unit(one) for one in some], [_task(one) for one in some]
-    )

@@ -1,0 +1,177 @@
+"""What a cascade of judges saves, and by how much it is off, on samples of which the truth is known.
+
+    python bench/cascade.py                    # scripted judges of known error, 1,000 samples: minutes
+    python bench/cascade.py --nano             # nano, served, as the small judge of its own references
+
+Scripted judges answer over HTTP on 127.0.0.1. Each errs by a hash of (its name, the sample, the draw), so that the same
+command gives the same figures. A quarter of the samples is hard for all of them. `independent`: a small judge errs on
+3 % and, of hard ones, 10 %, alike on right and wrong. `lenient`: it errs on twice as many, and only by passing what is
+wrong. The large one errs on 1 % and 4 %. One half of all samples is right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import random
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from data_gen.seeds import derive_seed
+from eval.judges import JudgeConfig
+from eval.judges.anchors import Anchor, anchors_from_references
+from eval.judges.calibrating import calibrate
+from eval.statistics import Estimate
+from tests.eval.judges.criteria import Criteria
+from tests.eval.judges.server import Asked, JudgeServer
+
+ERRORS = {"independent": (0.03, 0.10), "lenient": (0.06, 0.20), "large": (0.01, 0.04)}
+HARD = 0.25
+FEWER, POINTS = 5.0, 2.0
+"""What is asked of a cascade: so many times fewer calls of the large judge, at a bias of at most so many points."""
+
+
+def chance(*names: object) -> float:
+    return random.Random(derive_seed("cascade", *names)).random()
+
+
+def is_right(number: int) -> bool:
+    return chance("right", number) < 0.5
+
+
+def scripted() -> Callable[[Asked], str]:
+    """Judges by name: "large", "independent-a", "lenient-b", ..."""
+    draws: Counter[tuple[str, ...]] = Counter()
+
+    def reply(asked: Asked) -> str:
+        found = re.search(r"shows (\d+)", asked.words)
+        assert found is not None
+        number, name = int(found[1]), str(asked.body["model"])
+        sampled = asked.body["temperature"] > 0
+        question = (name, asked.words) if sampled else ()
+        draws[question] += 1
+        draw = draws[question] if sampled else 0
+        kind = name.partition("-")[0]
+        errs = chance(name, number) < ERRORS[kind][chance("hard", number) < HARD]
+        if draw:  # of what a judge gets wrong at temperature 0, it draws the right answer in a third of the cases
+            errs = chance(name, number, draw) < 2 / 3 if errs else chance(name, number, draw) < 0.01
+        if kind == "lenient" and is_right(number):
+            errs = False
+        answer = f"<answer>{'Yes' if is_right(number) != errs else 'No'}</answer>"
+        if "Confidence" not in asked.last:
+            return answer
+        doubt = chance("doubt", name, number) < (0.7 if errs else 0.08)  # it doubts most of its mistakes
+        return f"{answer}\nConfidence: {55 if doubt else 95}"
+
+    return reply
+
+
+def measured(n: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(small judges, way, what the cascade's calibration says)."""
+    benchmark = Criteria(n)
+    anchors = [Anchor(sample, is_right(i), "program") for i, sample in enumerate(benchmark.samples())]
+    with JudgeServer(scripted()) as server, tempfile.TemporaryDirectory() as name:
+        for kind in ("independent", "lenient"):
+            first, second = (JudgeConfig(f"{kind}-{one}", server.url, revision="bench") for one in "ab")
+            ways = {
+                "two judges": (first, second),
+                "three draws of one": (replace(first, way="majority", draws=3, temperature=0.7),),
+                "confidence of one": (replace(first, way="confidence", draws=1),),
+            }
+            for way, small in ways.items():
+                yield kind, way, _cascade(anchors, benchmark, small, server.url, "paper", Path(name))
+
+
+def nano(n: int, temperature: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """nano by three draws on references of its own world, and shuffled ones; the large judge is scripted."""
+    from eval.benchmarks.unisandbox import UniSandbox
+
+    benchmark = UniSandbox(world="nano", n=n, sets=("math1", "math2", "mapping1"), verifier="judge")
+    anchors = anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
+    shown = {}
+    for case in benchmark.cases():
+        item = case.facts["item"]["facts"]
+        shown[base64.b64encode(benchmark.reference(case) or b"").decode()] = f"{item['count']} {item['object']}"
+
+    def reply(asked: Asked) -> str:
+        (image,) = asked.images
+        right = chance("large", image) >= ERRORS["large"][1]
+        return f"Caption: {shown[image.partition('base64,')[2]] if right else 'unclear'}"
+
+    with JudgeServer(reply) as server, served() as url, tempfile.TemporaryDirectory() as name:
+        small = JudgeConfig(
+            "nano", url, revision="shipped", dialect="nano", temperature=temperature, way="majority", draws=3
+        )
+        found = _cascade(anchors, benchmark, (small,), server.url, "nano", Path(name))
+        yield "nano", f"three draws at {temperature:g}, {len(anchors)} images", found
+
+
+def _cascade(
+    anchors: Sequence[Anchor], benchmark: Any, small: tuple[JudgeConfig, ...], url: str, dialect: str, folder: Path
+) -> dict[str, Any]:
+    large = JudgeConfig("large", url, revision="bench", dialect=dialect, small=small)
+    found = calibrate(anchors, benchmark, large, folder / small[0].model, store=folder / "store")
+    assert found.cascade is not None
+    return dict(found.cascade)
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """nano behind `uni_train serve`."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.NamedTemporaryFile() as log:
+        command = [sys.executable, "-m", "uni_train", "serve", "-m", "nano", "--port", str(port)]
+        server = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            while b"ready" not in Path(log.name).read_bytes():
+                if server.poll() is not None:
+                    raise SystemExit(Path(log.name).read_text())
+                time.sleep(0.2)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            server.terminate()
+            server.wait(30)
+
+
+def points(raw: dict[str, Any]) -> str:
+    found = Estimate.from_dict(raw)
+    assert found.value is not None
+    return f"{100 * found.value:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n", type=int, help="samples (nano: a set)  [default: 1000; nano: 40]")
+    parser.add_argument("--nano", action="store_true", help="nano as the small judge")
+    parser.add_argument("--temperature", type=float, default=0.7, help="of nano's draws")
+    arguments = parser.parse_args()
+    rows = nano(arguments.n or 40, arguments.temperature) if arguments.nano else measured(arguments.n or 1000)
+    print(
+        "| small | settled by | large asked about | fewer calls | bias, points | error, points | of the large alone | |"
+    )
+    print("|---|---|---:|---:|---:|---:|---:|---|")
+    for small, way, found in rows:
+        fewer, bias = found["saving"], found["bias"]["value"]
+        reached = fewer is None or fewer >= FEWER
+        said = "yes" if reached and abs(100 * bias) <= POINTS else "no"
+        asked, times = f"{100 * found['asked']['value']:.1f} %", "none left" if fewer is None else f"{fewer:.1f} x"
+        cells = (small, way, asked, times, *(points(found[name]) for name in ("bias", "error", "large_error")), said)
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

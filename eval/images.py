@@ -1,0 +1,161 @@
+"""Images by content: a hash in the place of the bytes, which are read when they are asked for.
+
+    evals/store/images/3f/3fa9...   one encoded image, as it came
+
+A file is named by the hash of its content, so equal images are stored once and a damaged one is found out when it is
+read. What a model drew lies in the store of calls as well: scoring again brings back what is lost here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eval.shards import disk_errors
+from uni_train.errors import UserError
+from uni_train.models.pictures import decode_png, encode_png
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_PIXEL_BYTES = 1 << 26  # of decoded images that are kept for who asks for one again
+
+
+class StoredImage:
+    """An encoded image that lies elsewhere; equal to its bytes, and to every other image with the same.
+
+    read: gives the bytes. digest: 32 hex digits of them; "": worked out when it is first asked for.
+    """
+
+    __slots__ = ("_digest", "read")
+
+    def __init__(self, read: Callable[[], bytes], digest: str = "") -> None:
+        self.read, self._digest = read, digest
+
+    @property
+    def digest(self) -> str:
+        if not self._digest:
+            self._digest = digest_of(self.read())
+        return self._digest
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, bytes):
+            return self.digest == digest_of(other)
+        return isinstance(other, StoredImage) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"StoredImage({self.digest})"
+
+
+Image = bytes | StoredImage
+"""An encoded image, here or elsewhere."""
+
+
+class ImageStore:
+    """Images below one folder, shared by evaluations and processes: equal files are written with equal content."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        self._there: set[str] = set()
+
+    def put(self, image: Image) -> StoredImage:
+        """The same image, stored. Raises UserError: the disk is full, or the folder cannot be written."""
+        digest = digest_of(image)
+        if digest not in self._there:
+            if not os.path.exists(self._path(digest)):
+                self._write(Path(self._path(digest)), bytes_of(image))
+            self._there.add(digest)
+        return self.get(digest)
+
+    def get(self, digest: str) -> StoredImage:
+        """The image with this hash; reading it raises UserError where it is lost or damaged."""
+        return StoredImage(partial(_read, self._path(digest), digest), digest)
+
+    def _write(self, path: Path, data: bytes) -> None:
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
+            temporary.write_bytes(data)
+            os.replace(temporary, path)
+
+    def _path(self, digest: str) -> str:
+        return f"{self.folder}/{digest[:2]}/{digest}"
+
+
+def _read(path: str, digest: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise UserError(
+            f"{path}: an image of the evaluation cannot be read ({error.strerror or error})",
+            "Keep the store beside its evaluations, or run the evaluation's command again: images are written anew.",
+        ) from error
+    if digest_of(data) != digest:
+        raise UserError(
+            f"{path}: a damaged image (its content is not what was written)",
+            "Delete this file and run the evaluation's command again: it is written anew.",
+        )
+    return data
+
+
+def digest_of(image: Image) -> str:
+    """32 hex digits of the encoded bytes."""
+    return image.digest if isinstance(image, StoredImage) else hashlib.blake2b(image, digest_size=16).hexdigest()
+
+
+def bytes_of(image: Image) -> bytes:
+    return image.read() if isinstance(image, StoredImage) else image
+
+
+def encoded(image: np.ndarray | StoredImage) -> Image:
+    """What a model drew, as a part of a sample: PNG, or the image of the store as it is."""
+    return image if isinstance(image, StoredImage) else encode_png(image)
+
+
+def pixels(image: np.ndarray | Image) -> np.ndarray:
+    """uint8 [H, W, 3], not to be written to, of a PNG file of ours; what was decoded last is not decoded again."""
+    if not isinstance(image, bytes | StoredImage):
+        return image
+    return _DECODED.of(image)
+
+
+class _Decoded:
+    """The images that were decoded last."""
+
+    def __init__(self, most: int) -> None:
+        self._found: OrderedDict[str, np.ndarray] = OrderedDict()
+        self._bytes, self._most = 0, most
+
+    def of(self, image: Image) -> np.ndarray:
+        digest = digest_of(image)
+        found = self._found.get(digest)
+        if found is None:
+            found = _rgb(bytes_of(image))
+            found.flags.writeable = False
+            self._found[digest] = found
+            self._bytes += found.nbytes
+            while self._bytes > self._most and len(self._found) > 1:
+                self._bytes -= self._found.popitem(last=False)[1].nbytes
+        return found
+
+
+def _rgb(data: bytes) -> np.ndarray:
+    """As `decode_png`; small files a good deal faster, for OpenCV asks less about them."""
+    import cv2
+    import numpy as np
+
+    found = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    return decode_png(data) if found is None else cv2.cvtColor(found, cv2.COLOR_BGR2RGB)
+
+
+_DECODED = _Decoded(_PIXEL_BYTES)

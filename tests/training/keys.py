@@ -1,0 +1,34 @@
+"""Keys of trainings without their sections, so that a test names what it is about and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from uni_train.config.kinds import Updates
+from uni_train.config.schema import OptimizerConfig, TrainingConfig
+
+C = TypeVar("C", bound=TrainingConfig)
+_UPDATES = {"updates": "total", "accumulate": "accumulate", "rows": "rows", "tokens": "tokens"}
+
+
+def changed(config: C, **keys: Any) -> C:
+    """`config` with other values of keys, wherever they are in it."""
+    for key, value in keys.items():
+        sections = {one.name: getattr(config, one.name) for one in fields(config)}
+        if key in sections:
+            config = replace(config, **{key: value})
+            continue
+        name = next(n for n, one in sections.items() if is_dataclass(one) and key in {f.name for f in fields(one)})
+        config = replace(config, **{name: replace(sections[name], **{key: value})})  # type: ignore[arg-type]
+    return config
+
+
+def given(**keys: Any) -> dict[str, Any]:
+    """`config`, `updates` and further options of `fit_supervised`."""
+    config = TrainingConfig(optimizer=OptimizerConfig(lr=1e-3))
+    known = {one.name for one in fields(config)}
+    known |= {one.name for section in (config.optimizer, config.strategy) for one in fields(section)}
+    length = {_UPDATES[key]: keys.pop(key) for key in list(keys) if key in _UPDATES}
+    own = {key: keys.pop(key) for key in list(keys) if key in known}
+    return {"config": changed(config, **own), "updates": Updates(**length), **keys}

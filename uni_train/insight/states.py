@@ -1,0 +1,265 @@
+"""Where an answer first appears: hidden states read through the language head, layer by layer, and linear probes.
+
+Niu et al. 2025 (arXiv 2511.20561, section 4.4, Figure 4) decode the states of query tokens and add up the probabilities
+of the words of an answer. Here the positions are those of BAGEL, which has no query tokens: the last word of the
+question, and where the model chooses the words of its answer (understanding); the marker behind which the image
+begins, and the image's own tokens (drawing). States of understanding go through its final norm, those of image tokens
+through theirs; the language head never learned to read the latter, so a probe is the fairer reader of them.
+
+A state *holds* the answer if its words are likelier than those of every other object (number) of the world. The control
+is the answer of another item: what holds that as often knows nothing. Probes are ridge regressions in closed form onto
+the classes, over five folds of whole pairs; their control has the labels shuffled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from data_gen.objects import get_world
+from data_gen.seeds import rng
+from eval.benchmark import Case, Table
+from eval.generation import asks_of
+from eval.report.charts import Chart, Series, chart, linear_axis
+from eval.statistics import Estimate, share
+from uni_train.errors import UserError
+from uni_train.insight.page import Section
+from uni_train.insight.questions import request_of
+from uni_train.models.bagel.inside import States, expect_inside, states_of
+from uni_train.models.base import UnifiedModel
+
+if TYPE_CHECKING:
+    from uni_train.models.bagel.unified import BagelUnified
+
+COUNTS = ("one", "two", "three", "four", "five", "six")
+TARGETS = ("object", "count")
+FOLDS = 5
+RIDGE = 1.0  # against a mean squared length of 1 of the standardised states
+_HOLDS = 0.5  # from which share of the items on an answer counts as there
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The tokens that stand for each class of a target: {"object": {"cup": (17, 18), ...}, "count": {"1": ...}}."""
+
+    tokens: Mapping[str, Mapping[str, tuple[int, ...]]]
+
+    @classmethod
+    def of(cls, model: BagelUnified, world: str) -> Vocabulary:
+        """Singular and plural, digits and number words, with and without a blank before: the first token of each."""
+
+        def first(words: Sequence[str]) -> tuple[int, ...]:
+            found = set()
+            for word in (one for base in words for one in (base, f" {base}")):
+                try:
+                    found.update(model.tokenizer.encode(word)[:1])
+                except UserError:  # nano knows no number words
+                    continue
+            return tuple(sorted(found))
+
+        nouns = {noun.singular: first((noun.singular, noun.plural)) for noun in get_world(world).nouns}
+        counts = {str(i): first((str(i), word)) for i, word in enumerate(COUNTS, start=1)}
+        return cls({"object": nouns, "count": counts})
+
+
+def labels_of(case: Case) -> dict[str, str]:
+    """{"object": "cup", "count": "3"}. Raises UserError: the item asks for something else."""
+    facts = case.facts["item"]["facts"]
+    if "object" not in facts:
+        raise UserError(
+            f"{case.id}: states are read for so many of one object, and {case.facts['task']} asks for something else",
+            "Choose --task mapping or --task maths.",
+        )
+    return {"object": str(facts["object"]), "count": str(facts["count"])}
+
+
+def observe(
+    model: UnifiedModel,
+    cases: Sequence[Case],
+    *,
+    seed: int = 0,
+    batch: int = 16,
+    probes: bool = True,
+    on_item: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """What each position holds at each layer, JSON-able ("model" and "asked" are not in it).
+
+    Raises:
+        SkillMissing: the model's layers cannot be watched. UserError: items that ask for something else.
+    """
+    inside = expect_inside(model)
+    labels = [labels_of(case) for case in cases]
+    vocabulary = Vocabulary.of(inside, str(cases[0].facts["world"]))
+    requests = [request_of(ask) for ask in asks_of(cases, ["normal"], seed=seed)]
+    kept: dict[str, list[Tensor]] = {}
+    for first in range(0, len(requests), batch):
+        some = requests[first : first + batch]
+        for name, states in positions_of(states_of(inside, some)).items():
+            kept.setdefault(name, []).append(states)
+        if on_item is not None:
+            on_item(len(some))
+    states_of_all = {name: torch.cat(parts, 1) for name, parts in kept.items()}  # [layers, items, width]
+    clusters = [case.cluster or case.id for case in cases]
+    found = {
+        "clusters": clusters,
+        "labels": labels,
+        "lens": {name: _read(inside, name, states, vocabulary, labels) for name, states in states_of_all.items()},
+    }
+    if probes:
+        found["probes"] = {name: _probed(states, labels, clusters, seed) for name, states in states_of_all.items()}
+    return found
+
+
+def positions_of(states: States) -> dict[str, Tensor]:
+    """Name -> states [N, B, D]: of understanding, then of drawing (the image's own tokens at every level kept)."""
+    found = {"last word": states.word}
+    found |= {f"answer, word {i}": state for i, state in enumerate(states.answer, start=1)}
+    found[f"image marker, t = {states.t[0]:.2f}"] = states.query[0]
+    for t, image in zip(states.t, states.image, strict=True):
+        found[f"image tokens, t = {t:.2f}"] = image
+    return found
+
+
+@torch.inference_mode()
+def _read(
+    model: BagelUnified, position: str, states_NBD: Tensor, vocabulary: Vocabulary, labels: Sequence[Mapping[str, str]]
+) -> dict[str, Any]:
+    """target -> "probability", "holds", "control": [layers, items] each; targets with one class are left out."""
+    decoder = model.bagel.language_model.model
+    norm = decoder.norm_moe_gen if position.startswith("image tokens") else decoder.norm
+    asked = [target for target in TARGETS if len({one[target] for one in labels}) > 1]
+    found: dict[str, Any] = {target: {"probability": [], "holds": [], "control": []} for target in asked}
+    for layer_BD in states_NBD:
+        hidden = norm(layer_BD.to(model.device, model.bagel.dtype))
+        probability_BV = model.bagel.language_model.lm_head(hidden).float().softmax(-1).cpu()
+        for target, columns in found.items():
+            names = list(vocabulary.tokens[target])
+            summed = torch.stack([probability_BV[:, list(vocabulary.tokens[target][one])].sum(-1) for one in names], -1)
+            top = summed.argmax(-1).tolist()
+            own = [names.index(one[target]) for one in labels]
+            other = _others(own)
+            columns["probability"].append([float(row[i]) for row, i in zip(summed, own, strict=True)])
+            columns["holds"].append([a == b for a, b in zip(top, own, strict=True)])
+            columns["control"].append([a == b for a, b in zip(top, other, strict=True)])
+    return found
+
+
+def _others(own: Sequence[int]) -> list[int]:
+    """For each item the class of the next item that has another one; its own where all are alike."""
+    found = []
+    for i, one in enumerate(own):
+        found.append(next((other for other in [*own[i + 1 :], *own[:i]] if other != one), one))
+    return found
+
+
+# --- probes ---------------------------------------------------------------------------------------------------------
+
+
+def probe(states_BD: Tensor, labels: Sequence[str], clusters: Sequence[str], seed: int) -> list[bool]:
+    """Whether each item's class is predicted by a ridge regression that never saw its cluster.
+
+    With X the standardised states of the other folds divided by sqrt(D) and Y their classes as centred indicators:
+    scores = x X^T (X X^T + RIDGE)^-1 Y.
+    """
+    names = sorted(set(labels))
+    groups = sorted(set(clusters))
+    rng("insight", "folds", seed).shuffle(groups)
+    fold_of = {group: i % FOLDS for i, group in enumerate(groups)}
+    folds = torch.tensor([fold_of[one] for one in clusters])
+    own = torch.tensor([names.index(one) for one in labels])
+    x, y = states_BD.double(), torch.nn.functional.one_hot(own, len(names)).double()
+    right = torch.zeros(len(own), dtype=torch.bool)
+    for fold in range(min(FOLDS, len(groups))):
+        test, train = folds == fold, folds != fold
+        if not train.any():
+            continue
+        mean, spread = x[train].mean(0), x[train].std(0, unbiased=False).clamp_min(1e-6)
+        a, b = ((part - mean) / spread / x.shape[1] ** 0.5 for part in (x[train], x[test]))
+        base = y[train].mean(0)
+        solved = torch.linalg.solve(a @ a.T + RIDGE * torch.eye(len(a), dtype=a.dtype), y[train] - base)
+        right[test] = (b @ a.T @ solved + base).argmax(-1) == own[test]
+    return right.tolist()
+
+
+def _probed(
+    states_NBD: Tensor, labels: Sequence[Mapping[str, str]], clusters: Sequence[str], seed: int
+) -> dict[str, dict[str, list[list[bool]]]]:
+    """target -> "holds" and "control" (shuffled labels): [layers, items]; targets with one class are left out."""
+    found = {}
+    for target in TARGETS:
+        own = [one[target] for one in labels]
+        if len(set(own)) < 2:
+            continue
+        shuffled = list(own)
+        rng("insight", "labels", seed, target).shuffle(shuffled)
+        found[target] = {
+            name: [probe(layer, given, clusters, seed) for layer in states_NBD]
+            for name, given in (("holds", own), ("control", shuffled))
+        }
+    return found
+
+
+# --- tables and charts ----------------------------------------------------------------------------------------------
+
+
+def sections(found: Mapping[str, Any]) -> list[Section]:
+    """The parts of the page about states, from states.json."""
+    asked = [target for target in TARGETS if any(target in one for one in found["lens"].values())]
+    made = [
+        Section(
+            "Hidden states: where the answer first appears",
+            f"A state holds the answer if its words are likelier than those of every other object or number. It "
+            f"appears at the first layer at which that is so for half of the {len(found['clusters'])} items.",
+            tables=[appearance_table(found, "lens", target) for target in asked],
+            charts=[_chart(found, "lens", target, what) for what in ("holds", "probability") for target in asked],
+        )
+    ]
+    probed = [target for target in TARGETS if any(target in one for one in found.get("probes", {}).values())]
+    if probed:
+        made.append(
+            Section(
+                "Linear probes",
+                "Ridge regressions from a state to the object or number, on items whose pair they never saw.",
+                tables=[appearance_table(found, "probes", target) for target in probed],
+                charts=[_chart(found, "probes", target, "holds") for target in probed],
+            )
+        )
+    return made
+
+
+def appearance_table(found: Mapping[str, Any], reader: str, target: str) -> Table:
+    """Where the answer appears, at which layer most items have it, and the last layer beside its control."""
+    rows = []
+    for position, by_target in found[reader].items():
+        if target not in by_target:
+            continue
+        layers = [_share(values, found) for values in by_target[target]["holds"]]
+        first = next((str(i) for i, one in enumerate(layers, start=1) if (one.value or 0) >= _HOLDS), "nowhere")
+        best = max(range(len(layers)), key=lambda i: layers[i].value or 0)
+        control = _share(by_target[target]["control"][best], found)
+        rows.append((position, first, str(best + 1), layers[best], control, layers[-1]))
+    columns = ("Position", "Appears at layer", "Best layer", "There", "Control there", "At the last layer")
+    title = {"lens": "Through the language head", "probes": "By a linear probe"}[reader]
+    note = "Share of items, 95 % intervals clustered by item or pair. The best layer is chosen on the same items."
+    return Table(f"{title}: the {target}", columns, tuple(rows), note)
+
+
+def _share(values: Sequence[bool], found: Mapping[str, Any]) -> Estimate:
+    return share(list(values), range(len(values)), found["clusters"])
+
+
+def _chart(found: Mapping[str, Any], reader: str, target: str, what: str) -> Chart:
+    lines = []
+    for colour, (position, by_target) in enumerate(found[reader].items(), start=1):
+        if target in by_target:
+            means = np.array(by_target[target][what], dtype=float).mean(1)
+            lines.append(Series(position, list(enumerate(means.tolist(), start=1)), 1 + (colour - 1) % 6, markers=True))
+    layers = max((len(line.points) for line in lines), default=2)
+    said = {"holds": "holds the answer", "probability": "probability of its words"}[what]
+    title = f"The {target}: {said}, by layer" if reader == "lens" else f"The {target}: probed right, by layer"
+    return chart(title, "", lines, linear_axis(1, max(2, layers), "layer"), linear_axis(0, 1))
