@@ -48,7 +48,7 @@ from torch import Tensor, nn
 
 from data_gen.seeds import derive_seed
 from uni_train.config.kinds import Updates
-from uni_train.config.schema import SHARDED, GrpoConfig
+from uni_train.config.schema import SHARDED, GrpoConfig, ThoughtsConfig
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UsageError, UserError
 from uni_train.flow.grpo import grpo_loss, guard_loss
