@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from data_gen.task import Check, Status, Verdict
 from eval.benchmark import Benchmark, Case, Sample, Unparseable
+from eval.images import bytes_of
 
 if TYPE_CHECKING:
     from eval.judges.asking import Questioner
@@ -184,7 +185,7 @@ def _comparison(benchmark: Benchmark, first: Sample, second: Sample) -> tuple[st
         first=_said(first),
         second=_said(second),
     )
-    return prompt, tuple(image for _, images in groups for image in images)
+    return prompt, tuple(bytes_of(image) for _, images in groups for image in images)
 
 
 def _said(sample: Sample) -> str:
