@@ -172,7 +172,7 @@ def _comparison(benchmark: Benchmark, first: Sample, second: Sample) -> tuple[st
     reference = benchmark.reference(case)
     known = _known(case)
     groups = [
-        ("given with the request", case.images),
+        ("given with the request", tuple(map(bytes_of, case.images))),
         ("a right answer, for reference", () if reference is None else (reference,)),
         ("of candidate A", first.images),
         ("of candidate B", second.images),
@@ -185,7 +185,7 @@ def _comparison(benchmark: Benchmark, first: Sample, second: Sample) -> tuple[st
         first=_said(first),
         second=_said(second),
     )
-    return prompt, tuple(bytes_of(image) for _, images in groups for image in images)
+    return prompt, tuple(image for _, images in groups for image in images)
 
 
 def _said(sample: Sample) -> str:

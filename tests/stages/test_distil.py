@@ -56,20 +56,21 @@ def summary(run: Path) -> dict[str, Any]:
     ("overrides", "calls"),
     [
         (("states=teacher",), {"thoughts": 8, "images": 8, "velocities": 16, "rollout": 0}),
-        (("states=noised",), {"thoughts": 8, "images": 8, "velocities": 16 + 3 * 8 * 2, "rollout": 0}),
-        (("states=student", "teacher=ema"), {"thoughts": 8, "images": 0, "velocities": 3 * 8 * 2, "rollout": 3 * 8}),
+        (("states=noised",), {"thoughts": 8, "images": 8, "velocities": 16 + 30 * 8 * 2, "rollout": 0}),
+        (("states=student", "teacher=ema"), {"thoughts": 8, "images": 0, "velocities": 30 * 8 * 2, "rollout": 30 * 8}),
     ],
 )
 def test_every_source_of_states_brings_the_student_nearer(
     quick: tuple[str, ...], tmp_path: Path, overrides: tuple[str, ...], calls: dict[str, int]
 ) -> None:
-    run = finish(tmp_path, *quick, *overrides, recipe=RECIPE)
+    longer = ("rounds.0.updates=30", "optimizer.lr=0.003")
+    run = finish(tmp_path, *quick, *longer, *overrides, recipe=RECIPE)
     found = summary(run)
     assert found["rounds"][0]["calls"] == calls and found["rounds"][0]["kept"] == 8
     assert len(list(read_folder(run / "stages/01-think-mapping1/shards"))) == 8
     (stage,) = run.glob("stages/*-distil-mapping1")
     losses = [line["mse"] for line in read_metrics(stage / "metrics.jsonl")]
-    assert 0 < losses[-1] < losses[0], losses
+    assert 0 < sum(losses[-10:]) < 0.8 * sum(losses[:10]), losses
     assert "distil-mapping2" in (run / "report.html").read_text(encoding="utf-8")
 
 
@@ -168,7 +169,7 @@ def test_thoughts_that_are_all_filtered_out_are_an_error_that_says_why(quick: tu
     result = fit(tmp_path, *quick, "filter=verifier", recipe=RECIPE)
     assert_clear(result, "filter=verifier", said, "concludes nothing: ", "filter=none")
     before = sorted(tmp_path.rglob("*.parquet"))
-    assert len(before) > 2 and not list(tmp_path.rglob("*think*/manifest.json"))
+    assert len(before) == 2 and not list(tmp_path.rglob("*think*/manifest.json"))
     assert_clear(fit(tmp_path, *quick, "filter=verifier", recipe=RECIPE), said)
     assert sorted(tmp_path.rglob("*.parquet")) == before, "nothing is lost or made again"
 
@@ -240,7 +241,7 @@ def bagel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("states=teacher", "guidance.text_scale=4", "model.sampling.cfg_text_scale=1"),
+        ("states=teacher", "guidance=4", "model.sampling.cfg_text_scale=1"),
         ("states=student", "trained=moe_gen"),
         ("states=noised", "trained=lora"),
     ],
@@ -266,7 +267,7 @@ def test_a_tiny_bagel_distils_its_thoughts(bagel: tuple[str, ...], tmp_path: Pat
         (["filter=agreement", "candidates=2", "temperature=1"], "have no majority"),
         (["teacher=ema", "trained=lora"], "teacher=ema averages weights"),
         (["teacher=ema", "strategy=fsdp2"], "strategy=fsdp2 shards them"),
-        (["model=bagel_7b", "guidance.text_scale=4"], "would guide it once more"),
+        (["model=bagel_7b", "guidance=4"], "would guide it once more"),
         (["states=teachers"], "states"),
         (["rounds=[]"], "rounds is empty"),
     ],

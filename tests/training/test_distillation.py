@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from uni_train.flow.distillation import as_noised, chosen_steps, trajectory, velocities
-from uni_train.flow.guidance import Guidance
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import Schedule, bagel_schedule, train_logit, train_timestep
 from uni_train.models.base import Request, UnifiedModel
@@ -41,7 +40,7 @@ class Known(UnifiedModel):
 
     draw = answer = collate = supervised_loss = think
 
-    def encode(self, requests: Sequence[Request], guidance: Guidance | None = None) -> Tensor:
+    def encode(self, requests: Sequence[Request]) -> Tensor:
         """The thoughts, as numbers."""
         return torch.tensor([(*MEANS, None).index(request.thought) for request in requests])
 
@@ -85,7 +84,7 @@ def learned_at(states: str, level: float) -> tuple[Tensor, Tensor, Tensor, Tenso
     kept = way[:, -1:] if states == "noised" else way
     drawn = (lambda i: None) if states == "student" else (lambda i: partial(kept.__getitem__, i))
     lessons = [Lesson(one, drawn(i), 6, seed=n + i) for i, one in enumerate(told)]
-    settings = DistilSettings(states, 1.0, Guidance(), reuse=False)  # type: ignore[arg-type]
+    settings = DistilSettings(states, 1.0, reuse=False)  # type: ignore[arg-type]
     found = Distiller(model, model, settings).states(lessons)
     t = torch.from_numpy(np.concatenate([one.t for one in found])).float()
     clean, noise = (torch.from_numpy(np.concatenate([getattr(one, k) for one in found])) for k in ("clean", "noise"))
@@ -171,6 +170,12 @@ def test_a_teacher_that_follows_is_an_average_of_its_student() -> None:
     following.on_train_batch_end(None, None, None, Last(), 0)  # type: ignore[arg-type]
     torch.testing.assert_close(teacher.weight.detach(), 0.9 * before + 0.1 * student.weight.detach())
     assert torch.equal(teacher.bias, bias), "what is not trained stays"
+    half = nn.Linear(2, 1).bfloat16()
+    follows, start = Following(half, student, 0.999), half.weight.detach().float().clone()
+    for _ in range(500):
+        follows.on_train_batch_end(None, None, None, Last(), 0)  # type: ignore[arg-type]
+    expected = student.weight.detach() + 0.999**500 * (start - student.weight.detach())
+    torch.testing.assert_close(half.weight.detach().float(), expected, rtol=0.01, atol=0.01)
     other = nn.Linear(2, 1)
     Following(other, student, 0.9).load_state_dict(following.state_dict())
-    assert torch.equal(other.weight, teacher.weight) and list(following.state_dict()["weights"]) == ["weight"]
+    assert torch.equal(other.weight, teacher.weight) and list(following.state_dict()["averages"]) == ["weight"]

@@ -226,6 +226,8 @@ def conclude(work: Work[KnowledgeConfig], runs: Stages) -> tuple[dict[str, Any],
     asked = benchmark(work.config, people(work.config))
     found: dict[str, tuple[list[Taught], list[Scored]]] = {"ask": ([], []), "inject": ([], [])}
     for one, stage in runs:
+        if one.kind not in found:  # the form: nobody was asked
+            continue
         taught, scored = found[one.kind]
         taught += [Taught.from_dict(raw) for raw in stage.facts()["taught"]]
         scored += read_scored(stage.path / SCORED / "00000.parquet", images=False)
