@@ -354,7 +354,9 @@ def _reinforced(
     micros = asked.grad_accumulation_steps(gpus)
     if asked.rollout.guidance is not None:
         model.sampling = model.sampling_at(asked.rollout.guidance)
-    rows = -(-(asked.images * asked.window_size // asked.updates_per_pass) // (gpus * micros))
+    if asked.thoughts is not None:
+        notes.append("a thought is planned as one more random step; the memory of its own logits is not in it")
+    rows = -(-(asked.images * asked.rows_an_image // asked.updates_per_pass) // (gpus * micros))
     one = shapes.asked(_prompt(config, rollouts, notes))
     return _Work(
         "random steps of pictures",
