@@ -109,6 +109,7 @@ class ModelConfig:
     architecture: ArchitectureConfig
     editing: EditingConfig | None = None  # of Qwen-Image-Edit
     sampling: SamplingConfig = SamplingConfig()
+    weights: Literal["nf4", "int8", "fp8"] | None = None  # of the decoder, frozen, by torchao; null = as stored
     think_batch: Rows = 128  # requests a batch while thinking or answering
     draw_batch: Rows = 256  # requests a batch while drawing
     threads: Few | Literal["auto"] = "auto"  # CPU threads; auto = the cores there are, at most 4
@@ -139,6 +140,7 @@ class OptimizerConfig:
     decay_share: Share = 0.5  # of the updates, at their end
     final_lr: Share = 0.0  # of lr, reached at the end of the decay
     clip: Weight = 1.0  # of the gradient's norm; 0 = no clipping
+    state: Literal["full", "8bit"] = "full"  # of the moments: 8bit = by torchao, in blocks of 256
 
 
 @dataclass(frozen=True, kw_only=True)
