@@ -64,14 +64,13 @@ class Stars(RecipeKind[StarsConfig]):
                 watched(work, one.set_name)
 
     def run(self, work: Work[StarsConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
-        from uni_train.recipes.stars import finetune
-        from uni_train.stages import filter, sample
+        from uni_train.recipes.stars import filtering, finetune, sampling
 
         one = work.config.rounds[planned.rounds[0]]
         if planned.kind == "sample":
-            sample.run(work, stage, one)
+            sampling.run(work, stage, one)
         elif planned.kind == "filter":
-            filter.run(work, stage, before[-1][1], one)
+            filtering.run(work, stage, before[-1][1], one)
         else:
             filtered: finetune.Filtered = {of.set_name: (of, s) for of, s in _filtered(work.config, before)}
             finetune.run(work, stage, planned.rounds, filtered)
@@ -79,7 +78,7 @@ class Stars(RecipeKind[StarsConfig]):
     def rounds(self, work: Work[StarsConfig], runs: Stages) -> list[Round]:
         """One entry a fine-tuning; the rounds that it serves are summed."""
         from eval.summary import Round, filter_reliability
-        from uni_train.stages import filter
+        from uni_train.recipes.stars import filtering
 
         config, entries = work.config, []
         for one, stage in runs:
@@ -87,7 +86,7 @@ class Stars(RecipeKind[StarsConfig]):
                 continue
             served = [config.rounds[i] for i in one.rounds]
             members = [(p, s) for p, s in runs if p.kind in ("sample", "filter") and set(p.rounds) <= set(one.rounds)]
-            kept = [pair for _, s in _filtered(config, members) for pair in filter.outcomes(s)]
+            kept = [pair for _, s in _filtered(config, members) for pair in filtering.outcomes(s)]
             entries.append(
                 Round(
                     task="+".join(dict.fromkeys(r.task for r in served)),

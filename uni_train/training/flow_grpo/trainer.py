@@ -540,9 +540,7 @@ class FlowGrpoModule(SupervisedModule):
         objective = self.config.objective
         good = optimality(rows.advantage, objective.advantage_clip)
         t = rows.t[:, None, None]
-        terms = nft_loss(
-            velocity, old, rows.x, rows.clean, t, good, beta=objective.nft_beta, mask=rows.mask
-        )
+        terms = nft_loss(velocity, old, rows.x, rows.clean, t, good, beta=objective.nft_beta, mask=rows.mask)
         loss = terms.mean()
         parts = {"policy_loss": loss, "approx_kl": anchor(velocity, old, rows.mask).mean()}
         if reference is None:
