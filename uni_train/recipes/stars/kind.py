@@ -9,6 +9,7 @@ from data_gen.registry import TASKS
 from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig, check
+from uni_train.recipes.stars.filters import about
 from uni_train.recipes.stars.rounds import fill_rounds, most_kept, most_updates
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def _sampled(config: StarsConfig, i: int) -> Iterator[PlannedStage]:
     one = config.rounds[i]
     images = f", {config.candidates} images each" if config.candidates > 1 else ""
     whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(one.task).items_per_draw == 2 else ""
-    keep = f"keep what {_FILTERS[config.filter]}{whole}"
+    keep = f"{about(config.filter)}{whole}"
     draw = "think, draw" if config.mode == "cot" else "draw"
     if one.kept is not None:
         asked = f"at most {one.prompts} prompts{images}: {draw}, {keep}, until {one.kept} samples are kept"
@@ -157,11 +158,3 @@ def _length(config: StarsConfig, rounds: tuple[int, ...]) -> str:
     epochs = {config.rounds[i].epochs for i in rounds}
     said = f" ({epochs.pop():g} epochs)" if len(epochs) == 1 and not known else ""
     return f"{'' if known else 'at most '}{sum(most_updates(config, rounds))} updates{said} on prompt -> image"
-
-
-_FILTERS = {
-    "self": "the model's own understanding accepts",
-    "judge": "the judge accepts",
-    "verifier": "the exact verifier accepts",
-    "none": "there is: everything",
-}
