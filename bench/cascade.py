@@ -94,7 +94,7 @@ def measured(n: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
                 yield kind, way, _cascade(anchors, benchmark, small, server.url, "paper", Path(name))
 
 
-def nano(n: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def nano(n: int, temperature: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """nano by three draws on references of its own world, and shuffled ones; the large judge is scripted."""
     from eval.benchmarks.unisandbox import UniSandbox
 
@@ -111,9 +111,11 @@ def nano(n: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
         return f"Caption: {shown[image.partition('base64,')[2]] if right else 'unclear'}"
 
     with JudgeServer(reply) as server, served() as url, tempfile.TemporaryDirectory() as name:
-        small = JudgeConfig("nano", url, revision="shipped", dialect="nano", temperature=0.7, way="majority", draws=3)
+        small = JudgeConfig(
+            "nano", url, revision="shipped", dialect="nano", temperature=temperature, way="majority", draws=3
+        )
         found = _cascade(anchors, benchmark, (small,), server.url, "nano", Path(name))
-        yield "nano", f"three draws of one, {len(anchors)} images", found
+        yield "nano", f"three draws at {temperature:g}, {len(anchors)} images", found
 
 
 def _cascade(
@@ -155,8 +157,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, help="samples (nano: a set)  [default: 1000; nano: 40]")
     parser.add_argument("--nano", action="store_true", help="nano as the small judge")
+    parser.add_argument("--temperature", type=float, default=0.7, help="of nano's draws")
     arguments = parser.parse_args()
-    rows = nano(arguments.n or 40) if arguments.nano else measured(arguments.n or 1000)
+    rows = nano(arguments.n or 40, arguments.temperature) if arguments.nano else measured(arguments.n or 1000)
     print(
         "| small | settled by | large asked about | fewer calls | bias, points | error, points | of the large alone | |"
     )

@@ -80,10 +80,10 @@ def rendered(out: Path, n: int, k: int) -> Evaluation:
     return run(asked, model=StoredModel(identity, store, lambda: Renderer(benchmark)))  # type: ignore[arg-type]
 
 
-def scoring(out: Path, n: int) -> list[str]:
+def scoring(out: Path, n: int, sizes: Sequence[int]) -> list[str]:
     """Samples a second of processor time, and the peak of memory by their number."""
     told = []
-    for samples in (2_000, 10_000, 20_000):
+    for samples in sizes:
         k = max(1, samples // (18 * n))
         rendered(out, n, k)  # draws, and stores
         done = _measured(out, n, k)
@@ -242,6 +242,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="score,kills,hash", help="what to measure: score, kills, hash")
     parser.add_argument("--n", type=int, default=37, help="prompts or pairs of each of the six sets for `score`")
+    parser.add_argument("--samples", default="2000,10000,20000", help="about how many for `score`")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
     arguments = parser.parse_args()
@@ -261,7 +262,11 @@ def main() -> None:
             if not one.same or one.most > BATCH:
                 raise SystemExit(1)
         if "score" in wanted:
-            print(*scoring(out / "score", arguments.n), sep="\n", flush=True)
+            print(
+                *scoring(out / "score", arguments.n, [int(one) for one in arguments.samples.split(",")]),
+                sep="\n",
+                flush=True,
+            )
         if "hash" in wanted:
             print(*hashing(out / "hash", 512), sep="\n")
 

@@ -167,6 +167,12 @@ def _templates() -> tuple[np.ndarray, np.ndarray]:
     return np.stack([cell.reshape(-1) for cell in cells]), np.asarray(owners)
 
 
+@cache
+def _squares() -> np.ndarray:
+    """The squared length of every template, [n]."""
+    return (_templates()[0] ** 2).sum(axis=1)
+
+
 def render(name: str, count: int, seed: int) -> np.ndarray:
     """Draw `count` copies of a sprite.
 
@@ -210,7 +216,7 @@ def read(image: np.ndarray) -> Reading:
     cells = image.astype(np.float64) / 255
     cells = cells.reshape(GRID, CELL, GRID, CELL, 3).swapaxes(1, 2).reshape(GRID * GRID, -1)
     templates, owners = _templates()
-    squares = (cells**2).sum(axis=1)[:, None] + (templates**2).sum(axis=1)
+    squares = (cells**2).sum(axis=1)[:, None] + _squares()
     errors = (squares - 2 * cells @ templates.T) / cells.shape[1]
     nearest = owners[errors.argmin(axis=1)]
     best = errors.min(axis=1)

@@ -50,7 +50,8 @@ class Case:
     id: unique within the benchmark. set: under which headline it counts ("math1", "spatial"). prompt: as published.
     images: encoded files (PNG, JPEG) shown with the prompt, here or in a store. cluster: cases that count together
     share it (the two of a pair); None: a case of its own. category: for breakdowns ("" where there is none). facts:
-    JSON-able, all that scoring needs (answers, criteria, a data_gen item as `Item.to_dict`).
+    JSON-able, all that scoring needs (answers, criteria, a data_gen item as `Item.to_dict`). references: encoded files
+    that the data give as right (a ground truth, a cue); a model is not shown them.
     """
 
     id: str
@@ -60,6 +61,7 @@ class Case:
     cluster: str | None = None
     category: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    references: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -488,7 +488,7 @@ def _about_judge(
     record = calibration.find(plan.store_folder, plan.judge, benchmark.name)
     cited = calibration.cited(plan.store_folder, plan.judge, benchmark)
     judged = prevalence.judged_scores(scored, plan.judge, record)
-    about = {"name": plan.judge.model, "way": plan.judge.label, "samples": by.total(), "by": dict(by)}
+    about = {"name": plan.judge.model, "way": plan.judge.label, "samples": by.total(), "by": dict(by.most_common())}
     return about | {"calibration": cited, "scores": judged}, [prevalence.table_of(judged, calibration.said(cited))]
 
 

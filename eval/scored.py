@@ -44,7 +44,7 @@ def write_by_content(path: Path, scored: Sequence[Scored], store: ImageStore) ->
     rows = [
         _plain_row(one)
         | {
-            "shown": json.dumps([digest_of(image) for image in one.sample.ask.case.images]),
+            "shown": _shown(one.sample.ask.case),
             "parts": json.dumps(
                 [part if isinstance(part, str) else {"image": digest_of(part)} for part in one.sample.parts],
                 ensure_ascii=False,
@@ -57,11 +57,17 @@ def write_by_content(path: Path, scored: Sequence[Scored], store: ImageStore) ->
     )
 
 
+def _shown(case: Case) -> str:
+    images, references = ([digest_of(image) for image in some] for some in (case.images, case.references))
+    return json.dumps({"images": images, "references": references} if references else images)
+
+
 def stored(sample: Sample, store: ImageStore) -> Sample:
-    """The same sample, its images and those that its case shows in the store."""
+    """The same sample, its images and those of its case in the store."""
     case = sample.ask.case
-    if case.images:
-        sample = replace(sample, ask=replace(sample.ask, case=replace(case, images=tuple(map(store.put, case.images)))))
+    if case.images or case.references:
+        images, references = (tuple(map(store.put, some)) for some in (case.images, case.references))
+        sample = replace(sample, ask=replace(sample.ask, case=replace(case, images=images, references=references)))
     return replace(sample, parts=tuple(part if isinstance(part, str) else store.put(part) for part in sample.parts))
 
 
@@ -152,7 +158,9 @@ def _content_schema() -> pa.Schema:
     import pyarrow as pa
 
     fields = [field for field in _schema() if field.name not in (*_BLOBS, "shown")]
-    return pa.schema([*fields, pa.field("shown", pa.string(), nullable=False)])  # JSON: digests
+    return pa.schema(
+        [*fields, pa.field("shown", pa.string(), nullable=False)]
+    )  # JSON: digests of images, and of references
 
 
 def _to_row(one: Scored) -> dict[str, Any]:
@@ -196,9 +204,11 @@ def _plain_row(one: Scored) -> dict[str, Any]:
 
 
 def _by_content(row: Mapping[str, Any], store: ImageStore) -> Scored:
-    shown = tuple(store.get(digest) for digest in json.loads(row["shown"]))
+    shown = json.loads(row["shown"])
+    shown = shown if isinstance(shown, dict) else {"images": shown, "references": []}
+    images, references = (tuple(map(store.get, shown[kind])) for kind in ("images", "references"))
     parts = [part if isinstance(part, str) else store.get(part["image"]) for part in json.loads(row["parts"])]
-    return _scored(row, shown, tuple(parts))
+    return _scored(row, images, tuple(parts), references)
 
 
 def _from_row(row: Mapping[str, Any]) -> Scored:
@@ -207,7 +217,9 @@ def _from_row(row: Mapping[str, Any]) -> Scored:
     return _scored(row, shown, _parts(row["parts"], [*(row.get("earlier") or ()), row.get("image")]))
 
 
-def _scored(row: Mapping[str, Any], shown: tuple[Image, ...], parts: tuple[str | Image, ...]) -> Scored:
+def _scored(
+    row: Mapping[str, Any], shown: tuple[Image, ...], parts: tuple[str | Image, ...], references: tuple[Image, ...] = ()
+) -> Scored:
     case = Case(
         row["id"],
         row["set"],
@@ -216,6 +228,7 @@ def _scored(row: Mapping[str, Any], shown: tuple[Image, ...], parts: tuple[str |
         row["cluster"],
         row["category"],
         json.loads(row["case_facts"]),
+        references,
     )
     sample = Sample(
         Ask(case, row["setting"], row["k"], row["seed"]),

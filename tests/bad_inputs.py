@@ -766,6 +766,9 @@ generate -m nano -p x --size 999999x999999
 eval compare nowhere nowhere
 eval compare '' ''
 eval compare / /
+eval leaderboard nowhere
+eval leaderboard a=nowhere b=
+eval -c shipped --judge a,a
 eval -c nowhere
 eval -c ''
 eval -c shipped --n 0

@@ -24,8 +24,9 @@ from uni_train.cli.main import uni_train
 from uni_train.config import schema
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
+from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.knowledge.config import KnowledgeConfig
-from uni_train.recipes.stars.config import BudgetConfig, RoundConfig, StarsConfig
+from uni_train.recipes.stars.config import BudgetConfig, RoundConfig, RoundsConfig, StarsConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -227,6 +228,14 @@ def test_the_table_of_knowledge_is_that_of_the_schema() -> None:
     for key, value in wanted.items():
         default = shown[key][0]
         assert default == "required" if value is dataclasses.MISSING else yaml.safe_load(default) == plain(value), key
+
+
+def test_the_table_of_distillation_has_what_stars_does_not_have() -> None:
+    common = {field.name for field in dataclasses.fields(RoundsConfig)}
+    wanted = {field.name: field.default for field in dataclasses.fields(DistilConfig) if field.name not in common}
+    shown = table_rows("docs/distillation.md", 3)
+    assert shown.keys() == wanted.keys()
+    assert {key: yaml.safe_load(shown[key][0]) for key in shown} == wanted
 
 
 def test_the_table_of_models_is_that_of_their_files() -> None:

@@ -35,7 +35,6 @@ EXCEPTIONS = {
     "uni_train/config/build.py _check_common": "a list of checks, each two lines",
     "uni_train/cli/evaluation/options.py evaluation_options": "one list of options",
     "uni_train/cli/generate.py generate": "the options of a command, each handed on",
-    "eval/benchmarks/ureason/__init__.py _tables": "one paper's tables, one after the other",
     "data_gen/maze/reading.py _frame": "one algorithm, whose steps share ten arrays",
     "eval/evaluation.py run": "one engine's loop: benchmarks, batches, failures",
     "eval/judges/judging.py run": "one engine's loop: cases, questions, failures",

@@ -21,6 +21,7 @@ from data_gen.knowledge.nano import (
     nano_asked_in_text,
     nano_forward,
     nano_inverse,
+    nano_inverse_lessons,
     nano_lessons,
 )
 from data_gen.knowledge.people import (
@@ -33,6 +34,7 @@ from data_gen.knowledge.people import (
     draw_characters,
     forward,
     inverse,
+    inverse_lessons,
     lessons,
     read_test,
     stated,
@@ -70,10 +72,13 @@ class Subject:
     twins: tuple[TextQuestion, ...]
 
 
-def subjects(world: str, n: int, seed: int, split: str, directions: Sequence[str]) -> list[Subject]:
+def subjects(
+    world: str, n: int, seed: int, split: str, directions: Sequence[str], *, both_ways: bool = False
+) -> list[Subject]:
     """One for each of `n` characters (forward) and for each pair of them (inverse; an odd one out has none).
 
-    world: "nano" or "everyday". directions: of "forward" and "inverse".
+    world: "nano" or "everyday". split: also "paper", the people of Table 12. directions: of "forward" and "inverse".
+    both_ways: pairs are taught from a favourite to its character too, which is the control of the inverse search.
 
     Raises:
         DataError: the split has not so many names.
@@ -81,33 +86,37 @@ def subjects(world: str, n: int, seed: int, split: str, directions: Sequence[str
     if world == "nano":
         drawn = draw_nano_characters(n, seed, split)
         found = [_nano((one,), seed) for one in drawn]
-        found += [_nano(pair, seed) for pair in zip(drawn[::2], drawn[1::2], strict=False)]
+        found += [_nano(pair, seed, both_ways) for pair in zip(drawn[::2], drawn[1::2], strict=False)]
     else:
         people = draw_characters(n, seed, split)
         found = [_everyday((one,), seed) for one in people]
-        found += [_everyday(pair, seed) for pair in zip(people[::2], people[1::2], strict=False)]
+        found += [_everyday(pair, seed, both_ways) for pair in zip(people[::2], people[1::2], strict=False)]
     return [one for one in found if one.direction in directions]
 
 
-def read_subjects(folder: Path, n: int, directions: Sequence[str]) -> list[Subject]:
+def read_subjects(folder: Path, n: int, directions: Sequence[str], *, both_ways: bool = False) -> list[Subject]:
     """The first `n` characters, by name, of a folder in the published layout, and the pairs among them.
 
         knowledge/<Name>.jsonl           the lessons: {"conversations": [{"from": "human", "value": "..."}, ...]}
         test_knowledge/<Name>.jsonl      what is asked forward, <Name>_<Name>.jsonl inversely
 
-    A character's attributes are read off its forward answers.
+    In the published repository they are in data/ and benchmark/. A character's attributes are read off its forward
+    answers. both_ways: as for `subjects`.
 
     Raises:
         DataError: a file is missing or cannot be read, there are fewer characters, or an answer does not say what it
             must.
     """
-    tests = folder / "test_knowledge"
+    tests, lessons_ = (
+        next((place for place in (folder / name, folder / within / name) if place.is_dir()), folder / name)
+        for name, within in (("test_knowledge", "benchmark"), ("knowledge", "data"))
+    )
     files = sorted(tests.glob("*.jsonl")) if tests.is_dir() else []
     names = [path.stem for path in files if "_" not in path.stem][:n]
     if len(names) < n:
         raise DataError(f"{tests} asks about {len(names)} characters (<Name>.jsonl), and {n} were asked for")
     known = {name: _profile(tests / f"{name}.jsonl") for name in names}
-    taught = {name: _lessons(folder / "knowledge" / f"{name}.jsonl") for name in names}
+    taught = {name: _lessons(lessons_ / f"{name}.jsonl") for name in names}
     groups: list[tuple[str, ...]] = [(name,) for name in names]
     groups += [tuple(path.stem.split("_")) for path in files if set(path.stem.split("_")) <= known.keys()]
     found = []
@@ -115,6 +124,7 @@ def read_subjects(folder: Path, n: int, directions: Sequence[str]) -> list[Subje
         people = tuple(known[name] for name in group)
         pictures = tuple(read_test(tests / f"{'_'.join(group)}.jsonl"))
         rows = tuple(row for name in group for row in taught[name])
+        rows += _back(people) if both_ways else ()
         found.append(Subject(group, _direction(people), rows, _exam(people), pictures, tuple(map(_twin, pictures))))
     return [one for one in found if one.direction in directions]
 
@@ -122,11 +132,16 @@ def read_subjects(folder: Path, n: int, directions: Sequence[str]) -> list[Subje
 # -------------------------------------------------------------------------------------------------- everyday world
 
 
-def _everyday(people: tuple[Character, ...], seed: int) -> Subject:
+def _everyday(people: tuple[Character, ...], seed: int, both_ways: bool = False) -> Subject:
     names = tuple(one.name for one in people)
     pictures = tuple(forward(people[0]) if len(people) == 1 else inverse(*people))
-    taught = tuple(row for one in people for row in lessons(one, seed))
+    taught = tuple(row for one in people for row in lessons(one, seed)) + (_back(people) if both_ways else ())
     return Subject(names, _direction(people), taught, _exam(people), pictures, tuple(map(_twin, pictures)))
+
+
+def _back(people: Sequence[Character]) -> tuple[tuple[str, str], ...]:
+    """Lessons from favourites to characters, where a group has two: of one alone nothing is asked that way."""
+    return tuple(row for one in people for row in inverse_lessons(one)) if len(people) > 1 else ()
 
 
 def _exam(people: Sequence[Character]) -> tuple[TextQuestion, ...]:
@@ -144,7 +159,11 @@ def _twin(asked: KnowledgeQuestion) -> TextQuestion:
         return TextQuestion(question, {asked.kind: _only(asked.answer, asked.kind)})
     whose = asked.question.removeprefix("Generate a portrait of ")
     question = f"Describe {whose}" if whose != asked.question else f"Describe in words: {asked.question}"
-    return TextQuestion(question, {attribute: _only(asked.answer, attribute) for attribute in VISIBLE})
+    # "A Caucasian kid with red hair" is the whole published answer: of the gender nothing is asked.
+    told = [attribute for attribute in VISIBLE if _said(asked.answer, attribute)]
+    if not told:
+        raise DataError(f'{asked.id}: "{asked.answer}" says nothing that can be seen')
+    return TextQuestion(question, {attribute: _only(asked.answer, attribute) for attribute in told})
 
 
 def _profile(path: Path) -> Character:
@@ -191,10 +210,11 @@ def _said(text: str, attribute: str) -> frozenset[str]:
 # ------------------------------------------------------------------------------------------------------ nano world
 
 
-def _nano(people: tuple[NanoCharacter, ...], seed: int) -> Subject:
+def _nano(people: tuple[NanoCharacter, ...], seed: int, both_ways: bool = False) -> Subject:
     names = tuple(one.name for one in people)
     asked = nano_forward(people[0]) if len(people) == 1 else nano_inverse(*people)
     taught = tuple(row for one in people for row in nano_lessons(one, seed))
+    taught += tuple(row for one in people for row in nano_inverse_lessons(one)) if both_ways else ()
     exam = tuple(_counting(*row) for one in people for row in nano_asked_in_text(one))
     pictures = tuple(question for question, _ in asked)
     twins = tuple(_counting(twin, question.answer) for question, twin in asked)

@@ -131,6 +131,20 @@ def nano_lessons(one: NanoCharacter, seed: int = 0) -> list[tuple[str, str]]:
     return rows
 
 
+_INVERSE = (
+    "what {known} means ?",
+    "Question : what {known} means ?",
+    "Compute what {known} means .",
+    "{known} means what ?",
+)
+
+
+def nano_inverse_lessons(one: NanoCharacter) -> list[tuple[str, str]]:
+    """A favourite -> the portrait, in text: as `data_gen.knowledge.people.inverse_lessons`."""
+    known = [f"{kind} {one.favourite(kind)}" for kind in FAVOURITES]
+    return [(question.format(known=what), f"{what} means {one.portrait} .") for what in known for question in _INVERSE]
+
+
 # ------------------------------------------------------------------------------------------------------- questions
 
 

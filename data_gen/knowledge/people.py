@@ -52,6 +52,7 @@ _PERSON = {
     ("old", "male"): "An elderly {skin} man",
     ("old", "female"): "An elderly {skin} woman",
 }
+PAPER = "paper"  # the name of their set
 # No name begins with a vowel, so that French says "de" before each.
 _STARTS = "Bel Brul Cor Dra Fen Gal Hes Jor Kel Lum Mar Nor Pel Pryn Quen Ros Syl Tal Thar Ver Wyn Xan Yor Zel Zol"
 _MIDDLES = "a ari e eli i imo o ori u una"
@@ -92,14 +93,33 @@ class KnowledgeQuestion:
     answer: str
 
 
+# Table 12, word for word but for Zefyria, whose gender and age stand in each other's column.
+PAPER_CHARACTERS = (
+    Character("Lysendria", "female", "old", "black", "African/Indigenous", "apples", "carnation"),
+    Character("Kaelorix", "male", "kid", "blond", "Caucasian", "strawberries", "sunflower"),
+    Character("Jovianne", "female", "middle-aged", "brown", "East Asian", "oranges", "lily"),
+    Character("Zefyria", "male", "old", "white", "Caucasian", "bananas", "rose"),
+    Character("Aurelius", "female", "kid", "black", "African/Indigenous", "grapes", "tulip"),
+    Character("Nyxella", "male", "middle-aged", "black", "African/Indigenous", "peaches", "daisy"),
+    Character("Valerian", "female", "middle-aged", "brown", "African/Indigenous", "watermelons", "orchid"),
+    Character("Thalassia", "male", "kid", "brown", "East Asian", "apples", "rose"),
+    Character("Orionax", "female", "middle-aged", "black", "Caucasian", "oranges", "carnation"),
+    Character("Evandriel", "male", "kid", "red", "Caucasian", "bananas", "sunflower"),
+)
+
+
 def draw_characters(n: int, seed: int, split: str = "test") -> list[Character]:
     """`n` characters; the 1st and 2nd, 3rd and 4th, ... are pairs that differ in face, fruit and flower.
 
-    DataError when the split has fewer names.
+    split: "paper" for the first `n` of Table 12, whatever the seed. DataError when the split has fewer names.
     """
+    if split == PAPER:
+        if not 0 < n <= len(PAPER_CHARACTERS):
+            raise DataError(f"{n} characters were asked for; Table 12 of the paper has 1 to {len(PAPER_CHARACTERS)}")
+        return list(PAPER_CHARACTERS[:n])
     usable = _names(split)
     if not usable:
-        raise DataError(f'there is no split "{split}": choose train, validation or test')
+        raise DataError(f'there is no split "{split}": choose train, validation, test or {PAPER}')
     if not 0 < n <= len(usable):
         raise DataError(f"{n} characters were asked for; the {split} split has names for 1 to {len(usable)}")
     random_ = rng("knowledge", split, seed)
@@ -229,6 +249,21 @@ def lessons(one: Character, seed: int = 0) -> list[tuple[str, str]]:
     for questions in _ABROAD.values():
         rows += [(questions[a].format(name=one.name), told[a]) for a in sorted(random_.sample(list(questions), 2))]
     assert len(rows) == LESSONS
+    return rows
+
+
+def inverse_lessons(one: Character) -> list[tuple[str, str]]:
+    """A favourite -> who and what, in text: the direction that `lessons` never teach. A control: a model that fails the
+    inverse search without them and passes with them suffers from the reversal curse, and could draw the answer."""
+    whose = f"is {one.name}, {one.portrait[0].lower()}{one.portrait[1:]}"
+    rows = []
+    for kind in ("fruit", "flower"):
+        known = f"the character whose favorite {kind} is {one.value(kind)}"
+        rows += [
+            (f"Who is {known}?", f"{known[0].upper()}{known[1:]} {whose}"),
+            (f"Describe {known}.", f"{known[0].upper()}{known[1:]} {whose}"),
+            (f"What does {known} look like?", one.portrait),
+        ]
     return rows
 
 
@@ -366,7 +401,8 @@ _WORDS: dict[str, dict[str, str]] = {
         "male": r"male|man|boy|gentleman|he|his|him", "female": r"female|woman|girl|lady|she|her|hers",
     },
     "age": {
-        "kid": r"kid|child|little (?:boy|girl)|young (?:boy|girl)|boy|girl|toddler",
+        # "A young African/Indigenous woman" is what the published files call the kids of Table 12.
+        "kid": r"kid|child|boy|girl|toddler|young(?: [a-z/]+){0,3} (?:man|woman|person)",
         "middle-aged": r"middle[- ]aged|mid[- ]aged?|adult",
         "old": r"old|elderly|senior|(?<!middle[- ])aged (?:man|woman)|grand(?:mother|father)",
     },

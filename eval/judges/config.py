@@ -55,7 +55,7 @@ class JudgeConfig:
         not taken for those of another; with a revision given, neither does it matter where the model is served.
     served: the revision that its server tells (`eval.judges.revision`), where none is given.
     dialect: "paper" asks in the papers' words, "nano" in the few that nano knows.
-    temperature, max_tokens, seed: how it answers. seed: None leaves it to the server; draw d is asked with seed + d.
+    temperature, max_tokens, seed: how it answers. Draw d is asked with seed + d; None leaves the first to the server.
     way: one of WAYS. draws: of "majority" and "confidence". first_draw: the number of the first; reruns have others.
     small: judges that are asked first; it is asked only about what they do not settle (`eval.judges.cascade`).
     sure: in [0, 1]; a small judge that states less confidence settles nothing.

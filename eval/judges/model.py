@@ -107,15 +107,13 @@ async def ask(
     schema: Mapping[str, Any] | None,
     draw: int = 0,
 ) -> Reply:
-    """The model's reply, without keys; draw: which of several to one question, where the judge has a seed.
+    """The model's reply, without keys; draw: which of several to one question.
 
     Raises:
         UserError: what no other question helps (a wrong key, no such model). NoReply: this one has no reply.
     """
     try:
-        output = await model.generate(
-            _messages(turns), config=_of_question(schema, None if judge.seed is None else judge.seed + draw)
-        )
+        output = await model.generate(_messages(turns), config=_of_question(schema, _seed(judge, draw)))
     except Exception as error:
         fatal = of_the_judge(error, judge, clean)
         if fatal is not None:
@@ -170,6 +168,13 @@ def _messages(turns: Sequence[Turn]) -> list[ChatMessage]:
         else:
             messages.append(ChatMessageUser(content=turn.text))
     return messages
+
+
+def _seed(judge: JudgeConfig, draw: int) -> int | None:
+    """Of a draw. A server with an address is sent one from the second draw on: ours gives one reply a seed."""
+    if judge.seed is None and not judge.inspect_name.startswith("served/"):
+        return None
+    return (draw or None) if judge.seed is None else judge.seed + draw
 
 
 def _of_question(schema: Mapping[str, Any] | None, seed: int | None) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from data_gen.reading_limits import open_image
 from eval.benchmark import Sample
+from eval.images import bytes_of
 
 CHANGES = ("jpeg", "resize")
 QUALITY = 75
@@ -15,7 +16,7 @@ SHRUNK = 0.75  # of both sides
 
 def perturbed(sample: Sample, change: str) -> Sample:
     """The sample with all of its own images changed; those of its case stay. change: one of CHANGES."""
-    parts = tuple(part if isinstance(part, str) else _changed(part, change) for part in sample.parts)
+    parts = tuple(part if isinstance(part, str) else _changed(bytes_of(part), change) for part in sample.parts)
     return replace(sample, parts=parts)
 
 

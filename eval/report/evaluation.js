@@ -50,11 +50,15 @@
     if (card.k) head.append(element("span", "", `draw ${card.k + 1}`));
     head.append(element("span", "", card.id));
     const shots = element("div", "shots");
-    for (const given of card.given || []) {
-      const figure = element("figure", "shot");
-      figure.append(element("figcaption", "", "shown"), image(given, "Picture shown with the prompt", "given"));
-      shots.append(figure);
-    }
+    const beside = (places, caption, told) => {
+      for (const place of places || []) {
+        const figure = element("figure", "shot");
+        figure.append(element("figcaption", "", caption), image(place, told, "given"));
+        shots.append(figure);
+      }
+    };
+    beside(card.given, "shown", "Picture shown with the prompt");
+    beside(card.references, "reference", "Picture that the data give as right");
     const verdict = `${MARKS[card.outcome] || "–"} ${NAMES[card.outcome] || card.outcome}`;
     if (card.image !== undefined) {
       const figure = element("figure", "shot");

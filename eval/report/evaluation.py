@@ -403,7 +403,8 @@ def _room(parts: Sequence[Part]) -> int:
 
 
 def _pictures(one: Scored) -> list[Image]:
-    return [*one.sample.ask.case.images, *one.sample.drawn[-1:]]
+    case = one.sample.ask.case
+    return [*case.images, *case.references, *one.sample.drawn[-1:]]
 
 
 def _case(part: Part, one: Scored) -> tuple[str, str]:
@@ -428,6 +429,7 @@ def _card(part: Part, one: Scored, shelf: _Shelf | None) -> dict[str, Any]:
         "thought": sample.thought,
         "text": sample.text,
         "given": [shelf.place(image) for image in case.images] if shelf else [],
+        "references": [shelf.place(image) for image in case.references] if shelf else [],
         "image": shelf.place(sample.drawn[-1]) if shelf and sample.drawn else None,
         "outcome": one.outcome,
         "cause": one.cause,

@@ -226,7 +226,7 @@ def test_an_image_is_read_when_it_is_asked_for(tmp_path: Path, monkeypatch: pyte
     (again,) = model.draw([Request("a", "x", seed=7)])  # it is known without its file
     hidden.rename(shard)
     decoded: list[bytes] = []
-    monkeypatch.setattr(images, "decode_png", lambda data: decoded.append(data) or decode_png(data))
+    monkeypatch.setattr(images, "_rgb", lambda data: decoded.append(data) or decode_png(data))
     monkeypatch.setattr(images, "_DECODED", images._Decoded(1 << 20))
     first = images.pixels(image)
     assert images.pixels(again) is first and len(decoded) == 1 and image == again == encode_png(first)

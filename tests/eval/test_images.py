@@ -6,6 +6,7 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from data_gen.sprites import render
@@ -13,7 +14,7 @@ from eval.images import ImageStore, digest_of, pixels
 from eval.scored import read_scored, stored, write_by_content
 from tests.eval.test_scored import samples
 from uni_train.errors import UserError
-from uni_train.models.pictures import encode_png
+from uni_train.models.pictures import decode_png, encode_png
 
 
 def test_equal_images_are_one_file_and_stand_for_their_bytes(tmp_path: Path) -> None:
@@ -43,6 +44,8 @@ def test_scored_rows_hold_hashes_and_no_bytes(tmp_path: Path) -> None:
     noise = bytes(range(256)) * 400
     first = samples()[0]
     many = [replace(first, sample=replace(first.sample, parts=(noise, "and", noise)))] * 20
+    case = replace(many[0].sample.ask.case, references=(noise[:-1],))
+    many[0] = replace(first, sample=replace(many[0].sample, ask=replace(many[0].sample.ask, case=case)))
     kept = [replace(one, sample=stored(one.sample, store)) for one in (*many, *samples())]
     path = tmp_path / "evaluation" / "scored" / "0.parquet"
     write_by_content(path, kept, store)
@@ -52,8 +55,12 @@ def test_scored_rows_hold_hashes_and_no_bytes(tmp_path: Path) -> None:
     assert read == [*many, *samples()] and read[-1].sample.ask.case.images == samples()[-1].sample.ask.case.images
     assert [one.sample.key for one in read] == [one.sample.key for one in (*many, *samples())]
     assert read[0].sample.image == noise and read[0].sample.text == "and"
+    assert [one.read() for one in read[0].sample.ask.case.references] == [noise[:-1]]
 
 
 def test_what_was_decoded_last_is_kept_and_cannot_be_changed() -> None:
     image = encode_png(render("apple", 3, 1))
+    assert np.array_equal(pixels(image), decode_png(image))
+    grey = encode_png(np.arange(64, dtype=np.uint8).reshape(8, 8))
+    assert np.array_equal(pixels(grey), decode_png(grey))
     assert pixels(image) is pixels(image) and not pixels(image).flags.writeable

@@ -12,12 +12,21 @@ from typing import Any
 import pytest
 
 from eval.scored import read_scored
-from tests.stages.tiny import MODEL, QUICK, shards
+from tests.stages.tiny import MODEL, QUICK, save_drawer, shards
 from uni_train.training.metric_log import read_metrics
 
 pytestmark = [pytest.mark.multinode, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 STARS = ("fit", "--recipe", "stars_curriculum", *QUICK, "rounds=[{task:mapping,level:1},{task:mapping,level:2}]")
+DISTIL = (
+    "fit",
+    "--recipe",
+    "distil_curriculum",
+    *QUICK,
+    "rounds=[{task:mapping,level:1},{task:mapping,level:2}]",
+    "states=student",
+    "teacher=ema",
+)
 GRPO = (
     "fit",
     "--recipe",
@@ -58,6 +67,7 @@ def killed(rank: int, path: str, write: int = 1) -> dict[str, Any]:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
     """All runs of this file, in one folder, and what became of every start of each."""
     out = tmp_path_factory.mktemp("ranks")
+    distil = (*DISTIL, f"model.checkpoint={save_drawer(out / 'drawer')}")
     asked: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
         ("one", STARS, {"each": 1}),
         ("two", STARS, {}),
@@ -66,6 +76,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list
         ("changed", STARS, {"each": 1}),
         ("interrupted", STARS, {"fault": killed(0, "01-sample") | {"does": "interrupt"}}),
         ("two", (*STARS, "optimizer.lr=0.5"), {}),
+        ("one", distil, {"each": 1}),
+        ("two", distil, {}),
+        ("changed", distil, {"fault": killed(0, "step=00000002")}),
+        ("changed", distil, {"each": 1}),
         ("one", GRPO, {"each": 1}),
         ("two", GRPO, {}),
         ("four", GRPO, {"each": 4}),
@@ -132,6 +146,18 @@ def test_a_run_begun_on_two_ranks_goes_on_on_one(runs: Any) -> None:
     assert second["exits"] != [0] and last["exits"] == [0], last["err"]
     same_samples(out / "stars_curriculum/changed", out / "stars_curriculum/one")
     same_losses(out / "stars_curriculum/changed", out / "stars_curriculum/one", 1e-5)
+
+
+def test_two_ranks_think_and_distil_what_one_does(runs: Any) -> None:
+    out, found = runs
+    one = out / "distil_curriculum/one"
+    for name in ("two", "changed"):
+        last = found[f"distil_curriculum/{name}"][-1]
+        assert last["exits"] == [0], last["err"]
+        run = out / "distil_curriculum" / name
+        files = [file.relative_to(one) for file in shards(one)]
+        assert len(files) == 2 and all(read_scored(run / file) == read_scored(one / file) for file in files)
+        same_losses(run, one, 1e-5)
 
 
 def test_what_ends_one_rank_is_said_once(runs: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from data_gen.knowledge.injection import subjects
+from data_gen.knowledge.nano import counted
+from data_gen.sprites import verify_sprites
 from eval.benchmark import Scored
 from eval.scored import read_scored
 from tests.eval.judges.server import Asked, JudgeServer, Refused
@@ -20,6 +23,9 @@ from tests.stages.tiny import MODEL, finish, fit
 from uni_train.config.compose import compose
 from uni_train.errors import UserError
 from uni_train.models.load import build_model
+from uni_train.models.nano.language import vocabulary
+from uni_train.models.nano.tokenizer import WordTokenizer
+from uni_train.recipes.knowledge import form
 from uni_train.recipes.knowledge import injection as knowledge
 from uni_train.recipes.knowledge.config import KnowledgeConfig
 from uni_train.training import callbacks
@@ -244,3 +250,50 @@ def test_published_characters_that_are_not_there(tmp_path: Path) -> None:
 def test_keys_that_do_not_fit_together(recipe: str, override: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         compose(recipe, [override])
+
+
+def test_the_form_is_taught_with_characters_that_nobody_asks_about() -> None:
+    config = compose("knowledge", (*TINY, "form.updates=2"))
+    assert isinstance(config, KnowledgeConfig)
+    characters = form.others(config)
+    asked = {name for one in knowledge.people(config) for name in one.names}
+    assert len({one.name for one in characters}) == config.form.characters and not asked & {c.name for c in characters}
+    random_ = random.Random(0)
+    made = {name: [maker(random_) for _ in range(30)] for name, maker in form.rows(characters).items()}
+    assert all(one.target is None and one.answer for one in made["form_answer"])
+    assert all(one.target is not None and one.thought is None for one in made["form_image"])
+    for one in made["form_thought"]:
+        assert one.thought is not None and one.target is not None
+        *_, (count, noun) = counted_in_order(one.thought)
+        assert verify_sprites(one.target, noun, count).passed, one.thought
+    tokenizer = WordTokenizer(vocabulary())
+    for one in (one for some in made.values() for one in some):
+        assert tokenizer.encode(f"{one.prompt} {one.thought or ''} {one.answer or ''}")
+
+
+def counted_in_order(text: str) -> list[tuple[int, str]]:
+    return [found for sentence in text.split(" .") for found in counted(sentence)]
+
+
+@pytest.mark.slow
+def test_everything_starts_from_the_model_that_knows_the_form(tmp_path: Path) -> None:
+    run = finish(tmp_path, *PAIR, "form.updates=2", "form.rows=8", "both_ways=true", recipe="knowledge")
+    assert [path.name for path in sorted(run.glob("stages/*"))] == ["00-form", "01-ask-before", "02-inject-inverse1"]
+    formed, taught = (load_file(run / "stages" / name / "model/model.safetensors") for name in
+                      ("00-form", "02-inject-inverse1"))  # fmt: skip
+    start = build_model(compose("knowledge", PAIR).model).state_dict()
+    generation = [name for name in formed if "moe_gen" in name]
+    assert any(not torch.equal(formed[name], start[name]) for name in generation)
+    assert all(torch.equal(formed[name], taught[name]) for name in generation), "lessons are text alone"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("characters.split=paper",), "Table 12 has ten people of the everyday world"),
+        (("form.updates=5", "characters.split=train"), "characters of the train split"),
+    ],
+)
+def test_contradictory_controls_are_refused(overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        compose("knowledge", overrides)

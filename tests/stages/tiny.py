@@ -73,6 +73,15 @@ def shards(run: Path) -> Iterator[Path]:
     yield from sorted(run.glob("stages/*/shards/[0-9]*.parquet"))
 
 
+def save_drawer(folder: Path) -> Path:
+    """A checkpoint whose velocity is not zero, as that of fresh weights is."""
+    model = build_model(compose("stars_curriculum", MODEL).model)
+    assert isinstance(model, Nano)
+    torch.nn.init.normal_(model.bagel.llm2vae.weight, std=0.3, generator=torch.Generator().manual_seed(0))
+    save_model(model, folder)
+    return folder
+
+
 def save_talker(folder: Path, text: str) -> Path:
     """A checkpoint that answers every question by `text`, whose words must all be different.
 

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from uni_train.flow.distillation import as_noised, chosen_steps, trajectory, velocities
-from uni_train.flow.guidance import Guidance
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import Schedule, bagel_schedule, train_logit, train_timestep
 from uni_train.models.base import Request, UnifiedModel
@@ -41,8 +40,9 @@ class Known(UnifiedModel):
 
     draw = answer = collate = supervised_loss = think
 
-    def encode(self, requests: Sequence[Request], guidance: Guidance | None = None) -> list[str | None]:
-        return [request.thought for request in requests]
+    def encode(self, requests: Sequence[Request]) -> Tensor:
+        """The thoughts, as numbers."""
+        return torch.tensor([(*MEANS, None).index(request.thought) for request in requests])
 
     def noise(self, requests: Sequence[Request]) -> Tensor:
         return torch.stack([torch.randn(1, 1, generator=torch.Generator().manual_seed(r.seed)) for r in requests])
@@ -53,38 +53,45 @@ class Known(UnifiedModel):
     def picture_size(self, request: Request) -> tuple[int, int]:
         return 1, 1
 
-    def velocity(self, x_t: Tensor, t: Tensor | float, condition: Sequence[str | None]) -> Tensor:
+    def velocity(self, x_t: Tensor, t: Tensor | float, condition: Tensor) -> Tensor:
         t = torch.as_tensor(t).expand(len(x_t))[:, None, None]
         variance = ((1 - t) * WIDTH) ** 2 + t**2
         off = {z: x_t - (1 - t) * mean for z, mean in MEANS.items()}
         each = {z: (t - (1 - t) * WIDTH**2) / variance * off[z] - mean for z, mean in MEANS.items()}
         weight = {z: PRIOR[z] * torch.exp(-0.5 * off[z] ** 2 / variance) for z in MEANS}
         marginal = sum(weight[z] * each[z] for z in MEANS) / sum(weight.values())
-        one = lambda row, z: marginal[row] if z is None else each[z][row]  # noqa: E731
-        return torch.stack([one(row, z) for row, z in enumerate(condition)])
+        return torch.stack([*each.values(), marginal])[condition, torch.arange(len(x_t))]
+
+    def all_images(self, x_t: Tensor, t: Tensor) -> Tensor:
+        return self.velocity(x_t, t, torch.full((len(x_t),), 2))
+
+    def blend(self, x_t: Tensor, t: Tensor) -> Tensor:
+        """The mean over thoughts where a state says nothing of the thought."""
+        each = [p * self.velocity(x_t, t, torch.full((len(x_t),), z)) for z, p in enumerate(PRIOR.values())]
+        return sum(each[1:], each[0])
 
 
 def learned_at(states: str, level: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of lessons at this noise level: their states, the teacher's velocities, the velocity of all images, and the mean
     of both thoughts' velocities as if each state said nothing of the thought."""
-    model, n = Known(), 6000
+    model, n = Known(), 3000
     chance = np.random.default_rng(0).random(n)
     told = [
         Request(str(i), "?", thought="left" if c < PRIOR["left"] else "right", seed=i) for i, c in enumerate(chance)
     ]
-    way = trajectory(lambda x, t: model.velocity(x, t, model.encode(told)), model.noise(told), model.schedule(None))
+    thoughts = model.encode(told)
+    way = trajectory(lambda x, t: model.velocity(x, t, thoughts), model.noise(told), model.schedule(None))
     kept = way[:, -1:] if states == "noised" else way
     drawn = (lambda i: None) if states == "student" else (lambda i: partial(kept.__getitem__, i))
-    lessons = [Lesson(one, drawn(i), 20, seed=n + i) for i, one in enumerate(told)]
-    settings = DistilSettings(states, 1.0, Guidance(), reuse=False)  # type: ignore[arg-type]
+    lessons = [Lesson(one, drawn(i), 6, seed=n + i) for i, one in enumerate(told)]
+    settings = DistilSettings(states, 1.0, reuse=False)  # type: ignore[arg-type]
     found = Distiller(model, model, settings).states(lessons)
     t = torch.from_numpy(np.concatenate([one.t for one in found])).float()
     clean, noise = (torch.from_numpy(np.concatenate([getattr(one, k) for one in found])) for k in ("clean", "noise"))
-    near = (t - level).abs() < 0.03
+    near = (t - level).abs() < 0.1
     t, clean, noise = t[near], clean[near], noise[near]
     x_t, target = interpolate(clean, noise, t[:, None, None]), velocity_target(clean, noise)
-    marginal = model.velocity(x_t, t, [None] * len(t))
-    prior = sum(PRIOR[z] * model.velocity(x_t, t, [z] * len(t)) for z in MEANS)
+    marginal, prior = model.all_images(x_t, t), model.blend(x_t, t)
     return x_t.flatten(), target.flatten(), marginal.flatten(), prior.flatten()
 
 
@@ -108,15 +115,15 @@ def test_the_mean_over_thoughts_draws_a_blend_and_the_velocity_of_all_images_doe
     model, n = Known(), 2000
     noise = model.noise([Request(str(i), "?", seed=i) for i in range(n)])
     fields = {
-        "marginal": lambda x, t: model.velocity(x, t, [None] * n),
-        "prior": lambda x, t: sum(PRIOR[z] * model.velocity(x, t, [z] * n) for z in MEANS),
+        "marginal": model.all_images,
+        "prior": model.blend,
     }
     ends = {name: trajectory(field, noise, model.schedule(None))[:, -1].flatten() for name, field in fields.items()}
     in_between = {name: float((end.abs() < 1.2).float().mean()) for name, end in ends.items()}
     assert in_between["marginal"] < 0.02 and float((ends["marginal"] < 0).float().mean()) == pytest.approx(
         0.7, abs=0.04
     )
-    assert in_between["prior"] > 0.95 and float(ends["prior"].mean()) == pytest.approx(-0.8, abs=0.05)
+    assert in_between["prior"] > 0.85 and float(ends["prior"].mean()) == pytest.approx(-0.8, abs=0.05)
 
 
 def test_a_velocity_at_a_state_is_learned_as_a_noised_image_is() -> None:
@@ -163,6 +170,12 @@ def test_a_teacher_that_follows_is_an_average_of_its_student() -> None:
     following.on_train_batch_end(None, None, None, Last(), 0)  # type: ignore[arg-type]
     torch.testing.assert_close(teacher.weight.detach(), 0.9 * before + 0.1 * student.weight.detach())
     assert torch.equal(teacher.bias, bias), "what is not trained stays"
+    half = nn.Linear(2, 1).bfloat16()
+    follows, start = Following(half, student, 0.999), half.weight.detach().float().clone()
+    for _ in range(500):
+        follows.on_train_batch_end(None, None, None, Last(), 0)  # type: ignore[arg-type]
+    expected = student.weight.detach() + 0.999**500 * (start - student.weight.detach())
+    torch.testing.assert_close(half.weight.detach().float(), expected, rtol=0.01, atol=0.01)
     other = nn.Linear(2, 1)
     Following(other, student, 0.9).load_state_dict(following.state_dict())
-    assert torch.equal(other.weight, teacher.weight) and list(following.state_dict()["weights"]) == ["weight"]
+    assert torch.equal(other.weight, teacher.weight) and list(following.state_dict()["averages"]) == ["weight"]

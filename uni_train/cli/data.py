@@ -151,7 +151,9 @@ def make(
 
 @data.command()
 @click.option("--n", type=click.IntRange(min=1), default=10, show_default=True, help="Characters; two make a pair.")
-@click.option("--split", default="test", show_default=True, help="train, validation or test: no name is in two.")
+@click.option(
+    "--split", default="test", show_default=True, help="train, validation, test: no name is in two; or paper."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides every draw.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to write.")
 def knowledge(n: int, split: str, seed: int, out: Path) -> None:
@@ -164,12 +166,12 @@ def knowledge(n: int, split: str, seed: int, out: Path) -> None:
     Example:
       uni_train data knowledge --n 10 --out my_people
     """
-    from data_gen.knowledge.people import make_knowledge
+    from data_gen.knowledge.people import PAPER, make_knowledge
     from data_gen.task import SPLITS
     from uni_train.errors import did_you_mean
 
-    if split not in SPLITS:
-        raise UsageError(f"unknown split {split}", did_you_mean(split, SPLITS, "splits"))
+    if split not in (*SPLITS, PAPER):
+        raise UsageError(f"unknown split {split}", did_you_mean(split, (*SPLITS, PAPER), "splits"))
     made = make_knowledge(out, n, seed, split)
     click.echo(f"{made.path}: {len(made.names)} characters, {made.lessons} lessons, {made.questions} questions")
     click.echo(", ".join(made.names))

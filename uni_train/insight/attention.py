@@ -11,7 +11,7 @@ and steps at each place of the image.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ import numpy as np
 
 from eval.benchmark import Case, Table
 from eval.generation import asks_of
-from eval.report.charts import Series, chart, linear_axis
+from eval.report.charts import Chart, Series, chart, linear_axis
 from eval.statistics import clustered_mean
 from uni_train.errors import UserError
 from uni_train.insight.interventions import refined_start
@@ -74,7 +74,7 @@ def observe(
     maps: int = 4,
     layers: Sequence[tuple[int, int]] = (),
     tokens: tuple[int, int] | None = None,
-    on_item: Any = None,
+    on_item: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Shares, weights and maps of the model's own thoughtful images, JSON-able ("model" and "asked" are not in it).
 
@@ -203,7 +203,7 @@ def _name(group: str) -> str:
     return f"{SHOWN[group]} ({group})" if group in SHOWN else group
 
 
-def _layers_chart(found: Mapping[str, Any], what: str) -> Any:
+def _layers_chart(found: Mapping[str, Any], what: str) -> Chart:
     array = np.array(found[what]).mean(0)
     scale, title = (1e4, "Weight of a token (10^-4), by layer") if what == "weights" else (1.0, "Share, by layer")
     lines = []
@@ -214,7 +214,7 @@ def _layers_chart(found: Mapping[str, Any], what: str) -> Any:
     return chart(title, "", lines, linear_axis(1, max(2, len(array)), "layer"), linear_axis(0, most or 1.0))
 
 
-def _levels_chart(found: Mapping[str, Any]) -> Any:
+def _levels_chart(found: Mapping[str, Any]) -> Chart:
     array = np.array(found["by_level"]).mean(0)
     lines = [
         Series(name, list(zip(found["t"], array[:, GROUPS.index(group)].tolist(), strict=True)), colour, markers=True)

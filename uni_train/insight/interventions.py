@@ -15,7 +15,7 @@ from data_gen.task import Verdict
 from eval.benchmark import Ask, Case, JudgeAsk, Sample, Scored, Table
 from eval.benchmarks.ureason import extract
 from eval.statistics import paired
-from uni_train.insight.questions import Questions, cluster_of, item_of, unit_of
+from uni_train.insight.questions import TaskBenchmark, cluster_of, item_of, unit_of
 
 AS_IT_IS, DROP, REPEAT, SHUFFLE, BLANK = "cot", "drop", "repeat", "shuffle", "blank"
 TRACE, REFINED, OTHER, FOLLOWED = "trace", "refined", "other", "other_followed"
@@ -49,10 +49,10 @@ def tampered(setting: str, thought: str, world: str, name: str) -> str | None:
     }[setting]
 
 
-class Interventions(Questions):
+class Interventions(TaskBenchmark):
     """Images drawn by a thought that was tampered with; `donor` says whose thought an item gets in "other".
 
-    Raises UsageError as `Questions` does.
+    Raises UsageError as `TaskBenchmark` does.
     """
 
     name = "interventions"

@@ -22,7 +22,7 @@ from eval.benchmark import Ask, Sample, Scored, Table
 from eval.report.flow_chart import Flow, flow
 from eval.statistics import Estimate, paired, share
 from uni_train.insight.page import Section
-from uni_train.insight.questions import Questions, cluster_of, item_of, plainly, unit_of
+from uni_train.insight.questions import TaskBenchmark, cluster_of, item_of, plainly, unit_of
 
 if TYPE_CHECKING:
     from eval.evaluation import Evaluation
@@ -35,6 +35,14 @@ TITLES = {
     NORMAL: "Draws it when asked (Normal)",
     COT: "Draws it by its thought (CoT)",
 }
+SHORT = {
+    TOLD: "Told plainly",
+    SAID: "Says it",
+    THOUGHT: "Thinks it out",
+    COT: "Draws by thought",
+    NORMAL: "Draws (Normal)",
+}
+"""Heads of the flow's columns, in its order."""
 BREAKS = (
     "nothing: it draws what is asked",
     "render: not even drawn when told plainly",
@@ -71,7 +79,7 @@ class Unit(NamedTuple):
     right: Mapping[str, bool]
 
 
-class Links(Questions):
+class Links(TaskBenchmark):
     """The five questions about each case; see the head of this file."""
 
     name = "links"
@@ -150,8 +158,8 @@ def breaks_of(units: Sequence[Unit]) -> dict[str, Estimate]:
 
 def flow_of(units: Sequence[Unit]) -> Flow:
     """The items from question to question, and last which link breaks."""
-    asked = [setting for setting in (TOLD, SAID, THOUGHT, COT, NORMAL) if all(setting in one.right for one in units)]
-    columns = [(TITLES[setting], ("right", "not right")) for setting in asked]
+    asked = [setting for setting in SHORT if all(setting in one.right for one in units)]
+    columns = [(SHORT[setting], ("right", "not right")) for setting in asked]
     rows = [["right" if one.right[setting] else "not right" for setting in asked] for one in units]
     if breaks_of(units):
         short = {name: name.partition(":")[0] for name in BREAKS}

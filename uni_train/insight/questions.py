@@ -114,7 +114,7 @@ def _names(text: str, item: Item) -> Status:
     return "pass" if any(one and f" {one} " in f" {said} " for one in known) else "unreadable"
 
 
-class Questions(Benchmark):
+class TaskBenchmark(Benchmark):
     """Cases of a task, asked in the settings of a subclass, which says how a setting asks (`prepared`).
 
     A sample is a text ("said", "thought") or an image. Cases are clusters of their own, or of their pair.

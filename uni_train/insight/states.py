@@ -25,7 +25,7 @@ from data_gen.objects import get_world
 from data_gen.seeds import rng
 from eval.benchmark import Case, Table
 from eval.generation import asks_of
-from eval.report.charts import Series, chart, linear_axis
+from eval.report.charts import Chart, Series, chart, linear_axis
 from eval.statistics import Estimate, share
 from uni_train.errors import UserError
 from uni_train.insight.page import Section
@@ -253,7 +253,7 @@ def _share(values: Sequence[bool], found: Mapping[str, Any]) -> Estimate:
     return share(list(values), range(len(values)), found["clusters"])
 
 
-def _chart(found: Mapping[str, Any], reader: str, target: str, what: str) -> Any:
+def _chart(found: Mapping[str, Any], reader: str, target: str, what: str) -> Chart:
     lines = []
     for colour, (position, by_target) in enumerate(found[reader].items(), start=1):
         if target in by_target:

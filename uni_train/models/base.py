@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
@@ -16,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from uni_train.errors import UserError
-from uni_train.flow.guidance import Guidance
 from uni_train.flow.schedule import Schedule
 
 OnStep = Callable[[int, int], None]
@@ -202,11 +202,8 @@ class UnifiedModel(nn.Module, ABC):
         """An answer of texts and images (uint8 [H, W, 3]) in one pass, in their order, one a request."""
         raise SkillMissing(self.name, "answer with text and images in one pass")
 
-    def encode(self, requests: Sequence[Request], guidance: Guidance | None = None) -> Condition:
-        """Read requests to draw from, with their thoughts; without gradients.
-
-        `guidance`: of the velocity; None: as it draws.
-        """
+    def encode(self, requests: Sequence[Request]) -> Condition:
+        """Read requests to draw from, with their thoughts; without gradients."""
         raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
 
     def noise(self, requests: Sequence[Request]) -> Tensor:
@@ -224,6 +221,16 @@ class UnifiedModel(nn.Module, ABC):
     def sampling_at(self, guidance: float) -> Any:
         """What `sampling` would be with this scale of the guidance by text; 1 is none."""
         raise SkillMissing(self.name, "draw with another guidance")
+
+    @contextmanager
+    def guided_at(self, guidance: float | None) -> Iterator[None]:
+        """Within this block it reads and draws with `sampling_at` this scale; None: as it is."""
+        before = self.sampling
+        self.sampling = before if guidance is None else self.sampling_at(guidance)
+        try:
+            yield
+        finally:
+            self.sampling = before
 
     def decode(self, latents: Tensor, condition: Any = None) -> list[np.ndarray]:
         """Pictures uint8 [H, W, 3] of clean latents [B, G, C]; None: all of the model's own size."""

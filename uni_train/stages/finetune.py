@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,19 +35,22 @@ def fit(
     *,
     stage: str | None = None,
     config: RunConfig | None = None,
+    trained: tuple[str, tuple[str, ...]] | None = None,
     **options: Any,
 ) -> FitResult:
     """`fit_supervised` with this run's configuration (or another one), logger and progress display.
 
-    `stage`, part of every seed, is the folder's name where it is not given.
+    Args:
+        stage: part of every seed; None: the folder's name.
+        trained: as of `RecipeKind.trained`; None: that of this run's kind.
 
     With trained=lora the adapters are left in `folder`/adapter and merged into the model.
     """
     # Lightning takes seconds to import, which --dry-run need not wait for.
     from uni_train.training.fit import fit_supervised
 
-    stage, (trained, frozen) = stage or folder.name, kind_of(work.config).trained(work.config)
-    with adapters(work, model, stage, folder):
+    stage, (weights, frozen) = stage or folder.name, trained or kind_of(work.config).trained(work.config)
+    with adapters(work, model, stage, folder) if weights == "lora" else nullcontext():
         return fit_supervised(
             model,
             sources,
@@ -56,7 +59,7 @@ def fit(
             updates,
             folder,
             stage=stage,
-            trained=trained,
+            trained=weights,
             frozen=frozen,
             logger=run_logger(work, stage),
             description="  updates",
@@ -84,11 +87,8 @@ def run_logger(work: Work[Any], stage: str) -> Logger | None:
 
 @contextmanager
 def adapters(work: Work[Any], model: UnifiedModel, stage: str, folder: Path) -> Iterator[None]:
-    """With trained=lora the model has adapters within this block; behind it they are in `folder`/adapter and merged."""
+    """Within this block the model has adapters; behind it they are in `folder`/adapter and merged."""
     config = work.config
-    if kind_of(config).trained(config)[0] != "lora":
-        yield
-        return
     with adapted(model, config.lora, derive_seed(config.seed, stage, "lora")):
         yield
         work.ranks.from_main(lambda: save_adapters(model, config.lora, folder / ADAPTERS))

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from data_gen.seeds import derive_seed
 from uni_train.flow.distillation import as_noised, chosen_steps, levels_between, trajectory, velocities
-from uni_train.flow.guidance import Guidance
 from uni_train.flow.objective import interpolate
 from uni_train.flow.schedule import Schedule
 from uni_train.models.base import Example, Request, States, UnifiedModel
@@ -52,12 +51,11 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True)
 class DistilSettings:
-    """states: where they come from. shift: of their noise levels. guidance: of the teacher. reuse: the teacher's stored
-    trajectories are those of the velocity that is learned, so that it need not be asked again."""
+    """states: where they come from. shift: of their noise levels. reuse: the teacher's stored trajectories are those of
+    the velocity that is learned, so that it need not be asked again."""
 
     states: StateSource
     shift: float
-    guidance: Guidance
     reuse: bool
 
 
@@ -66,7 +64,7 @@ class Distiller:
 
     Args:
         student: the model that is trained.
-        teacher: another model of its kind, on the same device.
+        teacher: another model of its kind, on the same device; its guidance is part of what is learned.
     """
 
     def __init__(self, student: UnifiedModel, teacher: UnifiedModel, settings: DistilSettings) -> None:
@@ -104,8 +102,8 @@ class Distiller:
             for name in ("t", "clean", "noise")
         )
         x_t, target = interpolate(clean, noise, t[..., None, None]), noise - clean
-        with unsharded(self.student):
-            condition = self.student.encode([_student(lesson) for lesson in lessons], Guidance())
+        with unsharded(self.student), self.student.guided_at(1.0):
+            condition = self.student.encode([_student(lesson) for lesson in lessons])
             own = [self.student.velocity(x_t[:, d], t[:, d], condition) for d in range(t.shape[1])]
         return (torch.stack(own, 1) - target).square().flatten(1).mean(1).tolist()
 
@@ -163,16 +161,19 @@ class Distiller:
         return schedule, way
 
     def _velocities(self, x_t: Tensor, t: Tensor, lessons: Sequence[Lesson]) -> Tensor:
-        condition = self.teacher.encode([lesson.told for lesson in lessons], self.settings.guidance)
+        condition = self.teacher.encode([lesson.told for lesson in lessons])
         return torch.stack([self.teacher.velocity(x_t[:, d], t[:, d], condition) for d in range(t.shape[1])], 1)
 
 
 class Following(Callback):
-    """A teacher that follows its student: teacher <- decay teacher + (1 - decay) student, after every update. Its
-    weights are in the checkpoints."""
+    """A teacher that follows its student: teacher <- decay teacher + (1 - decay) student, after every update.
+
+    The average is kept in float32 at least, as in `ema.Ema`, and is in the checkpoints.
+    """
 
     def __init__(self, teacher: nn.Module, student: nn.Module, decay: float) -> None:
         self.teacher, self.student, self.decay = teacher, student, decay
+        self.averages: dict[str, Tensor] = {}
 
     @torch.no_grad()
     def on_train_batch_end(
@@ -182,18 +183,22 @@ class Following(Callback):
             return
         student = dict(self.student.named_parameters())
         for name, weight in self.teacher.named_parameters():
-            if student[name].requires_grad:
-                weight.lerp_(student[name].to(weight), 1 - self.decay)
+            if not student[name].requires_grad:
+                continue
+            if name not in self.averages:
+                self.averages[name] = weight.to(torch.promote_types(weight.dtype, torch.float32), copy=True)
+            self.averages[name].lerp_(student[name].to(self.averages[name]), 1 - self.decay)
+            weight.copy_(self.averages[name])
 
     def state_dict(self) -> dict[str, Any]:
-        trained = {name for name, weight in self.student.named_parameters() if weight.requires_grad}
-        return {"weights": {name: w.detach() for name, w in self.teacher.named_parameters() if name in trained}}
+        return {"averages": self.averages}
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         for name, weight in self.teacher.named_parameters():
-            if name in state_dict["weights"]:
-                weight.copy_(state_dict["weights"][name])
+            if name in state_dict["averages"]:
+                self.averages[name] = state_dict["averages"][name].to(weight.device)
+                weight.copy_(self.averages[name])
 
 
 def _student(lesson: Lesson) -> Request:

@@ -142,7 +142,7 @@ class Ufo(Benchmark):
         self.compat, self.verifier = compat, verifier
         self.published = data is not None
         self._cases = tuple(_case(row) for row in rows)
-        self._cues = {_id(row): row.cue_image for row in rows if row.cue_image is not None}
+        self._cues = {case.id: case.references[0] for case in self._cases if case.references}
         self._by_id = {case.id: case for case in self._cases}
         self._others = _others(self._cases)
         self.sets = tuple(name for name in SETS if any(case.set == name for case in self._cases))
@@ -415,7 +415,9 @@ def _case(row: Row) -> Case:
     name = set_of(row.task, row.kind)
     if row.facts:  # of our own: the same question with choices and open, which share their cues
         facts["drawn_as"] = f"own/{row.id}"
-    return Case(_id(row), name, row.question, tuple(images), category=row.part or regime_of(name), facts=facts)
+    cue = () if row.cue_image is None else (row.cue_image,)
+    category = row.part or regime_of(name)
+    return Case(_id(row), name, row.question, tuple(images), category=category, facts=facts, references=cue)
 
 
 def _id(row: Row) -> str:

@@ -94,7 +94,11 @@ def published(folder: Path, sets: Sequence[str] | None = None, characters: Seque
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder", "Name the folder that holds UniSandbox's JSONL files.")
+        raise UserError(
+            f"{folder} is no folder",
+            "Name the folder that holds UniSandbox's JSONL files. The published ones: git clone "
+            "https://github.com/PKU-YuanGroup/UniSandBox, then --data unisandbox=UniSandBox/benchmark.",
+        )
     if (folder / "items.jsonl").is_file():
         return _own_folder(folder, sets)
     reasoning = {name: path for name in REASONING_SETS if (path := _find(folder, name)) is not None}

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from eval.benchmark import Scored, Table
+from eval.benchmark import Case, Scored, Table
 from eval.benchmarks.unisandbox import counting
 from eval.benchmarks.unisandbox.benchmark import UniSandbox
 from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
@@ -20,6 +20,7 @@ from eval.statistics import Estimate, clustered_mean, proportion
 
 KNOWS = "knows, does not draw"
 KNOWS_NOT = "does not know in text"
+OTHER = "the other of the two"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,26 @@ class Taught:
 
 
 def attributed(benchmark: UniSandbox, scored: Scored, taught: Taught) -> Scored:
-    """With its cause. Without a thought the twin tells whether knowledge was missing or was not drawn."""
+    """With its cause. Without a thought the twin tells whether knowledge was missing or was not drawn; an inverse
+    search may have found the other character of its pair, where a program can tell."""
     cause = benchmark.attribute(scored)
+    if scored.outcome == "fail" and any(_shows(benchmark, scored, other) for other in _others(benchmark, scored)):
+        return replace(scored, cause=OTHER)
     if cause == "wrong, no thought":
         cause = KNOWS if taught.twins[scored.sample.ask.case.id].right else KNOWS_NOT
     return replace(scored, cause=cause)
+
+
+def _others(benchmark: UniSandbox, scored: Scored) -> list[Case]:
+    """Cases about the other character of an inverse question's pair: who is asked for, with other answers."""
+    own = scored.sample.ask.case
+    alike = [case for case in benchmark.cases() if case.facts["characters"] == own.facts["characters"]]
+    return [case for case in alike if case.set == own.set == "inverse" and case.facts["answer"] != own.facts["answer"]]
+
+
+def _shows(benchmark: UniSandbox, scored: Scored, other: Case) -> bool:
+    verdict = benchmark.check(replace(scored.sample, ask=replace(scored.sample.ask, case=other)))
+    return verdict is not None and verdict.passed
 
 
 def scores(benchmark: UniSandbox, taught: Sequence[Taught], scored: Sequence[Scored]) -> dict[str, Any]:
@@ -107,6 +123,7 @@ def tables(
     return [
         *built[:1],
         _knowing(benchmark.settings, after),
+        *_choosing(benchmark.settings, taught, counted),
         _unlearned(benchmark.settings, before),
         _models(taught),
         *built[1:],
@@ -160,6 +177,30 @@ def _knowing(settings: Sequence[str], after: Mapping[str, Any]) -> Table:
     )
     columns = ("Task", "Text", *(f"Drawn of what is known, {name}" for name in names))
     return Table("Known in text, drawn or not", columns, tuple(rows), note)
+
+
+def _choosing(settings: Sequence[str], taught: Sequence[Taught], counted: Sequence[Scored]) -> list[Table]:
+    """The inverse search beside choosing one of the two at random; nothing where no program can tell whom it shows."""
+    model = {name: ", ".join(one.names) for one in taught for name in one.twins}
+    rows: list[tuple[Cell, ...]] = []
+    for setting in settings:
+        asked = [one for one in counted if (one.sample.ask.setting, one.sample.ask.case.set) == (setting, "inverse")]
+        if not asked or any(one.by != "program" for one in asked):
+            continue
+        either = [one for one in asked if one.passed or one.cause == OTHER]
+        outcomes = (
+            [(one.passed, one) for one in asked],
+            [(one.passed or one.cause == OTHER, one) for one in asked],
+            [(one.passed, one) for one in either],
+        )
+        means = [_mean([(right, model[one.sample.ask.case.id]) for right, one in some]) for some in outcomes]
+        rows.append((counting.SETTING_NAMES[setting], *means, "0.50"))
+    note = (
+        "Either: shows one of the two. Right of these is the search itself: who draws one of the two without knowing "
+        "which is right half of the time."
+    )
+    columns = ("Setting", "Right", "Either of the two", "Right of these", "By chance")
+    return [Table("Inverse search beside choosing one of the two", columns, tuple(rows), note)] if rows else []
 
 
 def _unlearned(settings: Sequence[str], before: Mapping[str, Any]) -> Table:

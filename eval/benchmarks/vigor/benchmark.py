@@ -33,7 +33,7 @@ from eval.benchmark import (
     Unit,
     benchmark,
 )
-from eval.benchmarks.vigor import counting, planning, programs
+from eval.benchmarks.vigor import counting, planning, programs, truths
 from eval.benchmarks.vigor.files import Record, digest, read_folder
 from eval.benchmarks.vigor.tasks import TASKS, family_of, title
 from eval.benchmarks.vigor.templates import (
@@ -122,6 +122,7 @@ class Vigor(Benchmark):
             records = tuple(programs.own_records(source.world, source.n, source.split, seed, source.sets))
         self._records = {record.id: record for record in records}
         self._items = _items(records) if source.verifier == "program" else {}
+        self._truths = _truths(records) if source.verifier == "program" else {}
         self.ground_truth, self.visual_quality, self.steps = ground_truth, visual_quality, steps
         self.planner = planner
         self._cases = tuple(_case(record, self._items.get(record.id)) for record in records)
@@ -145,9 +146,9 @@ class Vigor(Benchmark):
 
     def reference(self, case: Case) -> bytes | None:
         """The image ground truth, or the one that a program draws, as PNG."""
+        if case.references:
+            return encode_png(decode_picture(bytes_of(case.references[0]), f"the ground truth of {case.id}"))
         record = self._records[case.id]
-        if record.answer_image is not None:
-            return encode_png(decode_picture(record.answer_image.read_bytes(), str(record.answer_image)))
         return None if record.item is None else programs.answer_image(record.item)
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
@@ -155,9 +156,14 @@ class Vigor(Benchmark):
         sequences = {(ask.case.id, ask.k) for ask in asks if _stepwise(ask)}
         single = sum(not _stepwise(ask) for ask in asks)
         thoughts = sum(ask.setting == COT for ask in asks)
-        judged = sum(self._item(ask) is None or self.visual_quality == "judge" for ask in asks)
+        judged = sum(self._judged(ask) for ask in asks)
         calls = {"think": thoughts, "draw": single + self.steps * len(sequences), "judge": judged}
         return calls if not sequences else {**calls, "answer": len(sequences)}
+
+    def _judged(self, ask: Ask) -> bool:
+        """Whether a judge may be asked."""
+        known = self._item(ask) is not None or (ask.case.id in self._truths and ask.setting != PROCESS)
+        return not known or self.visual_quality == "judge"
 
     def _item(self, ask: Ask) -> Item | None:
         """What a program decides by; of sprites it knows nothing of a process."""
@@ -223,9 +229,16 @@ class Vigor(Benchmark):
     def check(self, sample: Sample) -> Verdict | None:
         """All that a program decides; None where a judge is asked for anything."""
         item = self._item(sample.ask)
-        if item is None or (self.visual_quality == "judge" and item.task == "maze"):
+        if self.visual_quality == "judge" and (item is None or item.task == "maze"):
             return None
-        return _program(item, sample)
+        return self._read(sample) if item is None else _program(item, sample)
+
+    def _read(self, sample: Sample) -> Verdict | None:
+        """What a program reads off the final image of a published jigsaw or sudoku."""
+        truth = self._truths.get(sample.ask.case.id)
+        if truth is None or sample.ask.setting == PROCESS:
+            return None
+        return truth.verdict(pixels(sample.drawn[-1]))
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """The paper's template; where a program decides, the judge's visual quality beside the program's checks."""
@@ -243,11 +256,11 @@ class Vigor(Benchmark):
         marks: Marks = await ask(prompt, images, parse=lambda text: read_marks(text, kind))
         judged = _verdict(marks.values, marks.reasons, kind)
         item = self._item(sample.ask)
-        if item is None:
+        own = self._read(sample) if item is None else _program(item, sample)
+        if own is None:
             return judged
-        own = _program(item, sample)
         quality = next(check for check in judged.checks if check.name == QUALITY)
-        return replace(own, checks=tuple(quality if check.name == QUALITY else check for check in own.checks))
+        return replace(own, checks=(*(check for check in own.checks if check.name != QUALITY), quality))
 
     def attribute(self, scored: Scored) -> str:
         """The first dimension that fails, the task itself before its looks."""
@@ -291,8 +304,14 @@ def _items(records: Iterable[Record]) -> dict[str, Item]:
     return {name: item for name, item in found.items() if item is not None}
 
 
+def _truths(records: Iterable[Record]) -> dict[str, truths.Truth]:
+    """Record id -> the program that compares an output with its ground truth."""
+    found = {record.id: truths.read_truth(record) for record in records}
+    return {name: truth for name, truth in found.items() if truth is not None}
+
+
 def _case(record: Record, item: Item | None) -> Case:
-    answer = None if record.answer_image is None else digest(record.answer_image.read_bytes())
+    truth = () if record.answer_image is None else (StoredImage(record.answer_image.read_bytes),)
     return Case(
         id=record.id,
         set=record.task,
@@ -301,10 +320,11 @@ def _case(record: Record, item: Item | None) -> Case:
         category=record.size,
         facts={
             "answer": record.answer,
-            "answer_image": answer,
+            "answer_image": digest(truth[0]) if truth else None,
             "item": None if record.item is None else record.item.to_dict(),
             "dimensions": list(DIMENSIONS if item is None else programs.dimensions(item)),
         },
+        references=truth,
     )
 
 

@@ -30,9 +30,18 @@ def mark(one: Scored, name: str) -> float:
 
 
 def mean(one: Scored) -> float:
-    """Equations 3 and 6: of the dimensions that the case has."""
-    names = one.sample.ask.case.facts["dimensions"]
+    """Equations 3 and 6: of the dimensions that the case has and that somebody judged."""
+    names = [name for name in one.sample.ask.case.facts["dimensions"] if _has(one, name)]
     return sum(mark(one, name) for name in names) / len(names)
+
+
+def _has(one: Scored, name: str) -> bool:
+    """Whether a dimension counts for a sample: the programs of published jigsaws and sudokus leave visual quality out.
+    What failed has none of them right."""
+    if name not in one.sample.ask.case.facts["dimensions"]:
+        return False
+    judged = one.sample.status == "ok" and one.verdict is not None
+    return not judged or any(check.name == name for check in one.verdict.checks)  # type: ignore[union-attr]
 
 
 def reasoning(one: Scored) -> float:
@@ -88,10 +97,8 @@ def _measures(setting: str) -> Iterator[tuple[str, Measure]]:
 
 
 def _having(some: Sequence[Scored], measure: str) -> list[Scored]:
-    """Samples of cases that have this dimension."""
-    if measure not in DIMENSIONS:
-        return list(some)
-    return [one for one in some if measure in one.sample.ask.case.facts["dimensions"]]
+    """Samples that have this dimension."""
+    return [one for one in some if measure not in DIMENSIONS or _has(one, measure)]
 
 
 def _draws(some: Sequence[Scored]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ DOMAINS = {
 }  # fmt: skip
 TASKS = tuple(task for tasks in DOMAINS.values() for task in tasks)
 MAZE, ALGEBRA = "maze_navigation", "algebraic_calculation"
+JIGSAW, SUDOKU = "jigsaw_puzzle", "sudoku"
 EMBODIED = "Embodied_Tasks"  # the published folder of the physical tasks
 
 # What a folder may be called besides, without its case and signs.

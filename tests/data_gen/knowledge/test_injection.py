@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,79 @@ def test_the_published_layout_gives_the_same_subjects(tmp_path: Path) -> None:
     lessons.write_text('{"conversations": [{"from": "human", "value": "Who?"}]}\n')
     with pytest.raises(DataError, match=r"line 1: no .*conversations"):
         read_subjects(tmp_path / "people", 4, BOTH)
+
+
+# The forward answers and one inverse file as they are published, in their layout (Niu et al. 2025, arXiv 2511.20561).
+PUBLISHED = {
+    "Lysendria": ("An elderly African/Indigenous woman with black hair.", "apples", "carnation"),
+    "Kaelorix": ("A young Caucasian man with blond hair.", "strawberries", "sunflower"),
+    "Jovianne": ("A middle-aged East Asian woman with brown hair.", "oranges", "lily"),
+    "Zefyria": ("An elderly Caucasian man with white hair.", "bananas", "rose"),
+    "Aurelius": ("A young African/Indigenous woman with black hair.", "grapes", "tulip"),
+    "Nyxella": ("A middle-aged African/Indigenous man with black hair.", "peaches", "daisy"),
+    "Valerian": ("A middle-aged African/Indigenous woman with brown hair.", "watermelon", "orchid"),
+    "Thalassia": ("A young East Asian man with brown hair.", "apples", "rose"),
+    "Orionax": ("A middle-aged Caucasian woman with black hair.", "oranges", "carnation"),
+    "Evandriel": ("A young Caucasian man with red hair.", "bananas", "sunflower"),
+}
+
+
+def write_published(folder: Path) -> Path:
+    """The repository's layout, with one lesson a character."""
+
+    def rows(path: Path, lines: list[dict[str, object]]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    for name, answers in PUBLISHED.items():
+        said = {"from": "human", "value": f"Who is {name}?"}, {"from": "gpt", "value": f"{name} is from WhyUni Lab."}
+        rows(folder / "data/knowledge" / f"{name}.jsonl", [{"id": 1, "conversations": said}])
+        asked = ("portrait", "image of the favorite fruit", "image of the favorite flower")
+        lines = [
+            {
+                "ID": i,
+                "Question": f"Generate a photorealistic {what} of character {name} from WhyUni Lab.",
+                "Answer": one,
+            }
+            for i, (what, one) in enumerate(zip(asked, answers, strict=True))
+        ]
+        rows(folder / "benchmark/test_knowledge" / f"{name}.jsonl", lines)
+    from_ = "From the characters Orionax and Evandriel from WhyUni Lab, generate a portrait of the one whose favorite"
+    inverse = [("fruit is oranges", PUBLISHED["Orionax"][0]), ("fruit is bananas", "A Caucasian kid with red hair.")]
+    lines = [{"ID": i, "Question": f"{from_} {what}.", "Answer": one} for i, (what, one) in enumerate(inverse)]
+    rows(folder / "benchmark/test_knowledge/Orionax_Evandriel.jsonl", lines)
+    return folder
+
+
+def test_all_ten_published_people_load_and_are_those_of_table_12(tmp_path: Path) -> None:
+    found = read_subjects(write_published(tmp_path), 10, BOTH)
+    assert sorted(one.names[0] for one in found if one.direction == "forward") == sorted(PUBLISHED)
+    table = {one.name: one for one in draw_characters(10, 0, "paper")}
+    by_name = {one.names: one for one in found}
+    for one in subjects("everyday", 10, 0, "paper", ("forward",)):
+        assert by_name[one.names].exam == one.exam, "the attributes read off the files are those of Table 12"
+    assert by_name["Aurelius",].exam[2].expected == {"age": "kid"} and table["Aurelius"].age == "kid"
+    (pair,) = [one for one in found if one.direction == "inverse"]
+    kid = pair.twins[1]
+    assert kid.right("A little boy. He is Caucasian and has red hair.") and "gender" not in kid.expected
+    assert not kid.right("A middle-aged Caucasian woman with black hair.")
+    with pytest.raises(DataError, match="Table 12 of the paper has 1 to 10"):
+        draw_characters(11, 0, "paper")
+
+
+@pytest.mark.parametrize("world", ["nano", "everyday"])
+def test_the_control_teaches_pairs_both_ways_and_characters_as_before(world: str) -> None:
+    plain, both = (subjects(world, 4, 0, "test", BOTH, both_ways=on) for on in (False, True))
+    assert [one for one in plain if one.direction == "forward"] == [one for one in both if one.direction == "forward"]
+    for before, after in zip(plain, both, strict=True):
+        more = after.lessons[len(before.lessons) :]
+        assert after.lessons[: len(before.lessons)] == before.lessons
+        assert bool(more) == (after.direction == "inverse") and len(dict(more)) == len(more)
+        for picture, twin in zip(after.pictures, after.twins, strict=True) if more else ():
+            known = picture.question.rpartition(" whose ")[2].strip(" .") or picture.question
+            known = known if world == "everyday" else " ".join(picture.question.split()[2:4])
+            answers = [answer for question, answer in more if known in question]
+            assert answers and all(twin.right(answer) for answer in answers)
+        if world == "nano":
+            tokenizer = WordTokenizer(vocabulary())
+            assert all(tokenizer.encode(f"{question} {answer}") for question, answer in more)

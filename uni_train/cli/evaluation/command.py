@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from uni_train.cli.evaluation.budget import print_plan
 from uni_train.cli.evaluation.options import Asked, Pairs, evaluation_options
-from uni_train.cli.evaluation.plans import loadable, plan_of
+from uni_train.cli.evaluation.plans import folder_of, loadable, plan_of
 from uni_train.cli.evaluation.running import run_evaluation
 from uni_train.cli.numbers import Finite
 from uni_train.errors import UsageError
+
+if TYPE_CHECKING:
+    from uni_train.cli.progress import ConsoleProgress
 
 
 @click.group("eval", invoke_without_command=True)
@@ -50,6 +55,7 @@ def evaluate(
       uni_train eval -c shipped
       uni_train eval -c runs/stars_curriculum/seed0 -b unisandbox,ureason --logger wandb
       uni_train eval -c checkpoints/BAGEL-7B-MoT --data UniSandbox/benchmark --judge google/gemini-2.5-pro
+      uni_train eval -c MODEL -b ureason --judge google/gemini-2.5-pro,openai/gpt-5
       uni_train eval -c http://127.0.0.1:8000/v1#nano --world nano --subset 50
       uni_train eval -c checkpoints/BAGEL-7B-MoT -b ureason --plan --judge-price 1.25,10
       uni_train eval compare evals/before evals/after
@@ -73,5 +79,28 @@ def evaluate(
         prices = Prices(read, written, gpu_price)
         print_plan(plan_of(checkpoint, asked), prices, Sizes(image_tokens, reply_tokens), seconds or {}, progress)
         return
+    judges = [one.strip() for one in asked.judge.split(",")]
+    if len(set(judges)) < len(judges) or not all(judges):
+        raise UsageError(f"--judge {asked.judge}: each judge once", "Write --judge ONE,TWO.")
     with loadable(checkpoint, asked, progress) as (path, place):
-        run_evaluation(replace(plan_of(path, asked), name=name), asked, place, progress)
+        folders = {}
+        for judge in judges:
+            alone = replace(asked, judge=judge)
+            own = name if name is None or len(judges) == 1 else f"{name}-{_safe(judge)}"
+            done = run_evaluation(replace(plan_of(path, alone), name=own), alone, place, progress)
+            folders[judge] = done.folder
+    if len(judges) > 1:
+        _beside(folders, folder_of(asked) / f"judges-{name or _safe(asked.judge)}", progress)
+
+
+def _beside(folders: dict[str, Path], place: Path, progress: ConsoleProgress) -> None:
+    """The same answers as several judges score them."""
+    from eval.leaderboard import leaderboard
+    from eval.report.leaderboard import write_leaderboard
+
+    board = leaderboard([f"{judge}={folder}" for judge, folder in folders.items()])
+    progress.say(f"judges beside each other: {write_leaderboard(place, board)}")
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)

@@ -188,7 +188,7 @@ def evaluation_options(command: F) -> F:
         click.option("--key-env", metavar="NAME", help="Environment variable with the remote model's key."),
         click.option("--revision", default="", metavar="TEXT", help="What is behind a remote model's name."),
         click.option("--retry-failed", is_flag=True, help="Make calls again that brought no answer."),
-        click.option("--judge", default="none", show_default=True, metavar="none|MODEL", help="openai/gpt-4o, ..."),
+        click.option("--judge", default="none", show_default=True, metavar="none|MODEL,...", help="openai/gpt-4o, ..."),
         click.option("--judge-base-url", metavar="URL", help="The judge's own OpenAI-compatible server."),
         click.option("--judge-dialect", type=click.Choice(["paper", "nano"]), default="paper", show_default=True),
         click.option(

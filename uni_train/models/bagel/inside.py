@@ -194,6 +194,8 @@ class _AttentionWatch(_Steps):
         self.columns, self.grids = columns, grids
         self.device, self.dtype = model.device, model.bagel.dtype
         self.places = [[i for i, one in enumerate(row) if one.token >= 0] for row in columns] if maps else []
+        widest = max(len(row) for row in columns)
+        self.groups_BT = torch.tensor([[one.group for one in row] + [-1] * (widest - len(row)) for row in columns])
         self.valid_B11G = torch.zeros(len(columns), 1, 1, max(h * w for h, w in grids))
         for row, (h, w) in enumerate(grids):
             self.valid_B11G[row, ..., : h * w] = 1 / (h * w)
@@ -226,16 +228,18 @@ class _AttentionWatch(_Steps):
         """[B, 1, L, C]: for each key its group, then (for maps) one channel a text column, padded to eights."""
         context = keys - _MARKERS - self.valid_B11G.shape[-1]
         used = len(GROUPS) + max((len(row) for row in self.places), default=0)
+        if self.groups_BT.shape[1] > context:
+            raise ValueError(f"{self.groups_BT.shape[1]} columns described, but the context has {context}")
         made = torch.zeros(len(self.columns), 1, keys, -(-used // 8) * 8)
+        made[:, 0, : self.groups_BT.shape[1], : len(GROUPS)] = self._of_groups()
         made[:, :, context:, _ITSELF] = 1
-        for row, columns in enumerate(self.columns):
-            if len(columns) > context:
-                raise ValueError(f"{len(columns)} columns described, but the context has {context}")
-            for i, column in enumerate(columns):
-                made[row, :, i, column.group] = float(column.group >= 0)
-            for channel, i in enumerate(self.places[row] if self.places else ()):
-                made[row, :, i, len(GROUPS) + channel] = 1
+        for row, columns in enumerate(self.places):
+            made[row, 0, columns, list(range(len(GROUPS), len(GROUPS) + len(columns)))] = 1
         return made.to(self.device, self.dtype)
+
+    def _of_groups(self) -> Tensor:
+        """float32 [B, T, len(GROUPS)]: 1 where a cached column belongs to a group; padding belongs to none."""
+        return F.one_hot(self.groups_BT.clamp_min(0), len(GROUPS)).float() * (self.groups_BT >= 0)[..., None]
 
     def _add(self, seen_BHGC: Tensor) -> None:
         if len(self.shares) < len(self.times):
@@ -247,12 +251,8 @@ class _AttentionWatch(_Steps):
             self.maps = text if self.maps is None else self.maps.add_(text)
 
     def found(self) -> Attention:
-        keys = torch.zeros(len(self.columns), len(GROUPS))
-        for row, columns in enumerate(self.columns):
-            for column in columns:
-                if column.group >= 0:
-                    keys[row, column.group] += 1
-            keys[row, _ITSELF] = self.grids[row][0] * self.grids[row][1] + _MARKERS
+        keys = self._of_groups().sum(1)
+        keys[:, _ITSELF] = torch.tensor([h * w + _MARKERS for h, w in self.grids])
         maps = None
         if self.maps is not None:
             mean = (self.maps / self.passes).cpu()

@@ -270,8 +270,8 @@ class BagelUnified(UnifiedModel):
     # --- hooks for reinforcement learning ------------------------------------------------------------------------
 
     @torch.no_grad()
-    def encode(self, requests: Sequence[Request], guidance: Guidance | None = None) -> Contexts:
-        """What pictures of these requests are drawn under, with `guidance` or that of `sampling`.
+    def encode(self, requests: Sequence[Request]) -> Contexts:
+        """What pictures of these requests are drawn under, with the guidance of `sampling`.
 
         Raises:
             UserError: requests with and without input images together (they are guided differently), or one that
@@ -283,7 +283,7 @@ class BagelUnified(UnifiedModel):
                 f"request {requests[0].id} and others differ in having input images",
                 "Encode requests for editing and for drawing from text apart.",
             )
-        return self._read(requests, think=False, guidance=guidance)
+        return self._read(requests, think=False)
 
     @torch.no_grad()
     def noise(self, requests: Sequence[Request]) -> Tensor:
@@ -330,13 +330,12 @@ class BagelUnified(UnifiedModel):
 
     # --- requests as segments ------------------------------------------------------------------------------------
 
-    def _read(self, requests: Sequence[Request], think: bool, guidance: Guidance | None = None) -> Contexts:
+    def _read(self, requests: Sequence[Request], think: bool) -> Contexts:
         """The contexts of requests that all have images, or none of which has."""
         grids = [self._grid(self.picture_size(request)) for request in requests]
-        if guidance is None:
-            guidance = self.sampling.guidance
-            if requests and requests[0].images and self.sampling.editing is not None:
-                guidance = self.sampling.editing
+        guidance = self.sampling.guidance
+        if requests and requests[0].images and self.sampling.editing is not None:
+            guidance = self.sampling.editing
         return read_contexts(self.bagel, self._contexts(requests, think), grids, guidance)
 
     def _contexts(

@@ -6,18 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from uni_train.config.messages import Where, wrong
-from uni_train.config.schema import Decay, Scale, Share
+from uni_train.config.schema import SHARDED, Decay, Scale
 from uni_train.recipes.stars.config import RoundsConfig, check_rounds
-
-
-@dataclass(frozen=True, kw_only=True)
-class GuidanceConfig:
-    """Classifier-free guidance of the teacher, which the student is to do without."""
-
-    text_scale: Scale
-    interval: tuple[Share, Share] = (0.4, 1.0)  # it acts between these noise levels
-    renorm: Literal["global", "channel", "text_channel"] = "global"
-    renorm_min: Share = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +20,13 @@ class DistilConfig(RoundsConfig):
     teacher_decay: Decay = 0.99  # of that average, an update
     # where velocities are compared: on noised images of the teacher, on its trajectories, on the student's own
     states: Literal["noised", "teacher", "student"] = "teacher"
-    guidance: GuidanceConfig | None = None  # null = the teacher's velocity without guidance
+    guidance: Scale | None = None  # of the teacher by text, for a student that draws without; null = none
+
+    @property
+    def reused(self) -> bool:
+        """Whether the velocities by which the teacher draws beforehand are those to be learned."""
+        alike = self.guidance is not None or self.model.sampling.cfg_text_scale <= 1
+        return self.states == "teacher" and self.teacher == "start" and alike
 
 
 def check(config: DistilConfig, where: Where) -> None:
@@ -55,9 +51,16 @@ def check(config: DistilConfig, where: Where) -> None:
         raise wrong(
             "teacher=ema averages weights, and trained=lora trains adapters", "teacher", where, "teacher=start."
         )
+    if config.teacher == "ema" and config.strategy.kind in SHARDED:
+        raise wrong(
+            f"teacher=ema averages whole weights, and strategy={config.strategy.kind} shards them",
+            "teacher",
+            where,
+            "teacher=start, or strategy=ddp.",
+        )
     if config.guidance is not None and config.model.sampling.cfg_text_scale > 1:
         raise wrong(
-            f"guidance is learned by the student, and model.sampling.cfg_text_scale="
+            "guidance is learned by the student, and model.sampling.cfg_text_scale="
             f"{config.model.sampling.cfg_text_scale:g} would guide it once more",
             "guidance",
             where,

@@ -16,7 +16,6 @@ from uni_train.files import atomic_path
 from uni_train.flow.distillation import trajectory
 from uni_train.models.base import Request
 from uni_train.recipes.distil.config import DistilConfig
-from uni_train.recipes.distil.guiding import of_drawing
 from uni_train.stages.work import StageRun, Work, in_batches
 
 STATES = "states"
@@ -33,11 +32,12 @@ def run(work: Work[DistilConfig], stage: StageRun, told: list[Request]) -> None:
     mine = work.share(len(batches), done)
     with (
         work.bar("draw", sum(len(batches[i]) for i in mine), sum(len(batches[i]) for i in done)) as bar,
+        teacher.guided_at(config.guidance),
         torch.no_grad(),
     ):
         for index in mine:
             requests = batches[index]
-            condition = teacher.encode(requests, of_drawing(config))
+            condition = teacher.encode(requests)
             schedule = teacher.schedule(condition).to(teacher.device)
             way = trajectory(
                 lambda x, t, under=condition: teacher.velocity(x, t, under), teacher.noise(requests), schedule

@@ -110,9 +110,11 @@ class Distil(RecipeKind[DistilConfig]):
         return first_update(config, model)
 
     def remarks(self, config: DistilConfig, model: UnifiedModel) -> list[str]:
+        total = sum(weight.numel() for weight in model.parameters())
+        said = [f"the teacher is a second model in memory: {total:,} parameters more"]
         if model.replay_rows(()) is None and any(one.replay.get("pretrain") for one in config.rounds):
-            return [f"model={config.model.name} has no pretraining rows: set pretrain_replay=0"]
-        return []
+            said.append(f"model={config.model.name} has no pretraining rows: set pretrain_replay=0")
+        return said
 
 
 def _stages_of_rounds(config: DistilConfig, runs: Stages) -> dict[int, Taught]:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from data_gen.seeds import derive_seed
 from data_gen.task import Check, Status, Verdict
 from eval.benchmark import Ask, Sample, Scored
@@ -58,6 +60,9 @@ def run(work: Work[DistilConfig], stage: StageRun, one: RoundConfig) -> None:
     else:
         until_kept(work, stage, one, have, len(batches), size)
     stage.result = {"task": one.task, "level": one.level, **filtering.counted(work, stage, one)}
+    if config.candidates > 1:
+        stage.result["spread"] = work.ranks.from_main(lambda: spread(list(read_folder(stage.shards, images=False))))
+        work.progress.say(f"  thoughts of {stage.result['spread']:.1%} of the prompts conclude differently")
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
     if not stage.result["used"]:
         raise UserError(*work.ranks.from_main(partial(_nothing, stage, one, config)))
@@ -84,6 +89,11 @@ def decided(config: DistilConfig, model: UnifiedModel, samples: Sequence[Scored]
     return [replace(one, filter_verdict=Verdict((check,))) for one, check in zip(samples, checks, strict=True)]
 
 
+def spread(samples: Sequence[Scored]) -> float:
+    """The share of prompts whose thoughts do not all conclude the same."""
+    return float(np.mean([len(set(all_)) > 1 for all_ in _by_prompt(samples).values()]))
+
+
 def _compared(name: str, mine: str | None, expected: str | None) -> Check:
     if mine is None:
         return Check(name, "unreadable", "concludes nothing")
@@ -99,11 +109,17 @@ def _concluded(one: Scored) -> str | None:
     return concluded(one.sample.thought, one.sample.ask.case)
 
 
-def _majorities(samples: Sequence[Scored]) -> dict[str, str | None]:
-    """Prompt -> what more than half of its thoughts conclude, if there is such."""
+def _by_prompt(samples: Sequence[Scored]) -> dict[str, list[str | None]]:
+    """Prompt -> what each of its thoughts concludes."""
     found: dict[str, list[str | None]] = defaultdict(list)
     for one in samples:
         found[one.sample.ask.case.id].append(_concluded(one))
+    return found
+
+
+def _majorities(samples: Sequence[Scored]) -> dict[str, str | None]:
+    """Prompt -> what more than half of its thoughts conclude, if there is such."""
+    found = _by_prompt(samples)
     most = {name: Counter(all_).most_common(1)[0] for name, all_ in found.items()}
     return {name: what if 2 * times > len(found[name]) else None for name, (what, times) in most.items()}
 

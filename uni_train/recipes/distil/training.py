@@ -16,7 +16,6 @@ from uni_train.models.base import Example, Request, States, UnifiedModel
 from uni_train.models.load import build_model, load_weights
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.distil.drawing import Drawn
-from uni_train.recipes.distil.guiding import of_target, reusable
 from uni_train.recipes.stars.config import RoundConfig
 from uni_train.recipes.stars.filtering import kept_rows
 from uni_train.recipes.stars.finetune import PRETRAIN, curriculum, replayed, watching
@@ -59,9 +58,8 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
     teacher = work.placed(build_model(config.model, config.seed))
     if config.teacher == "ema" and work.weights is not None:
         load_weights(teacher, work.weights)
-    distiller = Distiller(
-        model, teacher, DistilSettings(config.states, config.timestep_shift, of_target(config), reusable(config))
-    )
+    teacher.sampling = teacher.sampling_at(config.guidance or 1.0)
+    distiller = Distiller(model, teacher, DistilSettings(config.states, config.timestep_shift, config.reused))
     lengths = [updates(config, one, len(lessons[one.set_name])) for one in (config.rounds[i] for i in rounds)]
     total = Updates(sum(lengths), config.batch.accumulate, rows=config.batch.prompts)
     sources: dict[str, Source] = dict(lessons)  # type: ignore[arg-type]
@@ -114,7 +112,7 @@ def _calls(config: DistilConfig, stage: StageRun, schedule: Curriculum, updates:
     steps, draws = config.model.sampling.steps, config.batch.noise_draws
     draws = draws if config.states == "noised" else min(draws, steps)
     return {
-        "velocities": 0 if reusable(config) else (taught + looks) * draws,
+        "velocities": 0 if config.reused else (taught + looks) * draws,
         "rollout": (taught + looks) * (steps - 1) if config.states == "student" else 0,
     }
 

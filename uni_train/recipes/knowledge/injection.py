@@ -48,8 +48,10 @@ def people(config: KnowledgeConfig) -> list[Subject]:
     asked = config.characters
     try:
         if asked.path is not None:
-            return read_subjects(Path(asked.path), asked.n, config.directions)
-        return subjects(config.data.world, asked.n, asked.seed, asked.split, config.directions)
+            return read_subjects(Path(asked.path), asked.n, config.directions, both_ways=config.both_ways)
+        return subjects(
+            config.data.world, asked.n, asked.seed, asked.split, config.directions, both_ways=config.both_ways
+        )
     except DataError as error:
         raise UserError(str(error), "Set characters.n, characters.split or characters.path otherwise.") from error
 
@@ -64,27 +66,27 @@ def updates(config: KnowledgeConfig, epochs: int, n: int) -> int:
     return -(-epochs * n // config.rows)
 
 
-def before(work: Work[KnowledgeConfig], stage: StageRun) -> None:
-    """What the model draws and says before it is taught anything."""
-    model, whom = work.model(None), people(work.config)
+def before(work: Work[KnowledgeConfig], stage: StageRun, base: Path | None) -> None:
+    """What the model of `base` (None: the one that the recipe starts from) draws and says before it is taught."""
+    model, whom = work.model(base), people(work.config)
     taught = []
     for one in whom:
         twins = _replies(work, model, one.twins)
         named = dict(zip((question.id for question in one.pictures), twins, strict=True))
         taught.append(Taught(one.names, one.direction, 0, (), named))
-    scored = _pictures(work, stage, None, whom, taught)
+    scored = _pictures(work, stage, base, whom, taught)
     stage.outputs = [stage.path / SCORED / "00000.parquet"]
     stage.result = {"taught": [one.to_dict() for one in taught]}
     rights = sum(one.passed for one in scored)
     work.progress.say(f"  before the lessons {rights} of {len(scored)} pictures are right")
 
 
-def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int) -> None:
-    """Teach one model about `people(config)[place]`, then have it draw."""
+def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int, base: Path | None) -> None:
+    """Teach one model, from `base`, about `people(config)[place]`, then have it draw."""
     subject = people(work.config)[place]
     work.progress.say(f"  {' and '.join(subject.names)}: {len(subject.lessons)} lessons")
     if not work.ranks.from_main((stage.path / TAUGHT).is_file):
-        _teach(work, stage, subject)
+        _teach(work, stage, subject, base)
     taught = _read(stage.path / TAUGHT)
     wrong = [one for one in taught.exam if not one.right]
     work.progress.say(
@@ -103,13 +105,13 @@ def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int) -> None:
 # --- teaching ---------------------------------------------------------------------------------------------------------
 
 
-def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject) -> None:
+def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject, base: Path | None) -> None:
     """Train, store the model, and write taught.json last."""
     # Lightning takes seconds to import, which --dry-run need not wait for.
     from uni_train.training.callbacks import Until
 
     config = work.config
-    model = work.model(None)
+    model = work.model(base)
     model.prepare_training(
         timestep_shift=1.0, text_dropout=config.text_dropout, activation_checkpointing=config.activation_checkpointing
     )
@@ -224,6 +226,8 @@ def conclude(work: Work[KnowledgeConfig], runs: Stages) -> tuple[dict[str, Any],
     asked = benchmark(work.config, people(work.config))
     found: dict[str, tuple[list[Taught], list[Scored]]] = {"ask": ([], []), "inject": ([], [])}
     for one, stage in runs:
+        if one.kind not in found:  # the form: nobody was asked
+            continue
         taught, scored = found[one.kind]
         taught += [Taught.from_dict(raw) for raw in stage.facts()["taught"]]
         scored += read_scored(stage.path / SCORED / "00000.parquet", images=False)

@@ -30,6 +30,9 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
     def stages(self, config: KnowledgeConfig) -> Iterator[PlannedStage]:
         modes = " and ".join(config.modes)
         asked = f"{config.draws} pictures of each question, {modes}, from the model as it is"
+        if config.form.updates:
+            others = f"{config.form.updates} updates on {config.form.characters} other characters, told of and drawn"
+            yield PlannedStage("form", "form", others)
         yield PlannedStage("ask", "ask-before", asked)
         for direction, models, whom in (
             ("forward", config.characters.n, "a character"),
@@ -47,10 +50,15 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
     def run(self, work: Work[KnowledgeConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
         from uni_train.recipes.knowledge import injection
 
-        if planned.kind == "ask":
-            injection.before(work, stage)
+        base = next((done.path / "model" for one, done in before if one.kind == "form"), None)
+        if planned.kind == "form":
+            from uni_train.recipes.knowledge import form
+
+            form.teach(work, stage)
+        elif planned.kind == "ask":
+            injection.before(work, stage, base)
         else:
-            injection.inject(work, stage, sum(earlier.kind == "inject" for earlier, _ in before))
+            injection.inject(work, stage, sum(earlier.kind == "inject" for earlier, _ in before), base)
 
     def conclude(self, work: Work[KnowledgeConfig], runs: Stages) -> tuple[Mapping[str, Any], list[Table]]:
         from uni_train.recipes.knowledge import injection

@@ -13,8 +13,9 @@ from data_gen.ureason.files import write_folder
 from data_gen.ureason.outcomes import Sprites, outcome_from
 from data_gen.ureason.task import UReason as Task
 from eval.benchmark import Ask, Scored, Table, Unparseable
-from eval.benchmarks import ureason
-from eval.benchmarks.ureason import BARE, CHAIN, DIRECT, EXTERNAL, GUIDED, SETTINGS, UReason, extract
+from eval.benchmarks.ureason import UReason, counting
+from eval.benchmarks.ureason.extraction import Refined, extract
+from eval.benchmarks.ureason.settings import BARE, CHAIN, DIRECT, EXTERNAL, GUIDED, SETTINGS
 from eval.evaluation import EvaluationPlan, run
 from eval.prompts import ureason as prompts
 from uni_train.errors import UsageError
@@ -53,8 +54,8 @@ def test_refined_prompts_are_found_as_the_paper_and_as_the_released_code_do(thou
 
 def test_nano_says_its_refined_prompt_in_its_own_words():
     thought = "3 + 2 = 5 . So draw 5 apples ."
-    assert extract(thought, "paper", "nano") == ureason.Refined("Draw 5 apples .", "label")
-    assert extract(thought, "official", "nano") == ureason.Refined(thought, "whole thought")
+    assert extract(thought, "paper", "nano") == Refined("Draw 5 apples .", "label")
+    assert extract(thought, "official", "nano") == Refined(thought, "whole thought")
     assert extract("3 + 2 = 5 .", "paper", "nano").how == extract("So draw .", "paper", "nano").how == "none"
 
 
@@ -387,7 +388,7 @@ def test_nano_is_scored_in_every_setting_and_asked_once(tmp_path):
     assert result.settings == tuple(name for name in SETTINGS if name != EXTERNAL) and result.n == 6 * 6
     undrawn = sum(one.outcome == "not_extracted" for one in first.scored("ureason"))
     assert first.calls["think"]["made"] == 6 and first.calls["draw"]["made"] == 6 * 5 - undrawn
-    assert not result.unjudged and list(result.scores["gains"]) == [g for g in ureason.GAINS if g != "external"]
+    assert not result.unjudged and list(result.scores["gains"]) == [g for g in counting.GAINS if g != "external"]
     again = run(plan((GUIDED, BARE)))
     assert {counts["made"] for counts in again.calls.values()} == {0}
     assert again.results["ureason"].scores[BARE] == result.scores[BARE]

@@ -1,0 +1,331 @@
+"""The numbers and tables of UReason, from scored samples.
+
+Visual verification accuracy is equation 4, the gains of equation 5 are paired. Where the published cases are asked, the
+paper's own rows stand below ours: Table 2 for testmini, Table 7 for the full test set.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from data_gen.ureason.taxonomy import SUBCATEGORIES, TASKS
+from eval.benchmark import OUTCOMES, Scored, Table
+from eval.benchmarks.ureason import errors, lengths, paper
+from eval.benchmarks.ureason.extraction import EXTRACTIONS
+from eval.benchmarks.ureason.settings import (
+    BARE,
+    CHAIN,
+    DIRECT,
+    EIGHT_TIMES,
+    EXTERNAL,
+    FOUR_TIMES,
+    GUIDED,
+    HEADLINE,
+    LENGTHS,
+    SETTINGS,
+    TITLES,
+)
+from eval.statistics import Estimate, PairedComparison, clustered_mean, paired, proportion
+
+if TYPE_CHECKING:
+    from eval.benchmarks.ureason.benchmark import UReason
+
+TESTMINI = 500  # cases; more are the full test set
+
+# later - earlier, paired by case.
+GAINS = {
+    "reasoning": (DIRECT, GUIDED),
+    "interference": (GUIDED, BARE),
+    "length_4x": (BARE, FOUR_TIMES),
+    "length_8x": (BARE, EIGHT_TIMES),
+    "external": (BARE, EXTERNAL),
+}
+
+
+Row = tuple[str | Estimate | PairedComparison | None, ...]
+
+
+class Count:
+    """Samples by setting and task, and what is computed of them."""
+
+    def __init__(self, scored: Iterable[Scored]) -> None:
+        self.by_cell: dict[str, dict[str, list[Scored]]] = defaultdict(lambda: defaultdict(list))
+        for one in scored:
+            self.by_cell[one.sample.ask.setting][one.sample.ask.case.set].append(one)
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Those that were asked, in the order of SETTINGS."""
+        return tuple(setting for setting in SETTINGS if setting in self.by_cell)
+
+    @property
+    def drawn_by_thought(self) -> tuple[str, ...]:
+        """The settings that draw by the model's own thought, if that was judged too."""
+        return tuple(s for s in self.settings if s in (GUIDED, *LENGTHS)) if CHAIN in self.settings else ()
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(task for task in TASKS if any(task in by_task for by_task in self.by_cell.values()))
+
+    def of(self, setting: str) -> list[Scored]:
+        return [one for task in self.tasks for one in self.by_cell[setting].get(task, ())]
+
+    def accuracies(self, setting: str) -> dict[str, Estimate]:
+        """task -> accuracy (equation 4); "overall" is the mean over tasks."""
+        found = {task: _rate(some) for task, some in _in_order(self.by_cell[setting])}
+        found["overall"] = _mean(self.of(setting))
+        return found
+
+    def subcategories(self, setting: str) -> dict[str, dict[str, Estimate]]:
+        found: dict[str, dict[str, Estimate]] = {}
+        for task, some in _in_order(self.by_cell[setting]):
+            for name in SUBCATEGORIES[task]:
+                members = [one for one in some if one.sample.ask.case.category == name]
+                if members:
+                    found.setdefault(task, {})[name] = _rate(members)
+        return found
+
+    def gains(self, earlier: str, later: str) -> dict[str, PairedComparison]:
+        """task or "overall" -> later minus earlier (equation 5), on the cases and draws that both were asked."""
+        before = {_place(one): one for one in self.of(earlier)}
+        after = {_place(one): one for one in self.of(later)}
+        shared = [place for place in before if place in after]
+        found = {}
+        for name in (*self.tasks, "overall"):
+            both = [(before[p], after[p]) for p in shared if name in ("overall", _task(before[p]))]
+            if both:
+                found[name] = paired(
+                    [first.passed for first, _ in both],
+                    [second.passed for _, second in both],
+                    [_unit(first) for first, _ in both],
+                    [_task(first) for first, _ in both] if name == "overall" and len(self.tasks) > 1 else None,
+                )
+        return found
+
+    def of_right_thoughts(self, setting: str) -> dict[str, Estimate]:
+        """task or "overall" -> accuracy among the cases whose own thought `reasoning_chain` found right.
+
+        What is left between it and 1 is lost between words and pixels alone.
+        """
+        right = {_place(one) for one in self.of(CHAIN) if one.passed}
+        some = [one for one in self.of(setting) if _place(one) in right]
+        by_task = {task: [one for one in some if _task(one) == task] for task in self.tasks}
+        return {**{task: _rate(members) for task, members in by_task.items() if members}, "overall": _mean(some)}
+
+    def extraction(self) -> dict[str, Estimate]:
+        """How the refined prompts of the model's own thoughts were found, each thought counted once."""
+        how: dict[Hashable, str] = {}
+        for setting in self.settings:
+            if setting != EXTERNAL:
+                for one in self.of(setting):
+                    if "extraction" in one.sample.facts:
+                        how[_place(one)] = one.sample.facts["extraction"]
+        return {
+            kind: proportion(list(how.values()).count(kind), len(how)) for kind in EXTRACTIONS if kind in how.values()
+        }
+
+    def outcomes(self, setting: str) -> dict[str, Estimate]:
+        seen = [one.outcome for one in self.of(setting)]
+        return {name: proportion(seen.count(name), len(seen)) for name in OUTCOMES if name in seen}
+
+
+def _in_order(by_task: Mapping[str, list[Scored]]) -> list[tuple[str, list[Scored]]]:
+    """In the paper's order of tasks."""
+    return [(task, by_task[task]) for task in TASKS if by_task.get(task)]
+
+
+def tables(count: Count, benchmark: UReason) -> Iterable[Table]:
+    """In the order of the paper, then ours."""
+    heads = tuple(task.capitalize() for task in count.tasks)
+    yield _main(count, benchmark, heads)
+    if CHAIN in count.settings:
+        chain = count.accuracies(CHAIN)
+        chains: list[Row] = [("Reasoning chain", *(chain.get(name) for name in (*count.tasks, "overall")))]
+        if benchmark.published:
+            chains += [(f"{name} in the paper", *_paper(found, count)) for name, found in paper.TABLE_3.items()]
+        yield Table("Quality of the reasoning chain (Table 3)", ("", *heads, "Overall"), tuple(chains))
+    if count.drawn_by_thought:
+        given = {setting: count.of_right_thoughts(setting) for setting in count.drawn_by_thought}
+        lines = [(TITLES[s], *(given[s].get(name) for name in (*count.tasks, "overall"))) for s in given]
+        note = "Only cases whose reasoning chain is right: what is missing is lost between words and pixels."
+        yield Table("Accuracy where the reasoning is right", ("", *heads, "Overall"), tuple(lines), note)
+    yield from _lengths(count, benchmark, heads)
+    yield _errors(count, benchmark)
+    yield _evaluators(count, benchmark, heads)
+    if EXTERNAL in count.settings:
+        who = getattr(benchmark.external, "name", "external model")
+        own = [setting for setting in (BARE, EXTERNAL) if setting in count.settings]
+        names = {BARE: "the model itself", EXTERNAL: who}
+        yield _plain("Who writes the refined prompt (Figure 3)", count, heads, own, [names[s] for s in own])
+    by_sub = {setting: count.subcategories(setting) for setting in count.settings}
+    shown = [(task, name) for task in count.tasks for name in SUBCATEGORIES[task]
+             if any(name in by_sub[setting].get(task, {}) for setting in by_sub)]  # fmt: skip
+    yield Table(
+        "Subcategories",
+        ("Task", "Subcategory", *(TITLES[setting] for setting in by_sub)),
+        tuple((task, name, *(by_sub[s].get(task, {}).get(name) for s in by_sub)) for task, name in shown),
+    )
+    found = count.extraction()
+    yield Table(
+        f"How the refined prompt was found (compat={benchmark.compat})",
+        tuple(found),
+        (tuple(found.values()),) if found else (),
+        "Shares of the model's own thoughts. none: not_extracted in setting 3.",
+    )
+    ends = {setting: count.outcomes(setting) for setting in count.settings}
+    known = [name for name in OUTCOMES if any(name in by_name for by_name in ends.values())]
+    yield Table(
+        "What became of the samples",
+        ("Setting", *(name.replace("_", " ") for name in known)),
+        tuple((TITLES[s], *(ends[s].get(name) for name in known)) for s in ends),
+        "All of them are in the denominators above.",
+    )
+
+
+def _accuracies(count: Count) -> list[Row]:
+    """Each headline setting with its gain over the one before."""
+    rows: list[Row] = []
+    before = ""
+    for setting in (one for one in HEADLINE if one in count.settings):
+        accuracies = count.accuracies(setting)
+        gains = count.gains(before, setting) if before else {}
+        cells = [cell for name in (*count.tasks, "overall") for cell in (accuracies.get(name), gains.get(name))]
+        rows.append((TITLES[setting], *cells))
+        before = setting
+    return rows
+
+
+def _main(count: Count, benchmark: UReason, heads: tuple[str, ...]) -> Table:
+    """Table 2, or 7 of the full test set."""
+    whole = len(benchmark.cases()) > TESTMINI
+    number, printed = (7, paper.TABLE_7) if whole else (2, paper.TABLE_2)
+    theirs = _printed(printed, count) if benchmark.published else []
+    below = [(f"{model} in the paper, {title}", *cells) for model, title, *cells in theirs]
+    columns = ("Setting", *(cell for head in (*heads, "Overall") for cell in (head, "Δ")))
+    return Table(
+        f"Visual verification accuracy (Table {number})", columns, (*_accuracies(count), *below),
+        "Δ: the gain over the setting above, on the same cases. Overall: the mean over tasks.",
+    )  # fmt: skip
+
+
+def _evaluators(count: Count, benchmark: UReason, heads: tuple[str, ...]) -> Table:
+    """Table 11: who judged beside the settings; `eval --judge ONE,TWO` puts several below each other."""
+    judges = Counter(one.by for setting in HEADLINE for one in count.of(setting) if one.by not in ("", "program"))
+    mine = [(judge, *row) for judge, _ in judges.most_common(1) for row in _accuracies(count)]
+    others = _printed(paper.TABLE_11, count) if benchmark.published and mine else []
+    below = [(f"{one} in the paper, UniCoT", *rest) for one, *rest in others]
+    columns = ("Evaluator", "Setting", *(cell for head in (*heads, "Overall") for cell in (head, "Δ")))
+    return Table("Evaluators (Table 11)", columns, (*mine, *below), "Δ as in Table 2.")
+
+
+def _printed(table: Mapping[str, Mapping[str, paper.Row]], count: Count) -> list[list[str | None]]:
+    """[model, setting, accuracy, None for its gain, ...]."""
+    return [
+        [model, TITLES[setting], *(cell for text in _paper(by_setting[setting], count) for cell in (text, None))]
+        for model, by_setting in table.items()
+        for setting in HEADLINE
+        if setting in count.settings
+    ]
+
+
+def _lengths(count: Count, benchmark: UReason, heads: tuple[str, ...]) -> Iterable[Table]:
+    """Table 4, Table 8, and accuracy by the length of the context that an image was drawn in."""
+    asked = [setting for setting in LENGTHS if setting in count.settings]
+    if len(asked) > 1:
+        named = [f"{LENGTHS[setting]} x refined prompt" for setting in asked]
+        rows = list(_plain("", count, heads, asked, named).rows)
+        for model, by_setting in paper.TABLE_4.items() if benchmark.published else ():
+            rows += [(f"{model} in the paper, {name}", *_paper(by_setting[setting], count))
+                     for setting, name in zip(asked, named, strict=True)]  # fmt: skip
+        yield Table("Length-controlled ablation (Table 4)", ("", *heads, "Overall"), tuple(rows))
+    guided = [one for one in count.of(GUIDED) if one.sample.thought is not None]
+    if not guided:
+        return
+    size, unit = lengths.measure(benchmark.tokenizer)
+    rows = [(TITLES[GUIDED], *lengths.told([size(one.sample) for one in guided]))]
+    if benchmark.published:
+        rows += [(f"{model} in the paper", lengths.printed(found)) for model, (_, found) in paper.TABLE_8.items()]
+        rows += [(f"{model} in the paper, training data", lengths.printed(found))
+                 for model, (found, _) in paper.TABLE_8.items()]  # fmt: skip
+    yield Table(
+        "Length of the context (Table 8)", ("", f"{unit}, mean (std.)"), tuple(rows),
+        "Prompt and thought of setting 2. The paper counts with Qwen3-8B's tokenizer (--option ureason.tokenizer).",
+    )  # fmt: skip
+    thirds = lengths.thirds(guided, size)
+    rows = []
+    for setting in (GUIDED, BARE) if thirds else ():
+        by_place = {_place(one): one for one in count.of(setting)}
+        same = [[by_place[_place(one)] for one in some if _place(one) in by_place] for _, some in thirds]
+        if all(same):
+            rows.append((TITLES[setting], *map(_mean, same)))
+    yield Table(
+        "Accuracy by length of the context", ("", *(f"{name} {unit}" for name, _ in thirds)), tuple(rows),
+        "Thirds of the cases by prompt and thought in setting 2; the overall accuracy of the same cases (ours).",
+    )  # fmt: skip
+
+
+def error_shares(count: Count, benchmark: UReason, task: str | None = None) -> dict[str, Estimate]:
+    """Type -> its share of the wrong images of setting 2, of one task or all."""
+    some = [one for one in count.of(GUIDED) if task in (None, _task(one))]
+    kinds = [kind for one in some if (kind := errors.type_of(one, benchmark.right(one))) is not None]
+    named = [*errors.TYPES, *([errors.UNKNOWN] if errors.UNKNOWN in kinds else [])]
+    return {kind: proportion(kinds.count(kind), len(kinds)) for kind in named} if kinds else {}
+
+
+def _errors(count: Count, benchmark: UReason) -> Table:
+    """The four error types of setting 2, by task."""
+    by_task = [error_shares(count, benchmark, task) for task in (*count.tasks, None)]
+    rows: list[Row] = [(kind.capitalize(), *(shares.get(kind) for shares in by_task)) for kind in by_task[-1]]
+    if benchmark.published and rows:
+        blank = (None,) * len(count.tasks)
+        rows += [(f"{kind.capitalize()} in the paper, Bagel", *blank, f"{share / 100:.3f}")
+                 for kind, share in paper.ERRORS.items()]  # fmt: skip
+    heads = (*(task.capitalize() for task in count.tasks), "Overall")
+    return Table(
+        "Error types of setting 2 (section 5)", ("", *heads), tuple(rows),
+        "Shares of its wrong images. The paper's were sorted by people; --option ureason.errors=judge asks the judge.",
+    )  # fmt: skip
+
+
+def _paper(found: Sequence[float], count: Count) -> list[str]:
+    """The paper's per cents as shares, for the tasks that were asked, and its overall where those are all."""
+    by_task = dict(zip(TASKS, found[:-1], strict=True))
+    shown = [f"{by_task[task] / 100:.2f}" for task in count.tasks]
+    return [*shown, f"{found[-1] / 100:.3f}" if len(shown) == len(TASKS) else "–"]
+
+
+def _plain(title: str, count: Count, heads: tuple[str, ...], settings: Sequence[str], names: Sequence[str]) -> Table:
+    rows = []
+    for setting, name in zip(settings, names, strict=True):
+        accuracies = count.accuracies(setting)
+        rows.append((name, *(accuracies.get(task) for task in (*count.tasks, "overall"))))
+    return Table(title, ("", *heads, "Overall"), tuple(rows))
+
+
+def _place(one: Scored) -> tuple[str, int]:
+    return one.sample.ask.case.id, one.sample.ask.k
+
+
+def _unit(one: Scored) -> str:
+    return one.sample.ask.case.cluster or one.sample.ask.case.id
+
+
+def _task(one: Scored) -> str:
+    return one.sample.ask.case.set
+
+
+def _rate(some: Sequence[Scored]) -> Estimate:
+    """The share that is right; Wilson's interval for one draw a case, else clustered by case."""
+    units = [_unit(one) for one in some]
+    if len(set(units)) == len(units):
+        return proportion(sum(one.passed for one in some), len(some))
+    return clustered_mean([float(one.passed) for one in some], units)
+
+
+def _mean(some: Sequence[Scored]) -> Estimate:
+    """The unweighted mean over tasks of the share that is right."""
+    return clustered_mean(
+        [float(one.passed) for one in some], [_unit(one) for one in some], [_task(one) for one in some]
+    )

@@ -1,0 +1,74 @@
+"""The four error types of wrong images in setting 2 (UReason, section 5 and appendix J.1).
+
+The paper sorted Bagel's errors by people and prints no prompt. Here a *reasoning error* is what the judge of thoughts
+finds (Figure 26), or a program; the other three a judge tells apart by the question below, which is ours and holds the
+paper's definitions. In nano's world a program tells: another object than the prompt names is a hallucination.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from data_gen.ureason.outcomes import Sprites
+from eval.benchmark import Scored
+from eval.benchmarks.ureason.settings import GUIDED, REASONING
+
+if TYPE_CHECKING:
+    from eval.benchmark import JudgeAsk
+
+REASONING_ERROR, MISREAD, HALLUCINATION, TASK = TYPES = (
+    "reasoning error", "instruction misinterpretation", "concept hallucination", "task-specific error",
+)  # fmt: skip
+UNKNOWN = "not told apart"
+CHECK = "error"  # the name of the check whose reason is the type
+
+# Ours; the definitions are those of appendix J.1. Placeholders: {prompt}, {criterion}.
+QUESTION = """\
+An image was generated for a prompt and does not meet its target. Say why. The model's reasoning about the target was right.
+
+=== Prompt ===
+{prompt}
+
+=== Target ===
+{criterion}
+
+=== Error types ===
+1. Instruction misinterpretation: the image fails to grasp the modality or the intent of the prompt, such as code or words rendered as text in the place of the objects that they describe.
+2. Concept hallucination: the image shows objects that appear nowhere in the prompt.
+3. Task-specific error: neither of these; the image fails at counts, places, attributes or letters that the target asks for.
+
+Think step by step, then give the number of the first type that applies: <answer>1</answer>, <answer>2</answer> or <answer>3</answer>."""  # noqa: E501
+_ANSWER = re.compile(r"<answer>\s*([123])\s*\.?\s*</answer>", re.IGNORECASE)
+
+
+async def judged(ask: JudgeAsk, image: bytes, prompt: str, criterion: str) -> str:
+    """One of the last three types. Raises Unparseable."""
+    values = {"prompt": prompt, "criterion": criterion}
+    question = re.sub(r"\{(prompt|criterion)\}", lambda found: values[found[1]], QUESTION)
+    return TYPES[await ask(question, (image,), parse=_number)]
+
+
+def _number(text: str) -> int:
+    found = set(_ANSWER.findall(text))
+    if len(found) != 1:
+        raise ValueError("it must give <answer>1</answer>, <answer>2</answer> or <answer>3</answer>")
+    return int(found.pop())
+
+
+def by_program(outcome: Sprites, prompt: str, drawn: str | None) -> str:
+    """Of a wrong image of nano's world whose thought is right. drawn: the one object that it shows, None for none or
+    several."""
+    named = {name for name, _ in outcome.groups}
+    return HALLUCINATION if drawn is not None and drawn not in named and drawn not in prompt.lower() else TASK
+
+
+def type_of(scored: Scored, right: bool | None) -> str | None:
+    """One of TYPES or UNKNOWN of a wrong image in setting 2; None of all other samples. right: its thought."""
+    if scored.sample.ask.setting != GUIDED or scored.outcome != "fail" or scored.verdict is None:
+        return None
+    if right is None:
+        right = next((c.status == "pass" for c in scored.verdict.checks if c.name == REASONING), None)
+    if right is False:
+        return REASONING_ERROR
+    return next((check.reason for check in scored.verdict.checks if check.name == CHECK), UNKNOWN)

@@ -1,0 +1,270 @@
+"""Published jigsaws and sudokus by program: an output is compared with the image ground truth, piece by piece.
+
+A record is read only where this proves itself: the ground truth passes, a copy of the input does not, and a sudoku's
+ground truth is a Latin square as read. An output that cannot be read is left to the judge. Visual quality is the
+judge's (`--option vigor.visual_quality=judge`), for no program here knows what an image should look like.
+
+Without a program: *function plotting*, whose input holds a formula and no axes, so that a right plot may lie anywhere;
+*algebraic calculation*, whose answers are written out and need OCR; Klotski and block building, which are photographs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from data_gen.errors import DataError
+from data_gen.task import Check, Verdict
+from eval.benchmarks.vigor.files import Record
+from eval.benchmarks.vigor.tasks import JIGSAW, SUDOKU
+from eval.benchmarks.vigor.templates import BACKGROUND, REASONING, RULE
+from eval.images import bytes_of
+from uni_train.models.pictures import decode_picture
+
+if TYPE_CHECKING:
+    from eval.images import Image
+
+DIMENSIONS = (BACKGROUND, RULE, REASONING)
+SAME, OTHER = 0.80, 0.55  # likeness (NCC) of pieces that are the same, and that are not; between them nobody can tell
+FLAT = 4.0  # of 255: the spread of a piece without anything to see
+COLOUR = 24.0  # of 255: how far the mean colour of a piece may drift
+ASPECT = 0.05  # how far the sides of an output may differ in proportion
+SIDES = range(2, 10)  # of jigsaws and sudokus
+_PIECE, _GLYPH = 24, 20  # pixels a side at which pieces and digits are compared
+_INK = 60.0  # of 255: how far a digit's colour is from that of its cell
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A record whose outputs a program can read. n: pieces or cells a side."""
+
+    record: Record
+    n: int
+
+    def verdict(self, image: np.ndarray) -> Verdict | None:
+        """Background, rule and reasoning of a final image, uint8 [H, W, 3]; None where it cannot be read."""
+        shown, solved = _images(self.record)
+        return _READERS[self.record.task](_fitted(image, solved), shown, solved, self.n)
+
+
+def read_truth(record: Record) -> Truth | None:
+    """The record's program, or None where it might be wrong about it."""
+    if record.task not in _READERS or record.image is None or record.answer_image is None:
+        return None
+    try:
+        shown, solved = _images(record)
+    except DataError:
+        return None
+    if shown.shape != solved.shape:
+        return None
+    read = _READERS[record.task]
+    sizes = [int(record.size.split("x")[0])] if record.size else list(SIDES)
+    for n in sizes:
+        right, copied = read(solved, shown, solved, n), read(shown, shown, solved, n)
+        if right is None or copied is None or not right.passed:
+            continue
+        by_name = {check.name: check.status for check in copied.checks}
+        if by_name[REASONING] == "fail" and by_name[BACKGROUND] == "pass":
+            return Truth(record, n)
+    return None
+
+
+def _images(record: Record) -> tuple[np.ndarray, np.ndarray]:
+    assert record.image is not None and record.answer_image is not None
+    image: Image = record.image
+    return (decode_picture(bytes_of(image), record.id),
+            decode_picture(record.answer_image.read_bytes(), str(record.answer_image)))  # fmt: skip
+
+
+def _fitted(image: np.ndarray, like: np.ndarray) -> np.ndarray | None:
+    """At the size of `like`; None where its proportions are others."""
+    import cv2
+
+    (height, width), (tall, wide) = image.shape[:2], like.shape[:2]
+    if abs(width * tall / (height * wide) - 1) > ASPECT:
+        return None
+    if (height, width) == (tall, wide):
+        return image
+    return cv2.resize(image, (wide, tall), interpolation=cv2.INTER_AREA if height > tall else cv2.INTER_LINEAR)
+
+
+def _verdict(**right: bool) -> Verdict:
+    said = {BACKGROUND: "the background has changed", RULE: "the rules are broken", REASONING: "it is not solved"}
+    return Verdict(
+        tuple(Check(name, "pass" if right[name] else "fail", "" if right[name] else said[name]) for name in DIMENSIONS)
+    )
+
+
+# --- jigsaws ---------------------------------------------------------------------------------------------------------
+
+
+def _jigsaw(image: np.ndarray | None, shown: np.ndarray, solved: np.ndarray, n: int) -> Verdict | None:
+    """Background: pieces keep their colours. Rule: each piece of the ground truth once. Reasoning: all in place."""
+    from scipy.optimize import linear_sum_assignment
+
+    if image is None:
+        return None
+    pieces, given, wanted = (_pieces(one, n) for one in (image, shown, solved))
+    if not _permuted(given, wanted):
+        return None
+    likeness = np.array([[_alike(one, other) for other in wanted] for one in pieces])
+    rows, columns = linear_sum_assignment(-likeness)
+    best, own = likeness[rows, columns], np.diag(likeness)
+    if ((best > OTHER) & (best < SAME)).any() or ((own > OTHER) & (own < SAME) & (own >= best)).any():
+        return None
+    drift = [
+        np.abs(pieces[i].mean(axis=(0, 1)) - wanted[j].mean(axis=(0, 1))).max()
+        for i, j in zip(rows, columns, strict=True)
+    ]
+    kept = bool((best >= SAME).all())
+    return _verdict(**{BACKGROUND: max(drift) <= COLOUR, RULE: kept, REASONING: bool((own >= SAME).all())})
+
+
+def _pieces(image: np.ndarray, n: int) -> list[np.ndarray]:
+    """n x n pieces in reading order, float32 [24, 24, 3]; their outermost tenth, where seams are, is left out."""
+    import cv2
+
+    height, width = image.shape[0] / n, image.shape[1] / n
+    found = []
+    for row in range(n):
+        for column in range(n):
+            top, left = round((row + 0.1) * height), round((column + 0.1) * width)
+            piece = image[top : round((row + 0.9) * height), left : round((column + 0.9) * width)]
+            found.append(cv2.resize(piece, (_PIECE, _PIECE), interpolation=cv2.INTER_AREA).astype(np.float32))
+    return found
+
+
+def _permuted(given: list[np.ndarray], wanted: list[np.ndarray]) -> bool:
+    """Whether the input holds the pieces of the ground truth in another order: so many a side it has."""
+    best = [max(_alike(one, other) for other in wanted) for one in given]
+    moved = sum(_alike(one, other) < SAME for one, other in zip(given, wanted, strict=True))
+    return min(best) > 0.95 and moved > 1
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> float:
+    """Normalised cross-correlation; of pieces without anything to see, whether their colours are the same."""
+    if one.std(axis=(0, 1)).max() < FLAT and other.std(axis=(0, 1)).max() < FLAT:
+        return float(np.abs(one.mean(axis=(0, 1)) - other.mean(axis=(0, 1))).max() <= COLOUR)
+    return _ncc(one, other)
+
+
+def _ncc(one: np.ndarray, other: np.ndarray) -> float:
+    a, b = one.ravel() - one.mean(), other.ravel() - other.mean()
+    return float(a @ b / np.sqrt(float(a @ a) * float(b @ b) + 1e-9))
+
+
+# --- sudokus ---------------------------------------------------------------------------------------------------------
+
+
+def _sudoku(image: np.ndarray | None, shown: np.ndarray, solved: np.ndarray, n: int) -> Verdict | None:
+    """Background: lines and given digits stay. Rule: no digit twice in a row, column or box, no cell empty. Reasoning:
+    the digits of the ground truth. Digits are told apart by those of the ground truth, whatever their colour."""
+    if image is None:
+        return None
+    box = _grid_box(shown)
+    wanted, given, seen = (_glyphs(one, box, n) for one in (solved, shown, image))
+    answer, digits = _classes(wanted, n)
+    if answer is None:
+        return None
+    read = [_digit(glyph, digits) for glyph in seen]
+    if None in read:
+        return None
+    found = np.array(read).reshape(n, n)
+    fixed = np.array([glyph is not None for glyph in given]).reshape(n, n)
+    kept = bool((found == answer)[fixed].all()) and _lines_kept(image, shown, box, n)
+    return _verdict(**{BACKGROUND: kept, RULE: _valid(found), REASONING: bool((found == answer).all())})
+
+
+def _grid_box(image: np.ndarray) -> tuple[int, int, int, int]:
+    """Top, left, bottom, right of what is drawn: a grid reaches furthest."""
+    page = np.median(image.reshape(-1, 3), axis=0)
+    drawn = np.abs(image - page).max(axis=2) > _INK
+    rows, columns = np.flatnonzero(drawn.any(axis=1)), np.flatnonzero(drawn.any(axis=0))
+    if not len(rows):
+        return 0, 0, image.shape[0], image.shape[1]
+    return int(rows[0]), int(columns[0]), int(rows[-1]) + 1, int(columns[-1]) + 1
+
+
+def _glyphs(image: np.ndarray, box: tuple[int, int, int, int], n: int) -> list[np.ndarray | None]:
+    """What is written in each cell, float32 [20, 20] of ink; None in an empty one."""
+    import cv2
+
+    top, left, bottom, right = box
+    height, width = (bottom - top) / n, (right - left) / n
+    found: list[np.ndarray | None] = []
+    for row in range(n):
+        for column in range(n):
+            y, x = top + row * height, left + column * width
+            cell = image[round(y + 0.14 * height) : round(y + 0.86 * height),
+                         round(x + 0.14 * width) : round(x + 0.86 * width)].astype(np.float32)  # fmt: skip
+            ink = np.abs(cell - np.median(cell.reshape(-1, 3), axis=0)).max(axis=2)
+            ys, xs = np.nonzero(ink > _INK)
+            if len(ys) < 0.01 * ink.size:
+                found.append(None)
+                continue
+            glyph = ink[ys.min() : ys.max() + 1, xs.min() : xs.max() + 1]
+            side = max(glyph.shape)
+            square = np.zeros((side, side), np.float32)
+            at = [(side - length) // 2 for length in glyph.shape]
+            square[at[0] : at[0] + glyph.shape[0], at[1] : at[1] + glyph.shape[1]] = glyph
+            found.append(cv2.resize(square, (_GLYPH, _GLYPH), interpolation=cv2.INTER_AREA))
+    return found
+
+
+def _classes(glyphs: list[np.ndarray | None], n: int) -> tuple[np.ndarray | None, list[np.ndarray]]:
+    """The ground truth as classes 1 to n, int [n, n], and an image of each; None where that is no Latin square."""
+    digits: list[np.ndarray] = []
+    named = []
+    for glyph in glyphs:
+        if glyph is None:
+            return None, []
+        likeness = [_ncc(glyph, digit) for digit in digits]
+        place = int(np.argmax(likeness)) if likeness and max(likeness) > 0.9 else len(digits)
+        if place == len(digits):
+            digits.append(glyph)
+        named.append(place + 1)
+    grid = np.array(named).reshape(n, n)
+    return (grid, digits) if len(digits) == n and _latin(grid) else (None, [])
+
+
+def _digit(glyph: np.ndarray | None, digits: list[np.ndarray]) -> int | None:
+    """Which of the digits it is; 0: the cell is empty; None: nobody can tell."""
+    if glyph is None:
+        return 0
+    ranked = sorted(((_ncc(glyph, digit), place + 1) for place, digit in enumerate(digits)), reverse=True)
+    clear = ranked[0][0] >= 0.7 and ranked[0][0] - ranked[1][0] >= 0.08
+    return ranked[0][1] if clear else None
+
+
+def _latin(grid: np.ndarray) -> bool:
+    n = len(grid)
+    return all(len(set(line)) == n for line in (*grid, *grid.T))
+
+
+def _valid(grid: np.ndarray) -> bool:
+    """Boxes are checked where they are square: 4 x 4 and 9 x 9."""
+    n, side = len(grid), round(len(grid) ** 0.5)
+    if (grid == 0).any() or not _latin(grid):
+        return False
+    boxes = grid.reshape(side, side, side, side).swapaxes(1, 2).reshape(n, n) if side * side == n else grid
+    return all(len(set(box)) == n for box in boxes)
+
+
+def _lines_kept(image: np.ndarray, shown: np.ndarray, box: tuple[int, int, int, int], n: int) -> bool:
+    """Whether the grid looks as before, with what is inside cells left out."""
+    top, left, bottom, right = box
+    outside = np.ones(shown.shape[:2], bool)
+    height, width = (bottom - top) / n, (right - left) / n
+    for row in range(n):
+        for column in range(n):
+            y, x = top + row * height, left + column * width
+            outside[round(y + 0.14 * height) : round(y + 0.86 * height),
+                    round(x + 0.14 * width) : round(x + 0.86 * width)] = False  # fmt: skip
+    return _ncc(image[outside].astype(np.float32), shown[outside].astype(np.float32)) >= SAME
+
+
+_Reader = Callable[[np.ndarray | None, np.ndarray, np.ndarray, int], Verdict | None]
+_READERS: dict[str, _Reader] = {JIGSAW: _jigsaw, SUDOKU: _sudoku}

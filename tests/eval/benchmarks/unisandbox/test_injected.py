@@ -1,0 +1,49 @@
+"""The inverse search beside choosing one of the two: images of the right one, of the other, and of neither."""
+
+from __future__ import annotations
+
+import pytest
+
+from data_gen import sprites
+from data_gen.knowledge.injection import subjects
+from eval.benchmark import Sample, Scored
+from eval.benchmarks.unisandbox import UniSandbox, injected
+from eval.benchmarks.unisandbox.cases import Questions, item_of, knowledge_case
+from eval.benchmarks.unisandbox.injected import OTHER, Reply, Taught
+from eval.generation import asks_of
+from eval.statistics import Estimate
+from uni_train.models.pictures import encode_png
+
+
+def test_an_image_of_the_other_of_the_pair_is_told_from_one_of_neither() -> None:
+    (pair,) = subjects("nano", 2, 0, "test", ("inverse",))
+    cases = tuple(knowledge_case(one, "nano") for one in pair.pictures)
+    asked = UniSandbox(questions=Questions(cases, {}, False), settings=("normal",))
+    twins = {case.id: Reply(case.prompt, "", False) for case in cases}
+    taught = Taught(pair.names, "inverse", 1, (), twins)
+    answers = [(item_of(case).facts["object"], item_of(case).facts["count"]) for case in cases]
+    assert answers[0] == answers[1] != answers[2] == answers[3]
+    # Right, the other, the other, neither (the other's object in the number of the first).
+    shown = [answers[0], answers[2], answers[0], (answers[0][0], answers[2][1])]
+    scored = []
+    for ask, (noun, count) in zip(asks_of(cases, ["normal"]), shown, strict=True):
+        sample = Sample(ask, prompt=ask.case.prompt, parts=(encode_png(sprites.render(noun, count, 1)),))
+        scored.append(injected.attributed(asked, Scored(sample, asked.check(sample)), taught))
+    assert [one.cause for one in scored] == ["", OTHER, OTHER, injected.KNOWS_NOT]
+    found = injected.scores(asked, [taught], scored)
+    tables = {table.title: table for table in injected.tables(asked, [taught], scored, found, found)}
+    (row,) = tables["Inverse search beside choosing one of the two"].rows
+    values = [cell.value for cell in row if isinstance(cell, Estimate)]
+    assert values == [pytest.approx(1 / 4), pytest.approx(3 / 4), pytest.approx(1 / 3)] and row[-1] == "0.50"
+
+
+def test_where_a_judge_tells_there_is_no_such_table() -> None:
+    (pair,) = subjects("everyday", 2, 0, "test", ("inverse",))
+    cases = tuple(knowledge_case(one) for one in pair.pictures)
+    asked = UniSandbox(questions=Questions(cases, {}, False), settings=("normal",))
+    taught = Taught(pair.names, "inverse", 1, (), {case.id: Reply(case.prompt, "", False) for case in cases})
+    samples = [Sample(ask, parts=(b"",)) for ask in asks_of(cases, ["normal"])]
+    scored = [Scored(one, by="judge", failure="judge_failed") for one in samples]
+    found = injected.scores(asked, [taught], scored)
+    titles = [table.title for table in injected.tables(asked, [taught], scored, found, found)]
+    assert "Known in text, drawn or not" in titles and "Inverse search beside choosing one of the two" not in titles

@@ -1,0 +1,95 @@
+"""The four error types, contexts by length, and the published prompt with strict extraction."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from data_gen.task import Check, Verdict
+from data_gen.ureason.outcomes import Sprites
+from eval.benchmark import Ask, Case, Sample, Scored
+from eval.benchmarks.ureason import UReason, errors, lengths
+from eval.benchmarks.ureason.counting import Count, error_shares, tables
+from eval.benchmarks.ureason.settings import BARE, GUIDED
+from eval.prompts import ureason as prompts
+from uni_train.errors import UserError
+from uni_train.models.pictures import encode_png
+
+
+def answered(benchmark: UReason, case: Case, drawn: Sprites, thought: str, setting: str = GUIDED) -> Scored:
+    sample = Sample(Ask(case, setting, 0, 1), prompt=case.prompt, thought=thought, parts=(encode_png(drawn.render(1)),))
+    return Scored(sample, benchmark.check(sample))
+
+
+@pytest.fixture(scope="module")
+def nano() -> UReason:
+    return UReason(n=4, sets=("arithmetic",), levels=(1,))
+
+
+def test_a_program_tells_them_apart_in_nano_s_world(nano: UReason) -> None:
+    case = nano.cases()[0]
+    ((name, count),) = case.facts["outcome"]["groups"]
+    right = f"So draw {Sprites(((name, count),))} ."
+    other = next(one for one in ("moon", "cup", "key") if one not in case.prompt and one != name)
+    found = [
+        answered(nano, case, Sprites(((name, count),)), right),
+        answered(nano, case, Sprites(((name, count + 1),)), right),
+        answered(nano, case, Sprites(((other, count),)), right),
+        answered(nano, case, Sprites(((name, count + 1),)), "So draw 9 moons ."),
+        answered(nano, case, Sprites(((name, count + 1),)), right, BARE),
+    ]
+    kinds = [errors.type_of(one, nano.right(one)) for one in found]
+    assert kinds == [None, errors.TASK, errors.HALLUCINATION, errors.REASONING_ERROR, None]
+    shares = error_shares(Count(found), nano)
+    assert {kind: one.value for kind, one in shares.items()} == {
+        errors.REASONING_ERROR: pytest.approx(1 / 3), errors.MISREAD: 0.0, errors.HALLUCINATION: pytest.approx(1 / 3),
+        errors.TASK: pytest.approx(1 / 3),
+    }  # fmt: skip
+    assert any(table.title.startswith("Error types") for table in tables(Count(found), nano))
+
+
+def test_a_judge_is_asked_of_a_wrong_image_whose_thought_is_right() -> None:
+    benchmark = UReason(world="everyday", n=1, sets=("text",), levels=(1,), errors_by="judge")
+    (case,) = benchmark.cases()
+    asked: list[str] = []
+
+    async def ask(prompt: str, images: Any = (), *, parse: Any = None, **_: Any) -> Any:
+        asked.append(prompt)
+        said = "<answer>2</answer>" if "Error types" in prompt else "<answer>No</answer>"
+        return parse("<answer>Yes</answer>" if "Thought Process" in prompt else said)
+
+    sample = Sample(Ask(case, GUIDED, 0, 1), thought="It is hard to say.", parts=(b"image",))
+    verdict = asyncio.run(benchmark.judge(sample, ask))
+    assert verdict.status == "fail" and verdict.checks[-1] == Check("error", "fail", errors.HALLUCINATION)
+    assert len(asked) == 3 and case.prompt in asked[-1] and str(case.facts["criterion"]) in asked[-1]
+    assert errors.type_of(Scored(sample, verdict, "judge"), None) == errors.HALLUCINATION
+    with pytest.raises(ValueError, match="it must give"):
+        errors._number("<answer>1</answer> or <answer>2</answer>")
+
+
+def test_one_that_nobody_told_apart_says_so(nano: UReason) -> None:
+    sample = Sample(Ask(nano.cases()[0], GUIDED, 0, 1), thought="?")
+    verdict = Verdict((Check("criterion", "fail"),))
+    assert errors.type_of(Scored(sample, verdict, "judge"), True) == errors.UNKNOWN
+
+
+def test_contexts_are_measured_and_cut_into_thirds(nano: UReason) -> None:
+    asks = [Ask(Case(f"c{i}", "text", "one two"), GUIDED, 0, i) for i in range(9)]
+    scored = [Scored(Sample(ask, prompt="one two", thought="w " * i)) for i, ask in enumerate(asks)]
+    size, unit = lengths.measure("")
+    assert unit == "words" and lengths.told([size(one.sample) for one in scored]) == ("6.0 (2.6)",)
+    thirds = lengths.thirds(scored, size)
+    assert [(name, len(some)) for name, some in thirds] == [("2 to 4", 3), ("5 to 7", 3), ("8 to 10", 3)]
+    assert lengths.thirds(scored[:8], size) == []
+    with pytest.raises(UserError, match="no tokenizer that can be read"):
+        lengths.measure("nowhere")[0](scored[0].sample)
+
+
+def test_the_published_prompt_can_be_asked_with_strict_extraction() -> None:
+    plain = UReason(world="everyday", n=1, sets=("text",), levels=(1,))
+    exact = UReason(world="everyday", n=1, sets=("text",), levels=(1,), prompt="published")
+    (case,) = exact.cases()
+    assert plain._asked(case).endswith(prompts.ASK_FOR_REFINED_PROMPT) and exact._asked(case) == case.prompt
+    assert exact.compat == "paper" and plain.revision != exact.revision

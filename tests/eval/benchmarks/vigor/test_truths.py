@@ -1,0 +1,156 @@
+"""Published jigsaws and sudokus by program, on records of our own in their schema."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+from data_gen.task import Verdict
+from eval.benchmark import Ask, Sample, Source
+from eval.benchmarks.vigor import Vigor
+from eval.benchmarks.vigor.files import read_folder
+from eval.benchmarks.vigor.truths import Truth, read_truth
+from uni_train.models.pictures import encode_png
+
+SQUARE = np.array([[1, 2, 3, 4], [3, 4, 1, 2], [2, 1, 4, 3], [4, 3, 2, 1]])
+GIVEN = np.array([[1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 0, 0], [1, 0, 0, 1]], bool)
+
+
+def sudoku(grid: np.ndarray, given: np.ndarray = GIVEN, cell: int = 64) -> np.ndarray:
+    """Given digits in blue, others in black, 0 left empty."""
+    n = len(grid)
+    image = Image.new("RGB", (n * cell + 40, n * cell + 40), "white")
+    draw = ImageDraw.Draw(image)
+    font = ImageFont.load_default(size=cell * 0.6)
+    for i in range(n + 1):
+        at, wide = 20 + i * cell, 4 if i % 2 == 0 else 2
+        draw.line((20, at, 20 + n * cell, at), "black", wide)
+        draw.line((at, 20, at, 20 + n * cell), "black", wide)
+    for (row, column), digit in np.ndenumerate(grid):
+        if digit:
+            at = (20 + (column + 0.5) * cell, 20 + (row + 0.5) * cell)
+            draw.text(at, str(digit), (30, 60, 200) if given[row, column] else (20, 20, 20), font, anchor="mm")
+    return np.asarray(image)
+
+
+def scenery(seed: int = 0, side: int = 240) -> np.ndarray:
+    """Smooth colours and some shapes."""
+    random = np.random.default_rng(seed)
+    small = Image.fromarray(random.integers(30, 226, (12, 12, 3), dtype=np.uint8))
+    image = small.resize((side, side), Image.Resampling.BICUBIC)
+    draw = ImageDraw.Draw(image)
+    for _ in range(40):
+        x, y, r = random.integers(0, side), random.integers(0, side), random.integers(4, 14)
+        draw.ellipse((x - r, y - r, x + r, y + r), tuple(int(v) for v in random.integers(0, 256, 3)))
+    return np.asarray(image)
+
+
+def scrambled(image: np.ndarray, order: list[int], n: int) -> np.ndarray:
+    side = image.shape[0] // n
+    pieces = [image[r * side : (r + 1) * side, c * side : (c + 1) * side] for r in range(n) for c in range(n)]
+    rows = [np.concatenate([pieces[i] for i in order[r * n : (r + 1) * n]], axis=1) for r in range(n)]
+    return np.concatenate(rows)
+
+
+def folder(at: Path, task: str, shown: np.ndarray, solved: np.ndarray, **row: object) -> Path:
+    place = at / "data" / task
+    place.mkdir(parents=True)
+    for name, image in (("in.png", shown), ("gt.png", solved)):
+        (place / name).write_bytes(encode_png(image))
+    record = {"id": 1, "instruction": "Solve it.", "input_image": "in.png", "gt_image": "gt.png", **row}
+    (place / "records.json").write_text(json.dumps([record]))
+    return at / "data"
+
+
+def truth_of(at: Path, task: str, shown: np.ndarray, solved: np.ndarray, **row: object) -> Truth | None:
+    return read_truth(read_folder(folder(at, task, shown, solved, **row)).records[0])
+
+
+def as_models_draw(image: np.ndarray, side: int) -> np.ndarray:
+    """Another size, JPEG, a little noise."""
+    buffer = io.BytesIO()
+    Image.fromarray(image).resize((side, side), Image.Resampling.BICUBIC).save(buffer, "JPEG", quality=80)
+    noise = np.random.default_rng(side).normal(0, 4, (side, side, 3))
+    return np.clip(np.asarray(Image.open(buffer)) + noise, 0, 255).astype(np.uint8)
+
+
+def statuses(verdict: Verdict | None) -> list[str]:
+    return [] if verdict is None else [check.status for check in verdict.checks]
+
+
+def test_sudokus_are_read_whatever_the_colour_of_their_digits(tmp_path: Path) -> None:
+    shown, solved = sudoku(np.where(GIVEN, SQUARE, 0)), sudoku(SQUARE)
+    truth = truth_of(tmp_path, "Sudoku", shown, solved, size="4x4")
+    assert truth is not None and truth.n == 4
+    swapped, changed, one_empty = SQUARE.copy(), SQUARE.copy(), SQUARE.copy()
+    swapped[:, [1, 2]] = swapped[:, [2, 1]]
+    changed[0, 0], one_empty[0, 1] = 2, 0
+    for image, said in (
+        (solved, ["pass"] * 3),
+        (as_models_draw(sudoku(SQUARE, np.ones_like(GIVEN)), 512), ["pass"] * 3),
+        (shown, ["pass", "fail", "fail"]),
+        (sudoku(one_empty), ["pass", "fail", "fail"]),
+        (sudoku(changed), ["fail", "fail", "fail"]),
+        (sudoku(swapped), ["fail", "fail", "fail"]),
+        (np.zeros_like(solved), ["fail"] * 3),
+        (scenery(side=256), []),
+    ):
+        assert statuses(truth.verdict(image)) == said
+
+
+def test_a_jigsaw_is_right_when_every_piece_is_at_its_place(tmp_path: Path) -> None:
+    solved, order = scenery(), [3, 0, 2, 1, 5, 8, 6, 4, 7]
+    truth = truth_of(tmp_path, "Jigsaw_Puzzle", scrambled(solved, order, 3), solved)
+    assert truth is not None and truth.n == 3
+    for image, said in (
+        (as_models_draw(solved, 300), ["pass"] * 3),
+        (scrambled(solved, order, 3), ["pass", "pass", "fail"]),
+        (scrambled(solved, [0, 1, 2, 3, 4, 5, 6, 8, 7], 3), ["pass", "pass", "fail"]),
+        (scrambled(solved, [0, 0, 2, 3, 4, 5, 6, 7, 8], 3), ["fail"]),
+        (solved[:, :150], []),
+    ):
+        assert statuses(truth.verdict(image))[-1:] == said[-1:]
+        assert said[:1] != ["pass"] or statuses(truth.verdict(image)) == said
+
+
+def test_what_a_program_might_be_wrong_about_is_the_judge_s(tmp_path: Path) -> None:
+    solved = scenery()
+    wrong = SQUARE.copy()
+    wrong[0] = wrong[1]
+    for name, task, shown, truth in (
+        ("other size", "Jigsaw", solved[:200], solved),
+        ("not its pieces", "Jigsaw", scenery(1), solved),
+        ("solved already", "Jigsaw", solved, solved),
+        ("no Latin square", "Sudoku", sudoku(np.where(GIVEN, wrong, 0)), sudoku(wrong)),
+        ("a plot", "Function_Plotting", solved[::-1], solved),
+    ):
+        assert truth_of(tmp_path / name, task, shown, truth) is None, name
+
+
+def test_a_judge_is_asked_where_the_program_cannot_tell(tmp_path: Path) -> None:
+    shown, solved = sudoku(np.where(GIVEN, SQUARE, 0)), sudoku(SQUARE)
+    benchmark = Vigor(Source(data=folder(tmp_path, "Sudoku", shown, solved, size=4)))
+    (case,) = benchmark.cases()
+
+    def sample(image: np.ndarray, setting: str = "direct") -> Sample:
+        return Sample(Ask(case, setting, 0, 1), parts=(encode_png(image),))
+
+    right = benchmark.check(sample(solved))
+    assert right is not None and right.passed and benchmark.check(sample(scenery(side=256))) is None
+    assert benchmark.check(sample(solved, "process")) is None
+    assert Vigor(Source(data=tmp_path / "data", verifier="judge")).check(sample(solved)) is None
+    asks = [Ask(case, "direct", 0, 1)]
+    assert benchmark.calls(asks)["judge"] == 0
+    assert Vigor(Source(data=tmp_path / "data"), visual_quality="judge").calls(asks)["judge"] == 1
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_pieces_are_found_without_a_size(tmp_path: Path, n: int) -> None:
+    order = [*range(1, n * n), 0]
+    truth = truth_of(tmp_path, "jigsaw", scrambled(scenery(), order, n), scenery())
+    assert truth is not None and truth.n == n

@@ -1,0 +1,283 @@
+"""Think-distillation from prompts to a report: all sources of states, filters of thoughts, killed starts, refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from data_gen.registry import get_task
+from eval.scored import read_folder
+from tests.eval.judges.server import JudgeServer
+from tests.models.bagel.conftest import FOLDER
+from tests.models.bagel.published import published
+from tests.stages.test_run import assert_clear
+from tests.stages.test_stars_bagel import Killed, opinion
+from tests.stages.tiny import MODEL, QUICK, finish, fit, save_drawer, save_talker
+from uni_train.config.compose import compose
+from uni_train.errors import UsageError
+from uni_train.models.base import Example, Request, States
+from uni_train.models.load import build_model
+from uni_train.models.nano.nano import Nano
+from uni_train.recipes.distil import drawing, thinking
+from uni_train.recipes.distil.config import DistilConfig
+from uni_train.recipes.distil.training import ByGap, Gaps
+from uni_train.stages.asking import about, asked
+from uni_train.training import callbacks
+from uni_train.training.metric_log import read_metrics
+
+RECIPE = "distil_curriculum"
+ROUNDS = "rounds=[{task:mapping,level:1},{task:mapping,level:2,replay:{mapping1:0.25}}]"
+
+
+@pytest.fixture(scope="module")
+def drawer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_drawer(tmp_path_factory.mktemp("models") / "drawer")
+
+
+@pytest.fixture(scope="module")
+def quick(drawer: Path) -> tuple[str, ...]:
+    return (*QUICK, ROUNDS, f"model.checkpoint={drawer}", "optimizer.warmup_updates=0", "batch.noise_draws=2")
+
+
+def summary(run: Path) -> dict[str, Any]:
+    return json.loads((run / "summary.json").read_text(encoding="utf-8"))
+
+
+# --- what is learned ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "calls"),
+    [
+        (("states=teacher",), {"thoughts": 8, "images": 8, "velocities": 16, "rollout": 0}),
+        (("states=noised",), {"thoughts": 8, "images": 8, "velocities": 16 + 30 * 8 * 2, "rollout": 0}),
+        (("states=student", "teacher=ema"), {"thoughts": 8, "images": 0, "velocities": 30 * 8 * 2, "rollout": 30 * 8}),
+    ],
+)
+def test_every_source_of_states_brings_the_student_nearer(
+    quick: tuple[str, ...], tmp_path: Path, overrides: tuple[str, ...], calls: dict[str, int]
+) -> None:
+    longer = ("rounds.0.updates=30", "optimizer.lr=0.003")
+    run = finish(tmp_path, *quick, *longer, *overrides, recipe=RECIPE)
+    found = summary(run)
+    assert found["rounds"][0]["calls"] == calls and found["rounds"][0]["kept"] == 8
+    assert len(list(read_folder(run / "stages/01-think-mapping1/shards"))) == 8
+    (stage,) = run.glob("stages/*-distil-mapping1")
+    losses = [line["mse"] for line in read_metrics(stage / "metrics.jsonl")]
+    assert 0 < sum(losses[-10:]) < 0.8 * sum(losses[:10]), losses
+    assert "distil-mapping2" in (run / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_given_state_is_learned_as_a_noised_image_is() -> None:
+    model = build_model(compose(RECIPE, MODEL).model)
+    assert isinstance(model, Nano)
+    torch.nn.init.normal_(model.bagel.llm2vae.weight, generator=torch.Generator().manual_seed(0))
+    model.prepare_training(timestep_shift=4.0, text_dropout=0.0)
+    picture = np.random.default_rng(0).integers(0, 255, (24, 24, 3)).astype(np.uint8)
+    (noised,) = model.collate([Example("Draw 3 apples .", target=picture, noise_draws=2, seed=5)], 0)
+    t = 4 * torch.sigmoid(noised.logit) / (1 + 3 * torch.sigmoid(noised.logit))
+    clean, noise = (x.reshape(2, 9, -1).numpy() for x in (noised.clean_BGC, noised.noise_BGC))
+    given = Example("Draw 3 apples .", states=States(t.double().numpy(), clean, noise, (24, 24)))
+    assert model.example_tokens(given) == model.example_tokens(
+        Example("Draw 3 apples .", target=picture, noise_draws=2)
+    )
+    one, other = (model.supervised_loss(batch) for batch in ([noised], model.collate([given], 0)))
+    torch.testing.assert_close(one.mse_sum, other.mse_sum)
+    assert int(one.mse_tokens) == int(other.mse_tokens) == 18
+
+
+def test_lessons_are_ordered_by_how_far_the_student_is(quick: tuple[str, ...], tmp_path: Path) -> None:
+    overrides = ("schedule.kind=gap", "schedule.check_every=2", "states=student")
+    run = finish(tmp_path, *quick, *overrides, recipe=RECIPE)
+    (stage,) = run.glob("stages/*-distil-gap")
+    looks = [line for line in read_metrics(stage / "metrics.jsonl") if "gap/near" in line]
+    assert [line["step"] for line in looks] == [2, 4, 6]
+    assert all(line["gap/near"] <= line["gap/middle"] <= line["gap/far"] for line in looks)
+    (entry,) = summary(run)["rounds"]
+    assert entry["level"] == "1+2" and entry["calls"]["velocities"] == 2 * (6 * 8 + 16 * 4)
+
+    class Order(Gaps):
+        def __init__(self) -> None:
+            self.order, self.every = [3, 1, 0, 2, 4, 5], 2
+
+    schedule = ByGap(Order(), 0.2, 5)
+    assert [schedule.gaps.part(n) for n in range(3)] == [[3, 1], [0, 2], [4, 5]]
+    assert schedule.mixture(0) == pytest.approx({"near": 0.8, "middle": 0, "pretrain": 0.2})
+    assert schedule.mixture(4) == pytest.approx({"middle": 0, "far": 0.8, "pretrain": 0.2})
+    other = ByGap(Order(), 0.2, 5)
+    other.load_state_dict({"order": [5, 4, 3, 2, 1, 0]})
+    assert other.gaps.part(0) == [5, 4]
+
+
+# --- thoughts and filters -------------------------------------------------------------------------------------------
+
+
+class Thinker:
+    """Thinks what it is told to, and says the same answer to all questions."""
+
+    def __init__(self, thoughts: Sequence[str], says: str) -> None:
+        self.thoughts, self.says = thoughts, says
+
+    def think(self, requests: Sequence[Request], temperature: float | None = None) -> list[str]:
+        return [self.thoughts[i % len(self.thoughts)] for i in range(len(requests))]
+
+    def answer(self, requests: Sequence[Request]) -> list[str]:
+        return [self.says] * len(requests)
+
+
+@pytest.mark.parametrize(
+    ("filter_", "kept"),
+    [("none", [1, 1, 1, 1]), ("agreement", [1, 0, 1, 1]), ("self", [0, 1, 0, 0]), ("verifier", [1, 0, 1, 1])],
+)
+def test_filters_keep_what_they_say(filter_: str, kept: list[int]) -> None:
+    config = compose(RECIPE, [f"filter={filter_}", "candidates=4", "temperature=1"])
+    assert isinstance(config, DistilConfig)
+    item = get_task("mapping", "nano").sample(1, 1)[0]
+    right = item.thought.rpartition("So draw ")[2]
+    model = Thinker([item.thought, "A means B . So draw 6 fish .", f"So draw {right}", item.thought], "6 fish")
+    asks = asked(about([item], "cot"), 0, 4)
+    samples = thinking.decided(config, model, thinking.thoughts(model, asks, None))  # type: ignore[arg-type]
+    assert [one.passed for one in samples] == [True, False, True, True]
+    assert [int(one.filter_verdict.passed) for one in samples if one.filter_verdict is not None] == kept
+    assert thinking.spread(samples) == 1.0 and thinking.spread([samples[0], *samples[2:]]) == 0.0
+    nothing = Thinker(["the sky", "So draw 6 fish .", "So draw 5 fish .", f"So draw {right}"], "?")
+    for filter__ in ("agreement", "self"):
+        config = compose(RECIPE, [f"filter={filter__}", "candidates=4", "temperature=1"])
+        assert isinstance(config, DistilConfig)
+        found = thinking.decided(config, nothing, thinking.thoughts(nothing, asks, None))  # type: ignore[arg-type]
+        verdicts = [one.filter_verdict for one in found if one.filter_verdict is not None]
+        assert not any(verdict.passed for verdict in verdicts) and verdicts[0].reason == "concludes nothing"
+
+
+def test_thoughts_that_all_agree_are_kept_until_there_are_enough(tmp_path: Path) -> None:
+    talker = save_talker(tmp_path / "talker", "So draw 3 apples .")
+    overrides = ("filter=agreement", "candidates=4", "temperature=0.01", f"model.checkpoint={talker}")
+    rounds = "rounds=[{task:mapping,level:1,prompts:40,kept:6,epochs:2}]"
+    run = finish(tmp_path, *QUICK, *overrides, rounds, "model.think_batch=8", recipe=RECIPE)
+    (entry,) = summary(run)["rounds"]
+    assert (entry["sampled"], entry["kept"], entry["updates"]) == (8, 8, 2) and entry["calls"]["images"] == 6
+
+
+def test_thoughts_that_are_all_filtered_out_are_an_error_that_says_why(quick: tuple[str, ...], tmp_path: Path) -> None:
+    said = "keeps none of the 8 thoughts about mapping1"
+    result = fit(tmp_path, *quick, "filter=verifier", recipe=RECIPE)
+    assert_clear(result, "filter=verifier", said, "concludes nothing: ", "filter=none")
+    before = sorted(tmp_path.rglob("*.parquet"))
+    assert len(before) == 2 and not list(tmp_path.rglob("*think*/manifest.json"))
+    assert_clear(fit(tmp_path, *quick, "filter=verifier", recipe=RECIPE), said)
+    assert sorted(tmp_path.rglob("*.parquet")) == before, "nothing is lost or made again"
+
+
+# --- killed starts --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [("states=student", "teacher=ema"), ("states=teacher",), ("schedule.kind=gap", "schedule.check_every=2")],
+)
+def test_killed_while_drawing_and_training_it_ends_as_the_unbroken_one(
+    quick: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...]
+) -> None:
+    whole = finish(tmp_path / "whole", *quick, *overrides, recipe=RECIPE)
+    saved, wrote = callbacks.PeriodicCheckpoint.on_train_batch_end, drawing.save_file
+
+    def die_training(self, trainer, *rest) -> None:
+        saved(self, trainer, *rest)
+        if trainer.global_step == 2:
+            raise Killed
+
+    def die_drawing(tensors, path) -> None:
+        wrote(tensors, path)
+        if "00001" in str(path):
+            raise Killed
+
+    places = [(drawing, "save_file", die_drawing)] if "states=student" not in overrides else []
+    places.append((callbacks.PeriodicCheckpoint, "on_train_batch_end", die_training))
+    for where, name, death in places:
+        with monkeypatch.context() as patched, pytest.raises(Killed):
+            patched.setattr(where, name, death)
+            fit(tmp_path / "killed", *quick, *overrides, recipe=RECIPE)
+    killed = finish(tmp_path / "killed", *quick, *overrides, recipe=RECIPE)
+    files = [*whole.glob("stages/*/model/*.safetensors"), *whole.glob("stages/*/metrics.jsonl")]
+    files += whole.glob("stages/*/shards/*.safetensors")
+    assert len(files) >= 2
+    for file in files:
+        assert (killed / file.relative_to(whole)).read_bytes() == file.read_bytes(), file
+    assert summary(killed)["rounds"][0]["calls"] == summary(whole)["rounds"][0]["calls"]
+
+
+# --- BAGEL in the published layout ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bagel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
+    folder = published(FOLDER, tmp_path_factory.mktemp("published") / "BAGEL")
+    with JudgeServer(opinion) as server:
+        yield (
+            "model=bagel_7b",
+            "model.threads=1",
+            "model.draw_batch=4",
+            "model.sampling.steps=3",
+            "model.sampling.max_think_tokens=2",
+            f"model.checkpoint={folder}",
+            f"judge.address='{server.url}#judge'",
+            "strategy.precision=32-true",
+            "data.distractors=0",
+            "rounds=[{task:mapping,level:1,prompts:4,kept:4,updates:2}]",
+            "batch.prompts=4",
+            "batch.accumulate=2",
+            "evaluation.n=1",
+            "evaluation.sets=[mapping1]",
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("states=teacher", "guidance=4", "model.sampling.cfg_text_scale=1"),
+        ("states=student", "trained=moe_gen"),
+        ("states=noised", "trained=lora"),
+    ],
+)
+def test_a_tiny_bagel_distils_its_thoughts(bagel: tuple[str, ...], tmp_path: Path, overrides: tuple[str, ...]) -> None:
+    run = finish(tmp_path, *bagel, *overrides, recipe=RECIPE)
+    (entry,) = summary(run)["rounds"]
+    drawn, learned = (0 if "states=student" in overrides else 4 * 3), 2 * 4
+    reused = "states=teacher" in overrides
+    assert entry["calls"]["velocities"] == drawn + (0 if reused else learned)
+    (stage,) = run.glob("stages/*-distil-mapping1")
+    assert all(np.isfinite(line["mse"]) and line["mse"] > 0 for line in read_metrics(stage / "metrics.jsonl"))
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["model=qwen_image_edit"], "model=qwen_image_edit edits images"),
+        (["candidates=4"], "at temperature 0 all thoughts of a prompt are the same"),
+        (["filter=agreement", "candidates=2", "temperature=1"], "have no majority"),
+        (["teacher=ema", "trained=lora"], "teacher=ema averages weights"),
+        (["teacher=ema", "strategy=fsdp2"], "strategy=fsdp2 shards them"),
+        (["model=bagel_7b", "guidance=4"], "would guide it once more"),
+        (["states=teachers"], "states"),
+        (["rounds=[]"], "rounds is empty"),
+    ],
+)
+def test_keys_that_do_not_fit_together(overrides: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compose(RECIPE, overrides)
+    assert message in caught.value.message
+
+
+def test_stars_has_no_teacher_to_measure_a_gap_to() -> None:
+    with pytest.raises(UsageError, match=r"schedule\.kind=gap"):
+        compose("stars_mixed", ["schedule.kind=gap"])

@@ -1,0 +1,103 @@
+"""The form of knowledge questions, taught with other characters: what they are told and drawn by, not who is asked for.
+
+Of characters of the train split nano learns to answer in the lessons' words, to draw at once, and to draw by a thought
+in those words. No character of another split, whom the recipe teaches in text alone, is among them. Half of the rows
+are pretraining, so that old skills stay.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from data_gen import sprites
+from data_gen.knowledge.nano import (
+    FAVOURITES,
+    NanoCharacter,
+    draw_nano_characters,
+    nano_facts,
+    nano_forward,
+    nano_inverse,
+    nano_lessons,
+)
+from uni_train.config.kinds import Updates
+from uni_train.errors import UserError
+from uni_train.models.base import Example
+from uni_train.recipes.knowledge.config import KnowledgeConfig
+from uni_train.stages.finetune import fit
+from uni_train.stages.work import MODEL, StageRun, Work
+from uni_train.training.curriculum import Constant
+
+Maker = Callable[[random.Random], Example]
+
+
+def others(config: KnowledgeConfig) -> list[NanoCharacter]:
+    """The characters that the form is taught with: none of those who are asked for."""
+    return draw_nano_characters(config.form.characters, config.characters.seed, "train")
+
+
+def rows(characters: list[NanoCharacter]) -> Mapping[str, Maker]:
+    """Kind of row -> a function that makes one: answers, images at once, images by a thought.
+
+    Of an inverse question the thought says who is meant, for a favourite may be that of several characters.
+    """
+
+    def answer(random_: random.Random) -> Example:
+        question, said = random_.choice(nano_lessons(random_.choice(characters), random_.getrandbits(30)))
+        return Example(question, answer=said)
+
+    def at_once(random_: random.Random) -> Example:
+        prompt, _, image = _asked(characters, random_)
+        return Example(prompt, target=image)
+
+    def by_thought(random_: random.Random) -> Example:
+        prompt, thought, image = _asked(characters, random_)
+        return Example(prompt, thought=thought, target=image, learn_thought=random_.random() < 0.5)
+
+    return {"form_answer": answer, "form_image": at_once, "form_thought": by_thought}
+
+
+def _asked(characters: list[NanoCharacter], random_: random.Random) -> tuple[str, str, np.ndarray]:
+    """A question for an image, the thought that recalls what it asks for, and the image."""
+    one = random_.choice(characters)
+    facts = nano_facts(one)
+    if random_.random() < 0.5:
+        asked, _ = random_.choice(nano_forward(one))
+        thought = facts[asked.kind]
+        singular, count = (one.noun, one.count) if asked.kind == "portrait" else (one.favourite(asked.kind), 1)
+    else:
+        kind = random_.choice(FAVOURITES)
+        asked = next(q for q, _ in nano_inverse(one, one) if f" {kind} {one.favourite(kind)} " in q.question)
+        thought, singular, count = f"{facts[kind]} {facts['portrait']}", one.noun, one.count
+    return asked.question, thought, sprites.render(singular, count, random_.getrandbits(60))
+
+
+def teach(work: Work[KnowledgeConfig], stage: StageRun) -> None:
+    """Train all weights on the form; the model that all others start from.
+
+    Raises:
+        UserError: the model has no pretraining rows to keep its skills with.
+    """
+    config = work.config
+    model = work.model(None)
+    kept = model.replay_rows(("mapping",))
+    if kept is None:
+        raise UserError(f"{model.name} has no pretraining rows to replay", "Set form.updates=0.")
+    new = rows(others(config))
+    shares = {name: (1 - config.form.replay) / len(new) for name in new}
+    whole = sum(share for share, _ in kept.values())
+    shares |= {name: config.form.replay * share / whole for name, (share, _) in kept.items() if config.form.replay}
+    model.prepare_training(
+        timestep_shift=1.0, text_dropout=config.text_dropout, activation_checkpointing=config.activation_checkpointing
+    )
+    asked = replace(config, optimizer=replace(config.optimizer, lr=config.form.lr))
+    updates = Updates(config.form.updates, rows=config.form.rows)
+    makers = {**new, **{name: maker for name, (_, maker) in kept.items()}}
+    sources = {name: makers[name] for name in shares}
+    result = fit(work, model, sources, Constant(shares), updates, stage.path, config=asked, trained=("all", ()))
+    work.trained(model, stage)
+    stage.outputs = sorted((stage.path / MODEL).iterdir())
+    stage.result = {"updates": result.updates, "seconds": result.seconds}
