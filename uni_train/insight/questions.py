@@ -20,7 +20,7 @@ from data_gen.task import Check, Item, Status, Verdict
 from data_gen.ureason.outcomes import outcome_from
 from eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table
 from eval.benchmarks.unisandbox import thoughts
-from eval.benchmarks.ureason import extract
+from eval.benchmarks.ureason.extraction import extract
 from eval.prompts.unisandbox import direct_prompt
 from eval.statistics import Estimate, share
 from uni_train.errors import UsageError, did_you_mean

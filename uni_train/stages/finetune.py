@@ -40,17 +40,16 @@ def fit(
 ) -> FitResult:
     """`fit_supervised` with this run's configuration (or another one), logger and progress display.
 
-    Args:
-        stage: part of every seed; None: the folder's name.
-        trained: as of `RecipeKind.trained`; None: that of this run's kind.
+    `stage`, part of every seed, is the folder's name where it is not given; `trained` (which weights, and which parts
+    are not) what the recipe's kind says.
 
     With trained=lora the adapters are left in `folder`/adapter and merged into the model.
     """
     # Lightning takes seconds to import, which --dry-run need not wait for.
     from uni_train.training.fit import fit_supervised
 
-    stage, (weights, frozen) = stage or folder.name, trained or kind_of(work.config).trained(work.config)
-    with adapters(work, model, stage, folder) if weights == "lora" else nullcontext():
+    stage, (which, frozen) = stage or folder.name, trained or kind_of(work.config).trained(work.config)
+    with adapters(work, model, stage, folder) if which == "lora" else nullcontext():
         return fit_supervised(
             model,
             sources,
@@ -59,7 +58,7 @@ def fit(
             updates,
             folder,
             stage=stage,
-            trained=weights,
+            trained=which,
             frozen=frozen,
             logger=run_logger(work, stage),
             description="  updates",
@@ -87,8 +86,11 @@ def run_logger(work: Work[Any], stage: str) -> Logger | None:
 
 @contextmanager
 def adapters(work: Work[Any], model: UnifiedModel, stage: str, folder: Path) -> Iterator[None]:
-    """Within this block the model has adapters; behind it they are in `folder`/adapter and merged."""
+    """With trained=lora the model has adapters within this block; behind it they are in `folder`/adapter and merged."""
     config = work.config
+    if kind_of(config).trained(config)[0] != "lora":
+        yield
+        return
     with adapted(model, config.lora, derive_seed(config.seed, stage, "lora")):
         yield
         work.ranks.from_main(lambda: save_adapters(model, config.lora, folder / ADAPTERS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from uni_train.stages.work import MODEL, StageRun, Work, in_batches
 from uni_train.training.curriculum import Curriculum, Ramp
 from uni_train.training.distillation import Distiller, DistilSettings, Following, Lesson
 from uni_train.training.steps import Source, row_counts
+
+if TYPE_CHECKING:
+    from uni_train.training.callbacks import Evaluate
 
 PARTS = ("near", "middle", "far")
 
@@ -64,6 +68,7 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
     total = Updates(sum(lengths), config.batch.accumulate, rows=config.batch.prompts)
     sources: dict[str, Source] = dict(lessons)  # type: ignore[arg-type]
     schedule: Curriculum
+    evaluate: Evaluate
     if config.schedule.kind == "gap":
         everything = [lesson for some in lessons.values() for lesson in some]
         gaps = Gaps(work, stage, distiller, everything)

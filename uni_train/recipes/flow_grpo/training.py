@@ -229,4 +229,5 @@ def _held_out(work: Work[FlowGrpoConfig]) -> ValidationPrompts | None:
     if config.prompts.task is None or not asked.n:
         return None
     task, levels = work.task(config.prompts.task), asked.levels or config.prompts.levels
-    return validation_prompts(task, levels, asked.n, asked.split, config.evaluation.seed, config.model.draw_batch)
+    think, seed = config.thoughts is not None, config.evaluation.seed
+    return validation_prompts(task, levels, asked.n, asked.split, seed, config.model.draw_batch, think)

@@ -95,9 +95,9 @@ def teach(work: Work[KnowledgeConfig], stage: StageRun) -> None:
     )
     asked = replace(config, optimizer=replace(config.optimizer, lr=config.form.lr))
     updates = Updates(config.form.updates, rows=config.form.rows)
-    makers = {**new, **{name: maker for name, (_, maker) in kept.items()}}
-    sources = {name: makers[name] for name in shares}
-    result = fit(work, model, sources, Constant(shares), updates, stage.path, config=asked, trained=("all", ()))
+    sources = {**new, **{name: maker for name, (_, maker) in kept.items()}}
+    used = {name: sources[name] for name in shares}
+    result = fit(work, model, used, Constant(shares), updates, stage.path, config=asked, trained=("all", ()))
     work.trained(model, stage)
     stage.outputs = sorted((stage.path / MODEL).iterdir())
     stage.result = {"updates": result.updates, "seconds": result.seconds}
