@@ -11,6 +11,7 @@ from tests.models.bagel.conftest import golden_folder, tiny_config, tiny_model  
 from tests.models.bagel.test_examples import KINDS, sums
 from tests.models.bagel.test_unified import unified, vae  # noqa: F401
 from tests.models.qwen_image_edit.conftest import build, folder, picture  # noqa: F401
+from uni_train.config.schema import LoraConfig
 from uni_train.errors import UserError
 from uni_train.models.base import Request
 from uni_train.models.quantised import (
@@ -22,7 +23,7 @@ from uni_train.models.quantised import (
     stored_bytes,
 )
 from uni_train.models.weights import Weights, write
-from uni_train.training.lora import LoraSettings, adapted
+from uni_train.training.lora import adapted
 from uni_train.training.trained import select_parameters
 
 FORMS = ("nf4", "int8", "fp8")
@@ -66,7 +67,7 @@ def test_products_and_gradients_are_those_of_the_dequantised_weights(form, dtype
 def test_adapters_on_a_quantised_bagel_learn_and_merge_into_what_was_quantised(model, form, tmp_path):
     batches = model.collate(KINDS, 0)
     quantise(model, form)
-    with adapted(model, LoraSettings(rank=3, alpha=6.0), seed=1):
+    with adapted(model, LoraConfig(rank=3, alpha=6.0), seed=1):
         names = select_parameters(model, "lora")
         trained = [model.get_parameter(name) for name in names]
         for name, parameter in model.named_parameters():
@@ -108,7 +109,7 @@ def test_both_decoders_of_an_editor_are_quantised_and_draw(build):  # noqa: F811
     assert all(is_quantised(layer.weight) for layer in layers.values())
     (drawn,) = editor.draw(asked)
     assert drawn.shape == plainly.shape and np.abs(drawn.astype(int) - plainly).mean() < 8
-    with adapted(editor, LoraSettings(rank=2), seed=1):
+    with adapted(editor, LoraConfig(rank=2), seed=1):
         assert all("lora_" in name for name in select_parameters(editor, "lora"))
     assert {name: weight.requires_grad for name, weight in editor.named_parameters()} == learns
 

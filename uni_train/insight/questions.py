@@ -25,7 +25,7 @@ from eval.images import encoded, pixels
 from eval.prompts.unisandbox import direct_prompt
 from eval.statistics import Estimate, share
 from uni_train.errors import UsageError, did_you_mean
-from uni_train.models.pictures import decode_png, encode_png
+from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
     from uni_train.models.base import OnStep, Request
@@ -188,9 +188,9 @@ class TaskBenchmark(Benchmark):
             read = says if sample.ask.setting in self.answering else concludes
             return Verdict((Check("words", read(item, sample.text), sample.text),))
         task = task_of(item)
-        if sample.image is None or not task.has_image(item):
+        if not sample.drawn or not task.has_image(item):
             return None
-        return task.verify(item, decode_png(sample.image))
+        return task.verify(item, pixels(sample.drawn[-1]))
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """Caption and compare where so many of one thing are asked for, else a question of yes or no."""
