@@ -5,6 +5,7 @@ Nothing is decoded or judged. A trajectory depends on (run seed, prompt, candida
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -39,9 +40,7 @@ def run(work: Work[DistilConfig], stage: StageRun, told: list[Request]) -> None:
             requests = batches[index]
             condition = teacher.encode(requests)
             schedule = teacher.schedule(condition).to(teacher.device)
-            way = trajectory(
-                lambda x, t, under=condition: teacher.velocity(x, t, under), teacher.noise(requests), schedule
-            )
+            way = trajectory(partial(teacher.velocity, condition=condition), teacher.noise(requests), schedule)
             kept = way if config.states == "teacher" else way[:, -1:]
             with atomic_path(_file(stage.shards, index)) as temporary:
                 save_file({STATES: kept.cpu().contiguous()}, temporary)

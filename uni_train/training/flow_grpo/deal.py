@@ -1,6 +1,7 @@
 """Which random steps an update trains on, and on which rank.
 
-A row is a random step of an image: (number of the image, place in the window). What is dealt follows from the rewards
+A row is a random step of an image: (number of the image, place in the window). Behind the last step comes its thought,
+where images have such. What is dealt follows from the rewards
 of all ranks and from seeds, so every rank knows the rows of all others.
 
     random_steps    the rows of an update: of images that can teach something, an equal part
@@ -40,7 +41,8 @@ def random_steps(rollouts: Rollouts, config: GrpoConfig, stage: str, update: int
         images = [i for i in images if bool(use[i])] or (images if objective.kl else [])
     turn, part = divmod(update, config.updates_per_pass)
     rng("pictures", config.seed, stage, rollouts.epoch, *([turn] if turn else [])).shuffle(images)
-    return [(image, place) for image in images[part :: config.updates_per_pass] for place in range(config.window_size)]
+    places = range(config.rows_an_image)
+    return [(image, place) for image in images[part :: config.updates_per_pass] for place in places]
 
 
 def deal(rows: Sequence[Row], images: int, world_size: int) -> list[list[Row]]:
