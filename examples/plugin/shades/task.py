@@ -13,8 +13,34 @@ from data_gen.task import Check, Item, Task, Verdict
 if TYPE_CHECKING:
     import numpy as np
 
-NAMES = ("light", "dim", "grey", "pale", "dark", "bright", "soft", "faint", "deep", "dull", "clear", "cloudy", "misty",
-         "smoky", "dusty", "sooty", "snowy", "milky", "chalky", "silver", "pearl", "slate", "stone", "iron")  # fmt: skip
+NAMES = tuple(
+    [
+        "light",
+        "dim",
+        "grey",
+        "pale",
+        "dark",
+        "bright",
+        "soft",
+        "faint",
+        "deep",
+        "dull",
+        "clear",
+        "cloudy",
+        "misty",
+        "smoky",
+        "dusty",
+        "sooty",
+        "snowy",
+        "milky",
+        "chalky",
+        "silver",
+        "pearl",
+        "slate",
+        "stone",
+        "iron",
+    ]
+)
 WORDS = (*NAMES, "tenths")
 SIDE = 24
 TOLERANCE = 0.05  # of white
