@@ -134,7 +134,7 @@ def run(out: Path, name: str, seed: int, epochs: int, held_out: int, overrides: 
 
 def outcome(line: Mapping[str, Any]) -> str:
     """What became of one run: "in time", "late", "missed" or "harmless"."""
-    fallen = line["success"][0] - line["success"][-1] >= FALL
+    fallen = round(line["success"][0] - line["success"][-1], 9) >= FALL
     if line["said"] is not None:
         return "late" if fallen else "in time"
     return "missed" if fallen else "harmless"

@@ -118,7 +118,7 @@ def cpu_seconds(run: Callable[[], object], times: int) -> list[float]:
 
 
 def group(folder: Path, rounds: int) -> Table:
-    """16 pictures of one prompt: rolled out as for reinforcement, and by one call of diffusers and by 16."""
+    """16 images of one prompt: rolled out for reinforcement, one call of diffusers' pipeline for 16, and 16 calls."""
     from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit_plus as plus
 
     yield from table(

@@ -123,6 +123,6 @@ def test_sft_goes_on_until_the_validation_split_gains_less_than_asked(tmp_path: 
     assert name == "seed3-settled-3" and found == [0.5, 0.6, 0.65, 0.655]
     begins = [[one for one in given if one.startswith("model.checkpoint=")][-1] for given in ran]
     assert ["seed3-settled/" in begins[0], "seed3-settled-2/" in begins[1], len(begins)] == [True, True, 2]
-    (tmp_path / mazes.LINES).write_text(json.dumps({"seed": 3, "arm": "settled", "name": name}))
+    (tmp_path / mazes.LINES).write_text(json.dumps({"seed": 3, "arm": "settled", "name": name}) + "\n")
     (given,) = [one for one in mazes.arguments(plan, 3, "grpo_new", "x") if one.startswith("model.checkpoint=")]
     assert "seed3-settled-3/" in given

@@ -27,7 +27,8 @@ from uni_train.models.nano.nano import Nano
 from uni_train.recipes.distil import drawing, thinking
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.distil.training import ByGap, Gaps
-from uni_train.stages.sample import about, asked
+from uni_train.stages.asking import about, asked
+from uni_train.stages.dry_run import describe
 from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics
 
@@ -281,3 +282,11 @@ def test_keys_that_do_not_fit_together(overrides: list[str], message: str) -> No
 def test_stars_has_no_teacher_to_measure_a_gap_to() -> None:
     with pytest.raises(UsageError, match=r"schedule\.kind=gap"):
         compose("stars_mixed", ["schedule.kind=gap"])
+
+
+@pytest.mark.parametrize("overrides", [(), ("schedule.kind=gap",), ("model=bagel_7b",)])
+def test_the_first_update_is_told_without_weights(overrides: tuple[str, ...]) -> None:
+    tiny = () if "model=bagel_7b" in overrides else (*MODEL, "batch.prompts=8")
+    said = "\n".join(describe(compose(RECIPE, [*tiny, *overrides])))
+    assert "one update: " in said and "unknown" not in said, said
+    assert "the teacher is a second model in memory" in said

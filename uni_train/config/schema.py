@@ -234,7 +234,7 @@ class RunConfig(TrainingConfig):
     kind: str
     name: str | None = None  # of the run folder; null = seed<seed>
     out: str = "runs"
-    plugins: tuple[str, ...] = ()  # modules that add tasks, models, rewards or kinds of recipes
+    plugins: tuple[str, ...] = ()  # modules that add tasks, models, rewards, filters or kinds of recipes
     model: ModelConfig
     data: DataConfig = DataConfig()
     text_dropout: Share = 0.0  # of training prompts, for classifier-free guidance

@@ -18,9 +18,9 @@ from uni_train.models.load import build_model, load_weights
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.distil.drawing import Drawn
 from uni_train.recipes.stars.config import RoundConfig
+from uni_train.recipes.stars.filtering import kept_rows
 from uni_train.recipes.stars.finetune import PRETRAIN, curriculum, replayed, watching
 from uni_train.recipes.stars.rounds import most_updates, updates
-from uni_train.stages.filter import kept_rows
 from uni_train.stages.finetune import first_batch, fit
 from uni_train.stages.work import MODEL, StageRun, Work, in_batches
 from uni_train.training.curriculum import Curriculum, Ramp
@@ -89,6 +89,7 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
         schedule,
         total,
         stage.path,
+        stage=stage.name,
         evaluate=evaluate if schedule.check_every else None,
         callbacks=[Following(teacher, model, config.teacher_decay)] if config.teacher == "ema" else [],
         collate=distiller.collate,
@@ -108,7 +109,7 @@ def _calls(config: DistilConfig, stage: StageRun, schedule: Curriculum, updates:
     """Velocities asked of the teacher while training, and of the student on its own way: they follow from the seeds."""
     taught = 0
     for step in range(updates):
-        seed = derive_seed(config.seed, stage.path.name, "counts", step)
+        seed = derive_seed(config.seed, stage.name, "counts", step)
         rows = row_counts(schedule.mixture(step), config.batch.prompts, seed)
         taught += sum(n for name, n in rows.items() if name != PRETRAIN)
     looks = 0
@@ -141,7 +142,7 @@ class Gaps:
     def __init__(
         self, work: Work[DistilConfig], stage: StageRun, distiller: Distiller, lessons: Sequence[Lesson]
     ) -> None:
-        seeds = [derive_seed(work.config.seed, stage.path.name, "gap", place) for place in range(len(lessons))]
+        seeds = [derive_seed(work.config.seed, stage.name, "gap", place) for place in range(len(lessons))]
         self.lessons = [replace(lesson, seed=seed) for lesson, seed in zip(lessons, seeds, strict=True)]
         self.distiller, self.ranks, self.batch = distiller, work.ranks, work.config.model.draw_batch
         self.every = work.config.schedule.check_every

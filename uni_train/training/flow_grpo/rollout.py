@@ -60,7 +60,7 @@ class Prompt:
 
 
 class Prompts(Protocol):
-    """Where prompts come from: a list, or a task that generates new ones (stages.grpo.TaskPrompts)."""
+    """Where prompts come from: a list, or a task that generates new ones (recipes.flow_grpo.training.TaskPrompts)."""
 
     def epoch(self, epoch: int, count: int) -> Sequence[Prompt]:
         """`count` prompts, the same whenever they are asked for."""

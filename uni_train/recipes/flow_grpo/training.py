@@ -60,7 +60,8 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         write_sheet(groups, stage.path / GALLERY / f"epoch-{epoch:05d}.png")
         log_groups(logger, "gallery", groups, step)
 
-    with adapters(work, model, stage.path.name, stage.path), _sampling(model, training):
+    lora = adapters(work, model, stage.path.name, stage.path) if config.trained == "lora" else nullcontext()
+    with lora, _sampling(model, training):
         result = fit_flow_grpo(
             model,
             asked,
