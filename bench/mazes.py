@@ -1,10 +1,13 @@
 """What a verifier adds to a limited set of solved mazes, and the controls beside it, each at equal wall time.
 
     python bench/mazes.py make --out runs/mazes --seeds 0,1,2
+    python bench/mazes.py make --out runs/plateau --n 1000 --flat 1 --seconds 1200 \
+        --arms sft_same,stars,grpo_new,cps_dense,nft_new
     python bench/mazes.py table --out runs/mazes
 
 Every seed has mazes, first weights and random numbers of its own. One model is trained on its solved mazes, and once
-more at a lower rate, until they have little left to teach; every arm goes on from that model for the same seconds. How
+more at a lower rate, until they have little left to teach; with --flat again and again, until success on the validation
+split gains less than so many points: the plateau. Every arm goes on from that model for the same seconds. How
 many updates those are is measured first, on a short run of each arm; the table gives the seconds that it took. A
 finished arm is a line of OUT/arms.jsonl; the same command goes on where it was stopped, in the middle of an arm too.
 
@@ -19,6 +22,7 @@ import json
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -33,7 +37,7 @@ from data_gen.export import make as export
 from data_gen.maze.picture import NANO
 from data_gen.maze.task import Maze
 from data_gen.seeds import derive_seed
-from data_gen.task import Item
+from data_gen.task import Item, Verdict
 from eval.statistics import Estimate, mean_over_seeds, paired
 from uni_train.errors import UsageError, UserError
 from uni_train.training.metric_log import read_metrics
@@ -41,9 +45,11 @@ from uni_train.training.metric_log import read_metrics
 LEVEL = 4
 ASKED = {2: 24, 3: 100, 4: 2000, 5: 100}  # test mazes by level; there are no more of 2 x 2
 FRESH = 20_000  # solved mazes for the arm that may have as many as it wants
-DRAWS = 4  # pictures a maze, where one right picture of several counts
+DRAWS = 8  # pictures a maze, where one right picture of several counts
+VALIDATED = 500  # validation mazes, that tell whether SFT still gains
+SETTLES = 8  # times that SFT goes on at most
 SEEN = 200  # of the solved mazes are asked, too, and so many of the new ones DRAWS times
-PACE = {"updates": 100, "epochs": 15}  # of the short run that an arm's pace is measured on
+PACE = {"updates": 100, "epochs": 15, "rounds": 1}  # of the short run that an arm's pace is measured on
 LINES = "arms.jsonl"
 START, SETTLED = "start", "settled"
 Fit = Callable[[Sequence[str]], None]
@@ -55,8 +61,8 @@ class Arm:
     """One way to spend the seconds.
 
     Attributes:
-        begins: the arm whose weights it goes on from. counter: the key that says how long it lasts.
-        data: whose solved mazes it is shown or asked: "limited", "more"; None: new unsolved ones in every epoch.
+        begins: the arm whose weights it goes on from. counter: what says how long it lasts: a key, or "rounds".
+        data: whose solved mazes it is shown, asked or replays: "limited", "more"; None: new unsolved ones.
     """
 
     label: str
@@ -66,9 +72,12 @@ class Arm:
     data: str | None
     overrides: tuple[str, ...] = ()
 
-    @property
-    def stage(self) -> str:
-        return "00-grpo" if self.recipe == "flow_grpo_maze" else "00-sft"
+    def lasting(self, n: int) -> str:
+        """So many updates, epochs or rounds, as an override."""
+        if self.counter != "rounds":
+            return f"{self.counter}={n}"
+        rounds = ({**ROUND, "draw": draw} for draw in range(1, n + 1))
+        return f"rounds={json.dumps(list(rounds))}".replace('"', "")
 
 
 _QUIET = ("held_out.n=0", "checkpoint_every=1000")
@@ -76,6 +85,8 @@ _NFT = (
     *("variant=diffusion_nft", "rollout.prompts_per_epoch=24", "objective.noise_draws=2", "objective.kl=0.05"),
     *("objective.scale_rewards=group", "objective.advantage_clip=1"),
 )
+_CPS = ("variant=cps", "rollout.noise_level=0.7", "rewards.solved.function=verifier_dense")
+ROUND = {"task": "maze", "level": LEVEL, "prompts": 1000, "updates": 300, "replay": {"solved": 0.3}}
 _BLIND = ("held_out.task=null", "checkpoint_every=1000")
 _AGAIN = (*_BLIND, "optimizer.lr=1e-3", "optimizer.decay_share=1")
 ARMS = {
@@ -85,6 +96,8 @@ ARMS = {
     "sft_same": Arm("+ SFT, same mazes", SETTLED, "sft_maze", "updates", "limited", _AGAIN),
     "grpo_same": Arm("+ Flow-GRPO, same mazes", SETTLED, "flow_grpo_maze", "epochs", "limited", _QUIET),
     "grpo_new": Arm("+ Flow-GRPO, new mazes, unsolved", SETTLED, "flow_grpo_maze", "epochs", None, _QUIET),
+    "stars": Arm("+ STARS by the verifier, new mazes", SETTLED, "stars_maze", "rounds", "limited", ("evaluation.n=1",)),
+    "cps_dense": Arm("+ CPS, dense reward, new mazes", SETTLED, "flow_grpo_maze", "epochs", None, (*_QUIET, *_CPS)),
     "nft_new": Arm("+ DiffusionNFT, new mazes, unsolved", SETTLED, "flow_grpo_maze", "epochs", None, (*_QUIET, *_NFT)),
     "sft_more": Arm("+ SFT, new mazes, solved", SETTLED, "sft_maze", "updates", "more", _AGAIN),
 }
@@ -97,7 +110,8 @@ class Plan:
     Attributes:
         n: solved mazes in the limited set. start, settle, seconds: of the first training, of the second at a lower
             rate, and of each arm behind them.
-        common: overrides for all runs. asked: test mazes by level.
+        common: overrides for all runs. asked: test mazes by level. flat: go on with the second training until it gains
+            less than so many points on the validation split; None: once.
     """
 
     out: Path
@@ -107,13 +121,25 @@ class Plan:
     seconds: float = 300.0
     common: tuple[str, ...] = ()
     asked: Mapping[int, int] = field(default_factory=lambda: ASKED)
+    flat: float | None = None
 
     def folder(self, arm: Arm, name: str) -> Path:
         """The run's."""
         return self.out / arm.recipe / name
 
     def model(self, arm: Arm, name: str) -> Path:
-        return self.folder(arm, name) / "stages" / arm.stage / "model"
+        """The last one of a run."""
+        stages = self.folder(arm, name) / "stages"
+        if arm.recipe == "stars_maze":
+            return max(stages.glob("*-finetune-*"), default=stages) / "model"
+        return stages / ("00-grpo" if arm.recipe == "flow_grpo_maze" else "00-sft") / "model"
+
+    def seconds_of(self, arm: Arm, name: str) -> float:
+        """Spent on sampling, judging and training, not on evaluations and starting."""
+        if arm.recipe != "stars_maze":
+            return float(_manifest(self.model(arm, name).parent)["result"]["seconds"])
+        stages = (self.folder(arm, name) / "stages").iterdir()
+        return sum(float(_manifest(one)["seconds"]) for one in stages if "-evaluate-" not in one.name)
 
 
 # --- making -----------------------------------------------------------------------------------------------------------
@@ -127,13 +153,30 @@ def make(plan: Plan, seeds: Sequence[int], arms: Sequence[str], fit: Fit) -> Non
                 continue
             arm, name = ARMS[key], f"seed{seed}-{key}"
             updates = _updates(plan, key, seed, fit)
-            fit([*arguments(plan, seed, key, name), f"{arm.counter}={updates}"])
-            model = plan.model(arm, name)
-            result = json.loads((model.parent / "manifest.json").read_text(encoding="utf-8"))["result"]
-            line = {"seed": seed, "arm": key, "updates": result["updates"], "seconds": round(result["seconds"], 1)}
-            line |= measured(plan, seed, model)
+            fit([*arguments(plan, seed, key, name), arm.lasting(updates)])
+            line = {"seed": seed, "arm": key, "updates": updates}
+            if key == SETTLED and plan.flat is not None:
+                name, line["validation"] = _until_flat(plan, seed, updates, fit)
+            line |= {"name": name, "seconds": round(plan.seconds_of(arm, name), 1)}
+            line |= measured(plan, seed, plan.model(arm, name))
             with open(plan.out / LINES, "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
+
+
+def _until_flat(plan: Plan, seed: int, updates: int, fit: Fit) -> tuple[str, list[float]]:
+    """Repeat the second training, which has been made once: the name of the last one, and success on the validation
+    split before it and after each."""
+    assert plan.flat is not None
+    arm, name = ARMS[SETTLED], f"seed{seed}-{SETTLED}"
+    rates = [
+        right(one, _mazes(LEVEL, VALIDATED, "validation")).mean()
+        for one in (plan.model(ARMS[START], f"seed{seed}-{START}"), plan.model(arm, name))
+    ]
+    while len(rates) <= SETTLES and 100 * (rates[-1] - rates[-2]) >= plan.flat:
+        before, name = plan.model(arm, name), f"seed{seed}-{SETTLED}-{len(rates)}"
+        fit([*arguments(plan, seed, SETTLED, name), f"model.checkpoint={before}", arm.lasting(updates)])
+        rates.append(right(plan.model(arm, name), _mazes(LEVEL, VALIDATED, "validation")).mean())
+    return name, [round(float(rate), 4) for rate in rates]
 
 
 def arguments(plan: Plan, seed: int, key: str, name: str) -> list[str]:
@@ -141,12 +184,16 @@ def arguments(plan: Plan, seed: int, key: str, name: str) -> list[str]:
     arm = ARMS[key]
     given = ["--recipe", arm.recipe, f"seed={seed}", f"out={plan.out}", f"name={name}", *plan.common, *arm.overrides]
     if arm.begins is not None:
-        given.append(f"model.checkpoint={plan.model(ARMS[arm.begins], f'seed{seed}-{arm.begins}')}")
+        made = {(one["seed"], one["arm"]): one.get("name") for one in read_metrics(plan.out / LINES)}
+        begins = made.get((seed, arm.begins)) or f"seed{seed}-{arm.begins}"
+        given.append(f"model.checkpoint={plan.model(ARMS[arm.begins], begins)}")
     if arm.data is None:
         return given
     rows = solved_mazes(plan, seed, arm.data) / "items.jsonl"
     if arm.recipe == "sft_maze":
         return [*given, f"sources.mazes.path={rows}"]
+    if arm.recipe == "stars_maze":
+        return [*given, f"solved={rows}"]
     return [*given, "prompts.task=null", f"prompts.path={rows}"]
 
 
@@ -165,57 +212,67 @@ def _updates(plan: Plan, key: str, seed: int, fit: Fit) -> int:
     pace = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     if key not in pace:
         arm, name = ARMS[key], f"pace-{key}"
-        fit([*arguments(plan, seed, key, name), f"{arm.counter}={PACE[arm.counter]}"])
-        manifest = plan.model(arm, name).parent / "manifest.json"
-        pace[key] = json.loads(manifest.read_text(encoding="utf-8"))["result"]["seconds"] / PACE[arm.counter]
+        fit([*arguments(plan, seed, key, name), arm.lasting(PACE[arm.counter])])
+        pace[key] = plan.seconds_of(arm, name) / PACE[arm.counter]
         file.write_text(json.dumps(pace, indent=1) + "\n", encoding="utf-8")
     seconds = {START: plan.start, SETTLED: plan.settle}.get(key, plan.seconds)
     return max(1, round(seconds / pace[key]))
 
 
+def _manifest(stage: Path) -> Any:
+    return json.loads((stage / "manifest.json").read_text(encoding="utf-8"))
+
+
 # --- measuring --------------------------------------------------------------------------------------------------------
+
+
+def verdicts(weights: Path, items: Sequence[Item], draw: int = 0) -> list[Verdict]:
+    """Of one picture a maze."""
+    from uni_train.models.base import Request
+    from uni_train.models.load import build_model, model_config
+
+    task, config = Maze(NANO), model_config(str(weights))
+    model, found = build_model(config), []
+    for begin in range(0, len(items), config.draw_batch):
+        some = items[begin : begin + config.draw_batch]
+        images = model.draw([
+            Request(one.id, one.prompt, (task.input_image(one),), seed=derive_seed("maze table", one.id, draw))
+            for one in some
+        ])  # fmt: skip
+        found += [task.verify(one, image) for one, image in zip(some, images, strict=True)]
+    return found
+
+
+def right(weights: Path, items: Sequence[Item], draw: int = 0) -> np.ndarray:
+    return np.array([one.passed for one in verdicts(weights, items, draw)])
 
 
 def measured(plan: Plan, seed: int, weights: Path) -> dict[str, Any]:
     """Right pictures and how many were asked: of unseen mazes by level (of LEVEL also one by one, in `passed`), of the
-    seed's solved ones, best of DRAWS."""
-    from uni_train.models.load import build_model, model_config
-
-    task, config = Maze(NANO), model_config(str(weights))
-    model = build_model(config)
-
-    def right(items: Sequence[Item], draw: int = 0) -> np.ndarray:
-        from uni_train.models.base import Request
-
-        found: list[bool] = []
-        for begin in range(0, len(items), config.draw_batch):
-            some = items[begin : begin + config.draw_batch]
-            images = model.draw([
-                Request(one.id, one.prompt, (task.input_image(one),), seed=derive_seed("maze table", one.id, draw))
-                for one in some
-            ])  # fmt: skip
-            found += [task.verify(one, image).passed for one, image in zip(some, images, strict=True)]
-        return np.array(found)
+    seed's solved ones, best of DRAWS; which checks failed."""
 
     def count(passed: np.ndarray) -> list[int]:
         return [int(passed.sum()), len(passed)]
 
-    unseen = {level: _unseen(level, n) for level, n in plan.asked.items()}
+    unseen = {level: _mazes(level, n) for level, n in plan.asked.items()}
     rows = (solved_mazes(plan, seed, "limited") / "items.jsonl").read_text(encoding="utf-8").splitlines()
     seen = [Item.from_dict(json.loads(row)) for row in rows[:SEEN]]
-    passed = {level: right(items) for level, items in unseen.items()}
-    several = [right(unseen[LEVEL][:SEEN], draw) for draw in range(DRAWS)]
+    found = {level: verdicts(weights, items) for level, items in unseen.items()}
+    passed = {level: np.array([one.passed for one in judged]) for level, judged in found.items()}
+    failed = Counter(check.name for one in found[LEVEL] for check in one.checks if check.status != "pass")
+    several = [right(weights, unseen[LEVEL][:SEEN], draw) for draw in range(DRAWS)]
     return {
         "test": {str(level): count(outcomes) for level, outcomes in passed.items()},
         "passed": "".join("01"[outcome] for outcome in passed[LEVEL].astype(int)),
-        "seen": count(right(seen)),
+        "failed": dict(sorted(failed.items())),
+        "seen": count(right(weights, seen)),
         "best": count(np.any(several, axis=0)),
     }
 
 
 @cache
-def _unseen(level: int, n: int) -> list[Item]:
-    return Maze(NANO).generate(n, level, "test", 0)
+def _mazes(level: int, n: int, split: str = "test") -> list[Item]:
+    return Maze(NANO).generate(n, level, split, 0)
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -254,11 +311,39 @@ def tables(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield _row(ARMS[key].label, *cells, *(_percent(gaps, "+") if gaps else "-" for gaps in over))
     yield ""
     yield from _paired(by_arm)
+    yield from _plateau(by_arm)
+    yield from _failures(by_arm)
     yield "By size of the maze:"
     yield ""
     yield from _head(["", *(f"{level} x {level}" for level in levels)])
     for key, found in by_arm.items():
         yield _row(ARMS[key].label, *(_percent([_rate(line, level) for line in found.values()]) for level in levels))
+
+
+def _plateau(by_arm: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Iterator[str]:
+    """How success on the validation split came to rest, where it was waited for."""
+    found = {seed: line["validation"] for seed, line in by_arm.get(SETTLED, {}).items() if "validation" in line}
+    for seed, rates in found.items():
+        shown = ", ".join(f"{100 * rate:.1f}" for rate in rates)
+        yield f"Seed {seed}: percent of {VALIDATED} validation mazes after SFT, each time that it went on: {shown}."
+    if found:
+        yield ""
+
+
+def _failures(by_arm: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Iterator[str]:
+    """Share of the test mazes that fail each check."""
+    lines = {key: [line for line in found.values() if "failed" in line] for key, found in by_arm.items()}
+    checks = sorted({check for some in lines.values() for line in some for check in line["failed"]})
+    if not checks:
+        return
+    yield f"By failed check, percent of the {LEVEL} x {LEVEL} test mazes (one may fail several):"
+    yield ""
+    yield from _head(["", *checks])
+    for key, some in lines.items():
+        if some:
+            rates = ([line["failed"].get(check, 0) / len(line["passed"]) for line in some] for check in checks)
+            yield _row(ARMS[key].label, *map(_percent, rates))
+    yield ""
 
 
 def _paired(by_arm: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Iterator[str]:
@@ -345,6 +430,7 @@ def parser() -> argparse.ArgumentParser:
             one.add_argument("--n", type=int, default=usual.n, help="solved mazes of the limited set (%(default)s)")
             one.add_argument("--start", type=float, default=usual.start, help="seconds of the first SFT (%(default)s)")
             one.add_argument("--settle", type=float, default=usual.settle, help="of the second SFT (%(default)s)")
+            one.add_argument("--flat", type=float, help="repeat the second SFT until it gains fewer points")
             one.add_argument("--seconds", type=float, default=usual.seconds, help="of each arm (%(default)s)")
             one.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for all runs, such as model.threads=1")
     return made
@@ -358,7 +444,8 @@ def main() -> None:
             arms = chosen.arms.split(",")
             if not seeds or not set(arms) <= ARMS.keys():
                 raise UsageError("cannot read --seeds or --arms", f"Arms are {', '.join(ARMS)}; seeds are numbers.")
-            plan = Plan(chosen.out, chosen.n, chosen.start, chosen.settle, chosen.seconds, tuple(chosen.overrides))
+            given = (chosen.n, chosen.start, chosen.settle, chosen.seconds, tuple(chosen.overrides))
+            plan = Plan(chosen.out, *given, flat=chosen.flat)
             plan.out.mkdir(parents=True, exist_ok=True)
             make(plan, seeds, arms, fit_in_a_process)
         for line in tables(read_metrics(chosen.out / LINES)):

@@ -56,8 +56,8 @@ import torch.distributed.launcher.api  # noqa: E402, F401
 import yaml  # noqa: E402
 
 import eval.evaluation  # noqa: E402, F401
+import uni_train.recipes.flow_grpo.training  # noqa: E402
 import uni_train.recipes.pretrain  # noqa: E402
-import uni_train.stages.grpo  # noqa: E402
 import uni_train.stages.run  # noqa: E402
 from data_gen.reading_limits import read_yaml  # noqa: E402
 from tests.models.nano.test_edit import SMALL  # noqa: E402

@@ -201,7 +201,7 @@ class Respondent(Protocol):
 
 def think_and_draw(
     model: Respondent, requests: Sequence[Request], on_step: OnStep | None = None
-) -> tuple[list[str | Exception], list[np.ndarray | Exception]]:
+) -> tuple[list[str | Exception], list[np.ndarray | StoredImage | Exception]]:
     """Thoughts and the images drawn by them; a model that has a `think_and_draw` of its own reads each request once."""
     own = getattr(model, "think_and_draw", None)
     return think_then_draw(model, requests, on_step) if own is None else own(requests, on_step=on_step)
@@ -209,7 +209,7 @@ def think_and_draw(
 
 def think_then_draw(
     model: Respondent, requests: Sequence[Request], on_step: OnStep | None = None
-) -> tuple[list[str | Exception], list[np.ndarray | Exception]]:
+) -> tuple[list[str | Exception], list[np.ndarray | StoredImage | Exception]]:
     """In two steps. Where there is no thought, its exception stands in the place of the image too."""
     thoughts = list(model.think(requests, on_step=on_step)) if requests else []
     pairs = zip(requests, thoughts, strict=True)

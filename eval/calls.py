@@ -293,7 +293,7 @@ class StoredModel:
 
     def think_and_draw(
         self, requests: Sequence[Request], *, on_step: OnStep | None = None
-    ) -> tuple[list[str | Exception], list[np.ndarray | Exception]]:
+    ) -> tuple[list[str | Exception], list[np.ndarray | StoredImage | Exception]]:
         """As `think` and then `draw`, two calls a request. Where no thought is stored yet, the model does both at once
         if it can, and both calls are stored together: a run that was killed never draws by a thought that it reads
         again."""

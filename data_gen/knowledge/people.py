@@ -143,13 +143,6 @@ def _names(split: str) -> tuple[str, ...]:
     return tuple(name for name in map("".join, parts) if split_of("knowledge", name) == split)
 
 
-def knowledge_questions(n: int, seed: int, split: str = "test") -> list[KnowledgeQuestion]:
-    """Forward: three a character. Inverse: four a pair (an odd character out has none)."""
-    characters = draw_characters(n, seed, split)
-    pairs = list(zip(characters[::2], characters[1::2], strict=False))
-    return [q for one in characters for q in forward(one)] + [q for pair in pairs for q in inverse(*pair)]
-
-
 def forward(one: Character) -> list[KnowledgeQuestion]:
     """Name -> portrait, favourite fruit, favourite flower."""
     asked: tuple[tuple[Kind, str, str], ...] = (

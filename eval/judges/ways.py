@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from data_gen.task import Check, Status, Verdict
 from eval.benchmark import Benchmark, Case, Sample, Unparseable
+from eval.images import bytes_of
 
 if TYPE_CHECKING:
     from eval.judges.asking import Questioner
@@ -171,7 +172,7 @@ def _comparison(benchmark: Benchmark, first: Sample, second: Sample) -> tuple[st
     reference = benchmark.reference(case)
     known = _known(case)
     groups = [
-        ("given with the request", case.images),
+        ("given with the request", tuple(map(bytes_of, case.images))),
         ("a right answer, for reference", () if reference is None else (reference,)),
         ("of candidate A", first.images),
         ("of candidate B", second.images),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -16,6 +18,7 @@ from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.training.metric_log import read_metrics
 
+EASY = {"stars": ("filter=none",)}  # what has learned for a second solves nothing
 SMALL = ("model.architecture.layers=1", "model.architecture.hidden_size=32", "model.architecture.intermediate_size=32")
 
 
@@ -25,11 +28,13 @@ def test_every_arm_composes_and_begins_with_the_model_of_its_seed(tmp_path: Path
     usual = mazes.parser().parse_args(["make", "--out", str(tmp_path), "model.threads=1"])
     for key, arm in mazes.ARMS.items():
         _, recipe, *overrides = mazes.arguments(plan, 1, key, f"seed1-{key}")
-        config = compose(recipe, [*overrides, f"{arm.counter}=7"])
+        config = compose(recipe, [*overrides, arm.lasting(7)])
         assert (config.recipe, config.seed, config.out) == (arm.recipe, 1, str(tmp_path))
         name = f"seed1-{arm.begins}"
         model = None if arm.begins is None else str(tmp_path / "sft_maze" / name / "stages" / "00-sft" / "model")
         assert config.model.checkpoint == model
+        if key == "stars":
+            assert [one.draw for one in config.rounds] == [1, 2, 3, 4, 5, 6, 7] and config.solved is not None
     assert usual.overrides == ["model.threads=1"]
     assert (usual.n, usual.start, usual.settle, usual.seconds) == (700, 250.0, 110.0, 300.0)
     first, more = (read_metrics(tmp_path / f"{kind}-seed1" / "items.jsonl") for kind in ("limited", "more"))
@@ -39,7 +44,10 @@ def test_every_arm_composes_and_begins_with_the_model_of_its_seed(tmp_path: Path
 
 @pytest.mark.slow
 def test_arms_last_equally_long_and_are_not_run_twice(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(mazes, "PACE", {"updates": 2, "epochs": 2})
+    monkeypatch.setattr(mazes, "PACE", {"updates": 2, "epochs": 2, "rounds": 1})
+    monkeypatch.setattr(mazes, "ROUND", mazes.ROUND | {"prompts": 4, "updates": 2})
+    easier = {key: replace(one, overrides=(*one.overrides, *EASY.get(key, ()))) for key, one in mazes.ARMS.items()}
+    monkeypatch.setattr(mazes, "ARMS", easier)
     ran: list[Sequence[str]] = []
 
     def fit(arguments: Sequence[str]) -> None:
@@ -57,14 +65,14 @@ def test_arms_last_equally_long_and_are_not_run_twice(tmp_path: Path, monkeypatc
         asked={3: 2, mazes.LEVEL: 4},
     )
     for _ in range(2):
-        mazes.make(plan, [0], ["grpo_same"], fit)
+        mazes.make(plan, [0], ["grpo_same", "stars"], fit)
     names = [next(one for one in given if one.startswith("name=")) for given in ran]
-    arms = ["start", "settled", "grpo_same"]
+    arms = ["start", "settled", "grpo_same", "stars"]
     assert names == [f"name={what}-{arm}" for arm in arms for what in ("pace", "seed0")]
     lines = read_metrics(tmp_path / mazes.LINES)
     assert [line["arm"] for line in lines] == arms
     pace = json.loads((tmp_path / "pace.json").read_text())
-    seconds = {"start": 0.5, "settled": 0.3, "grpo_same": 0.5}
+    seconds = {"start": 0.5, "settled": 0.3, "grpo_same": 0.5, "stars": 0.5}
     assert [line["updates"] for line in lines] == [max(1, round(seconds[key] / pace[key])) for key in arms]
     assert {key: n for key, (_, n) in lines[0]["test"].items()} == {"3": 2, "4": 4}
     assert lines[0]["seen"][1] == 8 and lines[0]["best"][1] == 4
@@ -104,3 +112,17 @@ def test_tables_give_means_over_seeds_and_differences_by_seed() -> None:
     )[0]
     assert begins == beside == "+6.0 [+5.0, +7.0]"
     assert "| + SFT, new mazes, solved" not in text
+
+
+def test_sft_goes_on_until_the_validation_split_gains_less_than_asked(tmp_path: Path, monkeypatch: Any) -> None:
+    rates = {"seed3-start": 0.5, "seed3-settled": 0.6, "seed3-settled-2": 0.65, "seed3-settled-3": 0.655}
+    monkeypatch.setattr(mazes, "right", lambda weights, items: np.array([rates[weights.parents[2].name]]))
+    ran: list[Sequence[str]] = []
+    plan = mazes.Plan(tmp_path, n=2, flat=1.0)
+    name, found = mazes._until_flat(plan, 3, 7, ran.append)
+    assert name == "seed3-settled-3" and found == [0.5, 0.6, 0.65, 0.655]
+    begins = [[one for one in given if one.startswith("model.checkpoint=")][-1] for given in ran]
+    assert ["seed3-settled/" in begins[0], "seed3-settled-2/" in begins[1], len(begins)] == [True, True, 2]
+    (tmp_path / mazes.LINES).write_text(json.dumps({"seed": 3, "arm": "settled", "name": name}) + "\n")
+    (given,) = [one for one in mazes.arguments(plan, 3, "grpo_new", "x") if one.startswith("model.checkpoint=")]
+    assert "seed3-settled-3/" in given

@@ -62,7 +62,7 @@ WRONG = [
     ("model.threads=many", "model.threads must be a whole number or auto", ""),
     ("optimizer=3", "optimizer must be a section", ""),
     ("evaluation.sets=math1", "evaluation.sets must be a list", ""),
-    ("filter=slef", "filter must be one of self, judge, verifier, none", "Did you mean self?"),
+    ("filter=slef", "filter: unknown filter slef", "Did you mean self?"),
     ("optimizer.betas=[0.9]", "optimizer.betas must be a list of 2 values", ""),
     ("optimizer.lr=0", "optimizer.lr must be greater than 0", ""),
     ("optimizer.lr=.inf", "optimizer.lr must be", ""),
@@ -136,7 +136,7 @@ def test_a_recipe_of_ones_own_builds_on_ours(tmp_path: Path) -> None:
         (MINE + "rounds: [{task: maths}]\n", "missing key rounds.0.level"),
         (MINE + "x: [1\n", ", line 8: not valid YAML"),
         ("- 1\n", "is no recipe"),
-        ("seed: 1\n", "kind must be one of flow_grpo, knowledge, pretrain, sft, stars, not None ({file})"),
+        ("seed: 1\n", "kind must be one of distil, flow_grpo, knowledge, pretrain, sft, stars, not None ({file})"),
     ],
 )
 def test_mistakes_in_a_file_name_the_file(tmp_path: Path, text: str, message: str) -> None:

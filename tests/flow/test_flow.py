@@ -64,7 +64,6 @@ def test_renormalised_guidance_is_never_longer(renorm, scale, seed):
 
 
 def test_guidance_is_off_without_a_text_scale_and_outside_the_interval():
-    assert not Guidance(text_scale=1.0, img_scale=2.0).img_on(0.5)
     guidance = Guidance(text_scale=4.0, interval=(0.4, 1.0))
     assert guidance.text_on(1.0) and not guidance.text_on(0.4)
 

@@ -35,7 +35,7 @@ import statsmodels.stats.proportion  # noqa: F401
 import torch.distributed.launcher.api as launcher
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 
-import uni_train.stages.grpo
+import uni_train.recipes.flow_grpo.training
 import uni_train.stages.run
 from tests.multinode.network import ADDRESSES, CABLE, enter, plug
 from uni_train.cli.main import uni_train

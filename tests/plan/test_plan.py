@@ -57,6 +57,31 @@ def test_activations_grow_at_most_as_the_largest_micro_batch_takes_it(sft):
     assert twice.flops / sft.flops == pytest.approx(grown, rel=1e-3)  # short examples have rows of their own
 
 
+def test_ways_onto_one_card_need_less_and_less():
+    ways = {way.keys: way for way in planning.one_card(compose("sft", BAGEL))}
+    assert list(ways) == [
+        "trained=all",
+        "trained=all optimizer.state=8bit",
+        "trained=all strategy=deepspeed_zero2 strategy.offload_optimizer=true",
+        "trained=lora",
+        "trained=lora model.weights=int8",
+        "trained=lora model.weights=nf4",
+        "trained=lora model.weights=nf4 optimizer.state=8bit",
+    ]
+    peaks = [way.peak for way in ways.values()]
+    assert peaks[0] > peaks[1] and peaks[3] > peaks[4] > peaks[5] >= peaks[6]
+    assert planning.one_card(compose("nano_pretrain")) == ()
+
+
+def test_a_quantised_recipe_is_planned_as_such():
+    lora = [*BAGEL, "trained=lora", "ema=null"]
+    plain, light = (
+        planning.plan(compose("sft", [*lora, *more]), H100, 1, 1, 0.4).rows[0].share.parts["weights"]
+        for more in ((), ("model.weights=nf4",))
+    )
+    assert light < plain - 2**20
+
+
 def test_what_does_not_fit_says_what_would_help():
     small = replace(H100, memory=RESERVED + 100 * 2**20)
     found = planning.plan(compose("sft", [*BAGEL, "activation_checkpointing=false"]), small, 1, 8, 0.4)

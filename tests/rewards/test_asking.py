@@ -21,10 +21,10 @@ from uni_train.config.schema import JudgeConfig, RewardConfig
 from uni_train.errors import UsageError, UserError
 from uni_train.models.base import Request
 from uni_train.models.load import build_model
+from uni_train.recipes.flow_grpo.training import rewards
 from uni_train.rewards.asking import Asked, Judge, SelfCheck, read_score
 from uni_train.rewards.contract import Reward, score
 from uni_train.rewards.registry import Trained
-from uni_train.stages.grpo import rewards
 from uni_train.training.flow_grpo.trainer import Reference
 
 

@@ -256,12 +256,12 @@ def test_a_checkpoint_that_cannot_judge_is_refused(tmp_path: Path) -> None:
 
 def test_only_accepted_samples_with_an_image_are_learned_from(finished: Path) -> None:
     from data_gen.task import Check, Verdict
-    from uni_train.stages.filter import accepted
+    from uni_train.recipes.stars.filtering import accepted
 
     sample = samples(finished, "02-filter-mapping1")[0]
     unsure = replace(sample, filter_verdict=Verdict((Check("self_check", "unreadable"),)))
     refused = replace(sample, filter_verdict=Verdict((Check("self_check", "fail"),)))
-    imageless = replace(sample, sample=replace(sample.sample, parts=()))
+    imageless = replace(sample, sample=replace(sample.sample, status="generation_failed", parts=()))
     assert accepted([sample, unsure, refused, imageless, replace(sample, filter_verdict=None)]) == [sample]
 
 

@@ -27,8 +27,8 @@ from uni_train.models.nano.nano import Nano
 from uni_train.recipes.distil import drawing, thinking
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.distil.training import ByGap, Gaps
-from uni_train.stages.plan import describe
-from uni_train.stages.sample import about, asked
+from uni_train.stages.asking import about, asked
+from uni_train.stages.dry_run import describe
 from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics
 

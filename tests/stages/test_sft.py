@@ -139,6 +139,36 @@ def test_adapters_are_stored_and_merged(place: Path, tmp_path: Path) -> None:
     assert all("lora_" in name for name in load_file(checkpoint / "state.safetensors") if "state_dict/model." in name)
 
 
+def test_adapters_on_quantised_weights_resume_and_leave_a_plain_model(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)  # longer than the run
+    asked = (
+        "trained=lora",
+        "lora.rank=16",
+        "ema=null",
+        "model.weights=nf4",
+        "optimizer.state=8bit",
+        "optimizer.lr=1e-2",
+    )
+    straight = finish(place, tmp_path / "straight", *asked)
+    saved = callbacks.PeriodicCheckpoint.on_train_batch_end
+
+    def stop(self, trainer, *rest) -> None:
+        saved(self, trainer, *rest)
+        if trainer.global_step == 3:
+            raise SystemExit(9)
+
+    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", stop)
+    assert fit(place, tmp_path / "stopped", *asked).exit_code == 9
+    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", saved)
+    stopped = finish(place, tmp_path / "stopped", *asked)
+    ours, theirs = (load_file(folder / "model" / "ema.safetensors") for folder in (stopped, straight))
+    assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+    before = load_file(place / "BAGEL" / "ema.safetensors")
+    assert {name: value.shape for name, value in before.items()} == {name: v.shape for name, v in ours.items()}
+
+
 def test_frozen_parts_stay_as_they_were(place: Path, tmp_path: Path) -> None:
     stage = finish(place, tmp_path, "frozen=[vit,connector,understanding]", "updates=2")
     before, after = load_file(place / "BAGEL" / "ema.safetensors"), load_file(stage / "model" / "ema.safetensors")
@@ -190,6 +220,8 @@ def test_dry_run_tells_parameters_tokens_and_shapes_without_weights(place: Path)
         (("sources.t2i.vit_size=[518,224]",), "sources.t2i.vit_size [518, 224] is not [shortest, longest]"),
         (("sources.t2i.form=text",), "sources.t2i.form must be one of text_to_image, edit, conversations, items"),
         (("frozen=[vae]",), "frozen.0 must be one of vit, connector, understanding, generation"),
+        (("model.weights=nf4",), "model.weights=nf4 freezes the decoder, and this recipe trains all"),
+        (("optimizer.state=8bit", "strategy=fsdp2"), "optimizer.state=8bit has no meaning for fsdp2"),
         (("lora.targets=decoder",), "lora.targets must be understanding, generation, both or re:PATTERN"),
         (("vit_dropout=1.5",), "vit_dropout must be between 0 and 1"),
     ],

@@ -188,6 +188,7 @@ def test_rollouts_of_other_numbers_of_ranks_are_dealt_anew() -> None:
             "log_probs": values[:, None], "means": values.new_zeros(pictures, 0), "final": image,
             "mask": torch.ones(pictures, tokens, 1, dtype=torch.bool), "advantages": values,
             "rewards": torch.arange(12.0)[:, None], "totals": torch.arange(12.0),
+            "thoughts": values.new_zeros(pictures, 0), "thought_log_probs": values.new_zeros(pictures, 0),
         }  # fmt: skip
 
     parts = [state(0, 6, 3), state(6, 6, 4)]

@@ -142,7 +142,7 @@ def _print_plan(config: RunConfig) -> None:
         print(f"#   {stage.index:02d}-{stage.name:<20} {stage.summary}")
 
     from uni_train.cli.progress import ConsoleProgress
-    from uni_train.stages.plan import describe
+    from uni_train.stages.dry_run import describe
     from uni_train.stages.run import expect
 
     expect(config, ConsoleProgress())

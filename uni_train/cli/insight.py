@@ -79,6 +79,10 @@ def _about(n: int) -> Callable[[F], F]:
     return decorate
 
 
+_judge = click.option("--judge", metavar="MODEL", help="For images that no program can check: openai/gpt-4o, ...")
+_judge_base_url = click.option("--judge-base-url", metavar="URL", help="The judge's own OpenAI-compatible server.")
+
+
 @click.group()
 def insight() -> None:
     """Look inside a model: what it knows, plans and draws, its attention, its states.
@@ -91,8 +95,8 @@ def insight() -> None:
 @_about(n=50)
 @click.option("--k", type=click.IntRange(1), default=1, show_default=True, help="Draws of each item.")
 @click.option("--settings", type=Names(), default="", help="said,thought,told,normal,cot  [default: all]")
-@click.option("--judge", metavar="MODEL", help="For images that no program can check: openai/gpt-4o, ...")
-@click.option("--judge-base-url", metavar="URL", help="The judge's own OpenAI-compatible server.")
+@_judge
+@_judge_base_url
 def links(k: int, settings: tuple[str, ...], judge: str | None, judge_base_url: str | None, **asked: Any) -> None:
     """Know, plan, draw: which link between a question and its image breaks.
 
@@ -119,11 +123,15 @@ def links(k: int, settings: tuple[str, ...], judge: str | None, judge_base_url: 
 @click.option("--tokens", type=Range(), help="Whose influence is laid over images.  [default: the strongest words]")
 @click.option("--maps", type=click.IntRange(0), default=4, show_default=True, help="Items with influence maps.")
 @click.option("--interventions/--no-interventions", default=True, help="Also tamper with the thoughts.")
+@_judge
+@_judge_base_url
 def attention(
     layers: tuple[tuple[int, int], ...],
     tokens: tuple[int, int] | None,
     maps: int,
     interventions: bool,
+    judge: str | None,
+    judge_base_url: str | None,
     **asked: Any,
 ) -> None:
     """Where image tokens look: instruction, trace and refined prompt, by layer and noise level.
@@ -146,7 +154,8 @@ def attention(
             model, cases, seed=asked["seed"], batch=size, maps=maps, layers=layers, tokens=tokens, on_item=bar.advance
         )
     if interventions:
-        found = with_interventions(found, _evaluated(Interventions(cases), asked, progress))
+        tampered = _evaluated(Interventions(cases), asked, progress, judge=judge, judge_base_url=judge_base_url)
+        found = with_interventions(found, tampered)
     found |= {"model": model.name, "asked": _asked_of(cases, asked)}
     _say_tables(found, "attention", progress)
     progress.say(f"page: {page.keep(_folder(asked), 'attention', found)}")

@@ -16,6 +16,7 @@ import click
 
 from uni_train import __version__
 from uni_train.cli.data import data
+from uni_train.cli.doctor import doctor
 from uni_train.cli.evaluation import evaluate
 from uni_train.cli.export import export
 from uni_train.cli.failures import as_user_error, debugging, show
@@ -74,6 +75,7 @@ def uni_train() -> None:
 
 
 uni_train.add_command(data)
+uni_train.add_command(doctor)
 uni_train.add_command(evaluate)
 uni_train.add_command(export)
 uni_train.add_command(generate)

@@ -11,7 +11,7 @@ import click
 from uni_train.cli.recipe import TakesRecipe, recipe_options
 
 if TYPE_CHECKING:
-    from uni_train.plan.plan import Plan, Row
+    from uni_train.plan.plan import Plan, Row, Way
 
 GIB = 2**30
 
@@ -61,21 +61,49 @@ def plan(
     config = compose(recipe, overrides)
     progress = ConsoleProgress(Console(stderr=True))
     progress.say(f"following one update of {config.model.name} on tensors without numbers; this may take a minute")
-    from uni_train.plan.plan import STEPS, gpu_named
+    from uni_train.plan.plan import STEPS, WAYS, gpu_named, one_card
     from uni_train.plan.plan import plan as made_for
 
     chosen, nodes = gpu_named(gpu), nodes or config.strategy.nodes
     with progress.bar("model, update, update with the other activations", STEPS) as bar:
         made = made_for(config, chosen, nodes, gpus, utilisation, bar.advance)
+    ways: tuple[Way, ...] = ()
+    if nodes * gpus == 1:
+        with progress.bar("ways onto one card", WAYS) as bar:
+            ways = one_card(config, bar.advance)
     if as_json:
         import json
 
-        print(json.dumps(_plain(made, price), indent=2))
+        print(json.dumps(_plain(made, price) | {"one_card": [_way(one) for one in ways]}, indent=2))
     else:
-        for line in _lines(made, price):
+        for line in [*_lines(made, price), *_one_card(ways)]:
             print(line)
     if not any(row.fits for row in made.rows):
         raise SystemExit(1)
+
+
+def _way(way: Way) -> dict[str, Any]:
+    from uni_train.plan.plan import CARDS
+
+    return {"keys": way.keys, "peak": way.peak, "host": way.host, "fits": [card for card in CARDS if way.fits(card)]}
+
+
+def _one_card(ways: tuple[Way, ...]) -> list[str]:
+    """What fits onto cards of 24 to 80 GB, and the first way onto each."""
+    from uni_train.plan.plan import CARDS
+
+    if not ways:
+        return []
+    names = [f"{card // GIB} GB" for card in CARDS]
+    table = [["on one card, activation_checkpointing=true ema=null", "GiB", "GiB a host", *names]]
+    for way in ways:
+        fits = ["yes" if way.fits(card) else "no" for card in CARDS]
+        table.append([way.keys, _size(way.peak), _size(way.host), *fits])
+    lines = ["", *_table(table), ""]
+    for card, name in zip(CARDS, names, strict=True):
+        first = next((way.keys for way in ways if way.fits(card)), "nothing here fits")
+        lines.append(f"{name}: {first}")
+    return lines
 
 
 def _plain(made: Plan, price: float | None) -> dict[str, Any]:

@@ -168,6 +168,7 @@ def _check_common(config: RunConfig, where: Where) -> None:
             where,
             "deepspeed_zero3 and fsdp2 have it.",
         )
+    _check_one_card(config, where)
     if config.ema is not None and config.ema >= 1:
         raise wrong("ema must be below 1: at 1 the average never moves", "ema", where)
     if config.judge is not None:
@@ -179,6 +180,25 @@ def _check_common(config: RunConfig, where: Where) -> None:
             where,
             "judge={address:'http://HOST:PORT/v1#MODEL'}, or judge={checkpoint:FOLDER}.",
         )
+
+
+def _check_one_card(config: RunConfig, where: Where) -> None:
+    """What quantised weights and moments cannot do."""
+    strategy, weights, state = config.strategy, config.model.weights, config.optimizer.state
+    alone = strategy.kind in ("single", "ddp")
+    for key, value in (("model.weights", weights), ("optimizer.state", state if state != "full" else None)):
+        if value is not None and not alone:
+            message = f"{key}={value} has no meaning for {strategy.kind}, which takes weights apart"
+            raise wrong(message, key, where, "strategy=single, or strategy=ddp with the same on each device.")
+    if weights is None:
+        return
+    trained, _ = kind_of(config).trained(config)
+    if trained != "lora":
+        message = f"model.weights={weights} freezes the decoder, and this recipe trains {trained}"
+        raise wrong(message, "model.weights", where, "trained=lora trains adapters on top.")
+    if strategy.precision == "bf16-true" and config.model.family == "nano":
+        message = f"model.weights={weights} keeps nano's float32 products, and strategy.precision is bf16-true"
+        raise wrong(message, "strategy.precision", where, "32-true or bf16-mixed.")
 
 
 def _check_judge(judge: JudgeConfig, where: Where) -> None:

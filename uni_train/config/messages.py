@@ -149,10 +149,6 @@ def _all_keys(cls: type, key: str = "") -> list[str]:
     return keys
 
 
-def _wrong_type(kind: Any, value: Any, key: str, where: Where) -> UsageError:
-    return wrong(f"{key} must be {described(kind)}, not {_shown(value)}", key, where)
-
-
 def described(kind: Any) -> str:
     """A type in words that a person who writes YAML knows."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)

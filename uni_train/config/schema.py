@@ -109,6 +109,7 @@ class ModelConfig:
     architecture: ArchitectureConfig
     editing: EditingConfig | None = None  # of Qwen-Image-Edit
     sampling: SamplingConfig = SamplingConfig()
+    weights: Literal["nf4", "int8", "fp8"] | None = None  # of the decoder, frozen, by torchao; null = as stored
     think_batch: Rows = 128  # requests a batch while thinking or answering
     draw_batch: Rows = 256  # requests a batch while drawing
     threads: Few | Literal["auto"] = "auto"  # CPU threads; auto = the cores there are, at most 4
@@ -139,6 +140,7 @@ class OptimizerConfig:
     decay_share: Share = 0.5  # of the updates, at their end
     final_lr: Share = 0.0  # of lr, reached at the end of the decay
     clip: Weight = 1.0  # of the gradient's norm; 0 = no clipping
+    state: Literal["full", "8bit"] = "full"  # of the moments: 8bit = by torchao, in blocks of 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +234,7 @@ class RunConfig(TrainingConfig):
     kind: str
     name: str | None = None  # of the run folder; null = seed<seed>
     out: str = "runs"
-    plugins: tuple[str, ...] = ()  # modules that add tasks, models, rewards or kinds of recipes
+    plugins: tuple[str, ...] = ()  # modules that add tasks, models, rewards, filters or kinds of recipes
     model: ModelConfig
     data: DataConfig = DataConfig()
     text_dropout: Share = 0.0  # of training prompts, for classifier-free guidance
@@ -299,6 +301,8 @@ class ObjectiveConfig:
     clip_high: Positive = 1e-3
     advantage_clip: Positive = 5.0
     kl: Weight = 0.0  # weight of the penalty towards the starting weights; diffusion_nft: the anchor
+    penalty: Literal["step", "velocity"] = "step"  # what kl weighs: of a step, or squared distance of velocities
+    image_weight: Weight = 1.0  # of the loss of random steps, beside thoughts
     scale_rewards: Literal["group", "batch", "each"] = "group"  # whose deviation divides advantages; each: by reward
     drop_zero_std: bool = True  # leave out groups whose rewards are all equal
     noise_draws: Draws = 4  # diffusion_nft: noise levels drawn for each picture
@@ -309,11 +313,22 @@ class ObjectiveConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ThoughtsConfig:
+    """Thoughts that images are drawn by, and learned with them (UniGRPO)."""
+
+    weight: Weight = 1.0  # of the loss of their tokens
+    clip_low: Positive = 0.2
+    clip_high: Positive = 0.2
+    kl: Weight = 0.0  # weight of the penalty towards the starting weights, a token
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlarmsConfig:
     """When to stop, after a checkpoint; null = never."""
 
     log_ratio: Positive | None = 1.0  # largest |log ratio| of a step
     diversity: Share | None = 0.1  # smallest share left of the spread within groups
+    drift: Positive | None = None  # largest change of images' mean brightness or contrast, a share of the first epoch's
     held_out: Positive | None = None  # largest fall of the held-out score below its best
     zero_std_epochs: Count | None = 20  # epochs in a row without a group whose rewards differ
 
@@ -329,6 +344,7 @@ class GrpoConfig(TrainingConfig):
     rows: Rows = 64  # random steps of images in a micro-batch, on each rank
     rollout: RolloutConfig
     objective: ObjectiveConfig = ObjectiveConfig()
+    thoughts: ThoughtsConfig | None = None  # null = images are drawn without a thought
     alarms: AlarmsConfig = AlarmsConfig()
 
     @property
@@ -360,9 +376,14 @@ class GrpoConfig(TrainingConfig):
             return self.rollout.window
         return min(2, high - low) if self.variant in ("fast", "mix") else high - low
 
+    @property
+    def rows_an_image(self) -> int:
+        """What an update trains on for each image: its random steps, and its thought."""
+        return self.window_size + (self.thoughts is not None)
+
     def grad_accumulation_steps(self, ranks: int = 1) -> int:
         """Micro-batches of an update on each rank, if every group can teach something."""
-        rows = self.images * self.window_size // self.updates_per_pass
+        rows = self.images * self.rows_an_image // self.updates_per_pass
         return max(1, -(-rows // (self.rows * ranks)))
 
     def check_ranks(self, ranks: int) -> None:

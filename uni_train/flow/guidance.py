@@ -43,10 +43,6 @@ class Guidance:
         """Whether the text-free branch is needed at noise level t."""
         return self.text_scale > 1.0 and self.interval[0] < t <= self.interval[1]
 
-    def img_on(self, t: float) -> bool:
-        """Whether the image-free branch is needed at noise level t."""
-        return self.text_on(t) and self.img_scale > 1.0
-
 
 def guide(cond: Tensor, no_text: Tensor, no_img: Tensor | None, guidance: Guidance) -> Tensor:
     """Guided velocity of [B, L, C]; `no_img` may be None where the image scale is not above 1.

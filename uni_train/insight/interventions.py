@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from data_gen.seeds import rng
 from data_gen.task import Verdict
 from eval.benchmark import Ask, Case, JudgeAsk, Sample, Scored, Table
-from eval.benchmarks.ureason import extract
+from eval.benchmarks.ureason.extraction import extract
 from eval.statistics import paired
 from uni_train.insight.questions import TaskBenchmark, cluster_of, item_of, unit_of
 

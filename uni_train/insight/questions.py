@@ -20,11 +20,12 @@ from data_gen.task import Check, Item, Status, Verdict
 from data_gen.ureason.outcomes import outcome_from
 from eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table
 from eval.benchmarks.unisandbox import thoughts
-from eval.benchmarks.ureason import extract
+from eval.benchmarks.ureason.extraction import extract
+from eval.images import encoded, pixels
 from eval.prompts.unisandbox import direct_prompt
 from eval.statistics import Estimate, share
 from uni_train.errors import UsageError, did_you_mean
-from uni_train.models.pictures import decode_png, encode_png
+from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
     from uni_train.models.base import OnStep, Request
@@ -187,9 +188,9 @@ class TaskBenchmark(Benchmark):
             read = says if sample.ask.setting in self.answering else concludes
             return Verdict((Check("words", read(item, sample.text), sample.text),))
         task = task_of(item)
-        if sample.image is None or not task.has_image(item):
+        if not sample.drawn or not task.has_image(item):
             return None
-        return task.verify(item, decode_png(sample.image))
+        return task.verify(item, pixels(sample.drawn[-1]))
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """Caption and compare where so many of one thing are asked for, else a question of yes or no."""
@@ -248,7 +249,7 @@ def request_of(ask: Ask, prompt: str | None = None, thought: str | None = None) 
     """A case as a request, with its images."""
     from uni_train.models.base import Request
 
-    images = tuple(decode_png(image) for image in ask.case.images)
+    images = tuple(pixels(image) for image in ask.case.images)
     return Request(ask.case.id, prompt or ask.case.prompt, images, thought=thought, seed=ask.seed)
 
 
@@ -261,5 +262,5 @@ def _drawn(model: Respondent, samples: list[Sample], on_step: OnStep | None) -> 
         if isinstance(image, Exception):
             samples[row] = replace(samples[row], status="generation_failed", note=f"no image: {image}")
         else:
-            samples[row] = replace(samples[row], parts=(encode_png(image),))
+            samples[row] = replace(samples[row], parts=(encoded(image),))
     return samples

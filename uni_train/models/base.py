@@ -218,6 +218,24 @@ class UnifiedModel(nn.Module, ABC):
         """Height and width in pixels of what `draw` makes of a request."""
         raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
 
+    def write_thoughts(self, requests: Sequence[Request]) -> list[list[int]]:
+        """Token ids of a thought for each request, drawn from the model's own distribution (temperature 1) by the
+        request's seed; the last one is the end marker, unless the thought was cut at `most_thought_ids` - 1."""
+        raise SkillMissing(self.name, "learn to think by reinforcement")
+
+    def thought_text(self, ids: Sequence[int]) -> str:
+        """What such ids say, as `Request.thought` takes it."""
+        raise SkillMissing(self.name, "learn to think by reinforcement")
+
+    def thought_log_probs(self, requests: Sequence[Request], ids: Sequence[Sequence[int]]) -> Tensor:
+        """float32 [tokens of all thoughts, in order]: log probabilities at temperature 1, with gradients."""
+        raise SkillMissing(self.name, "learn to think by reinforcement")
+
+    @property
+    def most_thought_ids(self) -> int:
+        """How many ids a thought may have, its end marker included."""
+        raise SkillMissing(self.name, "learn to think by reinforcement")
+
     def sampling_at(self, guidance: float) -> Any:
         """What `sampling` would be with this scale of the guidance by text; 1 is none."""
         raise SkillMissing(self.name, "draw with another guidance")

@@ -22,7 +22,8 @@ __all__ = ["CONFIG", "WEIGHTS", "build_model", "load_weights", "model_config", "
 
 
 def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = None) -> UnifiedModel:
-    """The model of a recipe, with the weights that its `checkpoint` names (null: random ones from `seed`, nano only).
+    """The model of a recipe, with the weights that its `checkpoint` names (null: random ones from `seed`, nano only),
+    quantised as its `weights` says.
 
     Args:
         dtype: of the weights; None: as stored (BAGEL, Qwen-Image-Edit), float32 (nano).
@@ -30,7 +31,12 @@ def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = 
     Raises:
         UserError: weights that are missing, damaged or of another shape; a folder that is something else.
     """
-    return family_of(config.family).build(config, seed, dtype).eval()
+    model = family_of(config.family).build(config, seed, dtype).eval()
+    if config.weights is not None:
+        from uni_train.models.quantised import quantise
+
+        quantise(model, config.weights)
+    return model
 
 
 def model_config(name_or_path: str) -> ModelConfig:
@@ -79,9 +85,12 @@ def save_model(model: UnifiedModel, folder: Path, dtype: torch.dtype | None = No
 
 
 def load_weights(model: UnifiedModel, folder: Path) -> None:
-    """Load what `save_model` wrote into a model of the same sizes.
+    """Load what `save_model` wrote into a model of the same sizes, whose weights are not quantised afterwards.
 
     Raises:
         UserError: a missing or damaged file, or tensors that do not fit (at most ten are named).
     """
+    from uni_train.models.quantised import dequantise
+
+    dequantise(model)
     family_of(model.family).load(model, folder)

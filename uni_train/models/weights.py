@@ -22,6 +22,7 @@ from torch import Tensor
 from data_gen.reading_limits import open_file, parse_json, read_json, reason
 from uni_train.errors import UserError
 from uni_train.files import atomic_path, atomic_write_json
+from uni_train.models.quantised import plain
 
 DTYPES: Mapping[str, torch.dtype] = {
     "F64": torch.float64,
@@ -193,7 +194,7 @@ def write(file: Path, tensors: Mapping[str, tuple[torch.dtype, Sequence[int]]], 
         with atomic_path(file) as temporary, open(temporary, "wb") as out:
             out.write(len(text).to_bytes(8, "little") + text)
             for name in order:
-                out.write(memoryview(_bytes(get(name).to("cpu", tensors[name][0]).contiguous())))
+                out.write(memoryview(_bytes(plain(get(name)).to("cpu", tensors[name][0]).contiguous())))
             out.flush()
     except OSError as error:
         raise UserError(

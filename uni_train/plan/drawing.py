@@ -42,7 +42,8 @@ def reinforced(
         place(model, "meta", cast)
         module = FlowGrpoModule(model, config, Updates(config.updates), trained=trained)
         trace.name([module.reference.copy if module.reference is not None else {}, module.sampler or {}], "reference")
-        under = shapes.condition(one, max(pictures // config.rollout.group_size, 1), "meta")
+        groups = max(pictures // config.rollout.group_size, 1)
+        under = shapes.condition(one, groups if config.thoughts is None else pictures, "meta")
         trace.name(_stored(one, pictures, config), "rollouts")
         trace.name(shapes.tensors(under), "rollouts")
         drawn = min(draw_rows, pictures)
@@ -55,7 +56,7 @@ def reinforced(
         def loss() -> Tensor:
             return _objective(module, _rows(one, rows, config, _picked(under, rows)))
 
-        more = pictures * config.window_size // config.updates_per_pass > rows
+        more = pictures * config.rows_an_image // config.updates_per_pass > rows
         return updates(trace, module, [loss] * (1 + more), "meta", draw)
 
 

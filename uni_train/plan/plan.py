@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +15,11 @@ from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.models.base import Example, Request, UnifiedModel
 from uni_train.models.family import family_of
 from uni_train.models.meta import without_weights
+from uni_train.models.quantised import Quantised, decoder_layers
 from uni_train.models.shapes import CHARACTERS, Shapes
 from uni_train.plan import drawing
-from uni_train.plan.hardware import GIB, GPUS, Gpu
+from uni_train.plan.hardware import GIB, GPUS, RESERVED, Gpu
+from uni_train.plan.one_card import lighter
 from uni_train.plan.strategies import CHOICES, Choice, Share, share, wire_seconds
 from uni_train.plan.trace import KINDS
 from uni_train.plan.updates import AVERAGE, STEP, Cast, Traced, half_weights, supervised
@@ -128,33 +132,14 @@ def plan(
     """
     gpus = nodes * gpus_a_node
     recipe = kind_of(config)
-    if config.model.edits and not recipe.trains_editors:
-        raise UserError(
-            f"model={config.model.name} edits, and the prompts of {config.recipe} have no image",
-            "Plan sft, sft_maze or flow_grpo_maze with it.",
-        )
-    family = family_of(config.model.family)
-    model, guessed = family.skeleton(config.model, config.seed)
-    shapes = family.shapes(model)
-    kind, _ = recipe.trained(config)
-    rollouts = recipe.rollouts(config)
-    cast: Cast | None = half_weights if family.bfloat16 or config.strategy.precision == "bf16-true" else None
-    notes = [f"no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token"] if guessed else []
-    total = sum(p.numel() for p in model.parameters())
-    if kind == "lora":
-        with without_weights():
-            add_adapters(model, config.lora, 0)
-    if rollouts is None:
-        work = _supervised(config, model, shapes, cast, gpus)
-    else:
-        work = _reinforced(config, rollouts, model, shapes, cast, gpus)
+    made_ready = ready(config, gpus)
+    model, work, cast = made_ready.model, made_ready.work, made_ready.cast
+    rollouts, kind, notes, total = made_ready.rollouts, made_ready.kind, made_ready.notes, made_ready.parameters
     on_step()
-    notes += work.notes
     activation_checkpointing = config.activation_checkpointing
     traces = {}
     for on in (activation_checkpointing, not activation_checkpointing):
-        model.prepare_training(timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=on)
-        traces[on] = work.trace()
+        traces[on] = made_ready.traced(on)
         on_step()
     traced = traces[activation_checkpointing]
     half = cast is not None
@@ -210,6 +195,54 @@ def plan(
         max(_largest(row.choice, other, work, gpu, gpus, half) for row in rows) if not activation_checkpointing else 0
     )
     return replace(made, advice=tuple(_advice(made, work.key, config.ema is not None, kind, best)))
+
+
+@dataclass(slots=True)
+class _Ready:
+    """A recipe's update on one of so many GPUs, ready to be followed."""
+
+    config: RunConfig
+    model: UnifiedModel
+    work: _Work
+    cast: Cast | None
+    rollouts: Rollouts | None
+    kind: str
+    notes: list[str]
+    parameters: int
+
+    def traced(self, activation_checkpointing: bool) -> Traced:
+        """Followed, with the recipe's quantised weights and moments."""
+        self.model.prepare_training(
+            timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=activation_checkpointing
+        )
+        return lighter(self.work.trace(), self.model, self.config.model.weights, self.config.optimizer.state)
+
+
+def ready(config: RunConfig, gpus: int) -> _Ready:
+    """Raises UserError as `plan`."""
+    recipe = kind_of(config)
+    if config.model.edits and not recipe.trains_editors:
+        raise UserError(
+            f"model={config.model.name} edits, and the prompts of {config.recipe} have no image",
+            "Plan sft, sft_maze or flow_grpo_maze with it.",
+        )
+    family = family_of(config.model.family)
+    model, guessed = family.skeleton(config.model, config.seed)
+    shapes = family.shapes(model)
+    kind, _ = recipe.trained(config)
+    rollouts = recipe.rollouts(config)
+    cast: Cast | None = half_weights if family.bfloat16 or config.strategy.precision == "bf16-true" else None
+    notes = [f"no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token"] if guessed else []
+    total = sum(p.numel() for p in model.parameters())
+    if kind == "lora":
+        with without_weights():
+            add_adapters(model, config.lora, 0)
+    if rollouts is None:
+        work = _supervised(config, model, shapes, cast, gpus)
+    else:
+        work = _reinforced(config, rollouts, model, shapes, cast, gpus)
+    notes += work.notes
+    return _Ready(config, model, work, cast, rollouts, kind, notes, total)
 
 
 def _row(
@@ -321,7 +354,9 @@ def _reinforced(
     micros = asked.grad_accumulation_steps(gpus)
     if asked.rollout.guidance is not None:
         model.sampling = model.sampling_at(asked.rollout.guidance)
-    rows = -(-(asked.images * asked.window_size // asked.updates_per_pass) // (gpus * micros))
+    if asked.thoughts is not None:
+        notes.append("a thought is planned as one more random step; the memory of its own logits is not in it")
+    rows = -(-(asked.images * asked.rows_an_image // asked.updates_per_pass) // (gpus * micros))
     one = shapes.asked(_prompt(config, rollouts, notes))
     return _Work(
         "random steps of pictures",
@@ -395,6 +430,64 @@ def _advice(made: Plan, key: str, averages: bool, kind: str, checkpointed: int) 
             f"ema=null leaves out {4 * made.trained / GIB:.0f} GiB of averages (sharded: of all GPUs together)."
         )
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way onto one card. `keys`: of the recipe. `peak`: bytes of the card, `host`: of the machine."""
+
+    keys: str
+    peak: int
+    host: int
+
+    def fits(self, card: int) -> bool:
+        """Onto a card of so many bytes."""
+        return self.peak <= card - RESERVED
+
+
+CARDS = (24 * GIB, 40 * GIB, 48 * GIB, 80 * GIB)
+WAYS = 2  # traced by `one_card`
+
+
+def one_card(config: RunConfig, on_step: Callable[[], object] = lambda: None) -> tuple[Way, ...]:
+    """Ways to train a recipe on one card, from what changes least to what needs least, all with activation
+    checkpointing and without averages. Empty where the recipe or its model cannot choose (`trained`, a decoder).
+
+    Raises:
+        UserError: as `plan`.
+    """
+    if not hasattr(config, "trained") or not {"all", "lora"} <= set(_trained_values(config)):
+        return ()
+    found: list[Way] = []
+    alone = replace(config.strategy, kind="single", offload_optimizer=False, offload_weights=False)
+    for trained in ("all", "lora"):
+        changed: Any = replace(config, trained=trained, ema=None, strategy=alone)  # type: ignore[call-arg]
+        made = ready(replace(changed, model=replace(config.model, weights=None)), 1)
+        made.model.prepare_training(timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=True)
+        traced = made.work.trace()
+        on_step()
+        if not decoder_layers(made.model):
+            return ()
+        forms: list[tuple[Quantised | None, str]] = [(None, "full"), (None, "8bit")]
+        if trained == "lora":
+            forms = [(None, "full"), ("int8", "full"), ("nf4", "full"), ("nf4", "8bit")]
+        for weights, state in forms:
+            light = share(Choice("single"), lighter(traced, made.model, weights, state), 1, 1, made.cast is not None)
+            keys = [f"trained={trained}"]
+            keys += [f"model.weights={weights}"] if weights else []
+            keys += ["optimizer.state=8bit"] if state == "8bit" else []
+            found.append(Way(" ".join(keys), light.peak, light.host))
+        if trained == "all":
+            away = Choice("deepspeed_zero2", offload_optimizer=True)
+            kept = share(away, traced, 1, 1, made.cast is not None)
+            said = "trained=all strategy=deepspeed_zero2 strategy.offload_optimizer=true"
+            found.append(Way(said, kept.peak, kept.host))
+    return tuple(found)
+
+
+def _trained_values(config: RunConfig) -> tuple[str, ...]:
+    """What the key `trained` of a recipe may be."""
+    return typing.get_args(typing.get_type_hints(type(config))["trained"])
 
 
 def gpu_named(name: str) -> Gpu:

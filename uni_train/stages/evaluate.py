@@ -32,7 +32,7 @@ from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.models.identity import ModelIdentity
 from uni_train.stages import judging
-from uni_train.stages.sample import Batched, about, asked, draw
+from uni_train.stages.asking import Batched, about, asked, draw
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import SHARDS, STORE, StageRun, Work, in_batches
 

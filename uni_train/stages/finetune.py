@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,19 +35,21 @@ def fit(
     *,
     stage: str | None = None,
     config: RunConfig | None = None,
+    trained: tuple[str, tuple[str, ...]] | None = None,
     **options: Any,
 ) -> FitResult:
     """`fit_supervised` with this run's configuration (or another one), logger and progress display.
 
-    `stage`, part of every seed, is the folder's name where it is not given.
+    `stage`, part of every seed, is the folder's name where it is not given; `trained` (which weights, and which parts
+    are not) what the recipe's kind says.
 
     With trained=lora the adapters are left in `folder`/adapter and merged into the model.
     """
     # Lightning takes seconds to import, which --dry-run need not wait for.
     from uni_train.training.fit import fit_supervised
 
-    stage, (trained, frozen) = stage or folder.name, kind_of(work.config).trained(work.config)
-    with adapters(work, model, stage, folder):
+    stage, (which, frozen) = stage or folder.name, trained or kind_of(work.config).trained(work.config)
+    with adapters(work, model, stage, folder) if which == "lora" else nullcontext():
         return fit_supervised(
             model,
             sources,
@@ -56,7 +58,7 @@ def fit(
             updates,
             folder,
             stage=stage,
-            trained=trained,
+            trained=which,
             frozen=frozen,
             logger=run_logger(work, stage),
             description="  updates",

@@ -15,6 +15,7 @@ from uni_train.config.build import build
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.models.load import build_model, load_weights, save_model
+from uni_train.models.quantised import quantise
 from uni_train.stages.work import MODEL
 from uni_train.training.checkpoint_io import load_folder
 from uni_train.training.ema import Ema
@@ -49,6 +50,7 @@ def write_snapshot(checkpoint: Path, root: Path) -> Path:
     before = _model_before(stage)
     if before is not None:
         load_weights(model, before)
+        quantise(model, config.model.weights)  # adapters were trained on that
     if getattr(config, "trained", "all") == "lora":
         with adapted(model, config.lora, derive_seed(config.seed, stage.name, "lora")):
             _load_step(model, checkpoint)

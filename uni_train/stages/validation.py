@@ -34,7 +34,7 @@ _SHOWN_ALL = 24
 class ValidationPrompts:
     """What is asked, the same whatever the run's seed.
 
-    items: level -> its prompts. seed: of the drawing. batch: pictures drawn together.
+    items: level -> its prompts. seed: of the drawing. batch: pictures drawn together. think: before it draws.
     """
 
     task: Task
@@ -42,6 +42,7 @@ class ValidationPrompts:
     split: str
     seed: int
     batch: int
+    think: bool = False
 
     def evaluate(
         self, model: UnifiedModel, step: int, folder: Path, logger: Any = None, ranks: Ranks = ALONE
@@ -87,7 +88,8 @@ class ValidationPrompts:
         own: dict[int, list[tuple[Verdict, bytes]]] = {}
         for number in range(ranks.rank, len(batches), ranks.world_size):
             _, index, some = batches[number]
-            images = model.draw([self._request(item) for item in some])
+            requests = [self._request(item) for item in some]
+            images = model.think_and_draw(requests)[1] if self.think else model.draw(requests)
             note()
             own[number] = [
                 (self.task.verify(item, image), encode_png(image) if place < most else b"")
@@ -107,7 +109,7 @@ class ValidationPrompts:
 
 
 def validation_prompts(
-    task: Task, levels: Sequence[int], n: int, split: str, seed: int, batch: int
+    task: Task, levels: Sequence[int], n: int, split: str, seed: int, batch: int, think: bool = False
 ) -> ValidationPrompts:
     """`n` prompts (for mapping of pairs: questions) of each level.
 
@@ -116,7 +118,7 @@ def validation_prompts(
     """
     check_levels(task, levels, "held_out.levels")
     items = {level: generate(task, n, level, split, seed)[:n] for level in levels}
-    return ValidationPrompts(task, items, split, seed, batch)
+    return ValidationPrompts(task, items, split, seed, batch, think)
 
 
 def check_levels(task: Task, levels: Sequence[int], key: str) -> None:

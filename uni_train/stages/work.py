@@ -27,6 +27,7 @@ from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
 from uni_train.models.load import build_model, load_weights, save_model
+from uni_train.models.quantised import quantise
 from uni_train.run_folder import Manifest, RunFolder, decisive, stage_key
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ class Work(Generic[C]):
         return model
 
     def placed(self, model: UnifiedModel) -> UnifiedModel:
-        """`model`, moved to this rank's device."""
+        """`model`, quantised as the recipe says, on this rank's device."""
+        quantise(model, self.config.model.weights)
         gpu = self.config.strategy.accelerator != "cpu" and torch.cuda.is_available()
         return model.to(f"cuda:{self.ranks.local_rank}") if gpu else model
 

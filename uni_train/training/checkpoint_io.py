@@ -34,6 +34,7 @@ from torch import Tensor
 from data_gen.reading_limits import JSON_BYTES, parse_json, read_text, reason
 from uni_train.errors import UserError
 from uni_train.files import sha256_of
+from uni_train.training.low_bit_adamw import moments_of
 
 FORMAT = 1
 TENSORS = "state.safetensors"
@@ -96,6 +97,10 @@ def encode_tree(tree: Any) -> tuple[Any, dict[str, Tensor]]:
         if type(value) is float:
             return value if math.isfinite(value) else tagged("float", repr(value))
         if isinstance(value, Tensor):
+            if type(value).__name__ == "OptimState8bit":
+                dtype = str(value.dtype).removeprefix("torch.")
+                parts = {"codes": keep(value.codes, where), "scale": keep(value.scale, f"{where}/scale")}
+                return tagged("moments", {**parts, "signed": value.signed, "dtype": dtype})
             return tagged("tensor", keep(value, where))
         if isinstance(value, Mapping):
             if isinstance(value, dict) and not isinstance(value, OrderedDict):
@@ -145,6 +150,9 @@ def decode_tree(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
         match kind:
             case "tensor":
                 return tensors[content]
+            case "moments":
+                dtype = getattr(torch, content["dtype"])
+                return moments_of(tensors[content["codes"]], tensors[content["scale"]], content["signed"], dtype)
             case "float":
                 return float(content)
             case "dict":

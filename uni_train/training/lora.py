@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from uni_train.config.schema import LoraConfig
 from uni_train.errors import UsageError, UserError
 from uni_train.files import atomic_path, atomic_write_json
+from uni_train.models.quantised import dequantise, is_quantised
 
 ADAPTER = "default"
 _WEIGHTS, _CONFIG = "adapter_model.safetensors", "adapter_config.json"
@@ -124,10 +125,16 @@ def _at_most(seconds: float) -> Iterator[None]:
 
 
 def _merge(model: nn.Module) -> None:
-    """Add the adapters to the weights below them and take them out."""
+    """Add the adapters to the weights below them and take them out; quantised weights become plain ones."""
+    quantised = {id(one) for one in model.modules() if is_quantised(one._parameters.get("weight"))}
+    dequantise(model)
     for parent, name, layer in list(_adapted(model)):
-        layer.merge(safe_merge=True)
-        setattr(parent, name, layer.get_base_layer())
+        base = layer.get_base_layer()
+        if id(base) in quantised:  # peft merges into what torchao could quantise again, and loses by that
+            base.weight.data += layer.get_delta_weight(ADAPTER).to(base.weight.dtype)
+        else:
+            layer.merge(safe_merge=True)
+        setattr(parent, name, base)
     for module in model.modules():
         if hasattr(module, "peft_config"):
             del module.peft_config

@@ -25,6 +25,7 @@ from uni_train.config.kinds import Updates
 from uni_train.config.schema import OptimizerConfig, TrainingConfig
 from uni_train.errors import UserError
 from uni_train.training.half_adamw import HalfAdamW
+from uni_train.training.low_bit_adamw import adamw_8bit
 from uni_train.training.steps import StepBatch
 from uni_train.training.trained import select_parameters
 
@@ -104,7 +105,7 @@ class SupervisedModule(pl.LightningModule):
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
         # Noted before the update, because the scheduler moves on with it.
-        self.used_lr = self.trainer.optimizers[0].param_groups[0]["lr"]
+        self.used_lr = float(self.trainer.optimizers[0].param_groups[0]["lr"])
 
     def training_step(self, batch: StepBatch, batch_idx: int) -> Tensor:
         if batch.step != self.global_step:
@@ -171,7 +172,10 @@ class SupervisedModule(pl.LightningModule):
         )
         groups = [group for group in groups if group["params"]]
         optimizer: torch.optim.Optimizer
-        if any(parameter.dtype == torch.bfloat16 for _, parameter in named):
+        half = any(parameter.dtype == torch.bfloat16 for _, parameter in named)
+        if asked.state == "8bit":
+            optimizer = adamw_8bit(groups, asked, half)
+        elif half:
             optimizer = HalfAdamW(groups, lr=asked.lr, betas=asked.betas, eps=asked.eps)
         else:
             optimizer = torch.optim.AdamW(groups, lr=asked.lr, betas=asked.betas, eps=asked.eps, fused=True)

@@ -47,7 +47,7 @@ from eval.benchmarks.unisandbox.cases import (
 )
 from eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets
 from eval.benchmarks.unisandbox.thoughts import conclusion, said
-from eval.images import encoded, pixels
+from eval.images import StoredImage, encoded, pixels
 from eval.prompts.unisandbox import direct_prompt
 from eval.submission import first_draws
 from uni_train.errors import UsageError, did_you_mean
@@ -155,7 +155,7 @@ class UniSandbox(Benchmark):
         aloud = {one: request for one, request in requests.items() if one[1]}
         at_once = {one: request for one, request in requests.items() if not one[1]}
         thoughts: dict[tuple[str, bool, int], str | Exception] = {}
-        images: dict[tuple[str, bool, int], np.ndarray | Exception] = {}
+        images: dict[tuple[str, bool, int], np.ndarray | StoredImage | Exception] = {}
         if at_once:
             images.update(zip(at_once, model.draw(list(at_once.values()), on_step=on_step), strict=True))
         if aloud:

@@ -5,6 +5,5 @@ apart, `lengths` measures contexts, `counting` makes the numbers, `paper` holds 
 """
 
 from eval.benchmarks.ureason.benchmark import UReason
-from eval.benchmarks.ureason.extraction import extract
 
-__all__ = ["UReason", "extract"]
+__all__ = ["UReason"]

@@ -107,8 +107,9 @@ class UReason(Benchmark):
     @classmethod
     def open(cls, source: Source, *, prompt_model: str, prompt: str, errors: str, tokenizer: str) -> UReason:
         external = source.open_model(prompt_model) if prompt_model and source.open_model is not None else None
-        told = {"prompt": prompt, "errors_by": errors, "tokenizer": tokenizer}
-        return cls(source.data, external=external, **told, **source.arguments)
+        return cls(
+            source.data, external=external, prompt=prompt, errors_by=errors, tokenizer=tokenizer, **source.arguments
+        )
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ def drawn(grpo: GrpoConfig, flat: int) -> Rollouts:
     totals = torch.arange(grpo.rollout.prompts_per_epoch * grpo.rollout.group_size).double() % grpo.rollout.group_size
     totals[: flat * grpo.rollout.group_size] = 0
     none = torch.empty(0)
-    return Rollouts(0, (), None, none, none, none, none, none, none, totals, none)
+    return Rollouts(0, (), None, none, none, none, none, none, none, totals, none, none, none)
 
 
 @pytest.mark.parametrize("ranks", [1, 8, 32])

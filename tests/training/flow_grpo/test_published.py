@@ -190,7 +190,7 @@ def test_prompts_that_an_editor_cannot_be_asked_are_named(
 def test_training_may_draw_smaller_and_unguided_while_validation_draws_as_the_model_does(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from uni_train.stages import grpo
+    from uni_train.recipes.flow_grpo import training as grpo
     from uni_train.training.flow_grpo.rollout import common_schedule
 
     scales, sizes = [], []

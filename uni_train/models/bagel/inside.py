@@ -8,7 +8,7 @@ that is 1 for the keys of a group and 0 elsewhere comes out of attention as the 
 
 That works with any kernel, in one call, and keeps a number a query token and head instead of a row of weights.
 
-Only the pass under the full context counts, not those that guidance adds.
+Only the full context counts, not those that guidance adds: in passes of their own, or as further rows below.
 
 Shapes: B rows, H heads, G latent tokens, T cached columns, L = T + 2 + G keys, C channels, S steps, N layers, D width.
 """
@@ -149,7 +149,7 @@ def draw_with_attention(
         IndexError: a layer that there is not.
     """
     columns = columns_of(model, requests, refined)
-    grids = [model._grid(model._size(request)) for request in requests]
+    grids = [model._grid(model.picture_size(request)) for request in requests]
     watch = _AttentionWatch(model, columns, grids, maps)
     with _on_layers(model, watch.before, layers), _noise_levels(model, watch.at):
         images = model.draw(requests)
@@ -163,7 +163,8 @@ def states_of(model: BagelUnified, requests: Sequence[Request], levels: Sequence
         requests: without input images. levels: the steps of drawing that are kept; None: first, middle and last.
     """
     steps = model.sampling.steps
-    watch = _StateWatch(levels if levels is not None else sorted({0, steps // 2, steps - 1}))
+    kept = levels if levels is not None else sorted({0, steps // 2, steps - 1})
+    watch = _StateWatch(len(requests), kept)
     last = torch.tensor([len(row) - 2 for row in columns_of(model, requests, [None] * len(requests))])  # before eos
     with _behind_layers(model, watch.behind), _noise_levels(model, watch.at):
         model.draw(requests)
@@ -215,13 +216,15 @@ class _AttentionWatch(_Steps):
     def _attend(self, attend: Attend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if self.channels is None:
             self.channels = self._made(k.shape[2])
+        if len(q) > len(self.channels):  # the rows of poorer contexts below belong to no group
+            self.channels = F.pad(self.channels, (0, 0, 0, 0, 0, 0, 0, len(q) - len(self.channels)))
         d, own = v.shape[-1], self.channels.shape[-1]
-        wide = torch.cat([v, self.channels.expand(-1, v.shape[1], -1, -1)], -1)
+        wide = torch.cat([v, self.channels[: len(q)].expand(-1, v.shape[1], -1, -1)], -1)
         if q.device.type == "cpu" and (q.dtype != torch.float32 or k.shape[2] > EAGER_FORWARD_UP_TO):
             # The fused CPU kernel wants heads of one width; zeros change no score.
             q, k = F.pad(q * ((d + own) / d) ** 0.5, (0, own)), F.pad(k, (0, own))
         out = attend(q, k, wide)
-        self._add(out[:, :, _MARKERS:, d:])
+        self._add(out[: len(self.columns), :, _MARKERS:, d:])
         return out[..., :d]
 
     def _made(self, keys: int) -> Tensor:
@@ -270,9 +273,9 @@ class _AttentionWatch(_Steps):
 
 
 class _StateWatch(_Steps):
-    def __init__(self, levels: Sequence[int]) -> None:
+    def __init__(self, rows: int, levels: Sequence[int]) -> None:
         super().__init__()
-        self.levels = levels
+        self.rows, self.levels = rows, levels
         self.answering = False
         self.read: list[Tensor] = []
         self.answered: list[list[Tensor]] = []
@@ -290,8 +293,8 @@ class _StateWatch(_Steps):
                 if len(self.answered) <= ANSWER_WORDS:
                     self.answered[-1].append(x_BUD[:, 0].float())
         elif self.drawing and step in self.levels:
-            self.query.setdefault(step, []).append(x_BUD[:, 0].float())
-            self.image.setdefault(step, []).append(x_BGD.float().mean(1))
+            self.query.setdefault(step, []).append(x_BUD[: self.rows, 0].float())
+            self.image.setdefault(step, []).append(x_BGD[: self.rows].float().mean(1))
         elif not self.times and len(self.read) == index:
             self.read.append(x_BUD.float())
 

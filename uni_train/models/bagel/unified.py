@@ -41,7 +41,7 @@ from uni_train.models.bagel.generation import (
     sample_latents,
 )
 from uni_train.models.bagel.images import ImageTransform, check_image
-from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage
+from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage, encode, pack
 from uni_train.models.bagel.positions import patchify, unpatchify
 from uni_train.models.base import Example, OnStep, Request, SkillMissing, SupervisedLoss, UnifiedModel
 
@@ -304,6 +304,34 @@ class BagelUnified(UnifiedModel):
         velocity = Denoiser(self.bagel, condition)(x_t[:, :used], t)
         return torch.nn.functional.pad(velocity, (0, 0, 0, x_t.shape[1] - used))
 
+    @torch.no_grad()
+    def write_thoughts(self, requests: Sequence[Request]) -> list[list[int]]:
+        self._check(requests)
+        cache = prefill(self.bagel, [full for full, _, _ in self._contexts(requests, think=True)])
+        limits = self._limits(cache)
+        ids, _ = self._write(requests, cache, 1.0, None, close=False)
+        end = self.bagel.config.tokens.eos
+        return [[*row, end] if len(row) < most else row for row, most in zip(ids, limits, strict=True)]
+
+    def thought_text(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.decode([one for one in ids if one != self.bagel.config.tokens.eos])
+
+    def thought_log_probs(self, requests: Sequence[Request], ids: Sequence[Sequence[int]]) -> Tensor:
+        end = self.bagel.config.tokens.eos
+        rows: list[list[Any]] = []
+        chosen: list[bool] = []
+        for (full, _, _), own in zip(self._contexts(requests, think=True), ids, strict=True):
+            done = bool(own) and own[-1] == end
+            rows.append([encode([*full, Text(list(own[:-1] if done else own), loss=True)], self.bagel.config)])
+            # The end marker of a thought that was cut has a label, but has not been chosen.
+            chosen += [True] * len(own) + [False] * (not done)
+        found = self.bagel(pack(rows, self.bagel.config).to(self.device)).ce
+        return -found[torch.tensor(chosen, device=found.device)]
+
+    @property
+    def most_thought_ids(self) -> int:
+        return self.sampling.max_think_tokens + 1
+
     def sampling_at(self, guidance: float) -> Sampling:
         """For images from text and for edits."""
         own = self.sampling
@@ -406,16 +434,20 @@ class BagelUnified(UnifiedModel):
     ) -> tuple[list[list[int]], KVCache]:
         """Token ids behind each context, and (if `close`) the contexts with them."""
         temperature = self.sampling.temperature if temperature is None else temperature
-        positions = self.bagel.config.llm.max_position_embeddings
         return generate_text(
             self.bagel,
             cache,
-            [max(0, min(self.sampling.max_think_tokens, positions - used - 2)) for used in cache.next_rope.tolist()],
+            self._limits(cache),
             temperature=temperature,
             generators=[self._generator(r, "write") for r in requests] if temperature > 0 else None,
             close=close,
             on_step=on_step,
         )
+
+    def _limits(self, cache: KVCache) -> list[int]:
+        """Most token ids that may follow each context."""
+        positions = self.bagel.config.llm.max_position_embeddings
+        return [max(0, min(self.sampling.max_think_tokens, positions - used - 2)) for used in cache.next_rope.tolist()]
 
     def _texts(
         self,

@@ -7,7 +7,7 @@ a ViT for images that are looked at, VAE latents with BAGEL's velocity objective
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -57,10 +57,10 @@ class Nano(BagelUnified):
         return {name: (share, makers[name]) for name, share in shares.items()}
 
 
-def build(config: ModelConfig, seed: int) -> Nano:
-    """nano with fresh weights."""
+def build(config: ModelConfig, seed: int, words: Sequence[str] | None = None) -> Nano:
+    """nano with fresh weights. `words`: that it knows; None: its own."""
     sizes, sampling = config.architecture, config.sampling
-    tokenizer = WordTokenizer(language.vocabulary())
+    tokenizer = WordTokenizer(words or language.vocabulary())
     bagel = Bagel(
         BagelConfig.from_sizes(
             sizes,

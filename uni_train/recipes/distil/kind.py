@@ -71,7 +71,7 @@ class Distil(RecipeKind[DistilConfig]):
     def rounds(self, work: Work[DistilConfig], runs: Stages) -> list[Round]:
         """One entry a training; the rounds that it serves are summed."""
         from eval.summary import Round, filter_reliability
-        from uni_train.stages.filter import outcomes
+        from uni_train.recipes.stars.filtering import outcomes
 
         config, entries = work.config, []
         taught = _stages_of_rounds(config, runs)

@@ -22,9 +22,10 @@ from eval.scored import read_folder
 from uni_train.errors import UserError
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.recipes.distil.config import DistilConfig
+from uni_train.recipes.stars import filtering
 from uni_train.recipes.stars.config import RoundConfig
-from uni_train.stages import filter
-from uni_train.stages.sample import about, asked, until_kept
+from uni_train.recipes.stars.sampling import until_kept
+from uni_train.stages.asking import about, asked
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import StageRun, Work, in_batches
 
@@ -58,7 +59,7 @@ def run(work: Work[DistilConfig], stage: StageRun, one: RoundConfig) -> None:
         have(len(batches))
     else:
         until_kept(work, stage, one, have, len(batches), size)
-    stage.result = {"task": one.task, "level": one.level, **filter.counted(work, stage, one)}
+    stage.result = {"task": one.task, "level": one.level, **filtering.counted(work, stage, one)}
     if config.candidates > 1:
         stage.result["spread"] = work.ranks.from_main(lambda: spread(list(read_folder(stage.shards, images=False))))
         work.progress.say(f"  thoughts of {stage.result['spread']:.1%} of the prompts conclude differently")

@@ -18,9 +18,9 @@ from uni_train.models.load import build_model, load_weights
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.distil.drawing import Drawn
 from uni_train.recipes.stars.config import RoundConfig
+from uni_train.recipes.stars.filtering import kept_rows
 from uni_train.recipes.stars.finetune import PRETRAIN, curriculum, replayed, watching
 from uni_train.recipes.stars.rounds import most_updates, updates
-from uni_train.stages.filter import kept_rows
 from uni_train.stages.finetune import first_batch, fit
 from uni_train.stages.work import MODEL, StageRun, Work, in_batches
 from uni_train.training.curriculum import Curriculum, Ramp

@@ -1,6 +1,6 @@
 """Reinforcement of a flow by rewards on its images: Flow-GRPO and its relatives (docs/flow_grpo.md).
 
-`config` has the keys and their rules, `kind` the stages. What is done: `uni_train.stages.grpo`.
+`config` has the keys and their rules, `kind` the stages. What is done: `training`.
 """
 
 from uni_train.recipes.flow_grpo.kind import FlowGrpo

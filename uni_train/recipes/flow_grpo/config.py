@@ -85,6 +85,7 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
     for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
         if levels is not None and not levels:
             raise wrong(f"{key} is empty", key, where)
+    _check_thoughts(config, where)
     rollout, pictures, passes = config.rollout, config.images, config.passes
     if config.updates_per_epoch % passes or pictures % config.updates_per_pass:
         most = min(pictures, 2 * config.updates_per_epoch)
@@ -117,3 +118,9 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
         raise wrong("rollout.noise_level of cps must be between 0 and 1", "rollout.noise_level", where)
     if config.objective.clip_low >= 1:
         raise wrong("objective.clip_low must be below 1", "objective.clip_low", where)
+
+
+def _check_thoughts(config: FlowGrpoConfig, where: Where) -> None:
+    if config.thoughts is not None and (config.trained == "moe_gen" or config.variant == "diffusion_nft"):
+        why = "trained=moe_gen leaves what thinks as it is" if config.trained == "moe_gen" else "diffusion_nft has none"
+        raise wrong(f"thoughts cannot be learned: {why}", "thoughts", where, "thoughts=null, or trained=all.")

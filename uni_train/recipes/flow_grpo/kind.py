@@ -46,14 +46,14 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
             yield evaluation(config, "after")
 
     def prepare(self, work: Work[FlowGrpoConfig]) -> None:
-        from uni_train.stages import grpo
+        from uni_train.recipes.flow_grpo import training
 
-        grpo.check(work.config)
+        training.check(work.config)
 
     def run(self, work: Work[FlowGrpoConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
-        from uni_train.stages import grpo
+        from uni_train.recipes.flow_grpo import training
 
-        grpo.run(work, stage)
+        training.run(work, stage)
 
     def updates(self, config: FlowGrpoConfig) -> Updates:
         return Updates(config.updates)
@@ -70,13 +70,13 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
 def _first_prompt(config: FlowGrpoConfig) -> Request:
     from data_gen.registry import get_task
     from uni_train.models.base import Request
-    from uni_train.stages import grpo
+    from uni_train.recipes.flow_grpo import training
 
     asked = config.prompts
     if asked.path is not None:
-        first = grpo.read_prompts(asked.path, asked.images)[0]
+        first = training.read_prompts(asked.path, asked.images)[0]
     else:
         task = get_task(asked.task or "maze", config.data.world)
-        first = grpo.TaskPrompts(task, asked.levels, config.seed).epoch(0, 1)[0]
+        first = training.TaskPrompts(task, asked.levels, config.seed).epoch(0, 1)[0]
     side = config.rollout.size
     return Request(first.id, first.text, first.images, size=None if side is None else (side, side))

@@ -23,10 +23,11 @@ from data_gen.knowledge.nano import (
     nano_inverse,
     nano_lessons,
 )
+from uni_train.config.kinds import Updates
 from uni_train.errors import UserError
 from uni_train.models.base import Example
 from uni_train.recipes.knowledge.config import KnowledgeConfig
-from uni_train.stages.finetune import fit, supervised_settings
+from uni_train.stages.finetune import fit
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.curriculum import Constant
 
@@ -93,9 +94,10 @@ def teach(work: Work[KnowledgeConfig], stage: StageRun) -> None:
         timestep_shift=1.0, text_dropout=config.text_dropout, activation_checkpointing=config.activation_checkpointing
     )
     asked = replace(config, optimizer=replace(config.optimizer, lr=config.form.lr))
-    settings = supervised_settings(asked, config.form.updates, config.form.rows, stage.path.name, trained="all")
+    updates = Updates(config.form.updates, rows=config.form.rows)
     sources = {**new, **{name: maker for name, (_, maker) in kept.items()}}
-    result = fit(work, model, {name: sources[name] for name in shares}, Constant(shares), settings, stage.path)
+    used = {name: sources[name] for name in shares}
+    result = fit(work, model, used, Constant(shares), updates, stage.path, config=asked, trained=("all", ()))
     work.trained(model, stage)
     stage.outputs = sorted((stage.path / MODEL).iterdir())
     stage.result = {"updates": result.updates, "seconds": result.seconds}

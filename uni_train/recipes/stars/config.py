@@ -23,6 +23,7 @@ from uni_train.config.schema import (
     Temperature,
 )
 from uni_train.errors import did_you_mean
+from uni_train.recipes.stars.filters import FILTERS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,13 +102,14 @@ class StarsConfig(RoundsConfig):
     kind: Literal["stars"] = "stars"
     mode: Literal["cot", "normal"] = "cot"  # of sampling; normal = draw without a thought
     solved: str | None = None  # a .jsonl or .parquet file of solved items, for rounds[].replay.solved
-    filter: Literal["self", "judge", "verifier", "none"] = "self"  # judge: the run's `judge`, asked as the model is
+    filter: str = "self"  # self, judge, verifier, none, or a plug-in's; judge: the run's `judge`, asked as the model is
     teacher: Literal["base", "current"] = "base"  # who samples the later rounds
 
 
 def check(config: StarsConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
     check_rounds(config, where)
+    check_known(config.filter, FILTERS.names(), "filter", "filter", where)
     if config.schedule.kind == "gap":
         raise wrong("schedule.kind=gap asks a teacher at every look: kind: distil has one", "schedule.kind", where)
     if config.filter == "judge" and config.judge is None:

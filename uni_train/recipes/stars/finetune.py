@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from data_gen.registry import get_task
 from eval.scored import completed, shard_path
@@ -22,14 +21,14 @@ from uni_train.config.kinds import Updates, stage_list
 from uni_train.errors import UserError
 from uni_train.models.base import Example, UnifiedModel
 from uni_train.recipes.stars.config import RoundConfig, RoundsConfig, StarsConfig
+from uni_train.recipes.stars.filtering import kept_rows
 from uni_train.recipes.stars.rounds import most_updates, updates
 from uni_train.stages.evaluate import normal_accuracy
-from uni_train.stages.filter import kept_rows
 from uni_train.stages.finetune import first_batch, fit
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.curriculum import Constant, Curriculum, Level, Ramp, Threshold
 from uni_train.training.data import items
-from uni_train.training.data.rows import Chosen, Row, Rows, open_rows
+from uni_train.training.data.rows import Chosen, Row, RowFile, Rows, open_rows
 from uni_train.training.steps import Source
 
 if TYPE_CHECKING:
@@ -73,12 +72,7 @@ def watching(work: Work[Any], model: UnifiedModel, stage: StageRun, rounds: Sequ
     def watch(step: int) -> Mapping[str, float]:
         folder = stage.path / "checks" / f"step={step:08d}"  # every check asks the same validation prompts
         names = [work.config.rounds[i].set_name for i in rounds]
-        was_training = model.training
-        model.eval()
-        with torch.no_grad():
-            found: dict[str, float] = {name: normal_accuracy(model, work, name, folder / name) for name in names}
-        model.train(was_training)
-        return found
+        return {name: normal_accuracy(model, work, name, folder / name) for name in names}
 
     return watch
 
@@ -128,7 +122,7 @@ def kept_samples(shards: Path, kept: Sequence[int], noise_draws: int) -> Rows:
     return _images_of(Chosen(open_rows(files), kept), noise_draws)
 
 
-def _images_of(rows: Sequence[Row], noise_draws: int) -> Rows:
+def _images_of(rows: RowFile, noise_draws: int) -> Rows:
     parse = items.parser(("image",))
 
     def without_thought(row: Row, random_: random.Random) -> Example:

@@ -9,6 +9,7 @@ from data_gen.registry import TASKS
 from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig, check
+from uni_train.recipes.stars.filters import about
 from uni_train.recipes.stars.rounds import fill_rounds, most_kept, most_updates
 
 if TYPE_CHECKING:
@@ -64,14 +65,13 @@ class Stars(RecipeKind[StarsConfig]):
                 watched(work, one.set_name)
 
     def run(self, work: Work[StarsConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
-        from uni_train.recipes.stars import finetune
-        from uni_train.stages import filter, sample
+        from uni_train.recipes.stars import filtering, finetune, sampling
 
         one = work.config.rounds[planned.rounds[0]]
         if planned.kind == "sample":
-            sample.run(work, stage, one)
+            sampling.run(work, stage, one)
         elif planned.kind == "filter":
-            filter.run(work, stage, before[-1][1], one)
+            filtering.run(work, stage, before[-1][1], one)
         else:
             filtered: finetune.Filtered = {of.set_name: (of, s) for of, s in _filtered(work.config, before)}
             finetune.run(work, stage, planned.rounds, filtered)
@@ -79,7 +79,7 @@ class Stars(RecipeKind[StarsConfig]):
     def rounds(self, work: Work[StarsConfig], runs: Stages) -> list[Round]:
         """One entry a fine-tuning; the rounds that it serves are summed."""
         from eval.summary import Round, filter_reliability
-        from uni_train.stages import filter
+        from uni_train.recipes.stars import filtering
 
         config, entries = work.config, []
         for one, stage in runs:
@@ -87,7 +87,7 @@ class Stars(RecipeKind[StarsConfig]):
                 continue
             served = [config.rounds[i] for i in one.rounds]
             members = [(p, s) for p, s in runs if p.kind in ("sample", "filter") and set(p.rounds) <= set(one.rounds)]
-            kept = [pair for _, s in _filtered(config, members) for pair in filter.outcomes(s)]
+            kept = [pair for _, s in _filtered(config, members) for pair in filtering.outcomes(s)]
             entries.append(
                 Round(
                     task="+".join(dict.fromkeys(r.task for r in served)),
@@ -142,7 +142,7 @@ def _sampled(config: StarsConfig, i: int) -> Iterator[PlannedStage]:
     one = config.rounds[i]
     images = f", {config.candidates} images each" if config.candidates > 1 else ""
     whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(one.task).items_per_draw == 2 else ""
-    keep = f"keep what {_FILTERS[config.filter]}{whole}"
+    keep = f"{about(config.filter)}{whole}"
     draw = "think, draw" if config.mode == "cot" else "draw"
     if one.kept is not None:
         asked = f"at most {one.prompts} prompts{images}: {draw}, {keep}, until {one.kept} samples are kept"
@@ -158,11 +158,3 @@ def _length(config: StarsConfig, rounds: tuple[int, ...]) -> str:
     epochs = {config.rounds[i].epochs for i in rounds}
     said = f" ({epochs.pop():g} epochs)" if len(epochs) == 1 and not known else ""
     return f"{'' if known else 'at most '}{sum(most_updates(config, rounds))} updates{said} on prompt -> image"
-
-
-_FILTERS = {
-    "self": "the model's own understanding accepts",
-    "judge": "the judge accepts",
-    "verifier": "the exact verifier accepts",
-    "none": "there is: everything",
-}

@@ -62,7 +62,7 @@ class Alarms(Callback):
     ) -> None:
         self.alarms, self.updates_per_epoch, self.validation = alarms, updates_per_epoch, validation
         self.metric_log, self.folder = log, folder
-        self.first_diversity: float | None = None
+        self.first: dict[str, float] = {}  # of the first epoch's images: diversity, brightness, contrast
         self.zero_std = 0
 
     def on_train_batch_end(
@@ -96,15 +96,20 @@ class Alarms(Callback):
         )
 
     def _epoch(self, statistics: Mapping[str, float]) -> tuple[str, str] | None:
-        if self.first_diversity is None:
-            self.first_diversity = statistics["diversity"]
-        least = self.alarms.diversity
-        if least is not None and statistics["diversity"] < least * self.first_diversity:
+        if not self.first:
+            self.first = {name: statistics[name] for name in ("diversity", "brightness", "contrast")}
+        least, most = self.alarms.diversity, self.alarms.drift
+        hint = "Look at the pictures: a reward is being fooled, or the rate is too high. Raise kl."
+        if least is not None and statistics["diversity"] < least * self.first["diversity"]:
             return (
                 f"the pictures of a group differ by {statistics['diversity']:.3g} grey levels, "
-                f"{self.first_diversity:.3g} in the first epoch: the model draws the same whatever its noise",
-                "Look at the pictures: a reward is being fooled, or the rate is too high. Raise kl.",
+                f"{self.first['diversity']:.3g} in the first epoch: the model draws the same whatever its noise",
+                hint,
             )
+        for name in ("brightness", "contrast"):
+            before = self.first[name]
+            if most is not None and abs(statistics[name] - before) > most * before:
+                return f"the {name} of pictures is {statistics[name]:.3g}, {before:.3g} in the first epoch", hint
         self.zero_std = self.zero_std + 1 if statistics["frac_reward_zero_std"] >= 1 else 0
         if self.alarms.zero_std_epochs is not None and self.zero_std >= self.alarms.zero_std_epochs:
             return (
@@ -123,7 +128,7 @@ class Alarms(Callback):
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        return {"first_diversity": self.first_diversity, "zero_std": self.zero_std}
+        return {"first": self.first, "zero_std": self.zero_std}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.first_diversity, self.zero_std = state_dict["first_diversity"], state_dict["zero_std"]
+        self.first, self.zero_std = dict(state_dict["first"]), state_dict["zero_std"]

@@ -1,6 +1,7 @@
 """Which random steps an update trains on, and on which rank.
 
-A row is a random step of an image: (number of the image, place in the window). What is dealt follows from the rewards
+A row is a random step of an image: (number of the image, place in the window). Behind the last step comes its thought,
+where images have such. What is dealt follows from the rewards
 of all ranks and from seeds, so every rank knows the rows of all others.
 
     random_steps    the rows of an update: of images that can teach something, an equal part
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,7 +42,8 @@ def random_steps(rollouts: Rollouts, config: GrpoConfig, stage: str, update: int
         images = [i for i in images if bool(use[i])] or (images if objective.kl else [])
     turn, part = divmod(update, config.updates_per_pass)
     rng("pictures", config.seed, stage, rollouts.epoch, *([turn] if turn else [])).shuffle(images)
-    return [(image, place) for image in images[part :: config.updates_per_pass] for place in range(config.window_size)]
+    places = range(config.rows_an_image)
+    return [(image, place) for image in images[part :: config.updates_per_pass] for place in places]
 
 
 def deal(rows: Sequence[Row], images: int, world_size: int) -> list[list[Row]]:
@@ -93,7 +96,7 @@ def with_others(rollouts: Rollouts, given: dict[tuple[int, int], list[int]], ran
         return rollouts
     device, longest = rollouts.final.device, max(part["final"].shape[-2] for part in received.values())
     longest = max(longest, rollouts.final.shape[-2])
-    joined = {
+    joined: dict[str, Any] = {
         name: torch.cat([
             padded(getattr(rollouts, name), longest),
             *(padded(part[name].to(device), longest) for _, part in sorted(received.items())),

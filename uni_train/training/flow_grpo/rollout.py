@@ -35,6 +35,7 @@ from uni_train.flow.steps import StepRule, step_rule
 from uni_train.flow.window import SlidingWindow, Window, epoch_window
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.rewards.contract import Reward, Scores, Scoring
+from uni_train.training.flow_grpo.thoughts import table
 
 NOISE_LEVELS = {"flow_grpo": 0.7, "fast": 0.7, "cps": 0.7, "dance": 0.3, "guard": 0.7, "mix": 0.7}
 """Published ones, where `rollout.noise_level` is not given."""
@@ -59,7 +60,7 @@ class Prompt:
 
 
 class Prompts(Protocol):
-    """Where prompts come from: a list, or a task that generates new ones (stages.grpo.TaskPrompts)."""
+    """Where prompts come from: a list, or a task that generates new ones (recipes.flow_grpo.training.TaskPrompts)."""
 
     def epoch(self, epoch: int, count: int) -> Sequence[Prompt]:
         """`count` prompts, the same whenever they are asked for."""
@@ -85,10 +86,19 @@ class PromptList:
 
 
 def requests_of(
-    prompts: Sequence[Prompt], config: GrpoConfig, stage: str, epoch: int, groups: Sequence[int]
+    prompts: Sequence[Prompt],
+    config: GrpoConfig,
+    stage: str,
+    epoch: int,
+    groups: Sequence[int],
+    thoughts: Sequence[str] | None = None,
 ) -> list[Request]:
-    """One request for each of some groups, as `encode` reads it; its seed is that of the group."""
-    return [
+    """One request for each of some groups, as `encode` reads it; its seed is that of the group.
+
+    Args:
+        groups: a group may come several times, for images with `thoughts` of their own, one each.
+    """
+    asked = [
         Request(
             prompts[i].id,
             prompts[i].text,
@@ -98,6 +108,14 @@ def requests_of(
         )
         for i in groups
     ]
+    if thoughts is None:
+        return asked
+    return [replace(one, thought=thought) for one, thought in zip(asked, thoughts, strict=True)]
+
+
+def thinking(request: Request, number: int) -> Request:
+    """The request of a group as the thought of its image `number` is written for."""
+    return replace(request, seed=derive_seed(request.seed, "thought", number), thought=None)
 
 
 # --- what an epoch keeps --------------------------------------------------------------------------------------------
@@ -113,6 +131,8 @@ class Rollouts:
         latents: [M, W + 1, G, C] before, between and after them. log_probs: float32 [M, W]. means: [M, W, G, C], if the
             objective needs them.
         final: float32 [M, G, C], clean. mask: bool [M, G, 1], which tokens belong to an image.
+        thoughts: int64 [M, L], token ids of each image's thought (thoughts.py); thought_log_probs: float32 [M, L], once
+            they are scored. [M, 0] where there are none.
         rewards: float64 [N, R] and totals [N], of all ranks. advantages: [M].
         statistics: numbers for the logs, over all ranks. seconds: of rollout and reward on this rank.
     """
@@ -128,6 +148,8 @@ class Rollouts:
     rewards: Tensor
     totals: Tensor
     advantages: Tensor
+    thoughts: Tensor
+    thought_log_probs: Tensor
     statistics: Mapping[str, float] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
 
@@ -147,7 +169,7 @@ class Rollouts:
         return replace(self, **{name: getattr(self, name).to(device) for name in OF_IMAGES})
 
 
-OF_IMAGES = ("latents", "log_probs", "means", "final", "mask", "advantages")
+OF_IMAGES = ("latents", "log_probs", "means", "final", "mask", "advantages", "thoughts", "thought_log_probs")
 """Tensors of Rollouts with a row for each of `images`."""
 
 
@@ -311,18 +333,28 @@ def _sample_and_reward(
 ) -> _Sampled:
     began = time.perf_counter()
     k = config.rollout.group_size
+    # What a row of the condition stands for: a group, or an image where each has its own thought.
+    each, shared = list(requests), k
+    ids: list[list[int]] = [[] for _ in range(len(requests) * k)]
+    if config.thoughts is not None:
+        with precision():
+            ids = _thoughts(model, [thinking(r, j) for r in requests for j in range(k)], draw_rows)
+        texts = iter(map(model.thought_text, ids))
+        each, shared = [replace(r, thought=next(texts)) for r in requests for _ in range(k)], 1
     with precision():
-        condition = model.encode(requests)
-    schedule = common_schedule(model, condition, len(requests), config.rollout.steps)
+        condition = model.encode(each)
+    schedule = common_schedule(model, condition, len(each), config.rollout.steps)
     asked = [replace(r, seed=derive_seed(r.seed, "picture", j)) for r in requests for j in range(k)]
     columns = _columns(prompts, k, first)
+    if config.thoughts is not None:
+        columns["thought"] = [one.thought for one in each]
     parts: list[dict[str, Tensor]] = []
     images: list[np.ndarray] = []
     noise = model.noise(asked)
     with Scoring(rewards, k) as scoring:
         for begin in range(0, len(asked), draw_rows):
             rows = list(range(begin, min(begin + draw_rows, len(asked))))
-            under = condition.select([row // k for row in rows])
+            under = condition.select([row // shared for row in rows])
             with precision():
                 part = _sample(model, noise[rows], under, [asked[row] for row in rows], schedule, window, config)
             decoded = model.decode(part["final"], under)
@@ -335,7 +367,18 @@ def _sample_and_reward(
         scores = scoring.scores()
     seconds = {"rollout": sampled - began, "reward": time.perf_counter() - sampled}
     latents = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    most = model.most_thought_ids if config.thoughts is not None else 0
+    latents["thoughts"] = table(ids, most).to(model.device)
+    latents["thought_log_probs"] = torch.zeros(len(ids), most, device=model.device)
     return _Sampled(condition, latents, images, scores, seconds)
+
+
+def _thoughts(model: UnifiedModel, requests: Sequence[Request], together: int) -> list[list[int]]:
+    found: list[list[int]] = []
+    for begin in range(0, len(requests), together):
+        found += model.write_thoughts(requests[begin : begin + together])
+        note()
+    return found
 
 
 def _sample(

@@ -13,6 +13,7 @@ which all ranks share (deal.py):
     5. replay        log probabilities of stored steps under today's weights      FlowGrpoModule.policy_loss
     6. loss          clipped ratio to the weights that sampled, times advantage   flow.grpo.grpo_loss
     7. KL            to the weights that the run started from, if objective.kl    Reference
+       thoughts      where images have such: the same for their tokens            thoughts.py
     8. step          gradients clipped, AdamW, averages                           training.fit.run, by Lightning
 
 Variants change one line each: other random steps (cps, dance: flow.steps), other windows (fast, mix: flow.window),
@@ -47,7 +48,7 @@ from torch import Tensor, nn
 
 from data_gen.seeds import derive_seed
 from uni_train.config.kinds import Updates
-from uni_train.config.schema import SHARDED, GrpoConfig
+from uni_train.config.schema import SHARDED, GrpoConfig, ThoughtsConfig
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UsageError, UserError
 from uni_train.flow.grpo import grpo_loss, guard_loss
@@ -55,7 +56,7 @@ from uni_train.flow.nft import anchor, nft_loss, optimality
 from uni_train.flow.objective import interpolate
 from uni_train.flow.schedule import Schedule
 from uni_train.flow.transition import Transition
-from uni_train.models.base import UnifiedModel
+from uni_train.models.base import Request, UnifiedModel
 from uni_train.rewards.contract import Reward
 from uni_train.training.callbacks import Evaluate, Validation
 from uni_train.training.fit import CHECKPOINTS, HELD_OUT, FitResult, Run, run
@@ -70,7 +71,10 @@ from uni_train.training.flow_grpo.rollout import (
     requests_of,
     resharded,
     rule_of,
+    thinking,
 )
+from uni_train.training.flow_grpo.thoughts import PARTS as THOUGHT_PARTS
+from uni_train.training.flow_grpo.thoughts import ThoughtBatch, log_probs, thought_loss, written
 from uni_train.training.metric_log import truncate_metrics
 from uni_train.training.steps import StepBatch
 from uni_train.training.strategies.choice import check_second_weights, here, on_ranks
@@ -80,6 +84,7 @@ from uni_train.training.supervised import SupervisedModule
 ROLLOUTS = "rollouts.jsonl"
 IN_METRICS = ("reward", "reward_std", "best_of_group", "frac_reward_zero_std", "diversity")
 """Statistics of an epoch that every line of metrics.jsonl repeats."""
+PARTS = ("policy_loss", "approx_kl", "ratio", "clip_ratio/high_mean", "clip_ratio/low_mean")
 
 
 def fit_flow_grpo(
@@ -157,6 +162,8 @@ def _check_strategy(model: UnifiedModel, config: GrpoConfig, trained: str) -> No
     strategy, what = config.strategy, None
     if config.variant == "diffusion_nft":
         what = "variant=diffusion_nft"
+    elif config.thoughts is not None:
+        what = "thoughts, of which ranks train unlike numbers"
     elif config.objective.kl and trained != "lora":
         what = f"a kl penalty with trained={trained}"
     check_second_weights(strategy, what)
@@ -225,8 +232,9 @@ class RolloutData(pl.LightningDataModule):
                 raise RuntimeError(f"update {step} is in the middle of epoch {epoch}, whose rollouts are missing")
             if self._held is None or self._held.epoch != epoch:
                 self._deal(self.rollouts)
-                if update == 0 and config.objective.on_policy == "recompute" and self.module.rule is not None:
-                    self._recompute(prompts, condition)
+                again = config.objective.on_policy == "recompute" and self.module.rule is not None
+                if update == 0 and (again or config.thoughts is not None):
+                    self._score(prompts, condition)
             self.module.epoch_metrics = {name: self.rollouts.statistics[name] for name in IN_METRICS}
             cut = self._cut(prompts, update, condition)
             # ZeRO begins its sums with the first and steps with the last, so what is empty is between them.
@@ -275,53 +283,98 @@ class RolloutData(pl.LightningDataModule):
         assert held is not None
         mine = dealt[ranks.rank] or [(held.images[0], 0)]
         fresh = fresh or update == 0
-        groups: Sequence[int] = ranks.shard(len(prompts))
+        # A row of the condition stands for a group, or for an image where each has its own thought.
+        per = 1 if config.thoughts is not None else config.rollout.group_size
+        units: Sequence[int] = ranks.shard(len(prompts) * config.rollout.group_size // per)
         if drawn_under is None or self._given:
-            groups = sorted({image // config.rollout.group_size for image, _ in mine})
+            units = sorted({image // per for image, _ in mine})
             with unsharded(self.model), self.module.sampling(fresh), self.module.precision():
-                asked = requests_of(prompts, config, self.module.stage, held.epoch, groups)
-                drawn_under = self.model.encode(asked)
-        schedule = common_schedule(self.model, drawn_under, len(groups), config.rollout.steps)
-        under = _Under(drawn_under, {group: row for row, group in enumerate(groups)}, schedule)
+                drawn_under = self.model.encode(self._requests(prompts, units))
+        schedule = common_schedule(self.model, drawn_under, len(units), config.rollout.steps)
+        under = _Under(drawn_under, {unit: row for row, unit in enumerate(units)}, schedule, per)
         count, rows = micro_batches(dealt, config.rows), sum(map(len, dealt))
         count = max(count, min(2, config.grad_accumulation_steps(ranks.world_size)))
-        counted = dealt[ranks.rank]
-        return [
-            minibatch(held, under, counted[micro::count] or mine[:1], config, self.module.stage, fresh=fresh,
-                      share=len(counted[micro::count]) / max(rows, 1))
-            for micro in range(count)
-        ]  # fmt: skip
+        counted, stage = dealt[ranks.rank], self.module.stage
+        steps = sum(place < config.window_size for some in dealt for _, place in some)
+        found = []
+        for micro in range(count):
+            own, thoughts = self._kinds(counted[micro::count])
+            share = len(own) / max(steps, 1)
+            batch = minibatch(held, under, own or [(mine[0][0], 0)], config, stage, fresh=fresh, share=share)
+            if thoughts:
+                batch = replace(batch, thoughts=self._thoughts(prompts, thoughts, len(thoughts) / (rows - steps)))
+            found.append(batch)
+        return found
 
-    def _recompute(self, prompts: Sequence[Prompt], condition: Any) -> None:
-        """Score the epoch's steps as training will, with the weights that sampled them; in place."""
+    def _kinds(self, rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
+        """Random steps, and the images whose thoughts are among `rows`."""
+        last = self.config.window_size
+        return [row for row in rows if row[1] < last], [image for image, place in rows if place == last]
+
+    def _requests(self, prompts: Sequence[Prompt], units: Sequence[int]) -> list[Request]:
+        """What is read to draw: of groups, or of images by their thoughts."""
+        config, held, stage = self.config, self._held, self.module.stage
+        assert held is not None
+        if config.thoughts is None:
+            return requests_of(prompts, config, stage, held.epoch, units)
+        at = {image: row for row, image in enumerate(held.images)}
+        texts = [self.model.thought_text(written(held.thoughts[at[image]])) for image in units]
+        groups = [image // config.rollout.group_size for image in units]
+        return requests_of(prompts, config, stage, held.epoch, groups, texts)
+
+    def _thoughts(self, prompts: Sequence[Prompt], images: Sequence[int], share: float) -> ThoughtBatch:
+        held, k = self._held, self.config.rollout.group_size
+        assert held is not None
+        at = {image: row for row, image in enumerate(held.images)}
+        rows = [at[image] for image in images]
+        groups = [image // k for image in images]
+        asked = requests_of(prompts, self.config, self.module.stage, held.epoch, groups)
+        requests = [thinking(one, image % k) for one, image in zip(asked, images, strict=True)]
+        return ThoughtBatch(requests, held.thoughts[rows], held.thought_log_probs[rows], held.advantages[rows], share)
+
+    def _score(self, prompts: Sequence[Prompt], condition: Any) -> None:
+        """Score thoughts, and where asked the epoch's steps, as training will, with the weights that sampled them; in
+        place."""
         assert self.rollouts is not None and self._held is not None
-        rollouts, held, own = self.rollouts, self._held, len(self.rollouts.images)
+        rollouts, held, again = self.rollouts, self._held, self.config.objective.on_policy == "recompute"
         index = {image: row for row, image in enumerate(held.images)}
         for update in range(self.config.updates_per_pass):
             dealt = self._deals[update][self.ranks.rank]
             cut = self._cut(prompts, update, condition if update == 0 else None, fresh=True)
             for micro, rows in enumerate(cut):
+                steps, thoughts = self._kinds(dealt[micro :: len(cut)])
                 with unsharded(self.model), self.module.precision():
-                    log_prob, mean = self.module.scored(rows)
-                for row, (image, place) in enumerate(dealt[micro :: len(cut)]):
+                    if again:
+                        log_prob, mean = self.module.scored(rows)
+                    if rows.thoughts is not None:
+                        said = log_probs(self.model, rows.thoughts.requests, rows.thoughts.ids).detach()
+                        held.thought_log_probs[[index[image] for image in thoughts]] = said
+                for row, (image, place) in enumerate(steps if again else ()):
                     held.log_probs[index[image], place] = log_prob[row]
                     if held.means.numel():
                         held.means[index[image], place] = mean[row]
-        if not self._given:
-            return
-        # By way of who drew them: checkpoints are made of that, and a later pass deals the steps otherwise.
+        if self._given:
+            self._return_scores(rollouts, held, index)
+
+    def _return_scores(self, rollouts: Rollouts, held: Rollouts, index: Mapping[int, int]) -> None:
+        """To who drew the images: checkpoints are made of that, and a later pass deals the steps otherwise."""
+        last, own, first = self.config.window_size, len(rollouts.images), rollouts.images[0]
         scored: dict[int, list[tuple[int, int, Tensor, Tensor]]] = defaultdict(list)
         for update in range(self.config.updates_per_pass):
             for image, place in self._deals[update][self.ranks.rank]:
                 at = index[image]
-                means = held.means[at, place] if held.means.numel() else held.means[at]
-                scored[image // own].append((image, place, held.log_probs[at, place].cpu(), means.cpu()))
+                value = held.thought_log_probs[at] if place == last else held.log_probs[at, place]
+                means = held.means[at, place] if held.means.numel() and place < last else value.new_zeros(0)
+                scored[image // own].append((image, place, value.cpu(), means.cpu()))
         received = self.ranks.exchange(scored, [(target, source) for source, target in self._given])
         for rows in (scored[self.ranks.rank], *received.values()):
             for image, place, value, means in rows:
-                rollouts.log_probs[image - rollouts.images[0], place] = value
+                if place == last:
+                    rollouts.thought_log_probs[image - first] = value.to(rollouts.thought_log_probs)
+                    continue
+                rollouts.log_probs[image - first, place] = value
                 if rollouts.means.numel():
-                    rollouts.means[image - rollouts.images[0], place] = means[: rollouts.means.shape[2]]
+                    rollouts.means[image - first, place] = means[: rollouts.means.shape[2]]
         self._held = with_others(rollouts, self._given, self.ranks)
 
     @property
@@ -369,6 +422,7 @@ class MiniBatch:
         share: of the update's rows, on all ranks, that these are; 0: they count nothing.
         schedule: what `steps` count.
         fresh: the weights are those that sampled.
+        thoughts: to train on beside them; with a share of 0 alone.
     """
 
     x: Tensor
@@ -384,15 +438,18 @@ class MiniBatch:
     share: float
     schedule: Schedule
     fresh: bool
+    thoughts: ThoughtBatch | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Under:
-    """A condition with a row for each of some groups, by their numbers, and the noise levels of their images."""
+    """A condition with a row for each of some groups or images, by their numbers, `per` images each; and the noise
+    levels of their images."""
 
     condition: Any
     rows: Mapping[int, int]
     schedule: Schedule
+    per: int
 
 
 def minibatch(
@@ -410,7 +467,7 @@ def minibatch(
     index = {image: row for row, image in enumerate(rollouts.images)}
     images = torch.tensor([index[image] for image, _ in picked], device=device)
     places = torch.tensor([place for _, place in picked], device=device)
-    condition = under.condition.select([under.rows[image // config.rollout.group_size] for image, _ in picked])
+    condition = under.condition.select([under.rows[image // under.per] for image, _ in picked])
     mask, advantage = rollouts.mask[images], rollouts.advantages[images]
     none = rollouts.final.new_zeros(len(picked), 0)
     if rollouts.window is None:
@@ -472,7 +529,9 @@ class FlowGrpoModule(SupervisedModule):
         super().__init__(model, config, updates, stage=stage, trained=trained)
         self.rule = rule_of(config) if config.variant != "diffusion_nft" else None
         # Before Lightning restores a checkpoint: the weights that the run starts from.
-        self.reference = Reference(model, self.trained_names) if config.objective.kl else None
+        self.thoughts = config.thoughts or ThoughtsConfig()
+        wanted = config.objective.kl or self.thoughts.kl
+        self.reference = Reference(model, self.trained_names) if wanted else None
         self.sampler = copy_of(model, self.trained_names) if config.variant == "diffusion_nft" else None
         self.epoch_metrics: dict[str, float] = {}
         self._means: dict[str, Tensor] = {}
@@ -482,30 +541,51 @@ class FlowGrpoModule(SupervisedModule):
         if batch.step != self.global_step:
             raise RuntimeError(f"the loader gave the batch of update {batch.step} to update {self.global_step}")
         if batch.micro == 0:
-            self._means, self._log_ratios = {}, []
+            # Ranks that got one kind of rows alone have the names of the other one too.
+            joint, kl = self.config.thoughts is not None, bool(self.config.objective.kl)
+            names = PARTS + ("kl",) * kl if joint else ()
+            names += THOUGHT_PARTS + ("thoughts/kl",) * bool(self.thoughts.kl) if names else ()
+            self._means, self._log_ratios = dict.fromkeys(names, torch.zeros((), device=self.device)), []
         if batch.content is None:  # nothing to learn, on any rank
             return torch.zeros((), device=self.device, requires_grad=True) * 1
         rows: MiniBatch = batch.content
-        loss, parts, log_ratio = self.nft_loss(rows) if self.rule is None else self.policy_loss(rows)
+        loss, parts, log_ratio = torch.zeros((), device=self.device), {}, None
+        if rows.share or rows.thoughts is None:
+            loss, parts, log_ratio = self.nft_loss(rows) if self.rule is None else self.policy_loss(rows)
         if rows.fresh and log_ratio is not None:
             self._check_on_policy(log_ratio, batch.step)
-        for name, value in {"loss": loss, **parts}.items():
-            self._means[name] = self._means.get(name, 0) + value.detach().float() * rows.share
+        # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
+        times = batch.grad_accumulation_steps * self.trainer.world_size
+        share = rows.share * self.config.objective.image_weight
+        self._add(parts, rows.share)
+        self._add({"loss": loss}, share)
+        loss = loss * (share * times)
+        if rows.thoughts is not None:
+            own, parts = self.thoughts_loss(rows.thoughts)
+            share = rows.thoughts.share * self.thoughts.weight
+            self._add(parts, rows.thoughts.share)
+            self._add({"loss": own}, share)
+            loss = loss + own * (share * times)
         self._means["tokens"] = self._means.get("tokens", 0) + rows.mask.sum().float() * (rows.share > 0)
+        log_ratio = loss.new_zeros(0) if log_ratio is None and self.rule is not None else log_ratio
         if log_ratio is not None:
             self._log_ratios.append(log_ratio if rows.share else log_ratio[:0])
         if batch.last:
             self._gather_metrics(loss)
-        # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
-        return loss * (rows.share * batch.grad_accumulation_steps * self.trainer.world_size)
+        return loss
+
+    def _add(self, parts: Mapping[str, Tensor], share: float) -> None:
+        for name, value in parts.items():
+            self._means[name] = self._means.get(name, 0) + value.detach().float() * share
 
     def policy_loss(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Replay the steps, compare with when they were sampled: the loss, its parts, the log ratio [R]."""
-        objective, reference = self.config.objective, None
-        if self.reference is not None:
+        objective, before = self.config.objective, None
+        if self.reference is not None and objective.kl:
             with self.reference.active():
-                reference = self._transition(rows)
-        now = self._transition(rows)
+                before = self._velocity(rows)
+        velocity = self._velocity(rows)
+        now = self._transition(rows, velocity)
         clip: dict[str, Any] = {
             "clip_low": objective.clip_low,
             "clip_high": objective.clip_high,
@@ -522,10 +602,22 @@ class FlowGrpoModule(SupervisedModule):
             "clip_ratio/high_mean": found.clipped_high,
             "clip_ratio/low_mean": found.clipped_low,
         }
-        if reference is None:
+        if before is None:
             return found.loss, parts, found.log_ratio
-        parts["kl"] = now.kl(reference.mean).mean()
+        apart = now.kl(self._transition(rows, before).mean)
+        if objective.penalty == "velocity":
+            apart = anchor(velocity, before, rows.mask)
+        parts["kl"] = apart.mean()
         return found.loss + objective.kl * parts["kl"], parts, found.log_ratio
+
+    def thoughts_loss(self, rows: ThoughtBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """GRPO on the tokens of thoughts (thoughts.py), their mean over thoughts, and its parts."""
+        reference = None
+        if self.reference is not None and self.thoughts.kl:
+            with self.reference.active():
+                reference = log_probs(self.model, rows.requests, rows.ids)
+        now = log_probs(self.model, rows.requests, rows.ids)
+        return thought_loss(now, reference, rows, self.thoughts, self.config.objective.advantage_clip)
 
     def nft_loss(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], None]:
         """DiffusionNFT (arXiv 2509.16117): towards velocities of good images, away from those of bad ones."""
@@ -540,9 +632,7 @@ class FlowGrpoModule(SupervisedModule):
         objective = self.config.objective
         good = optimality(rows.advantage, objective.advantage_clip)
         t = rows.t[:, None, None]
-        terms = nft_loss(
-            velocity, old, rows.x, rows.clean, t, good, beta=objective.nft_beta, mask=rows.mask
-        )
+        terms = nft_loss(velocity, old, rows.x, rows.clean, t, good, beta=objective.nft_beta, mask=rows.mask)
         loss = terms.mean()
         parts = {"policy_loss": loss, "approx_kl": anchor(velocity, old, rows.mask).mean()}
         if reference is None:
@@ -553,13 +643,13 @@ class FlowGrpoModule(SupervisedModule):
     def _velocity(self, rows: MiniBatch) -> Tensor:
         return self.model.velocity(rows.x, rows.t, rows.condition)  # type: ignore[operator]
 
-    def _transition(self, rows: MiniBatch) -> Transition:
+    def _transition(self, rows: MiniBatch, velocity: Tensor) -> Transition:
         assert self.rule is not None
-        return self.rule.transition(rows.x, self._velocity(rows), rows.schedule, rows.steps, rows.mask)
+        return self.rule.transition(rows.x, velocity, rows.schedule, rows.steps, rows.mask)
 
     def scored(self, rows: MiniBatch) -> tuple[Tensor, Tensor]:
         """Log probabilities [R] and means [R, G, C] of steps, computed as for an update, without gradients."""
-        found = self._transition(rows)
+        found = self._transition(rows, self._velocity(rows))
         return found.log_prob(rows.after).detach(), found.mean.detach()
 
     def _check_on_policy(self, log_ratio: Tensor, step: int) -> None:

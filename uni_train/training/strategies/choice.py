@@ -75,7 +75,7 @@ def make_strategy(strategy: StrategyConfig, trained: int) -> str | Strategy:
             # A rank may get no image rows, or no text: plain DDP takes weights without gradient for an error.
             return DDPStrategy(find_unused_parameters=True) if strategy.devices * strategy.nodes > 1 else "auto"
         case other:
-            return other  # a name of Lightning's, from Python
+            return other  # type: ignore[unreachable]  # a name of Lightning's, from Python
 
 
 def make_plugins(strategy: StrategyConfig) -> list[HalfWeights | ClusterEnvironment]:

@@ -60,7 +60,8 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         write_sheet(groups, stage.path / GALLERY / f"epoch-{epoch:05d}.png")
         log_groups(logger, "gallery", groups, step)
 
-    with adapters(work, model, stage.path.name, stage.path), _sampling(model, training):
+    lora = adapters(work, model, stage.path.name, stage.path) if config.trained == "lora" else nullcontext()
+    with lora, _sampling(model, training):
         result = fit_flow_grpo(
             model,
             asked,
@@ -228,4 +229,5 @@ def _held_out(work: Work[FlowGrpoConfig]) -> ValidationPrompts | None:
     if config.prompts.task is None or not asked.n:
         return None
     task, levels = work.task(config.prompts.task), asked.levels or config.prompts.levels
-    return validation_prompts(task, levels, asked.n, asked.split, config.evaluation.seed, config.model.draw_batch)
+    think, seed = config.thoughts is not None, config.evaluation.seed
+    return validation_prompts(task, levels, asked.n, asked.split, seed, config.model.draw_batch, think)

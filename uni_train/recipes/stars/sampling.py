@@ -15,17 +15,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from data_gen.seeds import derive_seed
-from data_gen.task import Item
-from eval.benchmark import Ask, Benchmark, Respondent, Scored
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.benchmarks.unisandbox.cases import Questions, item_case
+from eval.benchmark import Scored
 from uni_train.config.kinds import reads_images
-from uni_train.models.base import OnStep, Request, UnifiedModel
+from uni_train.recipes.stars import filtering
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig
-from uni_train.stages import filter, judging
+from uni_train.stages import judging
+from uni_train.stages.asking import Batched, about, asked, draw
 from uni_train.stages.shards import Judged, make_shards
 from uni_train.stages.work import StageRun, Work, in_batches
 
@@ -44,7 +40,7 @@ def run(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> None:
 
     def make(index: int) -> list[Scored]:
         samples = draw(sampled, benchmark, batches[index])
-        return samples if one.kept is None else filter.decided(config, lambda: teacher, samples)
+        return samples if one.kept is None else filtering.decided(config, lambda: teacher, samples)
 
     looks: list[Judged] = []
     if reads_images(config):
@@ -68,7 +64,7 @@ def run(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> None:
         stage.result = {"task": one.task, "level": one.level, "sampled": len(wanted)}
     else:
         until_kept(work, stage, one, have, len(batches), config.model.draw_batch)
-        stage.result = {"task": one.task, "level": one.level, **filter.counted(work, stage, one)}
+        stage.result = {"task": one.task, "level": one.level, **filtering.counted(work, stage, one)}
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
 
 
@@ -84,64 +80,9 @@ def until_kept(
     number = min(math.ceil(one.kept / size), batches)
     while True:
         have(number)
-        rows = work.ranks.from_main(partial(filter.kept_rows, stage.shards, work.config, one, number))
+        rows = work.ranks.from_main(partial(filtering.kept_rows, stage.shards, work.config, one, number))
         sampled, kept = number * size, len(rows)
         if kept >= one.kept or number == batches:
             return
         missing = math.ceil((one.kept - kept) * sampled / kept / size) if kept else number
         number = min(number + min(missing, number), batches)
-
-
-def about(items: Sequence[Item], setting: str) -> UniSandbox:
-    """UniSandbox over these items, asked in one setting."""
-    return UniSandbox(questions=Questions(tuple(item_case(item) for item in items), {}), settings=(setting,))
-
-
-def asked(benchmark: Benchmark, seed: int, draws: int = 1) -> list[Ask]:
-    """Every case `draws` times, in the benchmark's one setting; a seed follows from (run seed, prompt, setting, k)."""
-    (setting,) = benchmark.settings
-    return [
-        Ask(case, setting, k, derive_seed(seed, case.id, setting, k))
-        for case in benchmark.cases()
-        for k in range(draws)
-    ]
-
-
-def draw(model: Respondent, benchmark: Benchmark, asks: Sequence[Ask]) -> list[Scored]:
-    """What the model makes of them, each verified if a program can."""
-    samples = benchmark.respond(model, asks)
-    return [Scored(one, benchmark.check(one)) for one in samples]
-
-
-class Batched:
-    """A model whose thoughts and answers are made `think_batch` at a time, thoughts at a `temperature` of their own."""
-
-    def __init__(self, model: UnifiedModel, think_batch: int, temperature: float | None = None) -> None:
-        self.name, self._model, self._size, self._temperature = model.name, model, think_batch, temperature
-
-    def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str]:
-        batches = in_batches(requests, self._size)
-        return [text for _, batch in batches for text in self._model.think(batch, self._temperature, on_step)]
-
-    def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[np.ndarray]:
-        return self._model.draw(requests, on_step)
-
-    def think_and_draw(
-        self, requests: Sequence[Request], *, on_step: OnStep | None = None
-    ) -> tuple[list[str], list[np.ndarray]]:
-        thoughts: list[str] = []
-        images: list[np.ndarray] = []
-        for _, batch in in_batches(requests, self._size):
-            said, drawn = self._model.think_and_draw(batch, self._temperature, on_step)
-            thoughts += said
-            images += drawn
-        return thoughts, images
-
-    def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str]:
-        batches = in_batches(requests, self._size)
-        return [text for _, batch in batches for text in self._model.answer(batch, on_step=on_step)]
-
-    def compose(
-        self, requests: Sequence[Request], *, on_step: OnStep | None = None
-    ) -> Sequence[Sequence[str | np.ndarray]]:
-        return self._model.compose(requests, on_step)

@@ -13,15 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from data_gen.seeds import derive_seed
-from data_gen.task import Check, Verdict
-from eval.benchmark import Sample, Scored
-from eval.prompts.unisandbox import filter_prompt, parse_final_answer
+from eval.benchmark import Scored
 from eval.scored import read_folder, read_scored, shard_path
 from eval.summary import Reliability, filter_reliability
-from uni_train.models.base import Request, UnifiedModel
-from uni_train.models.pictures import decode_png
+from uni_train.errors import UserError
+from uni_train.models.base import UnifiedModel
 from uni_train.recipes.stars.config import RoundConfig, RoundsConfig, StarsConfig
+from uni_train.recipes.stars.filters import FILTERS, Asking
 from uni_train.stages import judging
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import StageRun, Work
@@ -46,14 +44,18 @@ def run(work: Work[StarsConfig], stage: StageRun, sampled: StageRun, one: RoundC
 
 
 def decided(config: StarsConfig, teacher: Callable[[], UnifiedModel], samples: Sequence[Scored]) -> list[Scored]:
-    """The samples with the filter's verdict; with filter=judge as they are, for it is asked elsewhere."""
-    if config.filter == "self":
-        return self_check(teacher(), samples, config.model.think_batch)
-    if config.filter == "none":
-        return [replace(s, filter_verdict=Verdict((Check("no_filter", "pass"),))) for s in samples]
-    if config.filter == "verifier":
-        return [replace(s, filter_verdict=s.verdict) for s in samples]
-    return list(samples)
+    """The samples with the filter's verdict.
+
+    Raises:
+        UserError: the filter says something else than a verdict of each.
+    """
+    verdicts = FILTERS.get(config.filter)(samples, Asking(config, teacher))
+    if len(verdicts) != len(samples):
+        raise UserError(
+            f"filter={config.filter} gave {len(verdicts)} verdicts for {len(samples)} samples",
+            "A filter returns one for each sample, in their order.",
+        )
+    return [replace(one, filter_verdict=said) for one, said in zip(samples, verdicts, strict=True)]
 
 
 def counted(work: Work[Any], stage: StageRun, one: RoundConfig) -> dict[str, int]:
@@ -122,31 +124,3 @@ def _read(shards: Path, batches: int | None) -> Iterator[Scored]:
         return
     for index in range(batches):
         yield from read_scored(shard_path(shards, index), images=False)
-
-
-def self_check(model: UnifiedModel, samples: Sequence[Scored], batch: int) -> list[Scored]:
-    """Ask the model whether each picture is what its prompt asks for (Table 13)."""
-    judged: list[Scored] = []
-    for start in range(0, len(samples), batch):
-        part = samples[start : start + batch]
-        requests = [_question(model, s.sample) for s in part]
-        replies = model.answer(requests)
-        judged += [replace(s, filter_verdict=_verdict(reply)) for s, reply in zip(part, replies, strict=True)]
-    return judged
-
-
-def _question(model: UnifiedModel, sample: Sample) -> Request:
-    case = sample.ask.case
-    return Request(
-        case.id,
-        model.verification_prompt(case.prompt) or filter_prompt(str(case.facts["task"]), case.prompt),
-        images=(decode_png(sample.image),) if sample.image is not None else (),
-        seed=derive_seed(sample.ask.seed, "self_check"),
-    )
-
-
-def _verdict(reply: str) -> Verdict:
-    said = parse_final_answer(reply)
-    if said is None:
-        return Verdict((Check("self_check", "unreadable", reply),))
-    return Verdict((Check("self_check", "pass" if said else "fail", reply),))

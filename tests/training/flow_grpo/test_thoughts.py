@@ -1,0 +1,124 @@
+"""Thoughts learned with the images that are drawn by them: the published objective, by hand and in a run on nano."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from data_gen.registry import get_task
+from uni_train.cli.main import uni_train
+from uni_train.config.compose import compose
+from uni_train.config.schema import ThoughtsConfig
+from uni_train.errors import UsageError
+from uni_train.models.bagel.generation import _feed, prefill
+from uni_train.models.base import Request
+from uni_train.models.load import build_model
+from uni_train.training import callbacks
+from uni_train.training.flow_grpo.thoughts import ThoughtBatch, log_probs, table, thought_loss
+from uni_train.training.metric_log import read_metrics
+
+
+@pytest.fixture(scope="module")
+def nano() -> Any:
+    return build_model(compose("unigrpo_math", ["model.sampling.max_think_tokens=12"]).model)
+
+
+def test_the_loss_of_two_thoughts_is_that_of_the_paper_by_hand() -> None:
+    old = torch.tensor([[-1.0, -2.0, 0.0], [-0.5, -1.5, -0.2]])
+    new = torch.tensor([[-0.7, -2.3, 9.0], [-0.5, -1.4, -0.6]])  # what is behind the end does not count
+    reference = torch.tensor([[-1.0, -2.0, 0.0], [-0.5, -1.5, -0.2]])
+    ids = torch.tensor([[5, 7, -1], [3, 2, 9]])
+    rows = ThoughtBatch((), ids, old, torch.tensor([2.0, -9.0]), 1.0)
+    new.requires_grad_()
+    loss, parts = thought_loss(new, reference, rows, ThoughtsConfig(kl=0.5), 5.0)
+
+    def term(ratio: float, advantage: float) -> float:
+        return max(-advantage * ratio, -advantage * min(max(ratio, 0.8), 1.2))
+
+    first = (term(math.exp(0.3), 2) + term(math.exp(-0.3), 2)) / 2
+    second = (term(1.0, -5) + term(math.exp(0.1), -5) + term(math.exp(-0.4), -5)) / 3
+    apart = [[-0.3, 0.3], [0.0, -0.1, 0.4]]
+    k3 = sum(sum(math.exp(q) - q - 1 for q in row) / len(row) for row in apart) / 2
+    assert parts["thoughts/policy_loss"].item() == pytest.approx((first + second) / 2, rel=1e-6)
+    assert loss.item() == pytest.approx((first + second) / 2 + 0.5 * k3, rel=1e-6)
+    assert parts["thoughts/clip_ratio"].item() == pytest.approx((1 + 1 / 3) / 2)
+    loss.backward()
+    assert new.grad is not None and new.grad[0, 2] == 0
+    # Clipped and improved already: only the penalty pulls at the first token.
+    assert new.grad[0, 0].item() == pytest.approx(0.5 * (1 - math.exp(-0.3)) / 4, rel=1e-4)
+
+
+def test_training_scores_thoughts_as_writing_drew_them(nano: Any) -> None:
+    asked = get_task("maths", "nano").generate(2, 3, "train", 0)
+    requests = [Request(item.id, item.prompt, seed=i) for i, item in enumerate(asked)]
+    ids = nano.write_thoughts(requests)
+    end = nano.bagel.config.tokens.eos
+    assert all(len(row) <= nano.most_thought_ids and end not in row[:-1] for row in ids)
+    scored = log_probs(nano, requests, table(ids, nano.most_thought_ids))
+    for row, (request, own) in enumerate(zip(requests, ids, strict=True)):
+        cache = prefill(nano.bagel, [full for full, _, _ in nano._contexts([request], think=True)]).grown(len(own) + 1)
+        fed = nano.bagel.config.tokens.bos
+        for place, chosen in enumerate(own):
+            with torch.no_grad():
+                hidden = _feed(nano.bagel, cache, torch.tensor([[fed]]), torch.ones(1, 1, dtype=torch.bool))
+                expected = nano.bagel.language_model.lm_head(hidden[:, -1]).float().log_softmax(-1)[0, chosen]
+            assert scored[row, place].item() == pytest.approx(expected.item(), abs=1e-4)
+            fed = chosen
+        assert not scored[row, len(own) :].any()
+    assert nano.write_thoughts(requests[:1])[0] == ids[0], "from the request's seed, whatever its batch"
+
+
+def fit(out: Path, *overrides: str) -> Path:
+    small = ("epochs=2", "rows=7", "rollout.prompts_per_epoch=2", "rollout.group_size=3", "rollout.steps=3")
+    given = ("rollout.last_step=2", "objective.kl=0.01", "held_out.n=2", "checkpoint_every=1", "model.threads=1")
+    more = ("model.sampling.max_think_tokens=12", "rewards.right=null", "alarms.log_ratio=null", f"out={out}")
+    reward = out.parent / "mine.py"
+    reward.write_text("def lit(prompts, completions, place, **_): return [float(p * p % 5) for p in place]\n")
+    arguments = [*small, *given, *more, f"rewards.lit.function={reward}:lit", *overrides]
+    result = CliRunner().invoke(uni_train, ["fit", "--recipe", "unigrpo_math", *arguments])
+    assert result.exit_code == 0, result.output
+    return out / "unigrpo_math" / "seed0" / "stages" / "00-grpo"
+
+
+def test_both_are_learned_in_one_update_and_a_killed_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = fit(tmp_path / "whole", "optimizer.lr=1e-3", "objective.image_weight=0.5", "thoughts.weight=2")
+    lines = read_metrics(stage / "metrics.jsonl")
+    assert [line["thoughts/ratio_off"] == 0 for line in lines] == [True, False, True, False]
+    assert lines[0]["kl"] == lines[0]["thoughts/kl"] == 0 and lines[3]["kl"] > 0 and lines[3]["thoughts/kl"] > 0
+    for line in lines:
+        steps, thoughts = line["policy_loss"] + 0.01 * line["kl"], line["thoughts/policy_loss"]
+        expected = 0.5 * steps + 2 * (thoughts + 0.01 * line["thoughts/kl"])
+        assert line["loss"] == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    assert json.loads((stage / "manifest.json").read_text())["result"]["held_out"]
+
+    class Killed(BaseException):
+        """What nothing catches."""
+
+    saved = callbacks.PeriodicCheckpoint.on_train_batch_end
+
+    def die(self: Any, trainer: Any, *rest: Any) -> None:
+        saved(self, trainer, *rest)
+        if trainer.global_step == 3:
+            raise Killed
+
+    more = ("optimizer.lr=1e-3", "objective.image_weight=0.5", "thoughts.weight=2")
+    with monkeypatch.context() as during, pytest.raises(Killed):
+        during.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
+        fit(tmp_path / "cut", *more)
+    again = fit(tmp_path / "cut", *more)
+    assert (again / "metrics.jsonl").read_text() == (stage / "metrics.jsonl").read_text()
+
+
+def test_thoughts_that_nothing_would_learn_are_refused() -> None:
+    with pytest.raises(UsageError, match="trained=moe_gen leaves what thinks as it is"):
+        compose("unigrpo_math", ["trained=moe_gen"])
+    with pytest.raises(UsageError, match="diffusion_nft has none"):
+        compose("unigrpo_math", ["variant=diffusion_nft"])

@@ -1,0 +1,234 @@
+"""Whether a checkpoint is fit for hours of work: what commonly is wrong with one, in the order in which it shows.
+
+Each check says one thing. What a check needs is loaded once; a model too large for this machine is looked at by its
+headers alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from data_gen.registry import get_task
+from data_gen.task import Item
+from uni_train.errors import UserError
+from uni_train.models.base import Example, Request, SkillMissing, UnifiedModel
+from uni_train.models.contents import Inspection
+from uni_train.models.family import family_of
+from uni_train.models.inspection import inspect
+from uni_train.models.load import build_model, model_config
+from uni_train.models.weights import Weights
+
+GIB = 2**30
+_PROBED = 10**9  # parameters up to which a CPU answers in a minute
+_SHOWN = 3
+_NOTHING = 3.0  # squared error of a velocity above which a model is worse than one that always says zero (about 2)
+_FLAT = 1.0  # deviation of the pixels of an image with nothing on it
+_EMA = ("ema.safetensors", "model.safetensors")
+_ADAPTERS = ("adapter_model.safetensors", "pytorch_lora_weights.safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found: "ok", "wrong" (do not start with it) or "note"."""
+
+    check: str
+    verdict: Literal["ok", "wrong", "note"]
+    said: str
+
+
+@dataclass(slots=True)
+class Examination:
+    """Findings so far; `image` is the probe that was drawn, uint8 [H, W, 3]."""
+
+    findings: list[Finding]
+    image: np.ndarray | None = None
+
+    @property
+    def wrong(self) -> bool:
+        return any(one.verdict == "wrong" for one in self.findings)
+
+
+def examine(name_or_path: str) -> Examination:
+    """Every check, as far as the checkpoint can be loaded.
+
+    Raises:
+        UserError: nothing lies there. UsageError: no such name.
+    """
+    found = inspect(name_or_path)
+    seen = Examination([_layout(found), _dtypes(found)])
+    folder = Path(found.path) if found.path is not None else None
+    if folder is not None:
+        seen.findings += [*_averages(folder), *_adapters(folder)]
+    if not found.loads:
+        return seen
+    memory = _memory(found)
+    seen.findings.append(memory)
+    if memory.verdict == "wrong":
+        return seen
+    try:
+        model = build_model(model_config(name_or_path))
+    except UserError as error:  # such as weights that are no numbers
+        seen.findings.append(Finding("loading", "wrong", f"{error.message}. {error.hint or ''}".strip()))
+        return seen
+    seen.findings += [_numbers(model), *_tokenizer(model)]
+    item = _item(model)
+    if found.total > _PROBED and not torch.cuda.is_available():
+        seen.findings.append(Finding("probe", "note", "not asked: so large a model takes too long without a GPU"))
+    elif not seen.wrong:
+        model = model.to("cuda") if torch.cuda.is_available() else model
+        seen.findings.append(_loss(model, item))
+        _probe(model, item, seen)
+    return seen
+
+
+def _layout(found: Inspection) -> Finding:
+    if found.loads:
+        return Finding("layout", "ok", f"{found.what}; {found.total:,} parameters, complete")
+    more = "; ".join(found.problems[:_SHOWN]) or found.what
+    return Finding("layout", "wrong", f"{more}. {found.hint}".strip())
+
+
+def _dtypes(found: Inspection) -> Finding:
+    kinds = sorted({dtype for dtypes in found.weights.values() for dtype in dtypes})
+    said = "; ".join(f"{name}: {', '.join(dtypes)}" for name, dtypes in found.weights.items()) or "nothing is stored"
+    if any("16" in kind and "b" not in kind.lower() for kind in kinds):
+        return Finding("dtypes", "note", f"{said}; float16 overflows where bfloat16 does not")
+    return Finding("dtypes", "ok", said)
+
+
+def _averages(folder: Path) -> Iterator[Finding]:
+    """How far the averaged weights are from the last ones, where both are there."""
+    ema, last = (folder / name for name in _EMA)
+    if not (ema.is_file() and last.is_file()):
+        return
+    ours, theirs = Weights([ema]), Weights([last])
+    names = sorted(set(ours.shapes) & set(theirs.shapes))
+    off, size = 0.0, 0.0
+    for name in names[:: max(1, len(names) // 20)]:  # a twentieth: whole files take minutes
+        one, other = ours.read(name).float(), theirs.read(name).float()
+        off, size = off + (one - other).square().sum().item(), size + one.square().sum().item()
+    share = math.sqrt(off / max(size, 1e-30))
+    verdict: Literal["ok", "note"] = "ok" if 0 < share < 0.1 else "note"
+    yield Finding("averages", verdict, f"{_EMA[0]} and {_EMA[1]} differ by {share:.2%} of their length")
+
+
+def _adapters(folder: Path) -> Iterator[Finding]:
+    """Adapters in the folder or beside it whose B is zero change nothing."""
+    for place in (folder, folder / "adapter", folder.parent / "adapter"):
+        for file in (place / name for name in _ADAPTERS):
+            if file.is_file():
+                stored = Weights([file])
+                second = [name for name in stored.shapes if "lora_B" in name]
+                idle = [name for name in second if not stored.read(name).any()]
+                if idle:
+                    yield Finding("adapters", "wrong", f"{file}: {len(idle)} of {len(second)} do nothing (B is zero)")
+                else:
+                    yield Finding("adapters", "ok", f"{file}: {len(second)}, none of which is zero")
+
+
+def _memory(found: Inspection) -> Finding:
+    """Whether the weights fit where they would be loaded."""
+    here = Path("/proc/meminfo")
+    free = None
+    if here.is_file():
+        lines = dict(line.split(":", 1) for line in here.read_text(encoding="ascii").splitlines())
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    said = f"weights {found.bytes / GIB:.2f} GiB; training whole in bfloat16 about {14 * found.total / GIB:.1f} GiB"
+    if free is None:
+        return Finding("memory", "note", said)
+    said += f"; {free / GIB:.1f} GiB are free here"
+    if torch.cuda.is_available():
+        said += f", {torch.cuda.mem_get_info()[0] / GIB:.1f} GiB on the GPU"
+    if found.bytes > free:
+        return Finding("memory", "wrong", f"{said}: the weights do not fit")
+    return Finding("memory", "ok", said)
+
+
+def _numbers(model: UnifiedModel) -> Finding:
+    """Weights that are no numbers, and layers that were never written."""
+    bad = [name for name, weight in model.named_parameters() if not weight.isfinite().all()]
+    if bad:
+        more = f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
+        return Finding("numbers", "wrong", f"NaN or infinity in {', '.join(bad[:_SHOWN])}{more}")
+    empty = [name for name, weight in model.named_parameters() if weight.ndim >= 2 and not weight.any()]
+    if empty:
+        return Finding("numbers", "wrong", f"all zero, so never trained: {', '.join(empty[:_SHOWN])}")
+    return Finding("numbers", "ok", "all weights are finite, no matrix is zero")
+
+
+def _tokenizer(model: UnifiedModel) -> Iterator[Finding]:
+    """Of a BAGEL: a text comes back, and the markers are four ids of the vocabulary."""
+    bagel: Any = getattr(model, "bagel", None)
+    if bagel is None:
+        return
+    tokenizer: Any = getattr(model, "tokenizer", None)
+    marks, size = bagel.config.tokens, bagel.config.llm.vocab_size
+    ids = (marks.bos, marks.eos, marks.start_of_image, marks.end_of_image)
+    if len(set(ids)) < len(ids) or not all(0 <= one < size for one in ids):
+        yield Finding("tokenizer", "wrong", f"markers {ids} must be four ids below {size}")
+        return
+    prompt = _item(model).prompt
+    again = tokenizer.decode(tokenizer.encode(prompt))
+    if again.split() != prompt.split():
+        yield Finding("tokenizer", "wrong", f"{prompt!r} comes back as {again!r}")
+    else:
+        yield Finding("tokenizer", "ok", f"texts come back; markers {ids} of {size} ids")
+
+
+def _item(model: UnifiedModel) -> Item:
+    """An item of maths, in the world of the model."""
+    task = get_task("maths", family_of(model.family).world)  # type: ignore[arg-type]
+    return task.generate(1, 1, "test", 0)[0]
+
+
+def _loss(model: UnifiedModel, item: Item) -> Finding:
+    """First losses of drawing the item's image by its exact thought."""
+    side = model.describe().get("image_size", 64)
+    target = np.random.default_rng(0).integers(0, 256, (side, side, 3), np.uint8)
+    example = Example(item.prompt, target=target, answer=None, seed=0)
+    if getattr(model, "tokenizer", None) is None:
+        example = replace(example, images=(target,))
+    else:
+        task = get_task(item.task, family_of(model.family).world)  # type: ignore[arg-type]
+        if task.has_image(item):
+            example = replace(example, target=task.render(item, 0))
+        example = replace(example, thought=item.thought or item.prompt)
+    with torch.no_grad():
+        loss = model.supervised_loss(model.collate([example], 0))
+    ce = (loss.ce_sum / loss.ce_tokens.clamp(min=1)).item()
+    mse = (loss.mse_sum / loss.mse_tokens.clamp(min=1)).item()
+    bagel: Any = getattr(model, "bagel", None)
+    most = math.log(bagel.config.llm.vocab_size) if bagel is not None else math.inf
+    said = f"text {ce:.2f} (a guess: {most:.1f}), image {mse:.2f} (saying nothing: about 2)"
+    if not (math.isfinite(ce + mse) and ce <= most and mse <= _NOTHING):
+        return Finding("first loss", "wrong", said)
+    return Finding("first loss", "ok", said)
+
+
+def _probe(model: UnifiedModel, item: Item, seen: Examination) -> None:
+    """One thought, and one image drawn by it."""
+    request = Request(item.id, item.prompt, seed=1)
+    if "edit" in model.family:
+        request = replace(request, images=(np.full((64, 64, 3), 128, np.uint8),))
+    try:
+        (thought,) = model.think([request])
+        good = bool(thought.strip())
+        seen.findings.append(Finding("thought", "ok" if good else "wrong", repr(thought[:80])))
+        (seen.image,) = model.draw([replace(request, thought=thought)] if good else [request])
+    except SkillMissing as error:
+        seen.findings.append(Finding("probe", "note", error.message))
+        return
+    except UserError as error:
+        seen.findings.append(Finding("probe", "wrong", error.message))
+        return
+    height, width = seen.image.shape[:2]
+    spread = float(seen.image.std())
+    said = f"{height} x {width}, pixels {seen.image.min()} to {seen.image.max()}, deviation {spread:.0f}"
+    seen.findings.append(Finding("image", "ok" if spread > _FLAT else "wrong", said))

@@ -1,0 +1,118 @@
+"""Frozen weights in 4 or 8 bits, by torchao: what adapters are trained on, and drawn with, on one small card.
+
+    nf4    4 bits a weight in blocks of 64, whose scales have 8 bits themselves (QLoRA, Dettmers et al. 2023,
+           arXiv 2305.14314, sections 3.1 and 3.2): 0.52 bytes a weight
+    int8   8 bits, a scale for each output
+    fp8    float8 e4m3, a scale for each output
+
+The linear layers of the decoder are quantised. Embeddings, heads, norms, the vision encoder and the VAE stay as they
+are. A product takes its weight back to the compute dtype first, so nothing is faster; gradients flow to the inputs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from uni_train.errors import UserError
+
+Quantised = Literal["nf4", "int8", "fp8"]
+LAYERS = r"(.*\.)?(language_model\.model\.layers|language_model\.layers|transformer\.transformer_blocks)\.\d+\..*"
+"""Names of layers in a BAGEL, a nano, and both decoders of a Qwen-Image-Edit."""
+_BLOCK, _SCALES = 64, 256  # nf4: weights that share a scale, scales that share one
+
+
+def quantise(model: nn.Module, weights: Quantised | None) -> nn.Module:
+    """Quantise the decoder's linear layers, in place; those that are already so stay so. None: nothing happens.
+
+    Raises:
+        UserError: torchao is not installed; this model has no such layers.
+    """
+    if weights is None:
+        return model
+    layers: list[Any] = [layer for _, layer in decoder_layers(model)]
+    if not layers:
+        raise UserError(
+            f"model.weights={weights}: {type(model).__name__} has no decoder that could be quantised",
+            "Leave model.weights out.",
+        )
+    for layer in layers:
+        if not is_quantised(layer.weight):
+            stored, layer.learns = _stored(layer, weights), layer.weight.requires_grad
+            layer.weight = nn.Parameter(stored, requires_grad=False)
+    return model
+
+
+def dequantise(model: nn.Module) -> None:
+    """The weights as products see them, in place of the quantised ones. A model that has such goes to the CPU first,
+    since it is quantised because it does not fit elsewhere."""
+    layers: list[Any] = [layer for layer in model.modules() if is_quantised(layer._parameters.get("weight"))]
+    if layers:
+        model.to("cpu")
+    for layer in layers:
+        layer.weight = nn.Parameter(plain(layer.weight), requires_grad=layer.learns)
+
+
+def decoder_layers(model: nn.Module) -> list[tuple[str, nn.Linear]]:
+    """What `quantise` quantises."""
+    named = model.named_modules()
+    return [(name, one) for name, one in named if isinstance(one, nn.Linear) and _quantised(name)]
+
+
+def _quantised(name: str) -> bool:
+    return "lora_" not in name and re.fullmatch(LAYERS, name) is not None
+
+
+def is_quantised(weight: object) -> bool:
+    """Whether a parameter is one of torchao's. Does not import it."""
+    return isinstance(weight, Tensor) and type(weight).__module__.startswith("torchao.")
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """The tensor itself, or what a quantised one stands for."""
+    if not is_quantised(tensor):
+        return tensor
+    whole: Any = tensor.detach()
+    return whole.get_original_weight() if hasattr(whole, "get_original_weight") else whole.dequantize()
+
+
+def stored_bytes(layer: nn.Linear, weights: Quantised) -> int:
+    """Bytes of a layer's quantised weight; a test compares them with torchao's."""
+    count, out = layer.weight.numel(), layer.out_features
+    if weights == "nf4":
+        scales = count // _BLOCK
+        return count // 2 + scales + layer.weight.element_size() * (scales // _scale_block(count))
+    return count + out * (5 if weights == "int8" else 4)
+
+
+def need_torchao(why: str) -> None:
+    """Raises UserError where torchao is missing."""
+    try:
+        import torchao  # noqa: F401
+    except ImportError as error:
+        raise UserError(f"{why} needs torchao", "Install it with: pip install 'uni_train[quantized]'.") from error
+
+
+def _stored(layer: nn.Linear, weights: Quantised) -> Tensor:
+    need_torchao(f"model.weights={weights}")
+    from torchao.quantization import Float8WeightOnlyConfig, Int8WeightOnlyConfig, NF4Tensor, quantize_
+
+    if weights == "nf4":
+        count = layer.weight.numel()
+        if count % _BLOCK:
+            raise UserError(f"model.weights=nf4: {count} weights are no multiple of {_BLOCK}", "Use int8.")
+        return NF4Tensor.from_tensor(layer.weight.detach(), _BLOCK, _scale_block(count))
+    alone = nn.Linear(layer.in_features, layer.out_features, bias=False, device="meta")
+    alone.weight = nn.Parameter(layer.weight.detach(), requires_grad=False)
+    quantize_(alone, Int8WeightOnlyConfig() if weights == "int8" else Float8WeightOnlyConfig())
+    return alone.weight.detach()
+
+
+def _scale_block(count: int) -> int:
+    """Scales that share one: 256, or as many as go into a small layer's."""
+    scales, block = count // _BLOCK, _SCALES
+    while scales % block:
+        block //= 2
+    return block

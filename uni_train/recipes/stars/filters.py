@@ -1,0 +1,113 @@
+"""The filters of STARS by the name that a recipe gives them (`filter: self`): ours, and those of plug-ins.
+
+    @filter("bright")
+    def bright(samples, asking):
+        "Keep bright images."
+        return [accept("bright") if mean(sample) > 128 else reject("bright", "too dark") for sample in samples]
+
+A filter is told samples, and says of each whether it is trained on. The first line of its docstring is what
+`fit --dry-run` says of it. Whatever filters, precision and recall are reported against the verifier or the judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from data_gen.registry import Registry
+from data_gen.seeds import derive_seed
+from data_gen.task import Check, Verdict
+
+if TYPE_CHECKING:
+    from eval.benchmark import Sample, Scored
+    from uni_train.models.base import Request, UnifiedModel
+    from uni_train.recipes.stars.config import StarsConfig
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What a filter may use.
+
+    Attributes:
+        config: of the recipe.
+        teacher: loads the model that sampled.
+    """
+
+    config: StarsConfig
+    teacher: Callable[[], UnifiedModel]
+
+
+Filter = Callable[["Sequence[Scored]", Asking], "Sequence[Verdict | None]"]
+"""A verdict for each sample, in order; None: the run's judge says it, asked once the samples are stored."""
+
+FILTERS = Registry[Filter]("filter", dict.fromkeys(("self", "judge", "verifier", "none"), __name__), ("__call__",))
+filter = FILTERS.register
+
+
+def accept(name: str) -> Verdict:
+    """The verdict of the filter `name` on what it keeps."""
+    return Verdict((Check(name, "pass"),))
+
+
+def reject(name: str, reason: str) -> Verdict:
+    return Verdict((Check(name, "fail", reason),))
+
+
+def about(name: str) -> str:
+    """What a filter keeps, in words."""
+    said = (FILTERS.get(name).__doc__ or "").strip().partition("\n")[0].rstrip(".")
+    return said[:1].lower() + said[1:] if said else f"keep what {name} accepts"
+
+
+@filter("self")
+def self_check(samples: Sequence[Scored], asking: Asking) -> list[Verdict]:
+    """Keep what the model's own understanding accepts."""
+    from uni_train.stages.work import in_batches
+
+    model = asking.teacher()
+    requests = [_question(model, one.sample) for one in samples]
+    batches = in_batches(requests, asking.config.model.think_batch)
+    return [_verdict(reply) for _, batch in batches for reply in model.answer(batch)]
+
+
+@filter("judge")
+def judge(samples: Sequence[Scored], asking: Asking) -> list[None]:
+    """Keep what the judge accepts."""
+    return [None] * len(samples)
+
+
+@filter("verifier")
+def verifier(samples: Sequence[Scored], asking: Asking) -> list[Verdict | None]:
+    """Keep what the exact verifier accepts."""
+    return [one.verdict for one in samples]
+
+
+@filter("none")
+def none(samples: Sequence[Scored], asking: Asking) -> list[Verdict]:
+    """Keep what there is: everything."""
+    return [accept("no_filter") for _ in samples]
+
+
+def _question(model: UnifiedModel, sample: Sample) -> Request:
+    """Whether an image is what its prompt asks for (UniSandbox, Table 13)."""
+    from eval.prompts.unisandbox import filter_prompt
+    from uni_train.models.base import Request
+    from uni_train.models.pictures import decode_png
+
+    case = sample.ask.case
+    return Request(
+        case.id,
+        model.verification_prompt(case.prompt) or filter_prompt(str(case.facts["task"]), case.prompt),
+        images=(decode_png(sample.image),) if sample.image is not None else (),
+        seed=derive_seed(sample.ask.seed, "self_check"),
+    )
+
+
+def _verdict(reply: str) -> Verdict:
+    from eval.prompts.unisandbox import parse_final_answer
+
+    said = parse_final_answer(reply)
+    if said is None:
+        return Verdict((Check("self_check", "unreadable", reply),))
+    return Verdict((Check("self_check", "pass" if said else "fail", reply),))
