@@ -40,7 +40,7 @@ RECIPE = "flow_grpo_math"
 ALARMS = ("alarms.drift=0.12", "alarms.held_out=0.04", "alarms.diversity=0.5")
 SETTINGS = (
     *("updates_per_epoch=2", "evaluate=false", "objective.scale_rewards=each", "optimizer.lr=3e-4"),
-    *("held_out.every=1", "checkpoint_every=1000", "model.threads=1"),
+    *("held_out.every=1", "held_out.levels=[1,2,3]", "checkpoint_every=1000", "model.threads=1"),
 )
 Images = Sequence[np.ndarray]
 
@@ -177,7 +177,9 @@ def parser() -> argparse.ArgumentParser:
             one.add_argument("--seeds", default="0", help="of the hacks, with commas (%(default)s)")
             one.add_argument("--clean", type=int, default=20, help="clean runs (%(default)s)")
             one.add_argument("--epochs", type=int, default=30, help="of each run (%(default)s)")
-            one.add_argument("--held-out", type=int, default=80, help="prompts that true success is measured on")
+            one.add_argument(
+                "--held-out", type=int, default=64, help="prompts a level, of three, that show true success"
+            )
             one.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for all runs")
     return made
 
