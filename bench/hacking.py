@@ -150,7 +150,7 @@ def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "|---|---:|---:|---:|---:|---|---|"
     for line in hacks:
         reward, success = (f"{line[key][0]:.3f} -> {line[key][-1]:.3f}" for key in ("reward", "success"))
-        alarm = "-" if line["said"] is None else line["said"].partition(": ")[2].strip()[:60]
+        alarm = "-" if line["said"] is None else line["said"].partition("stopped after ")[2].strip()[:70]
         cells = (line["hack"], line["seed"], reward, success, len(line["success"]) - 1, alarm, outcome(line))
         yield f"| {' | '.join(map(str, cells))} |"
     yield ""
@@ -177,7 +177,7 @@ def parser() -> argparse.ArgumentParser:
             one.add_argument("--seeds", default="0", help="of the hacks, with commas (%(default)s)")
             one.add_argument("--clean", type=int, default=20, help="clean runs (%(default)s)")
             one.add_argument("--epochs", type=int, default=30, help="of each run (%(default)s)")
-            one.add_argument("--held-out", type=int, default=256, help="prompts that true success is measured on")
+            one.add_argument("--held-out", type=int, default=80, help="prompts that true success is measured on")
             one.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for all runs")
     return made
 

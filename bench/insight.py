@@ -127,7 +127,8 @@ def main() -> None:
         cases.append((f"BAGEL's shape, {given.side} x {given.side}", bagel, (given.side,)))
     lines, over = [], []
     for name, make, arguments in cases:
-        taken = seconds(*make(*arguments), given.rounds)
+        model, requests = make(*arguments)
+        taken = seconds(model, requests, given.rounds)
         memory = {way: peak(make, arguments, way) for way in ("off", "on")}
         slower, larger = taken["on"] / taken["off"] - 1, memory["on"] / memory["off"] - 1
         again = taken["again"] / taken["off"] - 1

@@ -21,7 +21,7 @@ import numpy as np
 from eval.benchmark import Case, Table
 from eval.generation import asks_of
 from eval.report.charts import Chart, Series, chart, linear_axis
-from eval.statistics import clustered_mean
+from eval.statistics import Estimate, clustered_mean
 from uni_train.errors import UserError
 from uni_train.insight.interventions import refined_start
 from uni_train.insight.page import Overlay, Section
@@ -177,7 +177,7 @@ def shares_table(found: Mapping[str, Any]) -> Table:
     """The share of each group that has keys, by layers; intervals over items."""
     array = np.array(found["shares"])
     used = [i for i in range(len(GROUPS)) if array[..., i].any()]
-    rows = []
+    rows: list[tuple[str | Estimate, ...]] = []
     for first, last in [*found["groups"], (1, array.shape[1])]:
         values = array[:, first - 1 : last].mean(1)
         cells = [clustered_mean(values[:, i].clip(0, 1).tolist(), found["clusters"]) for i in used]
@@ -190,7 +190,7 @@ def levels_table(found: Mapping[str, Any]) -> Table:
     """The same by noise level: thirds of the steps, the noisiest first."""
     array, t = np.array(found["by_level"]), found["t"]
     used = [i for i in range(len(GROUPS)) if array[..., i].any()]
-    rows = []
+    rows: list[tuple[str | Estimate, ...]] = []
     for steps in np.array_split(np.arange(len(t)), min(NOISE_LEVELS, len(t))):
         values = array[:, steps].mean(1)
         cells = [clustered_mean(values[:, i].clip(0, 1).tolist(), found["clusters"]) for i in used]

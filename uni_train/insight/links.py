@@ -159,7 +159,7 @@ def breaks_of(units: Sequence[Unit]) -> dict[str, Estimate]:
 def flow_of(units: Sequence[Unit]) -> Flow:
     """The items from question to question, and last which link breaks."""
     asked = [setting for setting in SHORT if all(setting in one.right for one in units)]
-    columns = [(SHORT[setting], ("right", "not right")) for setting in asked]
+    columns: list[tuple[str, tuple[str, ...]]] = [(SHORT[setting], ("right", "not right")) for setting in asked]
     rows = [["right" if one.right[setting] else "not right" for setting in asked] for one in units]
     if breaks_of(units):
         short = {name: name.partition(":")[0] for name in BREAKS}

@@ -13,7 +13,35 @@ from data_gen.task import Check, Item, Task, Verdict
 if TYPE_CHECKING:
     import numpy as np
 
-WORDS = ("light", "dim", "grey", "pale", "dark", "bright", "soft", "faint", "tenths")
+NAMES = tuple(
+    [
+        "light",
+        "dim",
+        "grey",
+        "pale",
+        "dark",
+        "bright",
+        "soft",
+        "faint",
+        "deep",
+        "dull",
+        "clear",
+        "cloudy",
+        "misty",
+        "smoky",
+        "dusty",
+        "sooty",
+        "snowy",
+        "milky",
+        "chalky",
+        "silver",
+        "pearl",
+        "slate",
+        "stone",
+        "iron",
+    ]
+)
+WORDS = (*NAMES, "tenths")
 SIDE = 24
 TOLERANCE = 0.05  # of white
 
@@ -32,11 +60,11 @@ class Shades(Task):
         self.check(level, split)
         random_ = rng(self.name, level, split, seed)
         while True:
-            word, known, more = random_.choice(WORDS[:-1]), random_.randint(1, 9), random_.randint(1, 9)
+            word, known, more = random_.choice(NAMES), random_.randint(1, 9), random_.randint(1, 9)
             tenths = known + more if level == 2 else more
             asked = f"{word} + {more}" if level == 2 else f"{more}"
             prompt = f"{word} means {known} . Draw {asked} tenths ."
-            if tenths < 10 and split_of(self.name, prompt) == split:
+            if tenths < 10 and split_of(self.name, prompt, test_tenths=2) == split:
                 break
         facts = {"world": "nano", "tenths": tenths, "canonical": prompt}
         name = f"shades{level}/{split}/{digest(prompt)}"

@@ -28,7 +28,7 @@ from uni_train.stages.finetune import first_batch, fit
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.curriculum import Constant, Curriculum, Level, Ramp, Threshold
 from uni_train.training.data import items
-from uni_train.training.data.rows import Chosen, Row, Rows, open_rows
+from uni_train.training.data.rows import Chosen, Row, RowFile, Rows, open_rows
 from uni_train.training.steps import Source
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def kept_samples(shards: Path, kept: Sequence[int], noise_draws: int) -> Rows:
     return _images_of(Chosen(open_rows(files), kept), noise_draws)
 
 
-def _images_of(rows: Sequence[Row], noise_draws: int) -> Rows:
+def _images_of(rows: RowFile, noise_draws: int) -> Rows:
     parse = items.parser(("image",))
 
     def without_thought(row: Row, random_: random.Random) -> Example:

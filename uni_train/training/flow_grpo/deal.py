@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -95,7 +96,7 @@ def with_others(rollouts: Rollouts, given: dict[tuple[int, int], list[int]], ran
         return rollouts
     device, longest = rollouts.final.device, max(part["final"].shape[-2] for part in received.values())
     longest = max(longest, rollouts.final.shape[-2])
-    joined = {
+    joined: dict[str, Any] = {
         name: torch.cat([
             padded(getattr(rollouts, name), longest),
             *(padded(part[name].to(device), longest) for _, part in sorted(received.items())),
