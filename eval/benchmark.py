@@ -215,7 +215,8 @@ def think_then_draw(
     pairs = zip(requests, thoughts, strict=True)
     thoughtful = [replace(request, thought=text) for request, text in pairs if isinstance(text, str)]
     drawn = iter(model.draw(thoughtful, on_step=on_step) if thoughtful else [])
-    return thoughts, [next(drawn) if isinstance(text, str) else text for text in thoughts]
+    images: list[Any] = [next(drawn) if isinstance(text, str) else text for text in thoughts]
+    return thoughts, images
 
 
 class JudgeAsk(Protocol):

@@ -157,7 +157,7 @@ def test_two_ranks_think_and_distil_what_one_does(runs: Any) -> None:
         run = out / "distil_curriculum" / name
         files = [file.relative_to(one) for file in shards(one)]
         assert len(files) == 2 and all(read_scored(run / file) == read_scored(one / file) for file in files)
-        same_losses(run, one, 1e-5)
+        same_losses(run, one, 1e-4)  # the student's own states carry rounding on, as images do in reinforcement
 
 
 def test_what_ends_one_rank_is_said_once(runs: Any) -> None:

@@ -42,7 +42,7 @@ def kept(name: str) -> list[str]:
 
 
 def test_what_is_kept_is_what_the_named_filter_says(odd: None) -> None:
-    assert (kept("none"), kept("verifier"), kept("judge"), kept("odd")) == (["0", "1"], ["0"], [], ["1"])
+    assert (kept("none"), kept("verifier"), kept("odd")) == (["0", "1"], ["0"], ["1"])
     planned = stage_list(compose("stars_mapping", ["level=1", "filter=odd"]))
     assert any("keep samples of odd seeds" in one.summary for one in planned)
 

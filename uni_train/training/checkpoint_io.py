@@ -98,9 +98,10 @@ def encode_tree(tree: Any) -> tuple[Any, dict[str, Tensor]]:
             return value if math.isfinite(value) else tagged("float", repr(value))
         if isinstance(value, Tensor):
             if type(value).__name__ == "OptimState8bit":
-                dtype = str(value.dtype).removeprefix("torch.")
-                parts = {"codes": keep(value.codes, where), "scale": keep(value.scale, f"{where}/scale")}
-                return tagged("moments", {**parts, "signed": value.signed, "dtype": dtype})
+                state: Any = value  # torchao's, which need not be installed
+                dtype = str(state.dtype).removeprefix("torch.")
+                parts = {"codes": keep(state.codes, where), "scale": keep(state.scale, f"{where}/scale")}
+                return tagged("moments", {**parts, "signed": state.signed, "dtype": dtype})
             return tagged("tensor", keep(value, where))
         if isinstance(value, Mapping):
             if isinstance(value, dict) and not isinstance(value, OrderedDict):

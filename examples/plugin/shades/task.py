@@ -13,33 +13,31 @@ from data_gen.task import Check, Item, Task, Verdict
 if TYPE_CHECKING:
     import numpy as np
 
-NAMES = tuple(
-    [
-        "light",
-        "dim",
-        "grey",
-        "pale",
-        "dark",
-        "bright",
-        "soft",
-        "faint",
-        "deep",
-        "dull",
-        "clear",
-        "cloudy",
-        "misty",
-        "smoky",
-        "dusty",
-        "sooty",
-        "snowy",
-        "milky",
-        "chalky",
-        "silver",
-        "pearl",
-        "slate",
-        "stone",
-        "iron",
-    ]
+NAMES = (
+    "light",
+    "dim",
+    "grey",
+    "pale",
+    "dark",
+    "bright",
+    "soft",
+    "faint",
+    "deep",
+    "dull",
+    "clear",
+    "cloudy",
+    "misty",
+    "smoky",
+    "dusty",
+    "sooty",
+    "snowy",
+    "milky",
+    "chalky",
+    "silver",
+    "pearl",
+    "slate",
+    "stone",
+    "iron",
 )
 WORDS = (*NAMES, "tenths")
 SIDE = 24
