@@ -177,9 +177,7 @@ def parser() -> argparse.ArgumentParser:
             one.add_argument("--seeds", default="0", help="of the hacks, with commas (%(default)s)")
             one.add_argument("--clean", type=int, default=20, help="clean runs (%(default)s)")
             one.add_argument("--epochs", type=int, default=30, help="of each run (%(default)s)")
-            one.add_argument(
-                "--held-out", type=int, default=64, help="prompts a level, of three, that show true success"
-            )
+            one.add_argument("--held-out", type=int, default=64, help="prompts of each of three levels (%(default)s)")
             one.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for all runs")
     return made
 

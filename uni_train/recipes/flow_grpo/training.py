@@ -40,9 +40,8 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     config = work.config
     asked = work.ranks.on_all(lambda: prompts(work))
     model = work.model(work.weights)
-    own, training = model.sampling, _training_sampling(config, model)
-    held_out = _held_out(work)
-    logger = run_logger(work, stage.path.name)
+    own = model.sampling
+    held_out, logger = _held_out(work), run_logger(work, stage.path.name)
 
     def measure(step: int) -> Mapping[str, float]:
         assert held_out is not None
@@ -61,7 +60,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         log_groups(logger, "gallery", groups, step)
 
     lora = adapters(work, model, stage.path.name, stage.path) if config.trained == "lora" else nullcontext()
-    with lora, _sampling(model, training):
+    with lora, _sampling(model, _training_sampling(config, model)):
         result = fit_flow_grpo(
             model,
             asked,
