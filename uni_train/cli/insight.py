@@ -88,6 +88,10 @@ def insight() -> None:
     """Look inside a model: what it knows, plans and draws, its attention, its states.
 
     All analyses of one folder share one page, insight.html. docs/insight.md says more.
+
+    \b
+    Example:
+      uni_train insight links -c shipped --task mapping
     """
 
 
