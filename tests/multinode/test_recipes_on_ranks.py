@@ -163,7 +163,7 @@ def test_two_ranks_think_and_distil_what_one_does(runs: Any) -> None:
 def test_what_ends_one_rank_is_said_once(runs: Any) -> None:
     _, found = runs
     assert shown(found["stars_curriculum/interrupted"][0]).startswith("error: interrupted: run the same command again")
-    assert "optimizer.lr was 0.001, now 0.5" in shown(found["stars_curriculum/two"][1])
+    assert "optimizer.lr was 0.0015, now 0.5" in shown(found["stars_curriculum/two"][1])
     message = shown(found["flow_grpo_math/broken"][0])
     assert message.startswith("error: rank 1: the reward lit of the picture of maths1/train/") and "is nan" in message
 

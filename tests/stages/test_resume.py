@@ -105,7 +105,7 @@ def can_mount() -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(not can_mount(), reason="this machine lets nobody mount a small disk of their own")
 def test_a_full_disk_stops_the_run_with_one_message_and_it_goes_on_afterwards(finished: Path, tmp_path: Path) -> None:
-    sizes = ["24k", "300k", "1600k", "4m"]
+    sizes = ["24k", "300k", "1600k", "2m"]
     steps = [{"name": "small", "disk": size} for size in (*sizes, "64m")]
     *reports, summary = drive(tmp_path, steps, "unshare", "--map-root-user", "--mount")
     for step, report in zip(steps[:-1], reports[:-1], strict=True):

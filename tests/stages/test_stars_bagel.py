@@ -50,11 +50,11 @@ class Killed(BaseException):
 
 
 def opinion(asked: Asked) -> str:
-    """Everything is captioned as one cat. Two of three images are accepted and half of the comparisons succeed, by the
+    """Everything is captioned as one cat. Three of four images are accepted and half of the comparisons succeed, by the
     hash of what is asked."""
     chance = int(hashlib.sha256(f"{asked.words}{asked.images}".encode()).hexdigest(), 16)
     if "Final Answer" in asked.words:
-        return f"Final Answer: {'YES' if chance % 3 else 'NO'}"
+        return f"Final Answer: {'YES' if chance % 4 else 'NO'}"
     return "Caption: 1 cat" if asked.images else f"Score: {'YES' if chance % 2 else 'NO'}"
 
 
@@ -135,7 +135,7 @@ def test_killed_while_drawing_judging_and_training_it_ends_as_the_unbroken_one(
 ) -> None:
     overrides = asked_of(bagel, server)
     write, saved = sharded.write_scored, callbacks.PeriodicCheckpoint.on_train_batch_end
-    deaths = [("01-sample-mapping1/drawn", 1), ("01-sample-mapping1/shards", 1), ("03-sample-mapping2/drawn", 2)]
+    deaths = [("01-sample-mapping1/drawn", 1), ("01-sample-mapping1/shards", 1), ("03-sample-mapping2/drawn", 1)]
 
     def die_training(self, trainer, *rest) -> None:
         saved(self, trainer, *rest)
