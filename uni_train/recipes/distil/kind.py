@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from data_gen.registry import TASKS
-from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
+from uni_train.config.kinds import PlannedStage, Stages, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.recipes.distil.config import DistilConfig, check
-from uni_train.recipes.stars.rounds import fill_rounds, most_updates
+from uni_train.recipes.stars.rounds import RoundsKind, round_entry, said_updates
 
 if TYPE_CHECKING:
     from eval.summary import Round
@@ -19,42 +19,28 @@ if TYPE_CHECKING:
 
 
 @recipe_kind("distil")
-class Distil(RecipeKind[DistilConfig]):
+class Distil(RoundsKind[DistilConfig]):
     """Think-distillation."""
 
     config = DistilConfig
-
-    def complete(self, values: dict[str, Any]) -> None:
-        fill_rounds(values)
+    training = "distil"
 
     def check(self, config: DistilConfig, where: Where) -> None:
         check(config, where)
 
-    def trained(self, config: DistilConfig) -> tuple[str, tuple[str, ...]]:
-        return config.trained, ()
+    def sampling(self, config: DistilConfig, i: int) -> Iterator[PlannedStage]:
+        one = config.rounds[i]
+        each = f", {config.candidates} thoughts each" if config.candidates > 1 else ""
+        whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(one.task).items_per_draw == 2 else ""
+        until = f", until {one.kept} are kept" if one.kept is not None else ""
+        most = "at most " if one.kept is not None else ""
+        asked = f"{most}{one.prompts} prompts{each}: think, keep {_FILTERS[config.filter]}{whole}{until}"
+        yield PlannedStage("think", f"think-{one.set_name}", asked, (i,))
+        if config.states != "student":
+            yield PlannedStage("draw", f"draw-{one.set_name}", "the teacher draws by each kept thought", (i,))
 
-    def stages(self, config: DistilConfig) -> Iterator[PlannedStage]:
-        yield evaluation(config, "before")
-        everything = tuple(range(len(config.rounds)))
-        if config.schedule.kind == "sequential":
-            for i, one in enumerate(config.rounds):
-                yield from _taught(config, i)
-                yield PlannedStage("distil", f"distil-{one.set_name}", _length(config, (i,)), (i,))
-                if config.evaluation.every_round and i + 1 < len(config.rounds):
-                    yield evaluation(config, f"round{i + 1}", (i,))
-        else:
-            for i in everything:
-                yield from _taught(config, i)
-            summary = f"{_length(config, everything)}, {config.schedule.kind} schedule"
-            yield PlannedStage("distil", f"distil-{config.schedule.kind}", summary, everything)
-        yield evaluation(config, "after")
-
-    def prepare(self, work: Work[DistilConfig]) -> None:
-        from uni_train.stages.evaluate import watched
-
-        if work.config.schedule.kind == "threshold":
-            for one in work.config.rounds:
-                watched(work, one.set_name)
+    def learned(self, config: DistilConfig, rounds: Sequence[int]) -> str:
+        return f"{said_updates(config, rounds)}, states: {_STATES[config.states]}"
 
     def run(self, work: Work[DistilConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
         from uni_train.recipes.distil import drawing, thinking, training
@@ -70,13 +56,12 @@ class Distil(RecipeKind[DistilConfig]):
 
     def rounds(self, work: Work[DistilConfig], runs: Stages) -> list[Round]:
         """One entry a training; the rounds that it serves are summed."""
-        from eval.summary import Round, filter_reliability
         from uni_train.recipes.stars.filtering import outcomes
 
         config, entries = work.config, []
         taught = _stages_of_rounds(config, runs)
         for one, stage in runs:
-            if one.kind != "distil":
+            if one.kind != self.training:
                 continue
             served = [taught[i] for i in one.rounds]
             found = [pair for of in served for pair in outcomes(of.thinking)]
@@ -85,24 +70,9 @@ class Distil(RecipeKind[DistilConfig]):
             asked = {
                 name: sum(int(s.facts().get(name, 0)) for s in stages) for name in ("images", "velocities", "rollout")
             }
-            entries.append(
-                Round(
-                    task="+".join(dict.fromkeys(of.round.task for of in served)),
-                    level=served[0].round.level if len(served) == 1 else "+".join(str(of.round.level) for of in served),
-                    sampled=len(found),
-                    kept=sum(accepted for accepted, _ in found),
-                    updates=int(stage.facts()["updates"]),
-                    seconds=sum(s.manifest.seconds for s in stages if s.manifest is not None),
-                    reliability=filter_reliability([a for a, _ in found], [right for _, right in found]),
-                    filter=config.filter,
-                    calls={"thoughts": len(found), **asked},
-                )
-            )
+            calls = {"thoughts": len(found), **asked}
+            entries.append(round_entry(config.filter, [of.round for of in served], found, stages, calls))
         return entries
-
-    def updates(self, config: DistilConfig) -> Updates:
-        total = sum(most_updates(config, range(len(config.rounds))))
-        return Updates(total, config.batch.accumulate, rows=config.batch.prompts)
 
     def first_update(self, config: DistilConfig, model: UnifiedModel) -> list[Sequence[Example]]:
         from uni_train.recipes.distil.training import first_update
@@ -111,10 +81,7 @@ class Distil(RecipeKind[DistilConfig]):
 
     def remarks(self, config: DistilConfig, model: UnifiedModel) -> list[str]:
         total = sum(weight.numel() for weight in model.parameters())
-        said = [f"the teacher is a second model in memory: {total:,} parameters more"]
-        if model.replay_rows(()) is None and any(one.replay.get("pretrain") for one in config.rounds):
-            said.append(f"model={config.model.name} has no pretraining rows: set pretrain_replay=0")
-        return said
+        return [f"the teacher is a second model in memory: {total:,} parameters more", *super().remarks(config, model)]
 
 
 def _stages_of_rounds(config: DistilConfig, runs: Stages) -> dict[int, Taught]:
@@ -124,26 +91,6 @@ def _stages_of_rounds(config: DistilConfig, runs: Stages) -> dict[int, Taught]:
     thinking = {one.rounds[0]: stage for one, stage in runs if one.kind == "think"}
     drawing = {one.rounds[0]: stage for one, stage in runs if one.kind == "draw"}
     return {i: Taught(config.rounds[i], stage, drawing.get(i)) for i, stage in thinking.items()}
-
-
-# --- summaries --------------------------------------------------------------------------------------------------------
-
-
-def _taught(config: DistilConfig, i: int) -> Iterator[PlannedStage]:
-    one = config.rounds[i]
-    each = f", {config.candidates} thoughts each" if config.candidates > 1 else ""
-    whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(one.task).items_per_draw == 2 else ""
-    until = f", until {one.kept} are kept" if one.kept is not None else ""
-    most = "at most " if one.kept is not None else ""
-    asked = f"{most}{one.prompts} prompts{each}: think, keep {_FILTERS[config.filter]}{whole}{until}"
-    yield PlannedStage("think", f"think-{one.set_name}", asked, (i,))
-    if config.states != "student":
-        yield PlannedStage("draw", f"draw-{one.set_name}", "the teacher draws by each kept thought", (i,))
-
-
-def _length(config: DistilConfig, rounds: tuple[int, ...]) -> str:
-    known = all(config.rounds[i].updates is not None for i in rounds)
-    return f"{'' if known else 'at most '}{sum(most_updates(config, rounds))} updates, states: {_STATES[config.states]}"
 
 
 _FILTERS = {

@@ -1,14 +1,112 @@
-"""What the rounds of STARS sample, and how long they train: a number of updates, or epochs over samples that are only
-counted once kept."""
+"""Recipes in rounds, STARS and think-distillation: their stages, what a round samples, and how long it trains: a number
+of updates, or epochs over samples that are only counted once kept."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from data_gen.registry import set_name
+from uni_train.config.kinds import PlannedStage, RecipeKind, Updates, evaluation
 from uni_train.recipes.stars.config import RoundConfig, RoundsConfig
+
+if TYPE_CHECKING:
+    from eval.summary import Round
+    from uni_train.models.base import UnifiedModel
+    from uni_train.stages.work import StageRun, Work
+
+R = TypeVar("R", bound=RoundsConfig)
+
+
+class RoundsKind(RecipeKind[R]):
+    """A kind whose rounds sample and train: one after the other, or all sample before one training.
+
+    Attributes:
+        training: the kind of the stages that train.
+    """
+
+    training: ClassVar[str]
+
+    @abstractmethod
+    def sampling(self, config: R, i: int) -> Iterator[PlannedStage]:
+        """The stages of round i before its training."""
+
+    @abstractmethod
+    def learned(self, config: R, rounds: Sequence[int]) -> str:
+        """What a training does, for `fit --dry-run`: how many updates, on what."""
+
+    def complete(self, values: dict[str, Any]) -> None:
+        fill_rounds(values)
+
+    def trained(self, config: R) -> tuple[str, tuple[str, ...]]:
+        return config.trained, ()
+
+    def stages(self, config: R) -> Iterator[PlannedStage]:
+        yield evaluation(config, "before")
+        if config.schedule.kind == "sequential":
+            for i, one in enumerate(config.rounds):
+                yield from self.sampling(config, i)
+                replay = ", ".join(f"{part:g} {name}" for name, part in one.replay.items() if part)
+                summary = f"{self.learned(config, (i,))}{f', replay {replay}' if replay else ''}"
+                yield PlannedStage(self.training, f"{self.training}-{one.set_name}", summary, (i,))
+                if config.evaluation.every_round and i + 1 < len(config.rounds):
+                    yield evaluation(config, f"round{i + 1}", (i,))
+        else:
+            everything = tuple(range(len(config.rounds)))
+            for i in everything:
+                yield from self.sampling(config, i)
+            sets = ", ".join(one.set_name for one in config.rounds)
+            summary = f"{self.learned(config, everything)}, {config.schedule.kind} schedule over {sets}"
+            yield PlannedStage(self.training, f"{self.training}-{config.schedule.kind}", summary, everything)
+        yield evaluation(config, "after")
+
+    def prepare(self, work: Work[R]) -> None:
+        from uni_train.stages.evaluate import watched
+
+        if work.config.schedule.kind == "threshold":
+            for one in work.config.rounds:
+                watched(work, one.set_name)
+
+    def updates(self, config: R) -> Updates:
+        total = sum(most_updates(config, range(len(config.rounds))))
+        notes: tuple[str, ...] = ()
+        if any(one.updates is None for one in config.rounds):
+            kept = sum(most_kept(config, one) for one in config.rounds)
+            notes = (f"{total} updates in all, if all rounds together keep {kept:,} samples, the most they may",)
+        return Updates(total, config.batch.accumulate, rows=config.batch.prompts, notes=notes)
+
+    def remarks(self, config: R, model: UnifiedModel) -> list[str]:
+        if model.replay_rows(()) is None and any(one.replay.get("pretrain") for one in config.rounds):
+            return [f"model={config.model.name} has no pretraining rows: set pretrain_replay=0"]
+        return []
+
+
+def round_entry(
+    filter: str,
+    served: Sequence[RoundConfig],
+    outcomes: Sequence[tuple[bool, bool]],
+    stages: Sequence[StageRun],
+    calls: Mapping[str, int],
+) -> Round:
+    """What summary.json says of a training, the last of `stages`, and of the rounds that it serves.
+
+    outcomes: of each sample, whether the filter kept it, and whether it is right.
+    """
+    from eval.summary import Round, filter_reliability
+
+    return Round(
+        task="+".join(dict.fromkeys(one.task for one in served)),
+        level=served[0].level if len(served) == 1 else "+".join(str(one.level) for one in served),
+        sampled=len(outcomes),
+        kept=sum(kept for kept, _ in outcomes),
+        updates=int(stages[-1].facts()["updates"]),
+        seconds=sum(stage.manifest.seconds for stage in stages if stage.manifest is not None),
+        reliability=filter_reliability([kept for kept, _ in outcomes], [right for _, right in outcomes]),
+        filter=filter,
+        calls=dict(calls),
+    )
 
 
 def fill_rounds(plain: dict[str, Any]) -> None:
@@ -43,6 +141,12 @@ def updates(config: RoundsConfig, one: RoundConfig, kept: int) -> int:
 def most_updates(config: RoundsConfig, rounds: Sequence[int]) -> list[int]:
     """The same for each of some rounds, if the filter keeps as much as it may."""
     return [updates(config, config.rounds[i], most_kept(config, config.rounds[i])) for i in rounds]
+
+
+def said_updates(config: RoundsConfig, rounds: Sequence[int]) -> str:
+    """The updates of a training that serves these rounds, in words."""
+    known = all(config.rounds[i].updates is not None for i in rounds)
+    return f"{'' if known else 'at most '}{sum(most_updates(config, rounds))} updates"
 
 
 def most_kept(config: RoundsConfig, one: RoundConfig) -> int:
