@@ -17,8 +17,9 @@ which all ranks share (deal.py):
     8. step          gradients clipped, AdamW, averages                           training.fit.run, by Lightning
 
 Variants change one line each: other random steps (cps, dance: flow.steps), other windows (fast, mix: flow.window),
-another ratio (guard: flow.grpo.guard_loss). DiffusionNFT replaces 5 and 6 by a regression on noised images
-(`FlowGrpoModule.nft_loss`) and samples with weights that follow slowly. Logs and alarms: callbacks.py.
+another ratio (guard: flow.grpo.guard_loss) or bound (dppo: flow.grpo.dppo_loss). DiffusionNFT and AWM replace 5 and 6
+by losses on images noised anew (`FlowGrpoModule.forward_loss`); DiffusionNFT samples with weights that follow slowly.
+Logs and alarms: callbacks.py.
 
 Left out on purpose: dropout (the model stays in eval mode: sampling and replay must agree), a critic, a replay buffer.
 
@@ -51,7 +52,7 @@ from uni_train.config.kinds import Updates
 from uni_train.config.schema import SHARDED, GrpoConfig, ThoughtsConfig
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UsageError, UserError
-from uni_train.flow.grpo import grpo_loss, guard_loss
+from uni_train.flow.grpo import PolicyLoss, awm_loss, dppo_loss, grpo_loss, guard_loss
 from uni_train.flow.nft import anchor, nft_loss, optimality
 from uni_train.flow.objective import interpolate
 from uni_train.flow.schedule import Schedule
@@ -160,8 +161,8 @@ def fit_flow_grpo(
 def _check_strategy(model: UnifiedModel, config: GrpoConfig, trained: str) -> None:
     """Raises UsageError for what sharded weights cannot do."""
     strategy, what = config.strategy, None
-    if config.variant == "diffusion_nft":
-        what = "variant=diffusion_nft"
+    if config.forward:
+        what = f"variant={config.variant}"
     elif config.thoughts is not None:
         what = "thoughts, of which ranks train unlike numbers"
     elif config.objective.kl and trained != "lora":
@@ -417,7 +418,7 @@ class MiniBatch:
     Attributes:
         x: [R, G, C] before the step. t: [R], its noise level. condition: R rows.
         steps: int64 [R], after: [R, G, C], old_log_prob: [R], old_mean: [R, G, C] or [R, 0] (densities only).
-        clean: [R, G, C], the finished image (diffusion_nft only, else [R, 0]).
+        clean: [R, G, C], the finished image (of the forward process, else [R, 0]).
         advantage: [R]. mask: bool [R, G, 1].
         share: of the update's rows, on all ranks, that these are; 0: they count nothing.
         schedule: what `steps` count.
@@ -499,7 +500,7 @@ def minibatch(
 def _noise_draw(
     shape: torch.Size, config: GrpoConfig, stage: str, epoch: int, image: int, place: int
 ) -> tuple[float, Tensor]:
-    """Noise level and noise of one draw (diffusion_nft): levels evenly spread over the draws of an image."""
+    """Noise level and noise of one draw (forward process): levels evenly spread over the draws of an image."""
     generator = torch.Generator().manual_seed(derive_seed(config.seed, stage, "noised", epoch, image, place))
     level = (place + float(torch.rand((), generator=generator))) / config.objective.noise_draws
     return level, torch.randn(shape, generator=generator)
@@ -527,12 +528,12 @@ class FlowGrpoModule(SupervisedModule):
         self, model: nn.Module, config: GrpoConfig, updates: Updates, *, stage: str = "grpo", trained: str = "all"
     ) -> None:
         super().__init__(model, config, updates, stage=stage, trained=trained)
-        self.rule = rule_of(config) if config.variant != "diffusion_nft" else None
+        self.rule = None if config.forward else rule_of(config)
         # Before Lightning restores a checkpoint: the weights that the run starts from.
         self.thoughts = config.thoughts or ThoughtsConfig()
         wanted = config.objective.kl or self.thoughts.kl
         self.reference = Reference(model, self.trained_names) if wanted else None
-        self.sampler = copy_of(model, self.trained_names) if config.variant == "diffusion_nft" else None
+        self.sampler = copy_of(model, self.trained_names) if config.forward else None
         self.epoch_metrics: dict[str, float] = {}
         self._means: dict[str, Tensor] = {}
         self._log_ratios: list[Tensor] = []
@@ -551,7 +552,7 @@ class FlowGrpoModule(SupervisedModule):
         rows: MiniBatch = batch.content
         loss, parts, log_ratio = torch.zeros((), device=self.device), {}, None
         if rows.share or rows.thoughts is None:
-            loss, parts, log_ratio = self.nft_loss(rows) if self.rule is None else self.policy_loss(rows)
+            loss, parts, log_ratio = self.forward_loss(rows) if self.rule is None else self.policy_loss(rows)
         if rows.fresh and log_ratio is not None:
             self._check_on_policy(log_ratio, batch.step)
         # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
@@ -586,22 +587,15 @@ class FlowGrpoModule(SupervisedModule):
                 before = self._velocity(rows)
         velocity = self._velocity(rows)
         now = self._transition(rows, velocity)
-        clip: dict[str, Any] = {
-            "clip_low": objective.clip_low,
-            "clip_high": objective.clip_high,
-            "advantage_clip": objective.advantage_clip,
-        }
+        most = {"advantage_clip": objective.advantage_clip}
         if self.config.variant == "guard":
-            found = guard_loss(now, rows.after, rows.old_log_prob, rows.old_mean, rows.advantage, **clip)
+            found = guard_loss(now, rows.after, rows.old_log_prob, rows.old_mean, rows.advantage, **self._clip, **most)
+        elif self.config.variant == "dppo":
+            most["divergence"] = objective.divergence
+            found = dppo_loss(now, rows.after, rows.old_log_prob, rows.old_mean, rows.advantage, **most)
         else:
-            found = grpo_loss(now.log_prob(rows.after), rows.old_log_prob, rows.advantage, **clip)
-        parts = {
-            "policy_loss": found.loss,
-            "approx_kl": found.approx_kl,
-            "ratio": found.ratio.mean(),
-            "clip_ratio/high_mean": found.clipped_high,
-            "clip_ratio/low_mean": found.clipped_low,
-        }
+            found = grpo_loss(now.log_prob(rows.after), rows.old_log_prob, rows.advantage, **self._clip, **most)
+        parts = _parts(found)
         if before is None:
             return found.loss, parts, found.log_ratio
         apart = now.kl(self._transition(rows, before).mean)
@@ -619,8 +613,9 @@ class FlowGrpoModule(SupervisedModule):
         now = log_probs(self.model, rows.requests, rows.ids)
         return thought_loss(now, reference, rows, self.thoughts, self.config.objective.advantage_clip)
 
-    def nft_loss(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], None]:
-        """DiffusionNFT (arXiv 2509.16117): towards velocities of good images, away from those of bad ones."""
+    def forward_loss(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
+        """On images noised anew: DiffusionNFT (arXiv 2509.16117), towards velocities of good images and away from those
+        of bad ones, or AWM (arXiv 2509.25050), their matching weighted by the advantage."""
         assert self.sampler is not None
         with torch.no_grad(), weights_of(self.model, self.sampler):
             old = self._velocity(rows)
@@ -629,16 +624,25 @@ class FlowGrpoModule(SupervisedModule):
             with self.reference.active():
                 reference = self._velocity(rows)
         velocity = self._velocity(rows)
-        objective = self.config.objective
-        good = optimality(rows.advantage, objective.advantage_clip)
-        t = rows.t[:, None, None]
-        terms = nft_loss(velocity, old, rows.x, rows.clean, t, good, beta=objective.nft_beta, mask=rows.mask)
-        loss = terms.mean()
-        parts = {"policy_loss": loss, "approx_kl": anchor(velocity, old, rows.mask).mean()}
+        objective, t, log_ratio = self.config.objective, rows.t[:, None, None], None
+        if self.config.variant == "awm":
+            target = (rows.x - rows.clean) / t
+            found = awm_loss(
+                velocity, old, target, rows.advantage, rows.mask, advantage_clip=objective.advantage_clip, **self._clip
+            )
+            loss, parts, log_ratio = found.loss, _parts(found), found.log_ratio
+        else:
+            good = optimality(rows.advantage, objective.advantage_clip)
+            loss = nft_loss(velocity, old, rows.x, rows.clean, t, good, beta=objective.nft_beta, mask=rows.mask).mean()
+            parts = {"policy_loss": loss, "approx_kl": anchor(velocity, old, rows.mask).mean()}
         if reference is None:
-            return loss, parts, None
+            return loss, parts, log_ratio
         parts["kl"] = anchor(velocity, reference, rows.mask).mean()
-        return loss + objective.kl * parts["kl"], parts, None
+        return loss + objective.kl * parts["kl"], parts, log_ratio
+
+    @property
+    def _clip(self) -> dict[str, float]:
+        return {"clip_low": self.config.objective.clip_low, "clip_high": self.config.objective.clip_high}
 
     def _velocity(self, rows: MiniBatch) -> Tensor:
         return self.model.velocity(rows.x, rows.t, rows.condition)  # type: ignore[operator]
@@ -686,7 +690,7 @@ class FlowGrpoModule(SupervisedModule):
             self.metrics["log_ratio_max"] = reduce(worst, reduce_op="max")
         self.metrics.update({name: loss.new_tensor(value) for name, value in self.epoch_metrics.items()})
 
-    # diffusion_nft samples with weights of its own, which follow those that are trained.
+    # The forward process samples with weights of its own, which follow those that are trained.
 
     def sampling(self, on: bool = True) -> contextlib.AbstractContextManager[None]:
         """Within this context the model has the weights that sample, if `on`."""
@@ -697,11 +701,12 @@ class FlowGrpoModule(SupervisedModule):
         return self.trainer.precision_plugin.train_step_context()
 
     def follow(self) -> None:
-        """sampler <- nft_decay sampler + (1 - nft_decay) trained, after an epoch."""
+        """sampler <- nft_decay sampler + (1 - nft_decay) trained, after an epoch; awm: sampler <- trained."""
+        decay = self.config.objective.nft_decay if self.config.variant == "diffusion_nft" else 0.0
         for name, parameter in self.model.named_parameters():
             if self.sampler is not None and name in self.sampler:
                 old = self.sampler[name].to(parameter)
-                self.sampler[name] = torch.lerp(parameter.detach(), old, self.config.objective.nft_decay)
+                self.sampler[name] = torch.lerp(parameter.detach(), old, decay)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
@@ -715,6 +720,17 @@ class FlowGrpoModule(SupervisedModule):
 
     def transfer_batch_to_device(self, batch: StepBatch, device: torch.device, dataloader_idx: int) -> StepBatch:
         return batch  # rollouts are where the model is
+
+
+def _parts(found: PolicyLoss) -> dict[str, Tensor]:
+    """What is logged of a policy's loss, by the names of PARTS."""
+    return {
+        "policy_loss": found.loss,
+        "approx_kl": found.approx_kl,
+        "ratio": found.ratio.mean(),
+        "clip_ratio/high_mean": found.clipped_high,
+        "clip_ratio/low_mean": found.clipped_low,
+    }
 
 
 # --- other weights of the same model, for a moment --------------------------------------------------------------------
