@@ -33,7 +33,7 @@ from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics
 
 RECIPE = "distil_curriculum"
-ROUNDS = "rounds=[{task:mapping,level:1},{task:mapping,level:2,replay:{mapping1:0.25}}]"
+ROUNDS = "rounds=[{task:mapping,level:1},{task:mapping,level:2,replay:{mapping1:0.25,thoughts:0.25}}]"
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ from uni_train.models.base import Example, Request, States, UnifiedModel
 from uni_train.models.load import build_model, load_weights
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.distil.drawing import Drawn
-from uni_train.recipes.stars.config import RoundConfig
+from uni_train.recipes.stars.config import PRETRAIN, THOUGHTS, RoundConfig
 from uni_train.recipes.stars.filtering import kept_rows
-from uni_train.recipes.stars.finetune import PRETRAIN, curriculum, replayed, watching
+from uni_train.recipes.stars.finetune import curriculum, replayed, replays, watching
 from uni_train.recipes.stars.rounds import most_updates, updates
 from uni_train.stages.finetune import first_batch, fit
 from uni_train.stages.work import MODEL, StageRun, Work, in_batches
@@ -79,6 +79,8 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
     else:
         schedule = curriculum(config, rounds, lengths)
         evaluate = watching(work, model, stage, rounds)
+    if replays(config, THOUGHTS):
+        sources[THOUGHTS] = [replace(lesson, thinks=True) for some in lessons.values() for lesson in some]  # type: ignore[misc]
     pretraining = replayed(config, model)
     if pretraining is not None:
         sources[PRETRAIN] = pretraining
@@ -210,8 +212,11 @@ def first_update(config: DistilConfig, model: UnifiedModel) -> list[Sequence[Exa
             else:
                 sources[name] = replayed(config, model)  # type: ignore[assignment]
             continue
-        asked = get_task(rows[name].task, config.data.world).generate(64, rows[name].level, "train", config.seed)
-        sources[name] = [Example(item.prompt, states=_blank(config)) for item in asked]
+        one = next(iter(rows.values())) if name == THOUGHTS else rows[name]
+        sources[name] = [
+            Example(item.prompt, thought=item.thought if name == THOUGHTS else None, states=_blank(config))
+            for item in get_task(one.task, config.data.world).generate(64, one.level, "train", config.seed)
+        ]
     return first_batch(model, sources, shares, config.seed, config.batch.prompts, config.batch.accumulate)
 
 
