@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from data_gen.registry import TASKS
@@ -75,9 +76,10 @@ class Distil(RoundsKind[DistilConfig]):
         return entries
 
     def first_update(self, config: DistilConfig, model: UnifiedModel) -> list[Sequence[Example]]:
-        from uni_train.recipes.distil.training import first_update
+        from uni_train.recipes.distil.training import blank
+        from uni_train.recipes.stars.finetune import first_update
 
-        return first_update(config, model)
+        return first_update(config, model, self.training, partial(blank, config))
 
     def remarks(self, config: DistilConfig, model: UnifiedModel) -> list[str]:
         total = sum(weight.numel() for weight in model.parameters())

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data_gen.registry import get_task
 from data_gen.seeds import derive_seed
+from data_gen.task import Item
 from eval.scored import read_folder
-from uni_train.config.kinds import Updates, stage_list
-from uni_train.models.base import Example, Request, States, UnifiedModel
+from uni_train.config.kinds import Updates
+from uni_train.models.base import Example, Request, States
 from uni_train.models.load import build_model, load_weights
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.distil.drawing import Drawn
 from uni_train.recipes.stars.config import PRETRAIN, THOUGHTS, RoundConfig
 from uni_train.recipes.stars.filtering import kept_rows
-from uni_train.recipes.stars.finetune import curriculum, replayed, replays, watching
-from uni_train.recipes.stars.rounds import most_updates, updates
-from uni_train.stages.finetune import first_batch, fit
-from uni_train.stages.work import MODEL, StageRun, Work, in_batches
+from uni_train.recipes.stars.finetune import curriculum, replayed, watching
+from uni_train.recipes.stars.rounds import updates
+from uni_train.stages.finetune import fit
+from uni_train.stages.work import StageRun, Work, in_batches
 from uni_train.training.curriculum import Curriculum, Ramp
 from uni_train.training.distillation import Distiller, DistilSettings, Following, Lesson
 from uni_train.training.steps import Source, row_counts
@@ -53,12 +53,7 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
     """Train on lessons. `taught`: of this and earlier rounds."""
     config = work.config
     lessons = {name: _lessons(work, of) for name, of in taught.items()}
-    model = work.model(work.weights)
-    model.prepare_training(
-        timestep_shift=config.timestep_shift,
-        text_dropout=config.text_dropout,
-        activation_checkpointing=config.activation_checkpointing,
-    )
+    model = work.learner(work.weights, config.timestep_shift)
     teacher = work.placed(build_model(config.model, config.seed))
     if config.teacher == "ema" and work.weights is not None:
         load_weights(teacher, work.weights)
@@ -79,11 +74,9 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
     else:
         schedule = curriculum(config, rounds, lengths)
         evaluate = watching(work, model, stage, rounds)
-    if replays(config, THOUGHTS):
+    if THOUGHTS in config.replays:
         sources[THOUGHTS] = [replace(lesson, thinks=True) for some in lessons.values() for lesson in some]  # type: ignore[misc]
-    pretraining = replayed(config, model)
-    if pretraining is not None:
-        sources[PRETRAIN] = pretraining
+    sources |= replayed(config, model, config.replays)
     result = fit(
         work,
         model,
@@ -97,12 +90,9 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
         collate=distiller.collate,
     )
     work.trained(model, stage)
-    stage.outputs = sorted(file for file in (stage.path / MODEL).rglob("*") if file.is_file())
     stage.result = {
-        "updates": result.updates,
-        "seconds": result.seconds,
+        **result.facts(),
         "lessons": {name: len(some) for name, some in lessons.items()},
-        "final_loss": sum(result.losses[-20:]) / max(len(result.losses[-20:]), 1),
         **_calls(config, stage, schedule, result.updates),
     }
 
@@ -192,36 +182,10 @@ class ByGap(Ramp):
         self.gaps.order = list(state["order"])
 
 
-# --- what it would train --------------------------------------------------------------------------------------------
-
-
-def first_update(config: DistilConfig, model: UnifiedModel) -> list[Sequence[Example]]:
-    """Prompts of the first training's sets with blank states, and its mixture as far as there are rows for it."""
-    first = next(stage for stage in stage_list(config) if stage.kind == "distil")
-    planned = (
-        config if config.schedule.kind != "gap" else replace(config, schedule=replace(config.schedule, kind="mixed"))
-    )
-    shares = dict(curriculum(planned, first.rounds, most_updates(config, first.rounds)).mixture(0))
-    rows = {one.set_name: one for one in config.rounds}
-    sources: dict[str, Source] = {}
-    for name in list(shares):
-        if name == PRETRAIN:
-            replay = model.replay_rows({one.task for one in config.rounds})
-            if replay is None:
-                del shares[name]
-            else:
-                sources[name] = replayed(config, model)  # type: ignore[assignment]
-            continue
-        one = next(iter(rows.values())) if name == THOUGHTS else rows[name]
-        sources[name] = [
-            Example(item.prompt, thought=item.thought if name == THOUGHTS else None, states=_blank(config))
-            for item in get_task(one.task, config.data.world).generate(64, one.level, "train", config.seed)
-        ]
-    return first_batch(model, sources, shares, config.seed, config.batch.prompts, config.batch.accumulate)
-
-
-def _blank(config: DistilConfig) -> States:
+def blank(config: DistilConfig, item: Item, image: np.ndarray | None) -> Example:
+    """An item with states to learn at, whose content does not matter."""
     sizes, draws = config.model.architecture, config.batch.noise_draws
     side = sizes.image_size // (sizes.latent_downsample * sizes.latent_patch)
     zeros = np.zeros((draws, side * side, sizes.latent_channels * sizes.latent_patch**2), np.float32)
-    return States(np.full(draws, 0.5), zeros, zeros, (sizes.image_size, sizes.image_size))
+    states = States(np.full(draws, 0.5), zeros, zeros, (sizes.image_size, sizes.image_size))
+    return Example(item.prompt, () if image is None else (image,), states=states)

@@ -100,6 +100,11 @@ class RoundsConfig(RunConfig):
     timestep_shift: Positive = 1.0  # of the noise levels in training
     batch: BatchConfig
 
+    @property
+    def replays(self) -> set[str]:
+        """The names of all that rounds replay."""
+        return {name for one in self.rounds for name, share in one.replay.items() if share}
+
 
 @dataclass(frozen=True, kw_only=True)
 class StarsConfig(RoundsConfig):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from data_gen.registry import TASKS
@@ -84,9 +85,9 @@ class Stars(RoundsKind[StarsConfig]):
         return entries
 
     def first_update(self, config: StarsConfig, model: UnifiedModel) -> list[Sequence[Example]]:
-        from uni_train.recipes.stars.finetune import first_update
+        from uni_train.recipes.stars.finetune import blank, first_update
 
-        return first_update(config, model)
+        return first_update(config, model, self.training, partial(blank, config))
 
 
 def _filtered(config: StarsConfig, runs: Stages) -> Iterator[tuple[RoundConfig, StageRun]]:

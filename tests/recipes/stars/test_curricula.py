@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from eval.benchmark import Scored
 from eval.scored import read_folder
 from tests.eval.judges.server import JudgeServer
-from tests.stages.tiny import MODEL, QUICK, WORK, finish, fit, keeping_steps, save_talker
+from tests.tiny import MODEL, QUICK, WORK, finish, fit, keeping_steps, save_talker
 from uni_train.config.compose import compose
 from uni_train.models.nano import language
 from uni_train.models.nano.nano import shipped

@@ -16,9 +16,9 @@ from eval.scored import read_folder
 from tests.eval.judges.server import JudgeServer
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
+from tests.recipes.stars.test_judged import Killed, opinion
 from tests.stages.test_run import assert_clear
-from tests.stages.test_stars_bagel import Killed, opinion
-from tests.stages.tiny import MODEL, QUICK, finish, fit, save_drawer, save_talker
+from tests.tiny import MODEL, QUICK, finish, fit, save_drawer, save_talker
 from uni_train.config.compose import compose
 from uni_train.errors import UsageError
 from uni_train.models.base import Example, Request, States
