@@ -9,7 +9,7 @@ from annotated_types import Interval
 
 from data_gen.registry import TASKS, set_name, sources
 from uni_train.config.kinds import reads_images
-from uni_train.config.messages import Where, check_known, wrong
+from uni_train.config.messages import Where, check_known, check_thinks, wrong
 from uni_train.config.schema import (
     Count,
     Draws,
@@ -120,6 +120,8 @@ class StarsConfig(RoundsConfig):
 def check(config: StarsConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
     check_rounds(config, where)
+    if config.mode == "cot":
+        check_thinks(config.model, "mode=cot", "mode", where)
     check_known(config.filter, FILTERS.names(), "filter", "filter", where)
     if config.schedule.kind == "gap":
         raise wrong("schedule.kind=gap asks a teacher at every look: kind: distil has one", "schedule.kind", where)

@@ -180,10 +180,10 @@ def first_update(
         if one.set_name in shares:
             task = get_task(one.task, config.data.world)
             items = task.generate(64, one.level, "train", config.seed)
-            sources[one.set_name] = [example(item, task.input_image(item)) for item in items]
+            asked = [example(item, task.input_image(item)) for item in items]
+            sources[one.set_name] = asked
             if THOUGHTS in shares:
-                asked = zip(items, sources[one.set_name], strict=True)
-                sources[THOUGHTS] = [replace(blank, thought=item.thought) for item, blank in asked]
+                sources[THOUGHTS] = [replace(row, thought=i.thought) for row, i in zip(asked, items, strict=True)]
     return first_batch(model, sources, shares, config.seed, config.batch.prompts, config.batch.accumulate)
 
 
