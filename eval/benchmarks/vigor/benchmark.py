@@ -234,7 +234,7 @@ class Vigor(Benchmark):
         return self._read(sample) if item is None else _program(item, sample)
 
     def _read(self, sample: Sample) -> Verdict | None:
-        """What a program reads off the final image of a published jigsaw or sudoku."""
+        """What a program reads off the final image of a published jigsaw, sudoku or plot."""
         truth = self._truths.get(sample.ask.case.id)
         if truth is None or sample.ask.setting == PROCESS:
             return None

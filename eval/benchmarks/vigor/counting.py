@@ -36,7 +36,8 @@ def mean(one: Scored) -> float:
 
 
 def _has(one: Scored, name: str) -> bool:
-    """Whether a dimension counts for a sample: the programs of published jigsaws and sudokus leave visual quality out.
+    """Whether a dimension counts for a sample: the programs of published jigsaws, sudokus and plots leave visual quality
+    out.
     What failed has none of them right."""
     if name not in one.sample.ask.case.facts["dimensions"]:
         return False
