@@ -21,7 +21,7 @@ from data_gen.errors import DataError
 from data_gen.reading_limits import open_image, read_json, reason
 from data_gen.task import Item
 from eval.benchmarks.vigor.tasks import TASKS, task_named
-from eval.images import Image, StoredImage, bytes_of
+from eval.images import Image, bytes_of, of_file
 from uni_train.errors import UsageError, did_you_mean
 
 RECORDS = "records.json"
@@ -199,7 +199,7 @@ def _record(folder: Path, root: Path, task: str, number: int, row: Mapping[str, 
         id=f"{task}/{name}",
         task=task,
         instruction=instruction,
-        image=None if image is None else StoredImage(image.read_bytes),
+        image=None if image is None else of_file(image),
         answer=answer,
         answer_image=answer_image,
         size=_size(row.get(SIZE), f"{name} {row.get(IMAGE, '')}", where),

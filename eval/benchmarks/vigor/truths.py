@@ -275,8 +275,8 @@ def _lines_kept(image: np.ndarray, shown: np.ndarray, box: tuple[int, int, int, 
 
 
 def _plot(image: np.ndarray | None, shown: np.ndarray, solved: np.ndarray, n: int) -> Verdict | None:
-    """Background: what the input shows stays. Rule and reasoning: the curve of the ground truth, for Table 14 gives both
-    0 where shape or range differ. A curve is what has changed away from what the input shows."""
+    """Background: what the input shows stays. Rule and reasoning: the curve of the ground truth, for Table 14 gives
+    both 0 where shape or range differ. A curve is what has changed away from what the input shows."""
     import cv2
 
     if image is None:
