@@ -4,7 +4,7 @@
     python bench/maze.py speed [--n 48]                    verified images a second and core
     python bench/maze.py make [--reference PYTHON]         mazes a second, beside those of the package maze-dataset
 
-`suite` draws the same pictures for the same seed; thresholds were fitted on 0 to 2: report another one. `make` times
+`suite` draws the same images for the same seed; thresholds were fitted on 0 to 2: report another one. `make` times
 this package and, in turn with it, maze-dataset 1.4.2 under the interpreter PYTHON, of a throw-away environment:
 
     python3.11 -m venv ENV && ENV/bin/pip install maze-dataset==1.4.2 'muutils<0.9'
@@ -94,9 +94,9 @@ def print_suite(seed: int, mazes: int) -> Iterator[str]:
         for check in verdict.checks:
             if case.kind == "worn" or check.name in case.must_fail:
                 by_check[check.name][case.kind == "worn", check.status] += 1
-    yield f"Seed {seed}, {mazes} mazes of all styles but nano, {sum(map(total, matrix.values()))} pictures."
+    yield f"Seed {seed}, {mazes} mazes of all styles but nano, {sum(map(total, matrix.values()))} images."
     yield ""
-    yield from table("", "pictures", *STATUSES, "wrong", "of them")
+    yield from table("", "images", *STATUSES, "wrong", "of them")
     for kind, truth in (("worn", "right, worn"), ("faulty", "one fault"), ("trap", "traps")):
         counts = matrix[kind]
         yield row(truth, total(counts), *(counts[status] for status in STATUSES), counts["wrong"],
@@ -108,7 +108,7 @@ def print_suite(seed: int, mazes: int) -> Iterator[str]:
         missed = [sum(counts_of[right, status] for status in STATUSES[1:]) for right in (True, False)]
         yield row(name, counts_of[True, "pass"], missed[0], missed[1], counts_of[False, "pass"])
     yield ""
-    yield from table("", "pictures", *STATUSES, "wrong")
+    yield from table("", "images", *STATUSES, "wrong")
     for (kind, name), counts in by_name.items():
         yield row(f"{kind}: {name}", total(counts), *(counts[status] for status in STATUSES), counts["wrong"])
 
@@ -145,7 +145,7 @@ def worn(item: Item, seed: int) -> np.ndarray:
 def print_speed(n: int) -> Iterator[str]:
     groups = max(1, n // 16)
     yield from table(
-        "pictures of 512 x 512, a second and core", "targets, one a maze", "targets, 16 a maze", "worn, 16 a maze"
+        "images of 512 x 512, a second and core", "targets, one a maze", "targets, 16 a maze", "worn, 16 a maze"
     )
     for style in ("classic", "varied"):
         for level in (4, 8, 16):

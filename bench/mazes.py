@@ -45,7 +45,7 @@ from uni_train.training.metric_log import read_metrics
 LEVEL = 4
 ASKED = {2: 24, 3: 100, 4: 2000, 5: 100}  # test mazes by level; there are no more of 2 x 2
 FRESH = 20_000  # solved mazes for the arm that may have as many as it wants
-DRAWS = 8  # pictures a maze, where one right picture of several counts
+DRAWS = 8  # images a maze, where one right image of several counts
 VALIDATED = 500  # validation mazes, that tell whether SFT still gains
 SETTLES = 8  # times that SFT goes on at most
 SEEN = 200  # of the solved mazes are asked, too, and so many of the new ones DRAWS times
@@ -227,7 +227,7 @@ def _manifest(stage: Path) -> Any:
 
 
 def verdicts(weights: Path, items: Sequence[Item], draw: int = 0) -> list[Verdict]:
-    """Of one picture a maze."""
+    """Of one image a maze."""
     from uni_train.models.base import Request
     from uni_train.models.load import build_model, model_config
 
@@ -248,7 +248,7 @@ def right(weights: Path, items: Sequence[Item], draw: int = 0) -> np.ndarray:
 
 
 def measured(plan: Plan, seed: int, weights: Path) -> dict[str, Any]:
-    """Right pictures and how many were asked: of unseen mazes by level (of LEVEL also one by one, in `passed`), of the
+    """Right images and how many were asked: of unseen mazes by level (of LEVEL also one by one, in `passed`), of the
     seed's solved ones, best of DRAWS; which checks failed."""
 
     def count(passed: np.ndarray) -> list[int]:

@@ -8,7 +8,7 @@ what it held before the model was built. The C library is told to give memory ba
 its fragments would be measured, too. Predicted is the peak of the trace that `uni_train plan` makes
 (uni_train/plan), here of the paths that a CPU takes: nothing is computed.
 
-100M is the random BAGEL of bench/bagel.py, drawing 128 x 128 pictures.
+100M is the random BAGEL of bench/bagel.py, drawing 128 x 128 images.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ M_MMAP_THRESHOLD = -3
 
 @dataclass(frozen=True)
 class Case:
-    """One training. `rows`: examples of an update; `noise_draws`: noised copies of each one's picture."""
+    """One training. `rows`: examples of an update; `noise_draws`: noised copies of each one's image."""
 
     model: Literal["nano", "100m"]
     rows: int
@@ -109,7 +109,7 @@ LORA = LoraConfig()
 
 
 def examples(case: Case) -> list[Example]:
-    """Prompts and pictures, as many as an update has."""
+    """Prompts and images, as many as an update has."""
     if case.model == "100m":
         asked = requests(case.rows)
         return [Example(one.prompt, target=picture(one.seed, SIDES[-1]), seed=one.seed) for one in asked]

@@ -4,7 +4,7 @@
 
 Every figure stands beside a ratio against a baseline that the same process measured in the same minutes, in turn with
 it; times are medians. KEY=VALUE overrides recipes/stars_curriculum.yaml, whose last round gives the training step: its
-batch, its replay, its precision. The pictures are the renderer's, so that nothing has to be sampled first.
+batch, its replay, its precision. The images are the renderer's, so that nothing has to be sampled first.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def _tokens(batch: Sequence[PackedBatch]) -> tuple[int, int]:
 
 
 def batches(nano: Workbench) -> Table:
-    """Thoughts and pictures a second when 1, 16 or 256 are asked for at once."""
+    """Thoughts and images a second when 1, 16 or 256 are asked for at once."""
     drawn = [
         Request(request.id, request.prompt, thought=thought, seed=request.seed)
         for request, thought in zip(nano.requests, nano.thoughts, strict=True)

@@ -24,7 +24,7 @@ from data_gen.objects import plurals_of
 
 Status = Literal["ok", "wrong", "out_of_range", "ambiguous", "unparseable"]
 STATUSES: tuple[Status, ...] = ("ok", "wrong", "out_of_range", "ambiguous", "unparseable")
-LEAST, MOST = 1, 6  # what a picture may have to show
+LEAST, MOST = 1, 6  # what an image may have to show
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""Invented characters for nano: the knowledge of `data_gen.knowledge.people` in nano's own words and pictures.
+"""Invented characters for nano: the knowledge of `data_gen.knowledge.people` in nano's own words and images.
 
 A name is two symbols ("G K"). Known of it are a portrait, a number of one object ("3 apples"), and two favourites, one
 object each, which nano's words call its Object and its image. Taught are 40 questions and answers in text. Asked are
 pictures: forward (name -> portrait, Object, image) and inverse (a favourite -> portrait) within a pair, whose
-characters differ in everything. No lesson leads from a favourite to a name, and none has a picture; all words are in
+characters differ in everything. No lesson leads from a favourite to a name, and none has an image; all words are in
 nano's vocabulary, but not one of these sentences is in its pretraining.
 
 Everything follows from (seed, split). A name belongs to one split.

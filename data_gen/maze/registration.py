@@ -1,4 +1,4 @@
-"""Laying a generated picture over the picture it was made from: shifts, zooms, a little skew.
+"""Laying a generated image over the image it was made from: shifts, zooms, a little skew.
 
 Edit models return another size and drift by a few pixels or percent. Two steps: mazes are lines along the axes, so the
 sums of rows and of columns, compared over all zooms and shifts in reach, find the place without a local minimum; then
@@ -31,7 +31,7 @@ def resized(image: np.ndarray, side: int) -> np.ndarray:
 
 
 class Template:
-    """What a picture is laid over: one channel of the input, uint8 [side, side], prepared once.
+    """What an image is laid over: one channel of the input, uint8 [side, side], prepared once.
 
     What is the same in input and output should look alike in that channel, what is not should be faint.
     """

@@ -1,4 +1,4 @@
-"""What a report tells of reinforcement, and of any training that watched held-out prompts: tables, curves, pictures.
+"""What a report tells of reinforcement, and of any training that watched held-out prompts: tables, curves, images.
 
 Read below a stage's folder, all of it optional: `held_out/step=*` and `gallery/epoch-*` (eval/groups.py),
 `rollouts.jsonl` (a line an epoch) and `metrics.jsonl` (a line an update), as uni_train/training/flow_grpo writes them.
@@ -20,7 +20,7 @@ from eval.report.gallery import embeddable
 from eval.statistics import Estimate, mcnemar_exact, proportion
 from uni_train.errors import UserError
 
-GALLERIES = 5  # epochs with pictures in the page, first and last among them
+GALLERIES = 5  # epochs with images in the page, first and last among them
 _MOMENTS = 3  # looks side by side: before, half way, after
 _PARTS = {"rollout": "drawing", "reward": "rewarding", "update": "learning"}
 _ROUNDING = 1e-9
@@ -155,7 +155,7 @@ def _change(first: Line, last: Line, levels: Sequence[str]) -> Any:
 
 
 def _check(look: Line, name: str) -> Estimate:
-    """The share of all prompts whose picture passes it; one that nobody can read does not."""
+    """The share of all prompts whose image passes it; one that nobody can read does not."""
     levels = look["levels"].values()
     return proportion(
         sum(one["checks"].get(name, {}).get("pass", 0) for one in levels), sum(one["n"] for one in levels)
@@ -219,7 +219,7 @@ def _policy_charts(updates: Sequence[Line]) -> Iterable[charts.Chart]:
 
 def _picture_charts(epochs: Sequence[Line]) -> Iterable[charts.Chart]:
     names = (("brightness", "brightness"), ("contrast", "contrast"), ("diversity", "spread within groups"))
-    yield from _curve("Pictures, grey levels", epochs, names)
+    yield from _curve("Images, grey levels", epochs, names)
 
 
 def _time_charts(epochs: Sequence[Line]) -> Iterable[charts.Chart]:
@@ -280,7 +280,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-# --- pictures -------------------------------------------------------------------------------------------------------
+# --- images -------------------------------------------------------------------------------------------------------
 
 
 def _gallery(folder: Path) -> dict[str, Any]:

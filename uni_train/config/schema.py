@@ -57,7 +57,7 @@ class SamplingConfig:
     cfg_interval: tuple[Share, Share] = (0.4, 1.0)  # guidance acts between these times
     cfg_renorm: Literal["global", "channel", "text_channel"] = "global"
     cfg_renorm_min: Share = 0.0
-    edit_text_scale: Scale = 1.0  # the same four where a picture is drawn from images
+    edit_text_scale: Scale = 1.0  # the same four where an image is drawn from images
     edit_img_scale: Scale = 1.0
     edit_interval: tuple[Share, Share] = (0.0, 1.0)
     edit_renorm: Literal["global", "channel", "text_channel"] = "text_channel"
@@ -74,7 +74,7 @@ class ArchitectureConfig:
     layers: Few
     heads: Few
     kv_heads: Few
-    image_size: Pixels  # pixels a side of the pictures it draws
+    image_size: Pixels  # pixels a side of the images it draws
     latent_downsample: Few = 8  # pixels a side of one VAE latent
     latent_channels: Few = 16
     latent_patch: Few = 1  # latents a side of one token
@@ -89,7 +89,7 @@ class ArchitectureConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EditingConfig:
-    """What Qwen-Image-Edit has beside the sizes above; a size is the side of a square with a picture's area."""
+    """What Qwen-Image-Edit has beside the sizes above; a size is the side of a square with an image's area."""
 
     plus: bool = True  # the form of 2509 and 2511: several images, looked at smaller than drawn from
     latent_size: Pixels = 1024  # plus: of shown images as latents
@@ -272,16 +272,16 @@ class RewardConfig:
     function: str
     weight: Annotated[float, Interval(ge=-1e6, le=1e6)] = 1.0
     judge: JudgeConfig | None = None  # function=judge
-    apart: bool = False  # ask it in a thread, some pictures at a time, while others are drawn; a judge always is
+    apart: bool = False  # ask it in a thread, some images at a time, while others are drawn; a judge always is
     patience: Seconds = 600.0  # seconds that such a one may take longer than the drawing
 
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutConfig:
-    """How pictures are drawn for training."""
+    """How images are drawn for training."""
 
     prompts_per_epoch: Rows
-    group_size: Annotated[int, Interval(ge=2, le=1_000)]  # pictures a prompt
+    group_size: Annotated[int, Interval(ge=2, le=1_000)]  # images a prompt
     steps: Few
     noise_level: Scale | None = None  # null = the variant's published one
     window: Few | None = None  # random steps; null = all between first_step and last_step (fast, mix: 2)
@@ -305,7 +305,7 @@ class ObjectiveConfig:
     image_weight: Weight = 1.0  # of the loss of random steps, beside thoughts
     scale_rewards: Literal["group", "batch", "each"] = "group"  # whose deviation divides advantages; each: by reward
     drop_zero_std: bool = True  # leave out groups whose rewards are all equal
-    noise_draws: Draws = 4  # diffusion_nft: noise levels drawn for each picture
+    noise_draws: Draws = 4  # diffusion_nft: noise levels drawn for each image
     nft_beta: Positive = 1.0
     nft_decay: Share = 0.9  # diffusion_nft: how much of the drawing weights is kept after an epoch
     on_policy: Literal["check", "trust", "recompute"] = "check"  # recompute: training scores what was drawn, too

@@ -462,7 +462,7 @@ def _blank(like: Image | None) -> np.ndarray:
 
 
 def _drawn(case: Case, image: Image) -> Verdict:
-    """Whether a picture of the nano world shows the object of the answer, as often as it says."""
+    """Whether an image of the nano world shows the object of the answer, as often as it says."""
     found = sprites.read(pixels(image))
     if not found.readable:
         return Verdict((Check("cue", "unreadable", found.reason),))

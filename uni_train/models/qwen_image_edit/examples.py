@@ -5,7 +5,7 @@ of which each learned image is one edit: from the images shown last, by the word
 images are left out at random: words become the negative prompt; of an image, what the Qwen2.5-VL sees and its latents
 have a draw each.
 
-Texts are not learned: what pictures are drawn under must stay what the transformer was pretrained on.
+Texts are not learned: what images are drawn under must stay what the transformer was pretrained on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from uni_train.models.qwen_image_edit.condition import Grid
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One learned picture, and what it is drawn from."""
+    """One learned image, and what it is drawn from."""
 
     prompt: str
     images: tuple[np.ndarray, ...]
@@ -88,9 +88,9 @@ def edits_of(example: Example) -> list[Edit]:
     """
     if not example.turns:
         if example.target is None or example.answer is not None:
-            raise UserError("there is no picture to learn, only text", _HINT)
+            raise UserError("there is no image to learn, only text", _HINT)
         if example.thought is not None and example.learn_thought:
-            raise UserError("its thought is to be learned, but this model learns pictures alone", _HINT)
+            raise UserError("its thought is to be learned, but this model learns images alone", _HINT)
         prompt = example.prompt if example.thought is None else with_thought(example.prompt, example.thought)
         return [_checked(Edit(prompt, example.images, example.target))]
     found: list[Edit] = []
@@ -99,7 +99,7 @@ def edits_of(example: Example) -> list[Edit]:
     for turn in example.turns:
         if turn.image is None:
             if turn.learn:
-                raise UserError("it has texts to be learned, but this model learns pictures alone", _HINT)
+                raise UserError("it has texts to be learned, but this model learns images alone", _HINT)
             words.append(turn.text or "")
         elif turn.learn:
             found.append(_checked(Edit("\n".join(words), tuple(images), turn.image)))
@@ -107,7 +107,7 @@ def edits_of(example: Example) -> list[Edit]:
         else:
             images.append(turn.image)
     if not found:
-        raise UserError("there is no picture to learn, only text", _HINT)
+        raise UserError("there is no image to learn, only text", _HINT)
     return found
 
 

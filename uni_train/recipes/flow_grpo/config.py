@@ -41,7 +41,7 @@ class HeldOutConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowGrpoConfig(GrpoConfig, RunConfig):
-    """Reinforcement of a flow by rewards on its pictures."""
+    """Reinforcement of a flow by rewards on its images."""
 
     kind: Literal["flow_grpo"] = "flow_grpo"
     prompts: PromptsConfig
@@ -95,7 +95,7 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
         )
         raise wrong(
             f"rollout.prompts_per_epoch {rollout.prompts_per_epoch} x rollout.group_size {rollout.group_size}: "
-            f"{pictures} pictures cannot be divided into {config.updates_per_epoch} equal updates"
+            f"{pictures} images cannot be divided into {config.updates_per_epoch} equal updates"
             f"{f' in {passes} passes' if passes > 1 else ''}",
             "updates_per_epoch",
             where,
