@@ -70,9 +70,9 @@ class Reading:
     flaws: list[str] = field(default_factory=list)
 
 
-def pair_of(one: Room, other: Room) -> tuple[Room, Room]:
+def pair_of(room: Room, other: Room) -> tuple[Room, Room]:
     """Two rooms in the order in which `Reading.openings` has them."""
-    return (one, other) if one < other else (other, one)
+    return (room, other) if room < other else (other, room)
 
 
 def where(room: Room) -> str:

@@ -92,8 +92,8 @@ class EditingConfig:
     """What Qwen-Image-Edit has beside the sizes above; a size is the side of a square with an image's area."""
 
     plus: bool = True  # the form of 2509 and 2511: several images, looked at smaller than drawn from
-    latent_size: Pixels = 1024  # plus: of shown images as latents
-    look_size: Pixels = 384  # plus: of shown images as the Qwen2.5-VL sees them
+    latent_size: Pixels = 1024  # plus: of input images as latents
+    look_size: Pixels = 384  # plus: of input images as the Qwen2.5-VL reads them
     negative_prompt: str = " "  # what guidance leads away from, and what stands for words that are left out
     positions: Literal["spatial", "sequential"] = "spatial"  # of image tokens; sequential = as diffusers up to 0.42
 
@@ -327,7 +327,7 @@ class AlarmsConfig:
     """When to stop, after a checkpoint; null = never."""
 
     log_ratio: Positive | None = 1.0  # largest |log ratio| of a step
-    diversity: Share | None = 0.1  # smallest share left of the spread within groups
+    diversity: Share | None = 0.1  # smallest share left of the diversity within groups
     drift: Positive | None = None  # largest change of images' mean brightness or contrast, a share of the first epoch's
     held_out: Positive | None = None  # largest fall of the held-out score below its best
     zero_std_epochs: Count | None = 20  # epochs in a row without a group whose rewards differ

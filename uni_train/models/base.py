@@ -38,7 +38,7 @@ class Request:
     Attributes:
         id: names the request in errors and files.
         prompt: what the user says.
-        images: uint8 [H, W, 3] each, shown before the prompt.
+        images: uint8 [H, W, 3] each, the input images, before the prompt.
         thought: for `draw`: the reasoning to draw by (CoT); None draws from the prompt alone (Normal).
         size: height and width in pixels of the image to draw; None: that of the last image (as the model resizes
             it), or the model's own where there is none.
@@ -105,7 +105,7 @@ class Example:
 
     Attributes:
         prompt: what the user says (no loss).
-        images: uint8 [H, W, 3], shown before the prompt (no loss): captioning, verification, editing.
+        images: uint8 [H, W, 3], the input images, before the prompt (no loss): captioning, verification, editing.
         thought: reasoning in think mode; trained with cross-entropy if `learn_thought`.
         target: uint8 [H, W, 3] to be drawn; trained with the rectified-flow loss.
         states: in place of a target: given states of an image, with given velocities; the same loss.
@@ -279,7 +279,7 @@ class UnifiedModel(nn.Module, ABC):
 
         Args:
             timestep_shift: of the noise levels.
-            text_dropout, vit_dropout, vae_dropout: shares of the texts and of the two forms of shown images that are
+            text_dropout, vit_dropout, vae_dropout: shares of the texts and of the two forms of input images that are
                 left out where an image is drawn (for guidance).
             activation_checkpointing: recompute activations in the backward pass instead of keeping them.
         """

@@ -57,11 +57,11 @@ from uni_train.serving.protocol import (
 )
 
 logger = logging.getLogger(__name__)
-_IDLE = 1.0  # seconds between two looks whether the server is to stop
+_IDLE = 1.0  # seconds between two checks whether the server is to stop
 _GATHER = 0.005  # seconds that a batch waits for requests that were sent at the same time
 _RETRY_AFTER = 2  # seconds that a client is told to wait for a place
 _PARTS = 1000  # of a form; images among them are limited by `Limits`
-_WATCH = 0.5  # seconds between two looks whether the parent lives
+_WATCH = 0.5  # seconds between two checks whether the parent lives
 _GONE = 499  # nginx's status for a client that did not wait; nobody reads it
 
 

@@ -152,10 +152,10 @@ def intervals(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def table(found: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+def table(success: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """`intervals` as columns and rows for the console."""
-    rows = [[when, *(_shown(one) for one in levels.values())] for when, levels in found.items()]
-    return ["", *(f"level {level}" for level in found["before"])], rows
+    rows = [[when, *(_shown(one) for one in levels.values())] for when, levels in success.items()]
+    return ["", *(f"level {level}" for level in success["before"])], rows
 
 
 def _checks(verdicts: Sequence[Verdict]) -> dict[str, dict[str, int]]:

@@ -91,12 +91,12 @@ class BagelFamily(Family):
 
         export(source, out, start, dtype, shard_bytes)
 
-    def inspect(self, found: Found, config: Callable[[], ModelConfig]) -> Inspection:
+    def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
         from uni_train.models.bagel.checkpoint import compare, open_folder
         from uni_train.models.bagel.tokenizer import has_tokenizer
         from uni_train.models.contents import Inspection, by_part, dtypes_of
 
-        folder = open_folder(found.path)
+        folder = open_folder(checkpoint.path)
         shapes, wrong = compare(folder)
         if folder.vae is None:
             wrong.append("ae.safetensors is missing")
@@ -106,8 +106,8 @@ class BagelFamily(Family):
         vae = {f"vae.{name}": shape for name, shape in folder.vae.shapes.items()} if folder.vae is not None else {}
         return Inspection(
             self.name,
-            found.what,
-            str(found.path),
+            checkpoint.what,
+            str(checkpoint.path),
             dtypes_of(files),
             sum(weights.bytes for weights in files),
             by_part(self, {**{f"bagel.{name}": shape for name, shape in shapes.items()}, **vae}),

@@ -87,16 +87,16 @@ class QwenImageEditFamily(Family):
 
         export(source, out, start, dtype, shard_bytes)
 
-    def inspect(self, found: Found, config: Callable[[], ModelConfig]) -> Inspection:
+    def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
         from uni_train.models.contents import Inspection, short
         from uni_train.models.qwen_image_edit.checkpoint import compare, count_parts, open_folder
 
-        folder = open_folder(found.path)
+        folder = open_folder(checkpoint.path)
         wrong = compare(folder)
         return Inspection(
             self.name,
-            found.what,
-            str(found.path),
+            checkpoint.what,
+            str(checkpoint.path),
             {part: tuple(short(dtype) for dtype in weights.dtypes) for part, weights in folder.weights.items()},
             sum(weights.bytes for weights in folder.weights.values()),
             count_parts(folder),

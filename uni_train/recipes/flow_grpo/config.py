@@ -33,7 +33,7 @@ class PromptsConfig:
 class HeldOutConfig:
     """Success on prompts of the task that are not trained on, by the verifier, drawn as the model always draws."""
 
-    n: Annotated[int, Interval(ge=0, le=100_000)] = 64  # prompts a level; 0 = no such look
+    n: Annotated[int, Interval(ge=0, le=100_000)] = 64  # prompts a level; 0 = no validation
     levels: tuple[TaskLevel, ...] | None = None  # null = prompts.levels
     every: Count = 10  # epochs
     split: Literal["validation", "test"] = "validation"
