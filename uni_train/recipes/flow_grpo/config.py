@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 
 from data_gen.registry import TASKS
-from uni_train.config.messages import Where, check_known, wrong
+from uni_train.config.messages import Where, check_known, check_thinks, wrong
 from uni_train.config.schema import (
     Count,
     GrpoConfig,
@@ -75,6 +75,13 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
                 where,
                 f"rewards.{name}={{function:judge,judge:{{address:'http://HOST:PORT/v1#MODEL'}}}}.",
             )
+        if (reward.function == "http") != (reward.http is not None):
+            raise wrong(
+                f"rewards.{name}: function=http and its address belong together",
+                f"rewards.{name}.http",
+                where,
+                f"rewards.{name}={{function:http,http:{{address:'http://HOST:PORT/PATH'}}}}.",
+            )
         if reward.judge is not None and (reward.judge.address is None or reward.judge.dialect != "paper"):
             raise wrong(
                 f"rewards.{name}.judge is asked in the recipe's words at an address",
@@ -101,7 +108,16 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
             where,
             f"The nearest number is updates_per_epoch={near}.",
         )
+    if rollout.complete != "all" and (rollout.group_size % 2 or config.thoughts is not None):
+        why = "thoughts are written for whole groups" if config.thoughts is not None else "group_size is odd"
+        raise wrong(f"rollout.complete={rollout.complete} draws half a group first: {why}", "rollout.complete", where)
     if config.variant == "diffusion_nft":
+        if rollout.shared_noise:
+            raise wrong(
+                "rollout.shared_noise: diffusion_nft has no random step, so a group would be one image",
+                "rollout.shared_noise",
+                where,
+            )
         return
     first, last = config.bounds
     most = rollout.steps - 1 if config.variant == "cps" else rollout.steps
@@ -121,6 +137,9 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
 
 
 def _check_thoughts(config: FlowGrpoConfig, where: Where) -> None:
-    if config.thoughts is not None and (config.trained == "moe_gen" or config.variant == "diffusion_nft"):
+    if config.thoughts is None:
+        return
+    check_thinks(config.model, "thoughts", "model", where)
+    if config.trained == "moe_gen" or config.variant == "diffusion_nft":
         why = "trained=moe_gen leaves what thinks as it is" if config.trained == "moe_gen" else "diffusion_nft has none"
         raise wrong(f"thoughts cannot be learned: {why}", "thoughts", where, "thoughts=null, or trained=all.")

@@ -109,7 +109,7 @@ def _parser(source: SourceConfig) -> Parse:
         return edit.parse
     if source.form == "conversations":
         return conversations.parse
-    return items.parser(source.learn)
+    return items.parser(source.learn, source.show_thought)
 
 
 def _drawn(parse: Parse, source: SourceConfig, draws: int) -> Parse:

@@ -1,7 +1,8 @@
 """Stage (III) of STARS, fine-tuning: prompt -> image, with the thought forgotten (UniSandbox, eq. 3).
 
-A batch mixes the accepted samples of this round, those of earlier rounds (replay), and rows of the pretraining mixture,
-which keep thinking, captioning and verifying alive. What is mixed when is the curriculum's business.
+A batch mixes the accepted samples of this round, those of earlier rounds (replay), the same with their thoughts, and
+rows of the pretraining mixture, which keep thinking, captioning and verifying alive. What is mixed when is the
+curriculum's business.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from eval.scored import completed, shard_path
 from uni_train.config.kinds import Updates, stage_list
 from uni_train.errors import UserError
 from uni_train.models.base import Example, UnifiedModel
-from uni_train.recipes.stars.config import RoundConfig, RoundsConfig, StarsConfig
+from uni_train.recipes.stars.config import NOT_SETS, PRETRAIN, SOLVED, THOUGHTS, RoundConfig, RoundsConfig, StarsConfig
 from uni_train.recipes.stars.filtering import kept_rows
 from uni_train.recipes.stars.rounds import most_updates, updates
 from uni_train.stages.evaluate import normal_accuracy
@@ -29,14 +30,11 @@ from uni_train.stages.finetune import first_batch, fit
 from uni_train.stages.work import StageRun, Work
 from uni_train.training.curriculum import Constant, Curriculum, Level, Ramp, Threshold
 from uni_train.training.data import items
-from uni_train.training.data.rows import Chosen, Row, RowFile, Rows, open_rows
+from uni_train.training.data.rows import Chosen, Joined, Row, RowFile, Rows, open_rows
 from uni_train.training.steps import Source
 
 if TYPE_CHECKING:
     from uni_train.training.callbacks import Evaluate
-
-PRETRAIN = "pretrain"
-SOLVED = "solved"
 
 Filtered = Mapping[str, tuple[RoundConfig, StageRun]]
 """Set name -> the round that sampled it last, and its finished stage with the filter's verdicts."""
@@ -87,13 +85,14 @@ def replayed(config: RoundsConfig, model: UnifiedModel, names: Collection[str]) 
         sources[PRETRAIN] = any_of(rows, images=config.trained == "moe_gen")
     if SOLVED in names:
         assert isinstance(config, StarsConfig) and config.solved is not None, "config.py has checked it"
-        sources[SOLVED] = _images_of(open_rows(config.solved), config.batch.noise_draws)
+        sources[SOLVED] = images_of(open_rows(config.solved), config.batch.noise_draws)
     return sources
 
 
 def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -> dict[str, Source]:
     config = work.config
     sources: dict[str, Source] = {}
+    samples = []
     for name, (one, stage) in filtered.items():
         kept = work.ranks.from_main(partial(kept_rows, stage.shards, config, one))
         if not kept:
@@ -101,24 +100,27 @@ def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -
                 f"the filter kept none of the samples of {name}, so there is nothing to train on ({stage.path})",
                 "Sample more prompts or candidates, start from a better model, or use filter=verifier or filter=none.",
             )
-        sources[name] = kept_samples(stage.shards, kept, config.batch.noise_draws)
+        samples.append(kept_samples(stage.shards, kept))
+        sources[name] = images_of(samples[-1], config.batch.noise_draws)
+    if THOUGHTS in config.replays:
+        sources[THOUGHTS] = images_of(Joined(samples), config.batch.noise_draws, thoughts=True)
     return {**sources, **replayed(config, model, config.replays)}
 
 
-def kept_samples(shards: Path, kept: Sequence[int], noise_draws: int) -> Rows:
-    """Samples of a filtered stage, prompt -> image, by their rows over all its shards. Images stay on disk until a
-    batch needs them."""
+def kept_samples(shards: Path, kept: Sequence[int]) -> RowFile:
+    """Samples of a filtered stage, by their rows over all its shards."""
     files = [str(shard_path(shards, index)) for index in sorted(completed(shards))]
-    return _images_of(Chosen(open_rows(files), kept), noise_draws)
+    return Chosen(open_rows(files), kept)
 
 
-def _images_of(rows: RowFile, noise_draws: int) -> Rows:
-    parse = items.parser(("image",))
+def images_of(rows: RowFile, noise_draws: int, thoughts: bool = False) -> Rows:
+    """Rows as prompt -> image, or with their thoughts between. Images stay on disk until a batch needs them."""
+    parse = items.parser(("thought", "image") if thoughts else ("image",))
 
-    def without_thought(row: Row, random_: random.Random) -> Example:
+    def several_draws(row: Row, random_: random.Random) -> Example:
         return replace(parse(row, random_), noise_draws=noise_draws)
 
-    return Rows(rows, without_thought, "error", lambda example: 0, 0)
+    return Rows(rows, several_draws, "error", lambda example: 0, 0)
 
 
 def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]], images: bool = False) -> Source:
@@ -149,11 +151,9 @@ def curriculum(config: RoundsConfig, rounds: Sequence[int], lengths: Sequence[in
         return Constant(parts[0])
     if kind in ("mixed", "gap"):
         even = {config.rounds[i].set_name: 1 / len(rounds) for i in rounds}
-        replay = max(part.get(PRETRAIN, 0.0) for part in parts)
-        shares: dict[str, float] = {name: share * (1 - replay) for name, share in even.items()}
-        if replay:
-            shares[PRETRAIN] = replay
-        return Constant(shares)
+        replay = {name: share for name in NOT_SETS if (share := max(part.get(name, 0.0) for part in parts))}
+        rest = 1 - sum(replay.values())
+        return Constant({**{name: share * rest for name, share in even.items()}, **replay})
     if kind == "ramp":
         return Ramp(parts, sum(lengths))
     levels = [
@@ -180,7 +180,10 @@ def first_update(
         if one.set_name in shares:
             task = get_task(one.task, config.data.world)
             items = task.generate(64, one.level, "train", config.seed)
-            sources[one.set_name] = [example(item, task.input_image(item)) for item in items]
+            asked = [example(item, task.input_image(item)) for item in items]
+            sources[one.set_name] = asked
+            if THOUGHTS in shares:
+                sources[THOUGHTS] = [replace(row, thought=i.thought) for row, i in zip(asked, items, strict=True)]
     return first_batch(model, sources, shares, config.seed, config.batch.prompts, config.batch.accumulate)
 
 

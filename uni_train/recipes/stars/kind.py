@@ -78,6 +78,7 @@ class Stars(RoundsKind[StarsConfig]):
             found = [pair for _, s in _filtered(config, members) for pair in filtering.outcomes(s)]
             calls = {
                 "thoughts": len(found) if config.mode == "cot" else 0,
+                "answers": len(found) if config.filter == "self" else 0,
                 "images": len(found),
                 "velocities": len(found) * config.model.sampling.steps,
             }
