@@ -36,7 +36,8 @@ from torch.utils.flop_counter import FlopCounterMode
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lightning_loop import Moment
-from bench.nano import SQUARE, Table, processor, row, table
+from bench.markdown import row, table
+from bench.nano import SQUARE, Table, processor
 from uni_train.config.compose import compose
 from uni_train.models.bagel import generation
 from uni_train.models.bagel.bagel import Bagel

@@ -30,12 +30,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import cv2
 import numpy as np
 
+from bench.markdown import row, table
 from data_gen.maze import picture as pictures
 from data_gen.maze.grid import ALGORITHMS, draw
 from data_gen.maze.task import Maze, read_facts
 from data_gen.maze.verifier import CHECKS, judge
 from data_gen.seeds import rng
 from data_gen.task import Item
+from eval.statistics import proportion
 from tests.data_gen.maze.corruptions import WEAR, WIDTHS, Scene, by_hand, some_red, suite
 
 STATUSES = ("pass", "fail", "unreadable")
@@ -59,23 +61,12 @@ for line in sys.stdin:
 """
 
 
-def table(*columns: str) -> Iterator[str]:
-    yield f"| {' | '.join(columns)} |"
-    yield f"|---|{'---:|' * (len(columns) - 1)}"
-
-
-def row(*cells: object) -> str:
-    return f"| {' | '.join(str(cell) for cell in cells)} |"
-
-
 def with_interval(wrong: int, n: int) -> str:
-    """ "0.4 % [0.1, 1.0]", the share with its 95 % Wilson interval; "-" of nothing."""
+    """ "0.4 % [0.1, 1.0]", the share with its 95 % interval; "-" of nothing."""
     if not n:
         return "-"
-    z, share = 1.96, wrong / n
-    middle = (share + z * z / 2 / n) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / 4 / n / n)
-    return f"{share:.1%} [{max(0.0, middle - half):.1%}, {middle + half:.1%}]"
+    share = proportion(wrong, n)
+    return f"{share.value:.1%} [{share.low:.1%}, {share.high:.1%}]"
 
 
 # ------------------------------------------------------------------------------------------------------------- suite

@@ -32,7 +32,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.bagel import SIDES, SPEECH, TINY, Letters, hundred, hundred_config, picture, released_sampling, requests
-from bench.nano import row, table
+from bench.markdown import row, table
 from data_gen.registry import get_task
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates

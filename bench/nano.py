@@ -28,6 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.markdown import row, table
 from data_gen.registry import get_task
 from data_gen.seeds import derive_seed
 from uni_train.config.compose import compose
@@ -71,15 +72,6 @@ def many(times: int, run: Callable[[], object]) -> Callable[[], None]:
             run()
 
     return all_of_them
-
-
-def table(*columns: str) -> list[str]:
-    """The head of a markdown table, its first column left-aligned."""
-    return [f"| {' | '.join(columns)} |", f"|---|{'---:|' * (len(columns) - 1)}"]
-
-
-def row(*cells: object) -> str:
-    return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
 # --- the step -------------------------------------------------------------------------------------------------------

@@ -34,7 +34,8 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lightning_loop import lightning_steps
-from bench.nano import Table, interleaved, processor, row, table
+from bench.markdown import row, table
+from bench.nano import Table, interleaved, processor
 from tests.models.qwen_image_edit import tiny
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates

@@ -331,10 +331,6 @@ class StoredModel:
         self._calls.took("think", len(requests), seconds)
         self._calls.took("draw", len(requests), seconds)
 
-    def missing(self, skill: Skill, requests: Sequence[Request]) -> int:
-        """How many of these calls would reach the model."""
-        return sum(not self._finished(call_key(self.identity, skill, request)) for request in requests)
-
     def reread(self) -> None:
         """Take note of what other processes have stored meanwhile."""
         self._calls.reread()

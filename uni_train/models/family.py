@@ -6,8 +6,8 @@ A family is one folder under uni_train/models/ (or a plug-in). Its `family.py` r
     class BagelFamily(Family): ...
 
 `model.family` in a model's YAML names it. Only `recognise`, `build` and `part_of` must be written; the rest has
-defaults for models that are stored as model.safetensors and config.json. Nothing heavy is imported by a family.py, so
-that paths can be recognised before torch is there.
+defaults for models that are stored as model.safetensors and config.json; `published.PublishedFamily` is for other
+layouts. Nothing heavy is imported by a family.py, so that paths can be recognised before torch is there.
 """
 
 from __future__ import annotations

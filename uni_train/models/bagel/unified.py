@@ -184,12 +184,6 @@ class BagelUnified(UnifiedModel):
                 loss = replace(loss, ce_sum=loss.ce_sum + 0 * out.ce.sum(), mse_sum=loss.mse_sum + 0 * out.mse.sum())
         return loss
 
-    @property
-    def guided(self) -> bool:
-        """Whether the velocity takes further forward passes at some noise levels."""
-        kinds = (self.sampling.guidance, self.sampling.editing)
-        return any(one is not None and one.text_scale > 1 for one in kinds)
-
     def passes(self, batch: Sequence[PackedBatch]) -> int:
         """Forward passes that `supervised_loss` makes."""
         return len(batch)
