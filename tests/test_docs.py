@@ -169,7 +169,7 @@ def test_the_snippet_in_data_runs() -> None:
     lines = [line[4:] for line in (ROOT / "docs/data.md").read_text(encoding="utf-8").split("\n## ")[0].splitlines()]
     names: dict[str, Any] = {}
     exec("\n".join(lines[next(i for i, line in enumerate(lines) if line.startswith("from ")) :]), names)
-    assert names["task"].verify(names["item_a"], names["picture"]).passed
+    assert names["task"].verify(names["item_a"], names["image"]).passed
 
 
 # --- tables of keys -------------------------------------------------------------------------------------------------

@@ -301,7 +301,7 @@ def _supervised(config: RunConfig, model: UnifiedModel, shapes: Shapes, cast: Ca
     except UserError as error:
         batches = [_assumed(config, length, model)]
         side = config.model.architecture.image_size
-        notes.append(f"{error.message}: examples of one {side} x {side} picture and 32 tokens of text instead")
+        notes.append(f"{error.message}: examples of one {side} x {side} image and 32 tokens of text instead")
     everything = [example for batch in batches for example in batch]
     micros = length.accumulate
     if length.tokens is not None:
@@ -359,7 +359,7 @@ def _reinforced(
     rows = -(-(asked.images * asked.rows_an_image // asked.updates_per_pass) // (gpus * micros))
     one = shapes.asked(_prompt(config, rollouts, notes))
     return _Work(
-        "random steps of pictures",
+        "random steps of images",
         rows,
         micros,
         asked.updates,
@@ -385,7 +385,7 @@ def _prompt(config: RunConfig, rollouts: Rollouts, notes: list[str]) -> Request:
         return rollouts.prompt()
     except UserError as error:
         side = config.model.architecture.image_size
-        notes.append(f"{error.message}: prompts of one {side} x {side} picture and 32 tokens instead")
+        notes.append(f"{error.message}: prompts of one {side} x {side} image and 32 tokens instead")
         return Request("prompt", _PROMPT, (np.zeros((side, side, 3), np.uint8),))
 
 

@@ -33,7 +33,7 @@ class PromptsConfig:
 class HeldOutConfig:
     """Success on prompts of the task that are not trained on, by the verifier, drawn as the model always draws."""
 
-    n: Annotated[int, Interval(ge=0, le=100_000)] = 64  # prompts a level; 0 = no such look
+    n: Annotated[int, Interval(ge=0, le=100_000)] = 64  # prompts a level; 0 = no validation
     levels: tuple[TaskLevel, ...] | None = None  # null = prompts.levels
     every: Count = 10  # epochs
     split: Literal["validation", "test"] = "validation"
@@ -41,7 +41,7 @@ class HeldOutConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowGrpoConfig(GrpoConfig, RunConfig):
-    """Reinforcement of a flow by rewards on its pictures."""
+    """Reinforcement of a flow by rewards on its images."""
 
     kind: Literal["flow_grpo"] = "flow_grpo"
     prompts: PromptsConfig
@@ -77,7 +77,7 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
         )
         raise wrong(
             f"rollout.prompts_per_epoch {rollout.prompts_per_epoch} x rollout.group_size {rollout.group_size}: "
-            f"{pictures} pictures cannot be divided into {config.updates_per_epoch} equal updates"
+            f"{pictures} images cannot be divided into {config.updates_per_epoch} equal updates"
             f"{f' in {passes} passes' if passes > 1 else ''}",
             "updates_per_epoch",
             where,
@@ -89,7 +89,7 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
     if config.variant == "diffusion_nft":
         if rollout.shared_noise:
             raise wrong(
-                "rollout.shared_noise: diffusion_nft has no random step, so a group would be one picture",
+                "rollout.shared_noise: diffusion_nft has no random step, so a group would be one image",
                 "rollout.shared_noise",
                 where,
             )

@@ -37,7 +37,7 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
     def stages(self, config: FlowGrpoConfig) -> Iterator[PlannedStage]:
         if config.evaluate:
             yield evaluation(config, "before")
-        drawn = f"{config.rollout.prompts_per_epoch} prompts x {config.rollout.group_size} pictures"
+        drawn = f"{config.rollout.prompts_per_epoch} prompts x {config.rollout.group_size} images"
         asked = config.prompts.path or config.prompts.task
         rewards = ", ".join(config.used_rewards)
         summary = f"{config.variant}: {config.epochs} epochs of {drawn} on {asked}, rewarded by {rewards}"

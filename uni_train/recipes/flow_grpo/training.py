@@ -1,4 +1,4 @@
-"""Reinforcement: pictures of the recipe's prompts, its rewards, and what both do to the model (docs/flow_grpo.md)."""
+"""Reinforcement: images of the recipe's prompts, its rewards, and what both do to the model (docs/flow_grpo.md)."""
 
 from __future__ import annotations
 
