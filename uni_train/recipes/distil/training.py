@@ -14,6 +14,7 @@ from data_gen.seeds import derive_seed
 from eval.scored import read_folder
 from uni_train.config.kinds import Updates, stage_list
 from uni_train.models.base import Example, Request, States, UnifiedModel
+from uni_train.models.family import family_of
 from uni_train.models.load import build_model, load_weights
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.distil.drawing import Drawn
@@ -193,7 +194,7 @@ class ByGap(Ramp):
 # --- what it would train --------------------------------------------------------------------------------------------
 
 
-def first_update(config: DistilConfig, model: UnifiedModel) -> list[Sequence[Example]]:
+def first_update(config: DistilConfig, model: UnifiedModel, most: int | None = None) -> list[Sequence[Example]]:
     """Prompts of the first training's sets with blank states, and its mixture as far as there are rows for it."""
     first = next(stage for stage in stage_list(config) if stage.kind == "distil")
     planned = (
@@ -202,6 +203,7 @@ def first_update(config: DistilConfig, model: UnifiedModel) -> list[Sequence[Exa
     shares = dict(curriculum(planned, first.rounds, most_updates(config, first.rounds)).mixture(0))
     rows = {one.set_name: one for one in config.rounds}
     sources: dict[str, Source] = {}
+    blank = _blank(config, model)
     for name in list(shares):
         if name == PRETRAIN:
             replay = model.replay_rows({one.task for one in config.rounds})
@@ -211,12 +213,13 @@ def first_update(config: DistilConfig, model: UnifiedModel) -> list[Sequence[Exa
                 sources[name] = replayed(config, model)  # type: ignore[assignment]
             continue
         asked = get_task(rows[name].task, config.data.world).generate(64, rows[name].level, "train", config.seed)
-        sources[name] = [Example(item.prompt, states=_blank(config)) for item in asked]
-    return first_batch(model, sources, shares, config.seed, config.batch.prompts, config.batch.accumulate)
+        sources[name] = [Example(item.prompt, states=blank) for item in asked]
+    batch = config.batch
+    return first_batch(model, sources, shares, config.seed, batch.prompts, batch.accumulate, most=most)
 
 
-def _blank(config: DistilConfig) -> States:
-    sizes, draws = config.model.architecture, config.batch.noise_draws
-    side = sizes.image_size // (sizes.latent_downsample * sizes.latent_patch)
-    zeros = np.zeros((draws, side * side, sizes.latent_channels * sizes.latent_patch**2), np.float32)
-    return States(np.full(draws, 0.5), zeros, zeros, (sizes.image_size, sizes.image_size))
+def _blank(config: DistilConfig, model: UnifiedModel) -> States:
+    asked, draws = family_of(config.model.family).shapes(model).asked(Request("blank", "")), config.batch.noise_draws
+    zeros = np.zeros((draws, asked.tokens, asked.channels), np.float32)
+    height, width = (side * asked.stride for side in asked.grid)
+    return States(np.full(draws, 0.5), zeros, zeros, (height, width))

@@ -170,7 +170,7 @@ def curriculum(config: RoundsConfig, rounds: Sequence[int], lengths: Sequence[in
     return Threshold(levels, config.schedule.check_every)
 
 
-def first_update(config: StarsConfig, model: UnifiedModel) -> list[Sequence[Example]]:
+def first_update(config: StarsConfig, model: UnifiedModel, most: int | None = None) -> list[Sequence[Example]]:
     """Prompts of the first training's sets with blank pictures, and its mixture as far as there are rows for it."""
     first = next(stage for stage in stage_list(config) if stage.kind == "finetune")
     shares = dict(curriculum(config, first.rounds, most_updates(config, first.rounds)).mixture(0))
@@ -200,4 +200,5 @@ def first_update(config: StarsConfig, model: UnifiedModel) -> list[Sequence[Exam
             )
             for item, shown in asked
         ]
-    return first_batch(model, sources, shares, config.seed, config.batch.prompts, config.batch.accumulate)
+    batch = config.batch
+    return first_batch(model, sources, shares, config.seed, batch.prompts, batch.accumulate, most=most)

@@ -83,10 +83,12 @@ class Stars(RoundsKind[StarsConfig]):
             entries.append(round_entry(config.filter, served, found, [*(s for _, s in members), stage], calls))
         return entries
 
-    def first_update(self, config: StarsConfig, model: UnifiedModel) -> list[Sequence[Example]]:
+    def first_update(
+        self, config: StarsConfig, model: UnifiedModel, most: int | None = None
+    ) -> list[Sequence[Example]]:
         from uni_train.recipes.stars.finetune import first_update
 
-        return first_update(config, model)
+        return first_update(config, model, most)
 
 
 def _filtered(config: StarsConfig, runs: Stages) -> Iterator[tuple[RoundConfig, StageRun]]:
