@@ -14,7 +14,6 @@ import json
 import math
 import os
 import platform
-import random
 import statistics
 import subprocess
 import sys
@@ -37,6 +36,7 @@ from uni_train.models.bagel.packing import PackedBatch
 from uni_train.models.base import Example, Request, UnifiedModel
 from uni_train.models.load import build_model
 from uni_train.recipes.stars.config import StarsConfig
+from uni_train.recipes.stars.finetune import any_of
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.training.curriculum import Constant
 from uni_train.training.steps import Source, StepDataset
@@ -105,7 +105,7 @@ class Workbench:
         sources: dict[str, Source] = {}
         replay = model.replay_rows(())
         if "pretrain" in shares and replay is not None:
-            sources["pretrain"] = _any_of(replay)
+            sources["pretrain"] = any_of(replay)
         items = []
         for one in config.rounds:
             if one.set_name in shares:
@@ -131,11 +131,6 @@ class Workbench:
             total = loss.ce_sum / loss.ce_tokens.clamp(min=1) + loss.mse_sum / loss.mse_tokens.clamp(min=1)
         self.model.zero_grad()
         total.backward()
-
-
-def _any_of(rows: Mapping[str, tuple[float, Callable[[random.Random], Example]]]) -> Source:
-    makers, shares = [maker for _, maker in rows.values()], [share for share, _ in rows.values()]
-    return lambda random_: random_.choices(makers, shares)[0](random_)
 
 
 # --- (a) products and the step --------------------------------------------------------------------------------------

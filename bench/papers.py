@@ -2,10 +2,12 @@
 
     python bench/papers.py --table 2 --table 3 --table 5 --figure 5 --out docs/results
     python bench/papers.py --table 3 --base shipped=shipped --base weak=runs/weak/model --set model.threads=1
+    python bench/papers.py --method distil
 
 Table 2: STARS on each maths level. Table 3: on each mapping level, levels 2 and 3 for three rounds, and the curriculum
 after each round. Table 5: curriculum, mixed, and level 3 alone for as many updates. Figure 5: the filter (own
-understanding, none, verifier) at equal numbers of samples kept, on three-step maths.
+understanding, none, verifier) at equal numbers of samples kept, on three-step maths. --method distil: the pages of
+bench/distillation.py, beside these or alone.
 
 Runs that are missing are made with `fit`, one after the other, in RUNS/BASE/RECIPE/NAME; as `fit` continues what it
 finds, so does this. Finished runs are only read: scores and rounds from summary.json, answers from the shards, from
@@ -27,6 +29,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench import distillation
 from bench.stars import SETTINGS, Fit, Summary, column, fit_apart, head, listed, make, plan, row, seeds_of
 from data_gen.registry import TASKS
 from eval import summary as run_summary
@@ -58,7 +61,7 @@ class Paper:
 class Page:
     """One table: which runs ("RECIPE KEY=VALUE ...", by label) stand beside which rows of the paper.
 
-    averaged: the settings of the last column, as the paper averages.
+    averaged: the settings of the last column, as the paper averages. levels, modes: what every run is asked.
     """
 
     file: str
@@ -68,15 +71,17 @@ class Page:
     paper: tuple[Paper, ...]
     averaged: tuple[str, ...] = ("normal", "cot")
     remarks: tuple[str, ...] = ()
+    levels: tuple[int, ...] = (1, 2, 3)
+    modes: tuple[str, ...] = (*SETTINGS, SAID)
 
     @property
     def sets(self) -> tuple[str, ...]:
-        return tuple(set_name(self.task, level) for level in (1, 2, 3))
+        return tuple(set_name(self.task, level) for level in self.levels)
 
     @property
     def beside(self) -> tuple[str, ...]:
         """Sets that are asked beside its own."""
-        return tuple(set_name(self.task, level, BESIDE[self.task][0]) for level in (1, 2, 3))
+        return tuple(set_name(self.task, level, BESIDE[self.task][0]) for level in self.levels)
 
 
 def printed(rows: Sequence[object], *names: str) -> tuple[Paper, ...]:
@@ -152,6 +157,23 @@ def pages(tables: Sequence[int], figures: Sequence[int], overrides: Sequence[str
         title = "Figure 5: rejection sampling on three-step maths, at equal numbers of samples kept"
         found.append(Page("figure_5", title, "maths", arms, FIGURE_5, averaged=("normal",)))
     return found
+
+
+def distilled_pages(overrides: Sequence[str]) -> list[Page]:
+    """Think-distillation beside STARS. Raises UsageError for overrides that do not compose."""
+    rounds = compose("distil_curriculum", overrides).rounds
+    # a pair is two prompts
+    arms = distillation.arms(CURRICULUM, {one.set_name: one.prompts // 6 * 2 for one in rounds})
+    title = "Think-distillation beside STARS"
+    return [
+        Page("distil_mapping", f"{title}: the curriculum on mapping", "mapping", arms["distil_mapping"], ()),
+        Page("distil_maths", f"{title}: maths, each level alone", "maths", arms["distil_maths"], ()),
+        Page(
+            *("distil_speed", f"{title}: one link, after few updates", "mapping", arms["distil_speed"], ()),
+            levels=(1,),
+            modes=("normal",),
+        ),
+    ]
 
 
 # --- what was answered ----------------------------------------------------------------------------------------------
@@ -423,6 +445,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--table", type=int, choices=(2, 3, 5), action="append", default=[])
     made.add_argument("--figure", type=int, choices=(5,), action="append", default=[])
+    made.add_argument("--method", choices=("stars", "distil"), default="stars", help="distil: pages beside STARS, too")
     made.add_argument("--seeds", default="0,1,2", help="with commas (default: 0,1,2)")
     made.add_argument("--base", action="append", default=[], metavar="NAME=FOLDER", help="checkpoint to begin with")
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="of every run")
@@ -448,20 +471,21 @@ def run(chosen: argparse.Namespace, command: str, fit: Fit = fit_apart) -> Itera
     """Page by page: make what is missing, then its text. Everything is composed first, so that slips show at once."""
     seeds, bases = seeds_of(chosen.seeds), bases_of(chosen.base)
     wanted = pages(chosen.table, chosen.figure, chosen.overrides)
-    if not wanted:
-        raise UsageError("nothing was asked for", "Give --table 2, 3 or 5, or --figure 5.")
+    distilled = distilled_pages(chosen.overrides) if chosen.method == "distil" else []
+    if not wanted and not distilled:
+        raise UsageError("nothing was asked for", "Give --table 2, 3 or 5, --figure 5, or --method distil.")
     planned = {}
-    for page in wanted:
+    for page in (*wanted, *distilled):
         for base, checkpoint in bases.items():
             for label, line in page.arms.items():
                 asked = (
-                    f"evaluation.modes=[normal,cot,{SAID}]",
+                    f"evaluation.modes=[{','.join(page.modes)}]",
                     f"evaluation.sets=[{','.join((*page.sets, *page.beside))}]",
                 )
                 common = shlex.join([f"out={chosen.runs / base}", *asked, *checkpoint, *chosen.overrides])
                 recipe, _, own = line.partition(" ")  # what makes the comparison comes last: --set does not undo it
                 planned[page.file, base, label] = plan(f"{recipe} {common} {own}", seeds)
-    for page in wanted:
+    for page in (*wanted, *distilled):
         make((one for (file, *_), some in planned.items() if file == page.file for one in some), fit)
         found = {
             base: {
@@ -470,7 +494,8 @@ def run(chosen: argparse.Namespace, command: str, fit: Fit = fit_apart) -> Itera
             }
             for base in bases
         }
-        yield page, "\n".join(lines(page, found, command)) + "\n"
+        written = distillation.lines if page in distilled else lines
+        yield page, "\n".join(written(page, found, command)) + "\n"
 
 
 def main() -> None:

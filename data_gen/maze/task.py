@@ -32,6 +32,7 @@ INSTRUCTION = (
 TRAINING_LEVELS = (4, 6, 8)  # the paper trains on 10,000 mazes of one of these
 TEST_LEVELS = (2, 3, 4, 5, 6, 7)  # and tests on these
 _WORDS = {"R": "right", "L": "left", "D": "down", "U": "up"}
+DIRECTIONS = tuple(_WORDS.values())
 
 
 @task("maze")

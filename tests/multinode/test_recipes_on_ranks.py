@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from eval.scored import read_scored
-from tests.stages.tiny import MODEL, QUICK, save_drawer, shards
+from tests.tiny import MODEL, QUICK, save_drawer, shards
 from uni_train.training.metric_log import read_metrics
 
 pytestmark = [pytest.mark.multinode, pytest.mark.slow]

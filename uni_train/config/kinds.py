@@ -92,7 +92,7 @@ class RecipeKind(ABC, Generic[C]):
     config: type[C]
     trains_editors = False
     keeps_rows = False
-    less_memory: str
+    less_memory = ""
 
     # --- its keys
 

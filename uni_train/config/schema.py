@@ -105,6 +105,7 @@ class ModelConfig:
     name: str
     family: str = "bagel"  # a folder of uni_train/models/
     edits: bool = False  # draws from an image and an instruction, never from words alone
+    thinks: bool = True  # draws by thoughts; recipes with thoughts refuse a model that does not
     checkpoint: str | None = None  # 'shipped' = the one inside the package; a folder; null = random weights
     architecture: ArchitectureConfig
     editing: EditingConfig | None = None  # of Qwen-Image-Edit
@@ -266,13 +267,26 @@ GrpoVariant = Literal["flow_grpo", "fast", "cps", "dance", "guard", "mix", "diff
 
 
 @dataclass(frozen=True, kw_only=True)
+class HttpRewardConfig:
+    """An address that scores images (uni_train/rewards/http.py says what it is sent)."""
+
+    address: str  # http://HOST:PORT/PATH
+    key_env: str | None = None  # the variable with its key; null = none is sent
+    batch: Rows = 16  # images a request
+    connections: Few = 4  # requests under way at once
+    timeout: Seconds = 120.0  # seconds, of a request
+    retries: Annotated[int, Interval(ge=0, le=100)] = 5  # of what may pass by itself
+
+
+@dataclass(frozen=True, kw_only=True)
 class RewardConfig:
-    """function: verifier, verifier_dense, self_check, judge; MODULE:FUNCTION or FILE.py:FUNCTION (trl's contract)."""
+    """function: verifier, verifier_dense, self_check, judge, http; MODULE:FUNCTION or FILE.py:FUNCTION as in trl."""
 
     function: str
     weight: Annotated[float, Interval(ge=-1e6, le=1e6)] = 1.0
     judge: JudgeConfig | None = None  # function=judge
-    apart: bool = False  # ask it in a thread, some pictures at a time, while others are drawn; a judge always is
+    http: HttpRewardConfig | None = None  # function=http
+    apart: bool = False  # ask it in a thread, some pictures at a time, while others are drawn; as judge and http
     patience: Seconds = 600.0  # seconds that such a one may take longer than the drawing
 
 
@@ -291,6 +305,9 @@ class RolloutConfig:
     latents: Literal["float32", "bfloat16"] = "float32"  # as stored and scored
     size: Annotated[int, Interval(ge=1, le=8_192)] | None = None  # pixels a side while training; null = the model's
     guidance: Scale | None = None  # by text while training, 1 = none; null = the model's
+    shared_noise: bool = False  # all pictures of a group begin with the same noise
+    # which groups are drawn whole; of the others only a first half: those all right (unsolved), or all equal (mixed)
+    complete: Literal["all", "unsolved", "mixed"] = "all"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -135,16 +135,10 @@ def _part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
     """Train everything but the VAE on the mixture of one part of the recipe."""
     from uni_train.models.nano import corpus
     from uni_train.stages.finetune import fit
-    from uni_train.stages.work import MODEL
     from uni_train.training.curriculum import Constant
 
     config, asked = work.config, work.config.parts[name]
-    model = work.model(work.weights)
-    model.prepare_training(
-        timestep_shift=config.timestep_shift,
-        text_dropout=config.text_dropout,
-        activation_checkpointing=config.activation_checkpointing,
-    )
+    model = work.learner(work.weights, config.timestep_shift)
     rows = asked.mixture.rows
     total = sum(rows.values())
     sources = corpus.sources(asked.mixture.noise_draws, asked.mixture.levels)
@@ -154,5 +148,4 @@ def _part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
     used, updates = {kind: sources[kind] for kind in schedule.shares}, Updates(asked.updates, rows=total)
     result = fit(work, model, used, schedule, updates, stage.path, config=config)
     work.trained(model, stage)
-    stage.outputs = sorted((stage.path / MODEL).iterdir())
-    stage.result = {"updates": result.updates, "seconds": result.seconds}
+    stage.result = result.facts()

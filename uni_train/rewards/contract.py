@@ -106,6 +106,15 @@ def score(
         return scoring.scores()
 
 
+def summed(
+    rewards: Sequence[Reward], each: np.ndarray, verdicts: tuple[Verdict | None, ...], group_size: int
+) -> Scores:
+    """Scores of rewards `each` [N, R], the images of a group in a row."""
+    filled = _filled(each.reshape(-1, group_size, len(rewards))).reshape(each.shape)
+    weights = np.array([reward.weight for reward in rewards])
+    return Scores(tuple(reward.name for reward in rewards), each, filled, filled @ weights, verdicts)
+
+
 class Scoring:
     """The rewards of images that are still being sampled.
 
@@ -167,9 +176,7 @@ class Scoring:
                     columns.setdefault("verdict", brought)
         for r, asking in self._apart.items():
             table[:, r] = asking.values()
-        filled = _filled(table.reshape(-1, self.group_size, len(rewards))).reshape(table.shape)
-        weights = np.array([reward.weight for reward in rewards])
-        scores = Scores(tuple(reward.name for reward in rewards), table, filled, filled @ weights, verdicts)
+        scores = summed(rewards, table, verdicts, self.group_size)
         blank = scores.unrewarded
         if 2 * blank.sum() >= len(blank):
             at = ids[int(blank.argmax())]

@@ -12,7 +12,7 @@ from uni_train.config.build import to_plain
 from uni_train.config.kinds import Updates, kind_of
 from uni_train.config.schema import RunConfig
 from uni_train.models.base import Example, UnifiedModel
-from uni_train.stages.work import Work
+from uni_train.stages.work import ADAPTERS, Work
 from uni_train.training.curriculum import Curriculum
 from uni_train.training.lora import adapted, save_adapters
 from uni_train.training.steps import Source, StepDataset
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
     from uni_train.training.fit import FitResult
-
-ADAPTERS = "adapter"
 
 
 def fit(

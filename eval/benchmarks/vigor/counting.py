@@ -36,8 +36,8 @@ def mean(one: Scored) -> float:
 
 
 def _has(one: Scored, name: str) -> bool:
-    """Whether a dimension counts for a sample: the programs of published jigsaws and sudokus leave visual quality out.
-    What failed has none of them right."""
+    """Whether a dimension counts for a sample. Programs of the published files leave visual quality out; what failed
+    has none of them right."""
     if name not in one.sample.ask.case.facts["dimensions"]:
         return False
     judged = one.sample.status == "ok" and one.verdict is not None

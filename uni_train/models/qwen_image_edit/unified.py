@@ -25,12 +25,13 @@ from uni_train.flow.guidance import true_cfg
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import DynamicShift, Schedule, train_timestep
 from uni_train.models.bagel.images import check_image
-from uni_train.models.base import Example, OnStep, Request, SkillMissing, SupervisedLoss, UnifiedModel
+from uni_train.models.base import Example, OnStep, Request, SkillMissing, States, SupervisedLoss, UnifiedModel
 from uni_train.models.qwen_image_edit.condition import EditCondition, padded
 from uni_train.models.qwen_image_edit.examples import (
     Dropout,
     Edit,
     EditBatch,
+    copies_of,
     draws,
     edits_of,
     noise_of,
@@ -174,7 +175,7 @@ class QwenImageEdit(UnifiedModel):
             empty = self._states([self.editing.negative_prompt] * len(edits), [images for _, images in edits])
         shown = [[pixels(image) for image in self._shown(request.images)] for request in requests]
         shapes = [
-            (self._grid(self._size(request)), *(self.latents.grid(image.shape[1:]) for image in images))
+            (self._grid(self.picture_size(request)), *(self.latents.grid(image.shape[1:]) for image in images))
             for request, images in zip(requests, shown, strict=True)
         ]
         return EditCondition(text, empty, self._encode(shown), shapes, list(range(len(requests))))
@@ -183,7 +184,7 @@ class QwenImageEdit(UnifiedModel):
         """x at t = 1: float32 [B, G, C], each row from its request's seed; zero behind smaller pictures."""
         rows = []
         for request in requests:
-            h, w = self._grid(self._size(request))
+            h, w = self._grid(self.picture_size(request))
             generator = torch.Generator().manual_seed(derive_seed(request.seed, "draw"))
             rows.append(torch.randn(h * w, self.latents.channels, generator=generator))
         return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self.device)
@@ -271,7 +272,7 @@ class QwenImageEdit(UnifiedModel):
         texts: list[str] = []
         looked: list[np.ndarray] = []
         batch = EditBatch({}, [], [], [], [], [], torch.empty(0))
-        logits = []
+        levels: list[Tensor] = []
         for example in examples:
             random_ = draws(example)
             for number, edit in enumerate(edits_of(example)):
@@ -280,17 +281,22 @@ class QwenImageEdit(UnifiedModel):
                 texts.append(chat(EDIT_SYSTEM, user_turn(prompt, len(seen), self.editing.plus)))
                 batch.shown.append([pixels(image) for image in self._shown(shown)])
                 size = self._target_size(edit.target)
-                batch.targets.append(pixels(resize(edit.target, size)))
                 grids = [self.latents.grid(image.shape[1:]) for image in batch.shown[-1]]
                 batch.shapes.append((self._grid(size), *grids))
-                for draw in range(example.noise_draws):
-                    h, w = batch.shapes[-1][0]
-                    noise, logit = noise_of(example, number, draw, (h * w, self.latents.channels))
-                    batch.rows.append(len(batch.targets) - 1)
-                    batch.noise.append(noise)
-                    logits.append(logit)
+                copies = copies_of(example)
+                batch.rows += [len(batch.shapes) - 1] * copies
+                tokens = batch.shapes[-1][0][0] * batch.shapes[-1][0][1]
+                if isinstance(edit.target, States):
+                    batch.targets += torch.from_numpy(edit.target.clean[:, :tokens]).unbind()
+                    batch.noise += torch.from_numpy(edit.target.noise[:, :tokens]).unbind()
+                    levels.append(torch.from_numpy(edit.target.t).float())
+                    continue
+                batch.targets += [pixels(resize(edit.target, size))] * copies
+                drawn = [noise_of(example, number, d, (tokens, self.latents.channels)) for d in range(copies)]
+                batch.noise += [noise for noise, _ in drawn]
+                levels.append(train_timestep(torch.stack([logit for _, logit in drawn]), self.timestep_shift))
         batch.inputs = dict(self.processor(texts, looked))
-        batch.levels = train_timestep(torch.stack(logits), self.timestep_shift)
+        batch.levels = torch.cat(levels)
         return batch
 
     def supervised_loss(self, batch: EditBatch, passes: int | None = None) -> SupervisedLoss:
@@ -303,8 +309,7 @@ class QwenImageEdit(UnifiedModel):
         with torch.no_grad():
             text = hidden_states(self.text_encoder, batch.inputs, self.editing.positions)
             condition = EditCondition(text, None, self._encode(batch.shown), batch.shapes, batch.rows)
-            clean, _ = padded(self.latents.encode(batch.targets))
-            clean = clean.to(device)[batch.rows]
+            clean, _ = padded([one.to(device) for one in self._clean(batch.targets)])
             noise, mask = padded([one.to(device) for one in batch.noise])
             t = batch.levels.to(device)
             x_t = interpolate(clean, noise, t.view(-1, 1, 1))
@@ -318,6 +323,12 @@ class QwenImageEdit(UnifiedModel):
             total = total + 0 * self.velocity(x_t[rows], t[rows], condition.select(rows)).sum()
         none = error.new_zeros(())
         return SupervisedLoss(none, none, total, none + batch.tokens)
+
+    def _clean(self, targets: Sequence[Tensor]) -> list[Tensor]:
+        """Latents [G, C] of targets; an image that comes several times is encoded once."""
+        images = {id(one): one for one in targets if one.dtype == torch.uint8}
+        encoded = dict(zip(images, self.latents.encode(list(images.values())), strict=True)) if images else {}
+        return [encoded.get(id(one), one) for one in targets]
 
     def passes(self, batch: EditBatch) -> int:
         """Forward passes of the transformer that `supervised_loss` makes: one for each size of edits."""
@@ -338,7 +349,7 @@ class QwenImageEdit(UnifiedModel):
             self._check_count(len(edit.images), "an example")
             tokens += sum(self.shape(edit)) + sum(self._looked_tokens(image) for image in edit.images)
             tokens += self.processor.count(edit.prompt)
-        return tokens * example.noise_draws
+        return tokens * copies_of(example)
 
     def shape(self, edit: Edit) -> tuple[int, int]:
         """Latent tokens of an edit: of its target, and of its shown images."""
@@ -417,16 +428,17 @@ class QwenImageEdit(UnifiedModel):
     def _latent_side(self) -> int:
         return self.editing.latent_size if self.editing.plus else self.sampling.side
 
-    def _size(self, request: Request) -> tuple[int, int]:
-        """Height and width of the picture to be drawn."""
+    def picture_size(self, request: Request) -> tuple[int, int]:
         if request.size is not None:
             return request.size
         if not request.images:
             return self.sampling.side, self.sampling.side
         return fit_area(self.sampling.side, *request.images[-1].shape[:2])
 
-    def _target_size(self, target: np.ndarray) -> tuple[int, int]:
-        """Of a picture that is learned: its own aspect ratio."""
+    def _target_size(self, target: np.ndarray | States) -> tuple[int, int]:
+        """Of a picture that is learned: its own aspect ratio; given states have a size."""
+        if isinstance(target, States):
+            return target.size
         return fit_area(self.sampling.side, *target.shape[:2])
 
     def _grid(self, size: Sequence[int]) -> Grid:

@@ -30,8 +30,8 @@ from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, Request, UnifiedModel
 from uni_train.recipes.knowledge.config import KnowledgeConfig
 from uni_train.stages import judging
-from uni_train.stages.finetune import ADAPTERS, fit
-from uni_train.stages.work import MODEL, StageRun, Work, in_batches
+from uni_train.stages.finetune import fit
+from uni_train.stages.work import ADAPTERS, MODEL, StageRun, Work, in_batches
 from uni_train.training.curriculum import Constant
 
 TAUGHT = "taught.json"
@@ -111,10 +111,7 @@ def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject, base:
     from uni_train.training.callbacks import Until
 
     config = work.config
-    model = work.model(base)
-    model.prepare_training(
-        timestep_shift=1.0, text_dropout=config.text_dropout, activation_checkpointing=config.activation_checkpointing
-    )
+    model = work.learner(base)
 
     def passed(step: int) -> bool:
         del step  # a function of the weights alone

@@ -79,7 +79,7 @@ class RoundsKind(RecipeKind[R]):
         return Updates(total, config.batch.accumulate, rows=config.batch.prompts, notes=notes)
 
     def remarks(self, config: R, model: UnifiedModel) -> list[str]:
-        if model.replay_rows(()) is None and any(one.replay.get("pretrain") for one in config.rounds):
+        if model.replay_rows(()) is None and "pretrain" in config.replays:
             return [f"model={config.model.name} has no pretraining rows: set pretrain_replay=0"]
         return []
 

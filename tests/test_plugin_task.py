@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from data_gen.registry import GROUP
-from tests.stages.tiny import MODEL
+from tests.tiny import MODEL
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 TASK = '''
 """Sums of letters: "A means 2 . B means 3 . Draw as many apples as A + B ." """
 
