@@ -15,6 +15,7 @@ from data_gen.task import Item
 from eval.scored import read_folder
 from uni_train.config.kinds import Updates
 from uni_train.models.base import Example, Request, States, UnifiedModel
+from uni_train.models.family import family_of
 from uni_train.models.load import build_model, load_weights
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.distil.drawing import Drawn
@@ -206,8 +207,7 @@ class ByGap(Ramp):
 def blank(config: DistilConfig, model: UnifiedModel, item: Item, image: np.ndarray | None) -> Example:
     """An item with states to learn at, whose content does not matter."""
     shown = () if image is None else (image,)
-    sizes, draws = config.model.architecture, config.batch.noise_draws
-    size, token = model.picture_size(Request(item.id, item.prompt, shown)), sizes.latent_downsample * sizes.latent_patch
-    tokens = (size[0] // token) * (size[1] // token)
-    zeros = np.zeros((draws, tokens, sizes.latent_channels * sizes.latent_patch**2), np.float32)
-    return Example(item.prompt, shown, states=States(np.full(draws, 0.5), zeros, zeros, size))
+    asked = family_of(config.model.family).shapes(model).asked(Request(item.id, item.prompt, shown))
+    zeros = np.zeros((config.batch.noise_draws, asked.tokens, asked.channels), np.float32)
+    height, width = (side * asked.stride for side in asked.grid)
+    return Example(item.prompt, shown, states=States(np.full(len(zeros), 0.5), zeros, zeros, (height, width)))
