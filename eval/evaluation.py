@@ -477,9 +477,7 @@ def _no_skill(scored: Sequence[Scored]) -> dict[tuple[str, str], str]:
     cells: dict[tuple[str, str], list[Scored]] = defaultdict(list)
     for one in scored:
         cells[_cell(one)].append(one)
-    return {
-        cell: some[0].sample.note for cell, some in cells.items() if all(one.outcome == "no_skill" for one in some)
-    }
+    return {cell: some[0].sample.note for cell, some in cells.items() if all(one.outcome == "no_skill" for one in some)}
 
 
 def _no_skill_tables(lacking: Mapping[tuple[str, str], str]) -> list[Table]:

@@ -83,6 +83,8 @@ def _about(n: int) -> Callable[[F], F]:
 
 
 _judge = click.option("--judge", metavar="MODEL", help="For images that no program can check: openai/gpt-4o, ...")
+
+
 def _remote(command: F) -> F:
     for option in reversed(REMOTE):
         command = option(command)
@@ -136,7 +138,6 @@ def links(
     cases, progress = _cases(asked)
     from uni_train.insight import page
     from uni_train.insight.links import Links, found_of
-
     from uni_train.models.remote import RemoteSettings
 
     remote = RemoteSettings(key_env=key_env, revision=revision, connections=connections)

@@ -35,9 +35,7 @@ def test_nano_is_scored_by_program_and_a_restart_changes_nothing(tmp_path: Path)
     assert again.results["ueval"] == result
     lacking = run(EvaluationPlan(checkpoint="shipped", benchmarks=[UEval(n=1, passes="one")], out=tmp_path))
     (table,) = lacking.results["ueval"].tables
-    assert {row[2] for row in table.rows} == {
-        "no such skill: nano cannot answer with text and images in one pass"
-    }
+    assert {row[2] for row in table.rows} == {"no such skill: nano cannot answer with text and images in one pass"}
 
 
 def test_a_judge_is_asked_about_each_rubric_and_one_bad_reply_costs_one_rubric(tmp_path: Path) -> None:
