@@ -50,12 +50,14 @@ class Lesson:
             states are the student's own.
         draws: states to compare velocities at.
         seed: decides which.
+        thinks: the student says the thought, too, and is asked behind it: what keeps thinking alive.
     """
 
     told: Request
     drawn: Callable[[], Way] | None
     draws: int
     seed: int = 0
+    thinks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,10 @@ class Distiller:
         places = [place for place, one in enumerate(examples) if isinstance(one, Lesson)]
         whole = list(examples)
         for place, states in zip(places, self.states([whole[place] for place in places]), strict=True):
-            told = whole[place].told
-            whole[place] = Example(told.prompt, told.images, states=states, seed=whole[place].seed)
+            asked = _student(whole[place])
+            whole[place] = Example(
+                asked.prompt, asked.images, thought=asked.thought, states=states, seed=whole[place].seed
+            )
         return self.student.collate(whole, seed)
 
     @torch.no_grad()
@@ -235,7 +239,8 @@ class Following(Callback):
 
 def _student(lesson: Lesson) -> Request:
     """What the student is asked, with noise of the lesson's own."""
-    return replace(lesson.told, thought=None, seed=derive_seed(lesson.seed, "rollout"))
+    thought = lesson.told.thought if lesson.thinks else None
+    return replace(lesson.told, thought=thought, seed=derive_seed(lesson.seed, "rollout"))
 
 
 def _drawn(lesson: Lesson) -> Way:

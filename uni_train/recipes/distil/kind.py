@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from data_gen.registry import TASKS
@@ -78,10 +79,13 @@ class Distil(RoundsKind[DistilConfig]):
             entries.append(round_entry(config.filter, [of.round for of in served], found, stages, calls))
         return entries
 
-    def first_update(self, config: DistilConfig, model: UnifiedModel) -> list[Sequence[Example]]:
-        from uni_train.recipes.distil.training import first_update
+    def first_update(
+        self, config: DistilConfig, model: UnifiedModel, most: int | None = None
+    ) -> list[Sequence[Example]]:
+        from uni_train.recipes.distil.training import blank
+        from uni_train.recipes.stars.finetune import first_update
 
-        return first_update(config, model)
+        return first_update(config, model, self.training, partial(blank, config, model), most)
 
     def remarks(self, config: DistilConfig, model: UnifiedModel) -> list[str]:
         total = sum(weight.numel() for weight in model.parameters())

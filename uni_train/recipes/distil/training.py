@@ -8,23 +8,24 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from torch.utils.data import ConcatDataset
 
-from data_gen.registry import get_task
 from data_gen.seeds import derive_seed
-from eval.benchmarks.unisandbox.cases import item_case
+from data_gen.task import Item
 from eval.scored import read_folder
-from uni_train.config.kinds import Updates, stage_list
+from uni_train.config.kinds import Updates
 from uni_train.models.base import Example, Request, States, UnifiedModel
+from uni_train.models.family import family_of
 from uni_train.models.load import build_model, load_weights
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.distil.drawing import Drawn
 from uni_train.recipes.distil.thinking import request
-from uni_train.recipes.stars.config import RoundConfig
+from uni_train.recipes.stars.config import PRETRAIN, THOUGHTS, RoundConfig
 from uni_train.recipes.stars.filtering import kept_rows
-from uni_train.recipes.stars.finetune import PRETRAIN, curriculum, replayed, watching
-from uni_train.recipes.stars.rounds import most_updates, updates
-from uni_train.stages.finetune import first_batch, fit
-from uni_train.stages.work import MODEL, StageRun, Work, in_batches
+from uni_train.recipes.stars.finetune import curriculum, replayed, watching
+from uni_train.recipes.stars.rounds import updates
+from uni_train.stages.finetune import fit
+from uni_train.stages.work import StageRun, Work, in_batches
 from uni_train.training.curriculum import Curriculum, Ramp
 from uni_train.training.distillation import Distiller, DistilSettings, Following, Lesson
 from uni_train.training.steps import Source, row_counts
@@ -62,7 +63,8 @@ class Told(Sequence[Request]):
 class Lessons(Sequence[Lesson]):
     """The lessons of a round."""
 
-    def __init__(self, work: Work[DistilConfig], of: Taught) -> None:
+    def __init__(self, work: Work[DistilConfig], of: Taught, thinks: bool = False) -> None:
+        self.thinks = thinks
         self.told, self.draws = Told(work, of.thinking, of.round), work.config.batch.noise_draws
         self.drawn = None if of.drawing is None else Drawn(of.drawing.shards, work.config.model.draw_batch)
 
@@ -71,19 +73,14 @@ class Lessons(Sequence[Lesson]):
 
     def __getitem__(self, index: int) -> Lesson:  # type: ignore[override]
         drawn = None if self.drawn is None else partial(self.drawn.__getitem__, index)
-        return Lesson(self.told[index], drawn, self.draws)
+        return Lesson(self.told[index], drawn, self.draws, thinks=self.thinks)
 
 
 def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught: Mapping[str, Taught]) -> None:
     """Train on lessons. `taught`: of this and earlier rounds."""
     config = work.config
     lessons = {name: Lessons(work, of) for name, of in taught.items()}
-    model = work.model(work.weights)
-    model.prepare_training(
-        timestep_shift=config.timestep_shift,
-        text_dropout=config.text_dropout,
-        activation_checkpointing=config.activation_checkpointing,
-    )
+    model = work.learner(work.weights, config.timestep_shift)
     teacher = work.placed(build_model(config.model, config.seed))
     if config.teacher == "ema" and work.weights is not None:
         load_weights(teacher, work.weights)
@@ -103,9 +100,9 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
     else:
         schedule = curriculum(config, rounds, lengths)
         evaluate = watching(work, model, stage, rounds)
-    pretraining = replayed(config, model)
-    if pretraining is not None:
-        sources[PRETRAIN] = pretraining
+    if THOUGHTS in config.replays:
+        sources[THOUGHTS] = ConcatDataset([Lessons(work, of, thinks=True) for of in taught.values()])  # type: ignore
+    sources |= replayed(config, model, config.replays)
     result = fit(
         work,
         model,
@@ -119,12 +116,9 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
         collate=distiller.collate,
     )
     work.trained(model, stage)
-    stage.outputs = sorted(file for file in (stage.path / MODEL).rglob("*") if file.is_file())
     stage.result = {
-        "updates": result.updates,
-        "seconds": result.seconds,
+        **result.facts(),
         "lessons": {name: len(some) for name, some in lessons.items()},
-        "final_loss": sum(result.losses[-20:]) / max(len(result.losses[-20:]), 1),
         **_calls(config, stage, schedule, result.updates),
     }
 
@@ -210,35 +204,10 @@ class ByGap(Ramp):
         self.gaps.order = list(state["order"])
 
 
-# --- what it would train --------------------------------------------------------------------------------------------
-
-
-def first_update(config: DistilConfig, model: UnifiedModel) -> list[Sequence[Example]]:
-    """Prompts of the first training's sets with blank states, and its mixture as far as there are rows for it."""
-    first = next(stage for stage in stage_list(config) if stage.kind == "distil")
-    planned = (
-        config if config.schedule.kind != "gap" else replace(config, schedule=replace(config.schedule, kind="mixed"))
-    )
-    shares = dict(curriculum(planned, first.rounds, most_updates(config, first.rounds)).mixture(0))
-    rows = {one.set_name: one for one in config.rounds}
-    sources: dict[str, Source] = {}
-    for name in list(shares):
-        if name == PRETRAIN:
-            replay = model.replay_rows({one.task for one in config.rounds})
-            if replay is None:
-                del shares[name]
-            else:
-                sources[name] = replayed(config, model)  # type: ignore[assignment]
-            continue
-        items = get_task(rows[name].task, config.data.world).generate(64, rows[name].level, "train", config.seed)
-        asked = [request(case, 0) for case in map(item_case, items)]
-        sources[name] = [Example(one.prompt, one.images, states=_blank(config, model, one)) for one in asked]
-    return first_batch(model, sources, shares, config.seed, config.batch.prompts, config.batch.accumulate)
-
-
-def _blank(config: DistilConfig, model: UnifiedModel, asked: Request) -> States:
-    sizes, draws = config.model.architecture, config.batch.noise_draws
-    size, token = model.picture_size(asked), sizes.latent_downsample * sizes.latent_patch
-    tokens = (size[0] // token) * (size[1] // token)
-    zeros = np.zeros((draws, tokens, sizes.latent_channels * sizes.latent_patch**2), np.float32)
-    return States(np.full(draws, 0.5), zeros, zeros, size)
+def blank(config: DistilConfig, model: UnifiedModel, item: Item, image: np.ndarray | None) -> Example:
+    """An item with states to learn at, whose content does not matter."""
+    shown = () if image is None else (image,)
+    asked = family_of(config.model.family).shapes(model).asked(Request(item.id, item.prompt, shown))
+    zeros = np.zeros((config.batch.noise_draws, asked.tokens, asked.channels), np.float32)
+    height, width = (side * asked.stride for side in asked.grid)
+    return Example(item.prompt, shown, states=States(np.full(len(zeros), 0.5), zeros, zeros, (height, width)))

@@ -33,7 +33,7 @@ class PromptsConfig:
 class HeldOutConfig:
     """Success on prompts of the task that are not trained on, by the verifier, drawn as the model always draws."""
 
-    n: Annotated[int, Interval(ge=0, le=100_000)] = 64  # prompts a level; 0 = no such look
+    n: Annotated[int, Interval(ge=0, le=100_000)] = 64  # prompts a level; 0 = no validation
     levels: tuple[TaskLevel, ...] | None = None  # null = prompts.levels
     every: Count = 10  # epochs
     split: Literal["validation", "test"] = "validation"
@@ -41,7 +41,7 @@ class HeldOutConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowGrpoConfig(GrpoConfig, RunConfig):
-    """Reinforcement of a flow by rewards on its pictures."""
+    """Reinforcement of a flow by rewards on its images."""
 
     kind: Literal["flow_grpo"] = "flow_grpo"
     prompts: PromptsConfig
@@ -63,6 +63,55 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
         raise wrong(
             "prompts needs one of task and path", "prompts", where, "prompts.task=maze, or prompts.path=items.jsonl."
         )
+    _check_rewards(config, where)
+    for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
+        if levels is not None and not levels:
+            raise wrong(f"{key} is empty", key, where)
+    _check_thoughts(config, where)
+    rollout, pictures, passes = config.rollout, config.images, config.passes
+    if config.updates_per_epoch % passes or pictures % config.updates_per_pass:
+        most = min(pictures, 2 * config.updates_per_epoch)
+        near = min(
+            (n * passes for n in range(1, most + 1) if pictures % n == 0),
+            key=lambda n: abs(n - config.updates_per_epoch),
+        )
+        raise wrong(
+            f"rollout.prompts_per_epoch {rollout.prompts_per_epoch} x rollout.group_size {rollout.group_size}: "
+            f"{pictures} images cannot be divided into {config.updates_per_epoch} equal updates"
+            f"{f' in {passes} passes' if passes > 1 else ''}",
+            "updates_per_epoch",
+            where,
+            f"The nearest number is updates_per_epoch={near}.",
+        )
+    if rollout.complete != "all" and (rollout.group_size % 2 or config.thoughts is not None):
+        why = "thoughts are written for whole groups" if config.thoughts is not None else "group_size is odd"
+        raise wrong(f"rollout.complete={rollout.complete} draws half a group first: {why}", "rollout.complete", where)
+    if config.forward:
+        if rollout.shared_noise:
+            raise wrong(
+                f"rollout.shared_noise: {config.variant} has no random step, so a group would be one image",
+                "rollout.shared_noise",
+                where,
+            )
+        return
+    first, last = config.bounds
+    most = rollout.steps - 1 if config.variant == "cps" else rollout.steps
+    if not first < last <= most or (rollout.window or 1) > last - first:
+        raise wrong(
+            f"rollout.window {rollout.window} does not fit between step {first} and step {last} of {rollout.steps}",
+            "rollout",
+            where,
+            "Raise rollout.steps, or lower rollout.window. The last step of cps has no noise.",
+        )
+    if rollout.noise_level == 0:
+        raise wrong("rollout.noise_level 0 leaves no step random", "rollout.noise_level", where)
+    if config.variant == "cps" and rollout.noise_level is not None and rollout.noise_level > 1:
+        raise wrong("rollout.noise_level of cps must be between 0 and 1", "rollout.noise_level", where)
+    if config.objective.clip_low >= 1:
+        raise wrong("objective.clip_low must be below 1", "objective.clip_low", where)
+
+
+def _check_rewards(config: FlowGrpoConfig, where: Where) -> None:
     if not config.used_rewards:
         raise wrong("rewards is empty: there is nothing to learn", "rewards", where, "rewards.v={function:verifier}.")
     for name, reward in config.used_rewards.items():
@@ -89,51 +138,6 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
                 where,
                 "Serve a checkpoint with `uni_train serve`, and give its address.",
             )
-    for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
-        if levels is not None and not levels:
-            raise wrong(f"{key} is empty", key, where)
-    _check_thoughts(config, where)
-    rollout, pictures, passes = config.rollout, config.images, config.passes
-    if config.updates_per_epoch % passes or pictures % config.updates_per_pass:
-        most = min(pictures, 2 * config.updates_per_epoch)
-        near = min(
-            (n * passes for n in range(1, most + 1) if pictures % n == 0),
-            key=lambda n: abs(n - config.updates_per_epoch),
-        )
-        raise wrong(
-            f"rollout.prompts_per_epoch {rollout.prompts_per_epoch} x rollout.group_size {rollout.group_size}: "
-            f"{pictures} pictures cannot be divided into {config.updates_per_epoch} equal updates"
-            f"{f' in {passes} passes' if passes > 1 else ''}",
-            "updates_per_epoch",
-            where,
-            f"The nearest number is updates_per_epoch={near}.",
-        )
-    if rollout.complete != "all" and (rollout.group_size % 2 or config.thoughts is not None):
-        why = "thoughts are written for whole groups" if config.thoughts is not None else "group_size is odd"
-        raise wrong(f"rollout.complete={rollout.complete} draws half a group first: {why}", "rollout.complete", where)
-    if config.forward:
-        if rollout.shared_noise:
-            raise wrong(
-                f"rollout.shared_noise: {config.variant} has no random step, so a group would be one picture",
-                "rollout.shared_noise",
-                where,
-            )
-        return
-    first, last = config.bounds
-    most = rollout.steps - 1 if config.variant == "cps" else rollout.steps
-    if not first < last <= most or (rollout.window or 1) > last - first:
-        raise wrong(
-            f"rollout.window {rollout.window} does not fit between step {first} and step {last} of {rollout.steps}",
-            "rollout",
-            where,
-            "Raise rollout.steps, or lower rollout.window. The last step of cps has no noise.",
-        )
-    if rollout.noise_level == 0:
-        raise wrong("rollout.noise_level 0 leaves no step random", "rollout.noise_level", where)
-    if config.variant == "cps" and rollout.noise_level is not None and rollout.noise_level > 1:
-        raise wrong("rollout.noise_level of cps must be between 0 and 1", "rollout.noise_level", where)
-    if config.objective.clip_low >= 1:
-        raise wrong("objective.clip_low must be below 1", "objective.clip_low", where)
 
 
 def _check_thoughts(config: FlowGrpoConfig, where: Where) -> None:

@@ -305,7 +305,7 @@ def common_schedule(model: UnifiedModel, condition: Any, groups: int, steps: int
     for row in range(1, groups):
         if not torch.equal(model.schedule(condition, row=row, steps=steps).levels, schedule.levels):
             raise UserError(
-                f"prompt {row + 1} of an epoch asks for a picture of another size than the first, and {model.name} "
+                f"prompt {row + 1} of an epoch asks for an image of another size than the first, and {model.name} "
                 "draws sizes at different noise levels",
                 "Give all input images one size.",
             )

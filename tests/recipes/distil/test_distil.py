@@ -17,9 +17,9 @@ from eval.scored import read_folder
 from tests.eval.judges.server import JudgeServer
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
+from tests.recipes.stars.test_judged import Killed, opinion
 from tests.stages.test_run import assert_clear
-from tests.stages.test_stars_bagel import Killed, opinion
-from tests.stages.tiny import MODEL, QUICK, finish, fit, save_drawer, save_talker
+from tests.tiny import MODEL, QUICK, finish, fit, save_drawer, save_talker
 from uni_train.config.compose import compose
 from uni_train.errors import UsageError
 from uni_train.models.base import Example, Request, States
@@ -35,7 +35,7 @@ from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics
 
 RECIPE = "distil_curriculum"
-ROUNDS = "rounds=[{task:mapping,level:1},{task:mapping,level:2,replay:{mapping1:0.25}}]"
+ROUNDS = "rounds=[{task:mapping,level:1},{task:mapping,level:2,replay:{mapping1:0.25,thoughts:0.25}}]"
 
 
 @pytest.fixture(scope="module")
