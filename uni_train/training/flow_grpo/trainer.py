@@ -550,7 +550,8 @@ class FlowGrpoModule(SupervisedModule):
         if batch.content is None:  # nothing to learn, on any rank
             return torch.zeros((), device=self.device, requires_grad=True) * 1
         rows: MiniBatch = batch.content
-        loss, parts, log_ratio = torch.zeros((), device=self.device), {}, None
+        loss, log_ratio = torch.zeros((), device=self.device), None
+        parts: dict[str, Tensor] = {}
         if rows.share or rows.thoughts is None:
             loss, parts, log_ratio = self.forward_loss(rows) if self.rule is None else self.policy_loss(rows)
         if rows.fresh and log_ratio is not None:
@@ -587,7 +588,7 @@ class FlowGrpoModule(SupervisedModule):
                 before = self._velocity(rows)
         velocity = self._velocity(rows)
         now = self._transition(rows, velocity)
-        most = {"advantage_clip": objective.advantage_clip}
+        most: dict[str, Any] = {"advantage_clip": objective.advantage_clip}
         if self.config.variant == "guard":
             found = guard_loss(now, rows.after, rows.old_log_prob, rows.old_mean, rows.advantage, **self._clip, **most)
         elif self.config.variant == "dppo":
@@ -641,7 +642,7 @@ class FlowGrpoModule(SupervisedModule):
         return loss + objective.kl * parts["kl"], parts, log_ratio
 
     @property
-    def _clip(self) -> dict[str, float]:
+    def _clip(self) -> dict[str, Any]:
         return {"clip_low": self.config.objective.clip_low, "clip_high": self.config.objective.clip_high}
 
     def _velocity(self, rows: MiniBatch) -> Tensor:
