@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from bench.nano import row, table
+from bench.markdown import row, table
 from data_gen import sprites
 from data_gen.registry import get_task
 from data_gen.seeds import rng

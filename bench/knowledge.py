@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.nano import row, table
+from bench.markdown import row, table
 from data_gen.reading_limits import read_json, read_yaml
 from eval.benchmark import Scored, Table
 from eval.benchmarks.unisandbox import UniSandbox, injected

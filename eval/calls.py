@@ -42,7 +42,7 @@ Skill = Literal["think", "draw", "answer", "compose"]
 FORMAT = "uni_train.calls/1"
 _BLOBS = ("image",)
 SPEED = "speed.json"
-_SHARDS_IN_MEMORY = 4  # the pictures of so many; calls are asked for in the order in which they were stored
+_SHARDS_IN_MEMORY = 4  # the images of so many; calls are asked for in the order in which they were stored
 
 
 class CallFailed(Exception):
@@ -137,7 +137,7 @@ def _speeds(file: Path) -> dict[str, dict[str, Speed]]:
 
 
 class ModelCalls:
-    """The finished calls of one model: texts in memory, pictures on disk."""
+    """The finished calls of one model: texts in memory, images on disk."""
 
     def __init__(self, folder: Path, identity: ModelIdentity) -> None:
         self.folder = folder
@@ -229,7 +229,7 @@ class StoredModel:
     """A respondent whose finished calls come from the store; only the missing ones reach the model, in batches.
 
     Batches are cut from what is asked, not from what is missing: a run that was killed asks the rest in the same
-    company as before, and its pictures are the same to the bit. Each batch is stored as soon as it is finished.
+    company as before, and its images are the same to the bit. Each batch is stored as soon as it is finished.
 
     Args:
         identity: of the model, without which no call is found.
@@ -331,10 +331,6 @@ class StoredModel:
         seconds = (time.perf_counter() - began) / 2  # which part each skill took of it, nobody knows
         self._calls.took("think", len(requests), seconds)
         self._calls.took("draw", len(requests), seconds)
-
-    def missing(self, skill: Skill, requests: Sequence[Request]) -> int:
-        """How many of these calls would reach the model."""
-        return sum(not self._finished(call_key(self.identity, skill, request)) for request in requests)
 
     def reread(self) -> None:
         """Take note of what other processes have stored meanwhile."""

@@ -78,7 +78,7 @@ def chunks(asks: Sequence[Ask], size: int) -> Iterator[Sequence[Ask]]:
 
 def generate(
     benchmark: Benchmark, model: Respondent, parts: Iterable[Sequence[Ask]], on_step: OnStep | None = None
-) -> Iterator[list[Sample]]:
+) -> Iterator[Sequence[Sample]]:
     """The samples of each part, in order, each as its benchmark makes it.
 
     Raises:

@@ -157,7 +157,7 @@ def test_requests_that_nano_cannot_read_are_counted_and_not_fatal(tmp_path: Path
     assert result.outcomes == {"normal": {"math1": {"generation_failed": 3}}}
     ((setting, name, why),) = result.not_scored  # a model that never draws has no score
     assert (setting, name) == ("normal", "math1") and result.tables == () and result.scores["normal"] == {}
-    assert why.startswith("the model failed 3 of 3 (no picture: nano does not know the word")
+    assert why.startswith("the model failed 3 of 3 (no image: nano does not know the word")
     (one, *_) = evaluation.scored("unisandbox")
     assert "does not know the word" in one.sample.note
     again = run(plan(tmp_path, benchmarks=[benchmark], settings=["normal"]))

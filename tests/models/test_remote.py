@@ -190,7 +190,7 @@ def test_pictures_that_are_none_are_named() -> None:
                     (200, {"created": 0, "data": [{"url": "https://elsewhere/x.png"}]})])  # fmt: skip
     with endpoint(lambda path, body: models(path, body) if path.endswith("/models") else next(answers)) as one:
         found = [str(open_model(one).draw([Request("a", "x")])[0]) for _ in range(3)]
-    assert ["no image that can" in found[0], "base64" in found[1], "without a picture" in found[2]] == [True] * 3
+    assert ["no image that can" in found[0], "base64" in found[1], "without an image" in found[2]] == [True] * 3
 
 
 def test_passing_failures_are_tried_again() -> None:

@@ -46,7 +46,7 @@ class RemoteSettings:
             request that failed for a passing reason (no connection, 429, 5xx), with growing pauses. patience: seconds
             for a request with all its retries. What a server may send is limited in `uni_train.http_limits`.
         temperature, max_tokens: of texts; None: the server's.
-        drawing: by /v1/images ("images"), or by chat completions that return pictures ("chat").
+        drawing: by /v1/images ("images"), or by chat completions that return images ("chat").
         think_system: the system prompt that asks for a thought, where the endpoint has no other way.
     """
 
@@ -125,7 +125,7 @@ class RemoteModel:
         return self._all(requests, self._answer, on_step)
 
     def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[np.ndarray | Exception]:
-        """Pictures uint8 [H, W, 3], by `request.thought` where it has one."""
+        """Images uint8 [H, W, 3], by `request.thought` where it has one."""
         by = self._draw_in_chat if self.settings.drawing == "chat" else self._draw
         return self._all(requests, by, on_step)
 
@@ -194,8 +194,8 @@ class RemoteModel:
             reply = await client.images.generate(**asked)
         given = getattr(_first(reply, "data"), "b64_json", None)
         if not given or not isinstance(given, str):
-            raise UserError("a reply without a picture in it (b64_json)")
-        return decode_picture(decode_base64(given, "the picture"), "the picture")
+            raise UserError("a reply without an image in it (b64_json)")
+        return decode_picture(decode_base64(given, "the image"), "the image")
 
     async def _draw_in_chat(self, client: Any, request: Request) -> np.ndarray:
         messages = self._messages(request)
@@ -206,8 +206,8 @@ class RemoteModel:
             ]
         message = await self._complete(client, messages, request.seed, {"modalities": ["image", "text"]})
         for url in _image_urls(getattr(message, "images", None)):
-            return decode_picture(decode_data_url(url, "the picture"), "the picture")
-        raise UserError(f"a reply without a picture: {_short(str(getattr(message, 'content', '')))!r}")
+            return decode_picture(decode_data_url(url, "the image"), "the image")
+        raise UserError(f"a reply without an image: {_short(str(getattr(message, 'content', '')))!r}")
 
     async def _compose(self, client: Any, request: Request) -> list[str | np.ndarray]:
         message = await self._complete(client, self._messages(request), request.seed, {"modalities": ["image", "text"]})
@@ -227,7 +227,7 @@ class RemoteModel:
         return parts
 
     def _messages(self, request: Request) -> list[dict[str, Any]]:
-        """One turn of the user: pictures, then the prompt."""
+        """One turn of the user: images, then the prompt."""
         if not request.images:
             return [{"role": "user", "content": request.prompt}]
         parts: list[dict[str, Any]] = [
