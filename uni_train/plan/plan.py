@@ -321,7 +321,7 @@ def _supervised(config: RunConfig, model: UnifiedModel, shapes: Shapes, cast: Ca
 
     def trace() -> Traced:
         loss = shapes.loss(here, config.ce_weight, config.mse_weight)
-        return supervised(model, [loss] * traced_micros, config, length, "meta", cast, trained, frozen)
+        return supervised(model, [loss] * traced_micros, config, "meta", cast, trained, frozen)
 
     key = "batch.accumulate" if length.tokens is None else "batch.tokens"
     return _Work("examples", len(here), micros, length.total, trace, traced_micros, key, notes=notes)
