@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
+from bench.markdown import row, table
 from bench.memory import LIBC, MB, resident
-from bench.nano import row, table
 from data_gen.registry import get_task
 from uni_train.models.bagel.inside import draw_with_attention
 from uni_train.models.bagel.unified import BagelUnified

@@ -61,7 +61,7 @@ import uni_train.recipes.pretrain  # noqa: E402
 import uni_train.stages.run  # noqa: E402
 from data_gen.reading_limits import read_yaml  # noqa: E402
 from tests.models.nano.test_edit import SMALL  # noqa: E402
-from tests.stages.tiny import MODEL, TINY  # noqa: E402
+from tests.tiny import MODEL, TINY  # noqa: E402
 from uni_train.cli.main import uni_train  # noqa: E402
 from uni_train.config.build import to_plain  # noqa: E402
 from uni_train.config.compose import compose  # noqa: E402
@@ -341,7 +341,7 @@ def _without_times(value: Any) -> Any:
 
 
 def _looser(value: Any) -> Any:
-    """Pictures as pixels, JSON as what it holds: for comparisons within a tolerance."""
+    """Images as pixels, JSON as what it holds: for comparisons within a tolerance."""
     if isinstance(value, bytes) and value.startswith(b"\x89PNG"):
         import io
 

@@ -56,6 +56,18 @@ class StoredImage:
         return f"StoredImage({self.digest})"
 
 
+def of_file(path: Path, digest: str = "") -> StoredImage:
+    """An image file of a benchmark. Reading it raises UserError where it has gone since it was found."""
+    return StoredImage(partial(_of_file, path), digest)
+
+
+def _of_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: an image that was there cannot be read ({error.strerror or error})") from error
+
+
 Image = bytes | StoredImage
 """An encoded image, here or elsewhere."""
 

@@ -25,6 +25,7 @@ from uni_train.config import schema
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
 from uni_train.recipes.distil.config import DistilConfig
+from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
 from uni_train.recipes.knowledge.config import KnowledgeConfig
 from uni_train.recipes.stars.config import BudgetConfig, RoundConfig, RoundsConfig, StarsConfig
 
@@ -168,7 +169,7 @@ def test_the_snippet_in_data_runs() -> None:
     lines = [line[4:] for line in (ROOT / "docs/data.md").read_text(encoding="utf-8").split("\n## ")[0].splitlines()]
     names: dict[str, Any] = {}
     exec("\n".join(lines[next(i for i, line in enumerate(lines) if line.startswith("from ")) :]), names)
-    assert names["task"].verify(names["item_a"], names["picture"]).passed
+    assert names["task"].verify(names["item_a"], names["image"]).passed
 
 
 # --- tables of keys -------------------------------------------------------------------------------------------------
@@ -224,6 +225,16 @@ def test_the_table_of_knowledge_is_that_of_the_schema() -> None:
     common = {field.name for field in dataclasses.fields(schema.RunConfig)}
     wanted = {k: v for k, v in keys_with_defaults(KnowledgeConfig) if k.split(".")[0] not in common}
     shown = table_rows("docs/knowledge.md", 3)
+    assert shown.keys() == wanted.keys()
+    for key, value in wanted.items():
+        default = shown[key][0]
+        assert default == "required" if value is dataclasses.MISSING else yaml.safe_load(default) == plain(value), key
+
+
+def test_the_table_of_flow_grpo_is_that_of_the_schema() -> None:
+    common = {field.name for field in dataclasses.fields(schema.RunConfig)}
+    wanted = {k: v for k, v in keys_with_defaults(FlowGrpoConfig) if k.split(".")[0] not in common}
+    shown = {k: cells for k, cells in table_rows("docs/flow_grpo.md", 3).items() if k in wanted}
     assert shown.keys() == wanted.keys()
     for key, value in wanted.items():
         default = shown[key][0]

@@ -15,7 +15,8 @@ serving, which have commands alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,20 @@ __all__ = ["Generated", "Run", "answer", "evaluate", "fit", "generate", "get_rew
 
 # OpenMP reads this once, when torch is loaded: threads that spin while they wait make small models slow (docs/nano.md).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+@contextmanager
+def _user_errors() -> Iterator[None]:
+    """Mistakes in data and what a disk refuses as UserError, as the command line shows them."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        from uni_train.cli.failures import as_user_error
+
+        found = as_user_error(error)
+        if found is None:
+            raise
+        raise found from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +87,7 @@ class Generated:
     thought: str | None = None
 
 
+@_user_errors()
 def load_model(name_or_folder: str | Path, **sampling: Any) -> UnifiedModel:
     """A model with its weights: on the GPU in bfloat16 where there is one, else on the CPU as stored.
 
@@ -109,6 +125,7 @@ def build_here(config: ModelConfig) -> UnifiedModel:
     return model.to("cuda") if gpu else model
 
 
+@_user_errors()
 def generate(
     model: UnifiedModel | str | Path,
     prompt: str,
@@ -140,6 +157,7 @@ def generate(
     return Generated(drawn[0], thoughts[0])
 
 
+@_user_errors()
 def answer(
     model: UnifiedModel | str | Path,
     prompt: str,
@@ -155,6 +173,7 @@ def answer(
     return _loaded(model).answer(requests, think=think)[0]
 
 
+@_user_errors()
 def fit(recipe: str | Path, overrides: Mapping[str, Any] | Sequence[str] = ()) -> Run:
     """Run a recipe to its end; the same call again continues it, or returns at once.
 
@@ -176,6 +195,7 @@ def fit(recipe: str | Path, overrides: Mapping[str, Any] | Sequence[str] = ()) -
     return Run(Path(config.out) / config.recipe / config.run_name)
 
 
+@_user_errors()
 def evaluate(checkpoint: str | Path, benchmark: str | Sequence[str] = "unisandbox", **options: Any) -> Evaluation:
     """Score a checkpoint by one or several benchmarks; the same call again continues, and asks nothing twice.
 

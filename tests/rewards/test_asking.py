@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from data_gen.registry import get_task
-from tests.stages.tiny import MODEL, save_talker
+from tests.tiny import MODEL, save_talker
 from uni_train.config.compose import compose
 from uni_train.config.schema import JudgeConfig, RewardConfig
 from uni_train.errors import UsageError, UserError

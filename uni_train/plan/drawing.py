@@ -40,7 +40,8 @@ def reinforced(
         trace.name([losses.reference.copy if losses.reference is not None else {}, losses.sampler or {}], "reference")
         groups = max(pictures // config.rollout.group_size, 1)
         under = shapes.condition(one, groups if config.thoughts is None else pictures, "meta")
-        trace.name(_stored(one, pictures, config), "rollouts")
+        stored = _stored(one, pictures, config)
+        trace.name(stored, "rollouts")
         trace.name(shapes.tensors(under), "rollouts")
         drawn = min(draw_rows, pictures)
 

@@ -122,7 +122,7 @@ class Validation(Callback):
 
 
 class Until(Callback):
-    """Ends a fit at the first look at which `passed` says so; without one it ends after all of its updates.
+    """Ends a fit at the first check that `passed`; without one it ends after all of its updates.
 
     Looks are every `every` updates from `least` updates on. `passed` gets the number of updates and must otherwise
     be a function of the weights alone, then a resumed fit ends where an unbroken one does.

@@ -4,7 +4,8 @@
     think_first: think(prompt) is the text, draw(prompt, thought) the image (ours)
     one_pass: compose(prompt), text and images at once, as the paper asks all others
 
-Rubrics of our own questions are decided by program in nano's world (`own`), all others by a judge (Figure 9).
+Rubrics of our own questions are decided by program in nano's world (`own`), all others by a judge: in the words of
+Figure 9, or with compat=official in those of the released code.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from eval.benchmark import (
 )
 from eval.benchmarks.ueval import counting, own
 from eval.benchmarks.ueval.files import read_folder
-from eval.benchmarks.ueval.prompts import JUDGE, REPLY, judge_prompt
+from eval.benchmarks.ueval.prompts import JUDGE, OFFICIAL_REPLY, REPLY, judge_prompt, met, read_official
 from eval.images import StoredImage, encoded
 from eval.submission import file_name, first_draws
 from uni_train.errors import UsageError, did_you_mean
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 ONE_PASS, TWO_PASSES, THINK_FIRST = "one_pass", "two_passes", "think_first"
 PASSES = {"two": (TWO_PASSES, THINK_FIRST), "one": (ONE_PASS,), "all": (ONE_PASS, TWO_PASSES, THINK_FIRST)}
+COMPATS = ("paper", "official")
 VERIFIERS = ("program", "judge")
 PROTOCOL = "ueval/1"  # what is asked; a change makes another revision
 
@@ -55,18 +57,22 @@ class UEval(Benchmark):
 
     data: a folder with the published files (see `files.read_folder`); None: `n` questions a set of `world`, from
     `split` and `seed`. sets: which tasks; None: all that there are. passes: "two" (two_passes and think_first), "one"
-    (one_pass) or "all". compat: "paper" alone. verifier: "judge" leaves to the judge too what a program could tell.
+    (one_pass) or "all". compat: "official" judges as the released code, whose clone is `code`. verifier: "judge" leaves
+    to the judge too what a program could tell.
 
     Raises UsageError for an unknown name, DataError for files that cannot be used.
     """
 
     name = "ueval"
     known_sets = counting.SETS
-    options = (Option("passes", "two", "text and image asked for in two passes, in one, or both ways", tuple(PASSES)),)
+    options = (
+        Option("passes", "two", "text and image asked for in two passes, in one, or both ways", tuple(PASSES)),
+        Option("code", "", "a clone of the released code, for the judge's prompts of --compat official"),
+    )
 
     @classmethod
-    def open(cls, source: Source, *, passes: str) -> UEval:
-        return cls(source.data, passes=passes, **source.arguments)
+    def open(cls, source: Source, *, passes: str, code: str) -> UEval:
+        return cls(source.data, passes=passes, code=Path(code) if code else None, **source.arguments)
 
     def __init__(
         self,
@@ -79,23 +85,26 @@ class UEval(Benchmark):
         sets: Sequence[str] | None = None,
         passes: str = "two",
         compat: str = "paper",
+        code: Path | None = None,
         verifier: str = "program",
     ) -> None:
         _check("set", sets or (), own.SETS if data is None else counting.paper.TASKS)
         _check("verifier", (verifier,), VERIFIERS)
         _check("value of passes", (passes,), tuple(PASSES))
-        if compat != "paper":
+        _check("compat", (compat,), COMPATS)
+        if compat == "official" and code is None:
             raise UsageError(
-                f"UEval has no compat={compat}",
-                "The released code has three judge prompts that the paper does not print. Use --compat paper.",
+                "UEval's compat=official asks the judge in the words of the released code, which is not shipped",
+                "git clone https://github.com/zlab-princeton/UEval, then --option ueval.code=UEval.",
             )
         made = own.generated(world, n, split, seed, sets or own.SETS) if data is None else read_folder(Path(data), sets)
         self._cases = tuple(made)
         self.published = data is not None
+        self.official = read_official(code) if compat == "official" and code is not None else None
         self.verifier = verifier
         self.settings = PASSES[passes]
         self.sets = tuple(name for name in counting.SETS if any(case.set == name for case in self._cases))
-        self.revision = _revision(self._cases, compat)
+        self.revision = _revision(self._cases, self.official.all if self.official else ())
 
     def cases(self) -> Sequence[Case]:
         return self._cases
@@ -153,18 +162,18 @@ class UEval(Benchmark):
         return Verdict(tuple(known)) if len(known) == len(checks) else None
 
     def _decided(self, sample: Sample, part: str, number: int) -> Check | None:
+        """None: the judge's. The released code asks it about a part that is missing too."""
         name = f"{part} {number + 1}"
-        if part == "image" and not sample.drawn:
-            return Check(name, "fail", "there is no image", 0.0)
-        if part == "text" and not (sample.text or "").strip():
-            return Check(name, "fail", "there is no text", 0.0)
+        there = sample.drawn if part == "image" else (sample.text or "").strip()
+        if not there and self.official is None:
+            return Check(name, "fail", f"there is no {part}", 0.0)
         if self.verifier == "judge":
             return None
         return own.decided(sample.ask.case, part, number, sample.text or "", sample.drawn[-1] if sample.drawn else None)
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
-        """Figure 9 for each rubric by itself. One without a reply that can be read is unreadable, and the others stand;
-        raises Unparseable where none can be read."""
+        """One question a rubric. One without a reply that can be read is unreadable, and the others stand; raises
+        Unparseable where none can be read."""
         from eval.judges import filled_in
         from eval.judges.asking import NoReply, Stopped
         from eval.judges.questions import dialect
@@ -179,11 +188,12 @@ class UEval(Benchmark):
             if check is None:
                 asked += 1
                 name = f"{part} {number + 1}"
-                prompt = judge_prompt(sample.ask.case.prompt, sample.text or "", len(sample.drawn), rubric)
+                prompt, images = self._question(sample, part, rubric)
                 try:
-                    reply = await filled_in(ask, prompt, REPLY, sample.images)
-                    met = reply["criteria_met"] is True  # "not sure" is false
-                    check = Check(name, "pass" if met else "fail", "" if met else f"{rubric} {_why(reply)}", float(met))
+                    reply = await filled_in(ask, prompt, OFFICIAL_REPLY if self.official else REPLY, images)
+                    right = met(reply)
+                    why = "" if right else f"{rubric} {_why(reply)}"
+                    check = Check(name, "pass" if right else "fail", why, float(right))
                 except Stopped:
                     raise
                 except (Unparseable, NoReply) as error:
@@ -193,6 +203,14 @@ class UEval(Benchmark):
         if asked and len(failures) == asked:
             raise failures[0]
         return Verdict(tuple(checks))
+
+    def _question(self, sample: Sample, part: str, rubric: str) -> tuple[str, tuple[bytes, ...]]:
+        """What the judge is asked about one rubric. The released code shows it no image beside a rubric for text."""
+        case, text = sample.ask.case, sample.text or ""
+        if self.official is None:
+            return judge_prompt(case.prompt, text, len(sample.drawn), rubric), sample.images
+        prompt = self.official.prompt(part, case.category, case.prompt, text, rubric)
+        return prompt, sample.images if part == "image" else ()
 
     def attribute(self, scored: Scored) -> str:
         """Which part does not satisfy all of its rubrics."""
@@ -215,10 +233,10 @@ class UEval(Benchmark):
             yield f"{setting}.json", json.dumps(answers, indent=1, ensure_ascii=False).encode()
 
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        return counting.scores(scored, self.settings)
+        return counting.scores(scored, self.settings, official=self.official is not None)
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        return counting.tables(scored, self.settings, self.published)
+        return counting.tables(scored, self.settings, self.published, official=self.official is not None)
 
     @classmethod
     def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
@@ -262,7 +280,7 @@ def _sample(ask: Ask, parts: Sequence[str | np.ndarray | StoredImage | Exception
 
 def _why(reply: Mapping[str, Any]) -> str:
     unsure = "(not sure) " if reply["criteria_met"] is not False else ""
-    return f"{unsure}{' '.join(reply['explanation'].split())[:300]}"
+    return f"{unsure}{' '.join(str(reply.get('explanation', '')).split())[:300]}"
 
 
 def _check(noun: str, given: Sequence[str], known: Sequence[str]) -> None:
@@ -271,7 +289,8 @@ def _check(noun: str, given: Sequence[str], known: Sequence[str]) -> None:
             raise UsageError(f"UEval has no {noun} {name} here", did_you_mean(name, known, f"{noun}s"))
 
 
-def _revision(cases: Sequence[Case], compat: str) -> str:
+def _revision(cases: Sequence[Case], official: tuple[str, ...]) -> str:
     rows = [[case.id, case.set, case.prompt, dict(case.facts)] for case in cases]
-    text = json.dumps([PROTOCOL, compat, JUDGE, rows], sort_keys=True, ensure_ascii=False)
+    words = ["official", *official] if official else ["paper", JUDGE]
+    text = json.dumps([PROTOCOL, *words, rows], sort_keys=True, ensure_ascii=False)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -1,11 +1,21 @@
-"""The judge's prompt of UEval (anonymous, under review, Figure 9), word for word, and the form of its reply."""
+"""What the judge of UEval is asked, and the form of its reply.
+
+compat=paper: Figure 9 (anonymous, under review), word for word. compat=official: the three prompts of the released code
+(github.com/zlab-princeton/UEval, MIT), read from a clone of it: one for text, two for images by kind of question.
+"""
 
 # ruff: noqa: E501
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from data_gen.errors import DataError
+from data_gen.reading_limits import read_text, reason
 
 # "Only return true is all" is the paper's.
 JUDGE = """\
@@ -40,6 +50,76 @@ REPLY: Mapping[str, Any] = {
 }
 
 
+CODE = "ueval_eval.py"
+OFFICIAL_REPLY: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"criteria_met": {"anyOf": [{"type": "boolean"}, {"type": "string"}]}},
+    "required": ["criteria_met"],
+}
+_TRUE = ("true", "yes", "y", "1")  # what the released code takes for true, as text
+_GET = "Get it with `git clone https://github.com/zlab-princeton/UEval`, and name the clone: --option ueval.code=UEval"
+
+
+@dataclass(frozen=True, slots=True)
+class Official:
+    """Prompts of the released code: a text answer's, an image's of open- and closed-ended questions, the rubric's."""
+
+    text: str
+    open_image: str
+    closed_image: str
+    text_rubric: str
+    image_rubric: str
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return self.text, self.open_image, self.closed_image, self.text_rubric, self.image_rubric
+
+    def prompt(self, part: str, category: str, question: str, text_answer: str, rubric: str) -> str:
+        """For one rubric of `part`, context first, as the code asks without its cache."""
+        image = self.closed_image if category == "closed-ended" else self.open_image
+        context, item = (self.text, self.text_rubric) if part == "text" else (image, self.image_rubric)
+        filled = {"question": question, "text_answer": text_answer, "rubric_item": rubric}
+        return _filled(f"{context}\n\n{item}", filled)
+
+
+def read_official(code: Path) -> Official:
+    """The prompts of a clone of the released code, or of its ueval_eval.py; nothing of it is run.
+
+    Raises DataError: it is not there, or has not these prompts.
+    """
+    path = code if code.suffix == ".py" else code / CODE
+    try:
+        tree = ast.parse(read_text(path))
+    except (OSError, ValueError, SyntaxError) as error:
+        raise DataError(f"{path} is no released code of UEval ({reason(error)}). {_GET}") from error
+    names = ("TEXT_TEMPLATE", "IMAGE_TEMPLATE_OPEN", "IMAGE_TEMPLATE_CLOSED", "TEXT_RUBRIC_TEMPLATE",
+             "IMAGE_RUBRIC_TEMPLATE")  # fmt: skip
+    given = {
+        target.id: _constant(node.value)
+        for node in tree.body if isinstance(node, ast.Assign)
+        for target in node.targets if isinstance(target, ast.Name)
+    }  # fmt: skip
+    lacking = [name for name in names if not given.get(name)]
+    if lacking:
+        raise DataError(f"{path} has no prompt {lacking[0]}. {_GET}")
+    return Official(*(given[name] for name in names))
+
+
+def _constant(node: ast.expr) -> str:
+    """A text that stands there as it is, or with `.strip()`; "" for anything else."""
+    stripped = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "strip"
+    inner = node.func.value if stripped else node  # type: ignore[attr-defined]
+    if not isinstance(inner, ast.Constant) or not isinstance(inner.value, str):
+        return ""
+    return inner.value.strip() if stripped else inner.value
+
+
+def met(reply: Mapping[str, Any]) -> bool:
+    """Whether the judge says that the rubric is satisfied: "not sure" is false."""
+    said = reply["criteria_met"]
+    return said.strip().lower() in _TRUE if isinstance(said, str) else bool(said)
+
+
 def judge_prompt(question: str, text_answer: str, images: int, rubric_item: str) -> str:
     """Figure 9 for one rubric. What stands for the images, which are attached before it, is ours."""
     shown = f"the {images} attached images, in order" if images > 1 else "the attached image"
@@ -49,4 +129,9 @@ def judge_prompt(question: str, text_answer: str, images: int, rubric_item: str)
         "image_answer": shown if images else "(none)",
         "rubric_item": rubric_item,
     }
-    return re.sub("<<(" + "|".join(filled) + ")>>", lambda found: filled[found[1]], JUDGE)
+    return _filled(JUDGE, filled)
+
+
+def _filled(template: str, given: Mapping[str, str]) -> str:
+    """Each placeholder once: what is filled in stays as it stands."""
+    return re.sub("<<(" + "|".join(given) + ")>>", lambda found: given[found[1]], template)

@@ -15,13 +15,15 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from data_gen.errors import DataError, nearest
 from data_gen.jsonl import read_objects
 from eval.benchmarks.ufo.names import KINDS, PAPER_TASKS, REGIMES, TASKS
-from eval.images import Image, StoredImage, digest_of
+from eval.images import Image, StoredImage, digest_of, of_file
+from uni_train.errors import UserError
 
 LETTERS = ("A", "B", "C", "D")
 NEEDED = ("id", "task", "question", "answer")
@@ -31,6 +33,7 @@ HOW_TO_GET = (
     "where its page asks for consent) and name the folder: "
     "--data ufo=FOLDER; it needs mcq*.jsonl or mcq*.parquet, open*.jsonl or open*.parquet"
 )
+_BATCH = 32  # rows of Parquet that are read together
 _IMAGE_NAME = re.compile(r"[^\n]{1,400}\.(?:png|jpe?g|webp|bmp|gif)", re.IGNORECASE)
 # Other spellings of a task, without blanks, hyphens and underscores.
 _ALIASES = {
@@ -81,11 +84,12 @@ def read_folder(folder: Path, kinds: tuple[str, ...] = KINDS) -> list[Row]:
     for kind, paths in files.items():
         for path in paths:
             before = len(rows)
-            for where, raw in _objects(path):
-                row = _row(where, raw, kind, path.parent)
+            for place, raw in _objects(path):
+                row = _row(place, raw, kind)
                 if (kind, row.id) in place_of:
-                    raise DataError(f"{where}: the id {row.id} was used in {place_of[kind, row.id]}; ids must differ")
-                place_of[kind, row.id] = where
+                    before_it = place_of[kind, row.id]
+                    raise DataError(f"{place.where}: the id {row.id} was used in {before_it}; ids must differ")
+                place_of[kind, row.id] = place.where
                 rows.append(row)
             if len(rows) == before:
                 raise DataError(f"{path} has no rows")
@@ -100,11 +104,19 @@ def _files(folder: Path, kind: str) -> list[Path]:
     return []
 
 
-def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place for errors, object)."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a row stands. where: for errors. batch: of Parquet, the row group, the batch in it and the row in that."""
+
+    where: str
+    path: Path
+    batch: tuple[int, int, int] | None = None
+
+
+def _objects(path: Path) -> Iterator[tuple[_Place, dict[str, Any]]]:
     if path.suffix == ".jsonl":
         for number, found in read_objects(path):
-            yield f"{path}, line {number}", found
+            yield _Place(f"{path}, line {number}", path), found
         return
     import pyarrow as pa
     from pyarrow import parquet
@@ -112,15 +124,41 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         file = parquet.ParquetFile(path)
         number = 0
-        for batch in file.iter_batches(batch_size=64):
-            for found in batch.to_pylist():
-                number += 1
-                yield f"{path}, row {number}", found
+        for group in range(file.num_row_groups):
+            for batch_number, batch in enumerate(file.iter_batches(batch_size=_BATCH, row_groups=[group])):
+                for index, found in enumerate(batch.to_pylist()):
+                    number += 1
+                    yield _Place(f"{path}, row {number}", path, (group, batch_number, index)), found
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} is no Parquet file that can be read: download it again") from error
 
 
-def _row(where: str, raw: Mapping[str, Any], kind: str, folder: Path) -> Row:
+@lru_cache(maxsize=6)  # the columns that hold images
+def _column(path: Path, group: int, batch_number: int, key: str) -> list[Any]:
+    """One column of a batch of Parquet, which holds all images of its rows."""
+    from pyarrow import parquet
+
+    batches = parquet.ParquetFile(path).iter_batches(batch_size=_BATCH, row_groups=[group], columns=[key])
+    return next(batch for number, batch in enumerate(batches) if number == batch_number).column(0).to_pylist()
+
+
+def _of_parquet(path: Path, batch: tuple[int, int, int], key: str, at: int | None, digest: str) -> bytes:
+    """An image of a Parquet file, read again. Raises UserError where the file is not what it was."""
+    import pyarrow as pa
+
+    try:
+        value = _column(path, batch[0], batch[1], key)[batch[2]]
+        value = value if at is None else value[at]
+        data = value["bytes"] if isinstance(value, dict) else value
+    except (OSError, pa.ArrowException, LookupError, StopIteration, TypeError) as error:
+        raise UserError(f"{path}: an image that was there cannot be read again ({error})") from error
+    if not isinstance(data, bytes) or digest_of(data) != digest:
+        raise UserError(f"{path} has changed since it was opened", "Run the same command again.")
+    return data
+
+
+def _row(place: _Place, raw: Mapping[str, Any], kind: str) -> Row:
+    where = place.where
     for key in NEEDED:
         if key not in raw:
             raise DataError(f'{where}: no "{key}"; its keys are {", ".join(raw)}')
@@ -133,7 +171,7 @@ def _row(where: str, raw: Mapping[str, Any], kind: str, folder: Path) -> Row:
         images = []
     if not isinstance(images, list):
         raise DataError(f'{where}: "input_images" is {_shown(images)}; expected a list of images')
-    choices = _choices(where, raw, folder) if kind == "mcq" else {}
+    choices = _choices(place, raw) if kind == "mcq" else {}
     answer = str(raw["answer"]).strip()
     facts = raw.get("facts") or {}
     if not isinstance(facts, dict):
@@ -144,10 +182,10 @@ def _row(where: str, raw: Mapping[str, Any], kind: str, folder: Path) -> Row:
         task=task,
         question=str(raw["question"]).strip(),
         answer=_letter(where, answer, choices) if kind == "mcq" else answer,
-        images=tuple(_image(f'{where}: "input_images" {at}', one, folder) for at, one in enumerate(images, 1)),
+        images=tuple(_image(place, "input_images", one, at) for at, one in enumerate(images)),
         choices=choices,
         text_cue=_text(where, raw, "text_cue"),
-        cue_image=None if raw.get("cue_image") is None else _image(f'{where}: "cue_image"', raw["cue_image"], folder),
+        cue_image=None if raw.get("cue_image") is None else _image(place, "cue_image", raw["cue_image"]),
         solution=_text(where, raw, "solution"),
         part=part,
         facts=facts,
@@ -171,7 +209,8 @@ def _check_regime(where: str, category: Any, task: str) -> None:
         raise DataError(f'{where}: "category" is "{category}", but {task} is of state {TASKS[task]}')
 
 
-def _choices(where: str, raw: Mapping[str, Any], folder: Path) -> dict[str, str | Image]:
+def _choices(place: _Place, raw: Mapping[str, Any]) -> dict[str, str | Image]:
+    where = place.where
     found: dict[str, str | Image] = {}
     for letter in LETTERS:
         key = f"choice_{letter.lower()}"
@@ -179,7 +218,7 @@ def _choices(where: str, raw: Mapping[str, Any], folder: Path) -> dict[str, str 
         if value is None or value == "":
             continue
         if isinstance(value, dict | bytes) or (isinstance(value, str) and _IMAGE_NAME.fullmatch(value.strip())):
-            found[letter] = _image(f'{where}: "{key}"', value, folder)
+            found[letter] = _image(place, key, value)
         elif isinstance(value, bool) or not isinstance(value, str | int | float):
             raise DataError(f'{where}: "{key}" is {_shown(value)}; expected a text or an image')
         else:
@@ -196,15 +235,19 @@ def _letter(where: str, answer: str, choices: Mapping[str, str | Image]) -> str:
     return found[1].upper()
 
 
-def _image(where: str, value: Any, folder: Path) -> Image:
-    """The encoded image, that of a file to be read again. DataError: no such file, or nothing that can be decoded."""
+def _image(place: _Place, key: str, value: Any, at: int | None = None) -> Image:
+    """The encoded image, which is read again when it is asked for; at: which of a list.
+
+    Raises DataError: no such file, or nothing that can be decoded.
+    """
     from PIL import Image as PIL
 
+    where = f'{place.where}: "{key}"' + ("" if at is None else f" {at + 1}")
     path = None
     if isinstance(value, dict):
         value = value.get("bytes") or value.get("path")
     if isinstance(value, str):
-        path = folder / value.strip()
+        path = place.path.parent / value.strip()
         try:
             value = path.read_bytes()
         except OSError as error:
@@ -216,7 +259,12 @@ def _image(where: str, value: Any, folder: Path) -> Image:
             image.load()
     except (OSError, ValueError, SyntaxError, PIL.DecompressionBombError) as error:
         raise DataError(f"{where} is no image that can be read") from error
-    return value if path is None else StoredImage(path.read_bytes, digest_of(value))
+    digest = digest_of(value)
+    if path is not None:
+        return of_file(path, digest)
+    # JSON holds no bytes: these are of Parquet.
+    assert place.batch is not None
+    return StoredImage(partial(_of_parquet, place.path, place.batch, key, at, digest), digest)
 
 
 def _text(where: str, raw: Mapping[str, Any], key: str) -> str:

@@ -48,7 +48,7 @@ from eval.benchmarks.vigor.templates import (
     filled,
     read_marks,
 )
-from eval.images import Image, StoredImage, bytes_of, encoded, pixels
+from eval.images import Image, StoredImage, bytes_of, encoded, of_file, pixels
 from uni_train.errors import UsageError, did_you_mean
 from uni_train.models.pictures import decode_picture, encode_png
 
@@ -234,7 +234,7 @@ class Vigor(Benchmark):
         return self._read(sample) if item is None else _program(item, sample)
 
     def _read(self, sample: Sample) -> Verdict | None:
-        """What a program reads off the final image of a published jigsaw or sudoku."""
+        """What a program reads off the final image of a published jigsaw, sudoku or plot."""
         truth = self._truths.get(sample.ask.case.id)
         if truth is None or sample.ask.setting == PROCESS:
             return None
@@ -311,7 +311,7 @@ def _truths(records: Iterable[Record]) -> dict[str, truths.Truth]:
 
 
 def _case(record: Record, item: Item | None) -> Case:
-    truth = () if record.answer_image is None else (StoredImage(record.answer_image.read_bytes),)
+    truth = () if record.answer_image is None else (of_file(record.answer_image),)
     return Case(
         id=record.id,
         set=record.task,

@@ -18,7 +18,6 @@ from eval.statistics import Estimate, graded_mean
 
 Cell = str | Estimate | None
 Measure = Callable[[Scored], float]
-_SHORT = {BACKGROUND: "BC", RULE: "RO", QUALITY: "VQ", REASONING: "RS"}
 
 
 def mark(one: Scored, name: str) -> float:
@@ -36,8 +35,8 @@ def mean(one: Scored) -> float:
 
 
 def _has(one: Scored, name: str) -> bool:
-    """Whether a dimension counts for a sample: the programs of published jigsaws and sudokus leave visual quality out.
-    What failed has none of them right."""
+    """Whether a dimension counts for a sample. Programs of the published files leave visual quality out; what failed
+    has none of them right."""
     if name not in one.sample.ask.case.facts["dimensions"]:
         return False
     judged = one.sample.status == "ok" and one.verdict is not None

@@ -1,8 +1,9 @@
 """The published layout of ViGoR-Bench: a folder a task with images and `records.json`, an array of records.
 
-    Maze_Navigation/records.json, Maze_Navigation/*.png, ..., Embodied_Tasks/Sorting/records.json, ...
+    Symbolic_Reasoning/Sudoku/records.json, Symbolic_Reasoning/Sudoku/*.png, Physical_Reasoning/Object_Assembly/..., ...
 
-Which fields a record has could not be confirmed, so they are probed: each role below has names that serve it.
+A task's folder may lie in that of its domain, whatever this is called (`Embodied_Tasks` before), or beside it. Which
+fields a record has could not be confirmed, so they are probed: each role below has names that serve it.
 What was found is reported (`Found`). A field that has no role is an error, until `fields` gives it one.
 """
 
@@ -19,8 +20,8 @@ from typing import Any
 from data_gen.errors import DataError
 from data_gen.reading_limits import open_image, read_json, reason
 from data_gen.task import Item
-from eval.benchmarks.vigor.tasks import EMBODIED, TASKS, task_named
-from eval.images import Image, StoredImage, bytes_of
+from eval.benchmarks.vigor.tasks import TASKS, task_named
+from eval.images import Image, bytes_of, of_file
 from uni_train.errors import UsageError, did_you_mean
 
 RECORDS = "records.json"
@@ -90,7 +91,7 @@ def read_folder(folder: Path, sets: Sequence[str] | None = None, fields: Iterabl
     found: dict[str, dict[str, tuple[str, ...]]] = {}
     for task in wanted:
         used: dict[str, dict[str, None]] = {}
-        records += _read_task(there[task], task, roles, used)
+        records += _read_task(there[task], Path(folder), task, roles, used)
         found[task] = {role: tuple(used[role]) for role in ROLES if role in used}
     return Found(tuple(records), found)
 
@@ -114,7 +115,7 @@ def _folders(folder: Path) -> dict[str, Path]:
             "(after huggingface-cli login where its page asks for consent)"
         )
     found: dict[str, Path] = {}
-    for records in sorted([*folder.glob(f"*/{RECORDS}"), *folder.glob(f"{EMBODIED}/*/{RECORDS}")]):
+    for records in sorted([*folder.glob(f"*/{RECORDS}"), *folder.glob(f"*/*/{RECORDS}")]):
         task = task_named(records.parent.name)
         if task is None:
             known = did_you_mean(records.parent.name, TASKS, "tasks")
@@ -123,11 +124,16 @@ def _folders(folder: Path) -> dict[str, Path]:
             raise DataError(f"{found[task]} and {records.parent} are both {task}: keep one of them")
         found[task] = records.parent
     if not found:
-        raise DataError(f"{folder} has no */{RECORDS}: give the folder that holds one folder a task")
+        raise DataError(
+            f"{folder} has no */{RECORDS} and no */*/{RECORDS}: give the folder that holds one folder a task"
+        )
     return {task: found[task] for task in TASKS if task in found}
 
 
-def _read_task(folder: Path, task: str, roles: Mapping[str, str], used: dict[str, dict[str, None]]) -> list[Record]:
+def _read_task(
+    folder: Path, root: Path, task: str, roles: Mapping[str, str], used: dict[str, dict[str, None]]
+) -> list[Record]:
+    """The records of a task. root: of all that was downloaded; no image is read outside it."""
     file = folder / RECORDS
     try:
         rows = read_json(file)
@@ -143,7 +149,7 @@ def _read_task(folder: Path, task: str, roles: Mapping[str, str], used: dict[str
         where = f"{file}, record {number}"
         if not isinstance(row, dict):
             raise DataError(f"{where} must be an object, not {type(row).__name__}")
-        record = _record(folder, task, number, _by_role(row, roles, where, used), where)
+        record = _record(folder, root, task, number, _by_role(row, roles, where, used), where)
         if record.id in seen:
             raise DataError(f"{where} has the id {record.id!r} of record {seen[record.id]}")
         seen[record.id] = number
@@ -172,7 +178,7 @@ def _by_role(
     return {role: value for role, (_, value) in given.items()}
 
 
-def _record(folder: Path, task: str, number: int, row: Mapping[str, Any], where: str) -> Record:
+def _record(folder: Path, root: Path, task: str, number: int, row: Mapping[str, Any], where: str) -> Record:
     instruction, answer = row.get(INSTRUCTION), row.get(ANSWER, "")
     if not isinstance(instruction, str) or not instruction.strip():
         raise DataError(f"{where}: no instruction, which is a text named {', '.join(ROLES[INSTRUCTION])}")
@@ -184,14 +190,16 @@ def _record(folder: Path, task: str, number: int, row: Mapping[str, Any], where:
         raise DataError(f"{where}: its item is none of data_gen ({type(error).__name__}: {error})") from error
     if IMAGE not in row and item is None:
         raise DataError(f"{where}: no input image, which is a file named {', '.join(ROLES[IMAGE])}")
-    image = _image(folder, row[IMAGE], f"{where}: its input image") if IMAGE in row else None
-    answer_image = _image(folder, row[ANSWER_IMAGE], f"{where}: its answer image") if ANSWER_IMAGE in row else None
+    image, answer_image = (
+        _image(folder, root, row[role], f"{where}: its {noun}") if role in row else None
+        for role, noun in ((IMAGE, "input image"), (ANSWER_IMAGE, "answer image"))
+    )
     name = str(row.get(ID, number))
     return Record(
         id=f"{task}/{name}",
         task=task,
         instruction=instruction,
-        image=None if image is None else StoredImage(image.read_bytes),
+        image=None if image is None else of_file(image),
         answer=answer,
         answer_image=answer_image,
         size=_size(row.get(SIZE), f"{name} {row.get(IMAGE, '')}", where),
@@ -199,20 +207,17 @@ def _record(folder: Path, task: str, number: int, row: Mapping[str, Any], where:
     )
 
 
-def _image(folder: Path, value: Any, where: str) -> Path:
+def _image(folder: Path, root: Path, value: Any, where: str) -> Path:
     """The file, which is an image that can be opened."""
-
     names = value if isinstance(value, list) else [value]
     if len(names) != 1 or not isinstance(names[0], str) or not names[0]:
         raise DataError(f"{where} must be one file name, not {json.dumps(value)[:80]}")
     if names[0].lower().endswith(VIDEOS):
         raise DataError(f"{where} is the video {names[0]}: take its frames, and name one image")
-    base = folder.resolve()
-    # Names may be given from the task's folder or from the root of the repository.
-    file = next((at for at in (base / names[0], base.parent / names[0], base.parent.parent / names[0]) if at.is_file()),
-                None)  # fmt: skip
-    root = base.parent.parent if base.parent.name == EMBODIED else base.parent
-    if file is None or root not in file.resolve().parents:
+    # Names may be given from the task's folder, from its domain's or from the root of the repository.
+    places = (folder / names[0], folder.parent / names[0], root / names[0])
+    file = next((at for at in places if at.is_file()), None)
+    if file is None or root.resolve() not in file.resolve().parents:
         raise DataError(f"{where} is not there: {folder / names[0]}. Download the images with the records")
     try:
         with open_image(file, file) as image:

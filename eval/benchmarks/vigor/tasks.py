@@ -1,6 +1,7 @@
 """The tasks of ViGoR: which domain they belong to, which judge templates they have, how their folders may be called.
 
-The abstract counts 20 tasks; section 3.1 names 7 physical, 7 knowledge and 7 symbolic ones, which are 21.
+The abstract counts 20 tasks; section 3.1 names 7 physical, 7 knowledge and 7 symbolic ones, which are 21. The published
+files have Sorting and Categorization in one folder, which makes 20.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import re
 
 DOMAINS = {
     "physical": (
-        "sorting", "categorization", "spatial_reasoning", "attribute_recognition", "object_assembly",
+        "sorting_and_categorization", "spatial_reasoning", "attribute_recognition", "object_assembly",
         "measurement_verification", "situational_decision_making",
     ),
     "knowledge": ("biology", "physics", "chemistry", "geography", "history", "sports", "common_sense"),
@@ -20,15 +21,15 @@ DOMAINS = {
 }  # fmt: skip
 TASKS = tuple(task for tasks in DOMAINS.values() for task in tasks)
 MAZE, ALGEBRA = "maze_navigation", "algebraic_calculation"
-JIGSAW, SUDOKU = "jigsaw_puzzle", "sudoku"
-EMBODIED = "Embodied_Tasks"  # the published folder of the physical tasks
+JIGSAW, SUDOKU, PLOT = "jigsaw_puzzle", "sudoku", "function_plotting"
 
 # What a folder may be called besides, without its case and signs.
 _ALIASES = {
     "maze": MAZE, "algebra": ALGEBRA, "algebraiccalculations": ALGEBRA, "jigsaw": "jigsaw_puzzle",
     "klotski": "klotski_puzzle", "function": "function_plotting", "functionplot": "function_plotting",
     "lego": "block_building", "blocks": "block_building", "commonsense": "common_sense", "sport": "sports",
-    "categorisation": "categorization", "measurement": "measurement_verification",
+    "sorting": "sorting_and_categorization", "categorization": "sorting_and_categorization",
+    "measurement": "measurement_verification",
     "measurementandverification": "measurement_verification", "decisionmaking": "situational_decision_making",
     "assembly": "object_assembly", "attribute": "attribute_recognition", "spatial": "spatial_reasoning",
 }  # fmt: skip

@@ -1,11 +1,13 @@
-"""Published jigsaws and sudokus by program: an output is compared with the image ground truth, piece by piece.
+"""Published jigsaws, sudokus and plots by program: an output is compared with the image ground truth.
 
-A record is read only where this proves itself: the ground truth passes, a copy of the input does not, and a sudoku's
-ground truth is a Latin square as read. An output that cannot be read is left to the judge. Visual quality is the
-judge's (`--option vigor.visual_quality=judge`), for no program here knows what an image should look like.
+A record is read only where this proves itself: the ground truth passes, a copy of the input does not, a sudoku's ground
+truth is a Latin square as read, and a plot's axes stand in its input. An output that cannot be read is left to the
+judge. Visual quality is the judge's (`--option vigor.visual_quality=judge`), for no program here knows what an image
+should look like.
 
-Without a program: *function plotting*, whose input holds a formula and no axes, so that a right plot may lie anywhere;
-*algebraic calculation*, whose answers are written out and need OCR; Klotski and block building, which are photographs.
+Without a program: plots whose input has no axes, so that a right curve may lie anywhere; *algebraic calculation*, whose
+solutions are given as images alone and may be written anywhere and in any form, so that reading one needs OCR; Klotski
+and block building, which are photographs.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 from data_gen.errors import DataError
 from data_gen.task import Check, Verdict
 from eval.benchmarks.vigor.files import Record
-from eval.benchmarks.vigor.tasks import JIGSAW, SUDOKU
+from eval.benchmarks.vigor.tasks import JIGSAW, PLOT, SUDOKU
 from eval.benchmarks.vigor.templates import BACKGROUND, REASONING, RULE
 from eval.images import bytes_of
 from uni_train.models.pictures import decode_picture
@@ -33,13 +35,15 @@ FLAT = 4.0  # of 255: the spread of a piece without anything to see
 COLOUR = 24.0  # of 255: how far the mean colour of a piece may drift
 ASPECT = 0.05  # how far the sides of an output may differ in proportion
 SIDES = range(2, 10)  # of jigsaws and sudokus
+NEAR = 0.012  # of the longer side: how far a curve may lie from that of the ground truth
+CURVE, NO_CURVE = 0.95, 0.85  # shares of a curve that lie near, where it is the same, and where it is another
 _PIECE, _GLYPH = 24, 20  # pixels a side at which pieces and digits are compared
-_INK = 60.0  # of 255: how far a digit's colour is from that of its cell
+_INK = 60.0  # of 255: how far a digit's colour is from that of its cell, a curve's from what was there
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """A record whose outputs a program can read. n: pieces or cells a side."""
+    """A record whose outputs a program can read. n: pieces or cells a side; 0: of a plot."""
 
     record: Record
     n: int
@@ -62,6 +66,8 @@ def read_truth(record: Record) -> Truth | None:
         return None
     read = _READERS[record.task]
     sizes = [int(record.size.split("x")[0])] if record.size else list(SIDES)
+    if record.task == PLOT:
+        sizes = [0]
     for n in sizes:
         right, copied = read(solved, shown, solved, n), read(shown, shown, solved, n)
         if right is None or copied is None or not right.passed:
@@ -180,8 +186,7 @@ def _sudoku(image: np.ndarray | None, shown: np.ndarray, solved: np.ndarray, n: 
 
 def _grid_box(image: np.ndarray) -> tuple[int, int, int, int]:
     """Top, left, bottom, right of what is drawn: a grid reaches furthest."""
-    page = np.median(image.reshape(-1, 3), axis=0)
-    drawn = np.abs(image - page).max(axis=2) > _INK
+    drawn = _drawn(image)
     rows, columns = np.flatnonzero(drawn.any(axis=1)), np.flatnonzero(drawn.any(axis=0))
     if not len(rows):
         return 0, 0, image.shape[0], image.shape[1]
@@ -266,5 +271,62 @@ def _lines_kept(image: np.ndarray, shown: np.ndarray, box: tuple[int, int, int, 
     return _ncc(image[outside].astype(np.float32), shown[outside].astype(np.float32)) >= SAME
 
 
+# --- plots -----------------------------------------------------------------------------------------------------------
+
+
+def _plot(image: np.ndarray | None, shown: np.ndarray, solved: np.ndarray, n: int) -> Verdict | None:
+    """Background: what the input shows stays. Rule and reasoning: the curve of the ground truth, for Table 14 gives
+    both 0 where shape or range differ. A curve is what has changed away from what the input shows."""
+    import cv2
+
+    if image is None:
+        return None
+    inked = _grown(_drawn(shown), 3)
+    wanted, found = (_changed(one, shown) & ~inked for one in (solved, image))
+    near = max(3, round(NEAR * max(shown.shape[:2])))
+    if not _has_axes(shown, wanted, near):
+        return None
+    stays = inked & ~_grown(_changed(solved, shown), near)
+    kept = _ncc(image[stays].astype(np.float32), shown[stays].astype(np.float32)) >= SAME
+    away = [cv2.distanceTransform((~one).astype(np.uint8), cv2.DIST_L2, 3) if one.any() else None
+            for one in (wanted, found)]  # fmt: skip
+    shares = [
+        0.0 if one.sum() < 0.1 * wanted.sum() or distance is None else float((distance[one] <= near).mean())
+        for one, distance in zip((found, wanted), away, strict=True)
+    ]
+    if min(shares) < CURVE and min(shares) >= NO_CURVE:
+        return None
+    right = min(shares) >= CURVE
+    return _verdict(**{BACKGROUND: kept, RULE: right, REASONING: right})
+
+
+def _has_axes(shown: np.ndarray, curve: np.ndarray, near: int) -> bool:
+    """Whether lines of the input run along both sides of the curve's box, and the curve leaves most of it free."""
+    rows, columns = np.flatnonzero(curve.any(axis=1)), np.flatnonzero(curve.any(axis=0))
+    if not len(rows):
+        return False
+    top, bottom, left, right = rows[0], rows[-1] + 1, columns[0], columns[-1] + 1
+    if _grown(curve, near)[top:bottom, left:right].mean() > 0.6:
+        return False
+    ink = _drawn(shown)
+    return bool(ink[:, left:right].mean(axis=1).max() > 0.6 and ink[top:bottom].mean(axis=0).max() > 0.6)
+
+
+def _drawn(image: np.ndarray) -> np.ndarray:
+    """Where something stands on the page, bool [H, W]."""
+    page = np.median(image.reshape(-1, 3), axis=0)
+    return np.abs(image - page).max(axis=2) > _INK
+
+
+def _changed(image: np.ndarray, shown: np.ndarray) -> np.ndarray:
+    return np.abs(image.astype(np.float32) - shown).max(axis=2) > _INK
+
+
+def _grown(mask: np.ndarray, by: int) -> np.ndarray:
+    import cv2
+
+    return cv2.dilate(mask.astype(np.uint8), np.ones((2 * by + 1, 2 * by + 1), np.uint8)).astype(bool)
+
+
 _Reader = Callable[[np.ndarray | None, np.ndarray, np.ndarray, int], Verdict | None]
-_READERS: dict[str, _Reader] = {JIGSAW: _jigsaw, SUDOKU: _sudoku}
+_READERS: dict[str, _Reader] = {JIGSAW: _jigsaw, SUDOKU: _sudoku, PLOT: _plot}

@@ -28,7 +28,7 @@ from uni_train.errors import UserError
 from uni_train.models.base import Example
 from uni_train.recipes.knowledge.config import KnowledgeConfig
 from uni_train.stages.finetune import fit
-from uni_train.stages.work import MODEL, StageRun, Work
+from uni_train.stages.work import StageRun, Work
 from uni_train.training.curriculum import Constant
 
 Maker = Callable[[random.Random], Example]
@@ -82,7 +82,7 @@ def teach(work: Work[KnowledgeConfig], stage: StageRun) -> None:
         UserError: the model has no pretraining rows to keep its skills with.
     """
     config = work.config
-    model = work.model(None)
+    model = work.learner(None)
     kept = model.replay_rows(("mapping",))
     if kept is None:
         raise UserError(f"{model.name} has no pretraining rows to replay", "Set form.updates=0.")
@@ -90,14 +90,10 @@ def teach(work: Work[KnowledgeConfig], stage: StageRun) -> None:
     shares = {name: (1 - config.form.replay) / len(new) for name in new}
     whole = sum(share for share, _ in kept.values())
     shares |= {name: config.form.replay * share / whole for name, (share, _) in kept.items() if config.form.replay}
-    model.prepare_training(
-        timestep_shift=1.0, text_dropout=config.text_dropout, activation_checkpointing=config.activation_checkpointing
-    )
     asked = replace(config, optimizer=replace(config.optimizer, lr=config.form.lr))
     updates = Updates(config.form.updates, rows=config.form.rows)
     sources = {**new, **{name: maker for name, (_, maker) in kept.items()}}
     used = {name: sources[name] for name in shares}
     result = fit(work, model, used, Constant(shares), updates, stage.path, config=asked, trained=("all", ()))
     work.trained(model, stage)
-    stage.outputs = sorted((stage.path / MODEL).iterdir())
-    stage.result = {"updates": result.updates, "seconds": result.seconds}
+    stage.result = result.facts()

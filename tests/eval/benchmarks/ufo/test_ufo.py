@@ -12,11 +12,13 @@ import pytest
 from data_gen.errors import DataError
 from eval.benchmarks.ufo import Ufo, paper, prompts, replies, rubric
 from eval.benchmarks.ufo.counting import mean_of, task_mean
-from eval.benchmarks.ufo.files import read_folder
+from eval.benchmarks.ufo.files import _column, read_folder
 from eval.benchmarks.ufo.names import ANSWERS, DIMENSIONS, REGIMES
 from eval.evaluation import EvaluationPlan, run
+from eval.images import bytes_of
 from eval.judges import JudgeConfig
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.errors import UserError
 from uni_train.models.pictures import encode_png
 
 IMAGE = encode_png(np.zeros((8, 8, 3), np.uint8))
@@ -56,6 +58,36 @@ def test_parquet_with_bytes_reads_as_json_lines_do(tmp_path: Path) -> None:
     folder = tmp_path / "lines"
     folder.mkdir()
     assert read_folder(tmp_path) == read_folder(folder_with(folder, ROW))
+
+
+def test_images_in_parquet_are_read_again_from_their_batch(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    def image(number: int) -> dict[str, Any]:
+        return {"bytes": encode_png(np.full((4, 4, 3), number, np.uint8)), "path": None}
+
+    rows = [
+        {**ROW, "id": str(i), "input_images": [image(i), image(i + 100)], "choice_a": "x", "choice_b": "y",
+         "cue_image": image(200) if i % 2 else None}
+        for i in range(90)
+    ]  # fmt: skip
+    file = tmp_path / "mcq.parquet"
+    parquet.write_table(pa.Table.from_pylist(rows), file, row_group_size=70)
+    found = read_folder(tmp_path)
+    for place in (0, 31, 32, 69, 70, 89):
+        one = found[place]
+        assert not any(isinstance(shown, bytes) for shown in one.images)
+        assert [bytes_of(shown) for shown in one.images] == [image(place)["bytes"], image(place + 100)["bytes"]]
+        assert (one.cue_image is None) == (place % 2 == 0)
+    _column.cache_clear()
+    parquet.write_table(pa.Table.from_pylist(rows[::-1]), file, row_group_size=70)
+    with pytest.raises(UserError, match="has changed since it was opened"):
+        bytes_of(found[0].images[0])
+    _column.cache_clear()
+    file.unlink()
+    with pytest.raises(UserError, match="cannot be read again"):
+        bytes_of(found[0].images[0])
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_shares_of_errors_are_all_of_them_and_table_11_repeats_table_2() -> None
 
 
 def test_what_the_text_says_of_the_tables_and_is_not_so() -> None:
-    """Section 4.2 and section 5; docs/ureason.md lists them."""
+    """Section 4.2 and section 5; docs/benchmarks/ureason.md lists them."""
     gains = {model: row[GUIDED][5] - row[DIRECT][5] for model, row in paper.TABLE_2.items()}
     assert min(gains.values()) == pytest.approx(0.4)  # "from +8.2% (Bagel-Zebra-CoT)"
     lost = {model: row[BARE][5] - row[EIGHT_TIMES][5] for model, row in paper.TABLE_4.items()}

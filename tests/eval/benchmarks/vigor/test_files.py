@@ -32,18 +32,25 @@ def put(folder: Path, task: str, rows: Any) -> Path:
 def test_fields_are_probed_and_reported(tmp_path: Path) -> None:
     put(tmp_path, "Sudoku", [{"Input-Image": "a.png", "prompt": "Fill.", "GT_image": "gt_4x4.png", "grid_size": "4×4"}])
     put(
-        tmp_path, "Embodied_Tasks/Sorting", [{"id": 7, "image": "Sorting/a.png", "instruction": "Sort.", "answer": "2"}]
+        tmp_path,
+        "Physical_Reasoning/Sorting_and_Categorization",
+        [{"id": 7, "image": "Sorting_and_Categorization/a.png", "instruction": "Sort.", "answer": "2"}],
     )
     found = read_folder(tmp_path)
     sorting, sudoku = found.records
-    assert (sorting.id, sorting.answer, sorting.answer_image, sorting.size) == ("sorting/7", "2", None, "")
+    assert (sorting.id, sorting.answer, sorting.answer_image, sorting.size) == (
+        "sorting_and_categorization/7",
+        "2",
+        None,
+        "",
+    )
     assert (sudoku.id, sudoku.instruction, sudoku.size, sudoku.image) == ("sudoku/0", "Fill.", "4x4", PNG)
     assert found.fields["sudoku"] == {
         "image": ("Input-Image",), "instruction": ("prompt",), "answer_image": ("GT_image",), "size": ("grid_size",),
     }  # fmt: skip
     benchmark = Vigor(Source(data=tmp_path))
-    assert benchmark.sets == ("sorting", "sudoku") and benchmark.published
-    assert benchmark.tables([])[-1].rows[0][0] == "Sorting"
+    assert benchmark.sets == ("sorting_and_categorization", "sudoku") and benchmark.published
+    assert benchmark.tables([])[-1].rows[0][0] == "Sorting and categorization"
     assert benchmark.revision != Vigor(Source(data=tmp_path, sets=("sudoku",))).revision
 
 

@@ -1,9 +1,10 @@
-"""Published jigsaws and sudokus by program, on records of our own in their schema."""
+"""Published jigsaws, sudokus and plots by program, on records of our own in their schema."""
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,31 @@ def scrambled(image: np.ndarray, order: list[int], n: int) -> np.ndarray:
     pieces = [image[r * side : (r + 1) * side, c * side : (c + 1) * side] for r in range(n) for c in range(n)]
     rows = [np.concatenate([pieces[i] for i in order[r * n : (r + 1) * n]], axis=1) for r in range(n)]
     return np.concatenate(rows)
+
+
+def axes(width: int = 480, height: int = 360) -> np.ndarray:
+    """A formula above a frame with ticks and their labels."""
+    image = Image.new("RGB", (width, height), "white")
+    draw = ImageDraw.Draw(image)
+    draw.text((width / 2, 20), "y = sin(x) + x / 4,  x in [-10, 10]", "black", ImageFont.load_default(size=18), "mm")
+    draw.rectangle((60, 45, width - 20, height - 40), outline="black", width=2)
+    for x in range(60, width - 20, 50):
+        draw.line((x, height - 40, x, height - 34), "black", 2)
+        draw.text((x, height - 20), f"{(x - 60) // 20 - 10}", "black", ImageFont.load_default(size=12), "mm")
+    return np.asarray(image)
+
+
+def plot(f: Callable[[np.ndarray], np.ndarray], to: float = 10, colour: str = "blue", wide: int = 2) -> np.ndarray:
+    """The curve of f over [-10, to] in those axes, y from -4 to 4."""
+    image = Image.fromarray(axes())
+    x = np.linspace(-10, to, 800)
+    points = zip(60 + (x + 10) / 20 * 400, 182 - f(x) / 4 * 130, strict=True)
+    ImageDraw.Draw(image).line([(float(a), float(b)) for a, b in points], colour, wide, "curve")
+    return np.asarray(image)
+
+
+def wave(x: np.ndarray) -> np.ndarray:
+    return np.sin(x) + x / 4
 
 
 def folder(at: Path, task: str, shown: np.ndarray, solved: np.ndarray, **row: object) -> Path:
@@ -118,6 +144,25 @@ def test_a_jigsaw_is_right_when_every_piece_is_at_its_place(tmp_path: Path) -> N
         assert said[:1] != ["pass"] or statuses(truth.verdict(image)) == said
 
 
+def test_a_plot_is_right_where_its_curve_lies_on_the_true_one(tmp_path: Path) -> None:
+    truth = truth_of(tmp_path, "Function_Plotting", axes(), plot(wave))
+    assert truth is not None
+    noisy = np.asarray(Image.fromarray(as_models_draw(plot(wave), 640)).resize((640, 480)))
+    for image, said in (
+        (plot(wave), ["pass"] * 3),
+        (plot(wave, colour="red", wide=4), ["pass"] * 3),
+        (noisy, ["pass"] * 3),
+        (axes(), ["pass", "fail", "fail"]),
+        (plot(lambda x: np.cos(x) + x / 4), ["pass", "fail", "fail"]),
+        (plot(lambda x: 1.5 * np.sin(x) + x / 4), ["pass", "fail", "fail"]),
+        (plot(wave, to=5), ["pass", "fail", "fail"]),
+        (np.full_like(axes(), 255), ["fail"] * 3),
+        (plot(wave, to=8), []),  # nine tenths of it: nobody can tell how exact is exact
+        (plot(wave)[:, :300], []),
+    ):
+        assert statuses(truth.verdict(image)) == said
+
+
 def test_what_a_program_might_be_wrong_about_is_the_judge_s(tmp_path: Path) -> None:
     solved = scenery()
     wrong = SQUARE.copy()
@@ -127,7 +172,9 @@ def test_what_a_program_might_be_wrong_about_is_the_judge_s(tmp_path: Path) -> N
         ("not its pieces", "Jigsaw", scenery(1), solved),
         ("solved already", "Jigsaw", solved, solved),
         ("no Latin square", "Sudoku", sudoku(np.where(GIVEN, wrong, 0)), sudoku(wrong)),
-        ("a plot", "Function_Plotting", solved[::-1], solved),
+        ("a plot without axes", "Function_Plotting", np.full_like(axes(), 255), plot(wave)),
+        ("a plot that fills its box", "Function_Plotting", axes(), plot(lambda x: 3 * np.sin(20 * x))),
+        ("a building", "Block_Building", solved[::-1], solved),
     ):
         assert truth_of(tmp_path / name, task, shown, truth) is None, name
 

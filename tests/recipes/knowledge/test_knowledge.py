@@ -19,7 +19,7 @@ from eval.scored import read_scored
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
-from tests.stages.tiny import MODEL, finish, fit
+from tests.tiny import MODEL, finish, fit
 from uni_train.config.compose import compose
 from uni_train.errors import UserError
 from uni_train.models.load import build_model
