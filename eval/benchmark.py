@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # What became of a sample before anybody scored it. Everything but "ok" counts as not right and stays in the
 # denominator, under its own name.
-GENERATED = ("ok", "generation_failed", "not_extracted", "cue_missing")
+GENERATED = ("ok", "generation_failed", "no_skill", "not_extracted", "cue_missing")
 # What became of a sample after scoring, in the order in which it is shown. Only "unjudged" (no program can tell, and no
 # judge was asked) is no result: a set that holds such samples has no score.
 OUTCOMES = ("pass", "fail", "unreadable", *GENERATED[1:], "judge_failed", "unparseable", "missing", "unjudged")

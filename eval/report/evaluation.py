@@ -41,6 +41,7 @@ OUTCOME_NAMES = {
     "fail": "wrong",
     "unreadable": "unreadable",
     "generation_failed": "no image",
+    "no_skill": "no such skill",
     "not_extracted": "not extracted",
     "cue_missing": "cue missing",
     "judge_failed": "judge failed",

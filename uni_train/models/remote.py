@@ -71,11 +71,21 @@ class RemoteModel:
     """A respondent (`eval.benchmark.Respondent`): a request that fails alone is an exception in its place.
 
     Raises, from every method: ModelDown where no request can be answered (the endpoint is away, refuses the key, has
-    no such model, or is out of quota), SkillMissing where the endpoint says so.
+    no such model, or is out of quota), SkillMissing where the endpoint says so, or lists the model and has no such
+    address for it (404).
     """
 
-    def __init__(self, base_url: str, model: str, settings: RemoteSettings, about: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        settings: RemoteSettings,
+        about: Mapping[str, Any] | None,
+        listed: bool = False,
+    ) -> None:
         self.name = model
+        self.listed = listed
+        self._lacking: dict[str, SkillMissing] = {}
         self.base_url = base_url
         self.settings = settings
         self.ours = about is not None
@@ -104,7 +114,7 @@ class RemoteModel:
             model = next(iter(offered))
         if offered and model not in offered and any(one is not None for one in offered.values()):
             raise UsageError(f"{base_url} has no model {model}", did_you_mean(model, offered, "models there"))
-        return cls(base_url, model, settings, (offered or {}).get(model))
+        return cls(base_url, model, settings, (offered or {}).get(model), listed=model in (offered or {}))
 
     def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
         """The reasoning before drawing."""
@@ -236,6 +246,8 @@ class RemoteModel:
         """
         import anyio
 
+        if ask.__name__ in self._lacking:
+            raise self._lacking[ask.__name__]
         answers: list[Any] = [None] * len(requests)
         passing = done = 0
         fatal: Exception | None = None
@@ -269,6 +281,8 @@ class RemoteModel:
 
         anyio.run(everything)
         if fatal is not None:
+            if isinstance(fatal, SkillMissing) and not self.ours:  # of ours only some requests may need it
+                self._lacking[ask.__name__] = fatal
             raise fatal
         if requests and passing == len(requests):
             raise ModelDown(
@@ -297,6 +311,9 @@ class RemoteModel:
     def _failure(self, error: Any) -> tuple[UserError, bool]:
         import openai
 
+        if self.listed and not self.ours and isinstance(error, openai.NotFoundError):
+            where = error.request.url.path.rpartition("/v1/")[2]
+            raise SkillMissing(self.name, f"be asked by {where}: {_said(error, self._key)}")
         down = _down(error, self.base_url, self.name, self.settings, self._key)
         if down is not None:
             raise down

@@ -76,6 +76,7 @@ class Pretrain(RecipeKind[PretrainConfig]):
     """Pretraining: a stage for the VAE, then one for each part of the recipe."""
 
     config = PretrainConfig
+    less_memory = "Lower the rows in parts.*.mixture."
 
     def stages(self, config: PretrainConfig) -> Iterator[PlannedStage]:
         yield PlannedStage("vae", "vae", f"{config.vae.updates} updates of the VAE")
@@ -92,17 +93,24 @@ class Pretrain(RecipeKind[PretrainConfig]):
             _part(work, stage, planned.name.removeprefix("pretrain-"))
 
     def updates(self, config: PretrainConfig) -> Updates:
-        return Updates(sum(one.updates for one in config.parts.values()))
+        return Updates(sum(one.updates for one in config.parts.values()), rows=sum(_largest(config).rows.values()))
 
-    def first_update(self, config: PretrainConfig, model: UnifiedModel) -> list[Sequence[Example]]:
-        """Of the part with the most images."""
+    def first_update(
+        self, config: PretrainConfig, model: UnifiedModel, most: int | None = None
+    ) -> list[Sequence[Example]]:
+        """Of the part with the most rows and noised images."""
         from uni_train.models.nano import corpus
         from uni_train.stages.finetune import first_batch
 
-        mixture = max((part.mixture for part in config.parts.values()), key=lambda one: one.images)
+        mixture = _largest(config)
         rows = sum(mixture.rows.values())
         shares = {kind: count / rows for kind, count in mixture.rows.items()}
-        return first_batch(model, corpus.sources(mixture.noise_draws), shares, config.seed, rows)
+        return first_batch(model, corpus.sources(mixture.noise_draws), shares, config.seed, rows, most=most)
+
+
+def _largest(config: PretrainConfig) -> MixtureConfig:
+    """That of the part with the most rows and noised images."""
+    return max((part.mixture for part in config.parts.values()), key=lambda one: sum(one.rows.values()) + one.images)
 
 
 def _vae(work: Work[PretrainConfig], stage: StageRun) -> None:

@@ -102,12 +102,17 @@ def first_batch(
     rows: int,
     accumulate: int = 1,
     tokens: int | None = None,
+    most: int | None = None,
 ) -> list[Sequence[Example]]:
     """The examples of the first update of a training on one rank, by micro-batch; no weights are needed.
+
+    most: only so many, as one micro-batch.
 
     Raises:
         UserError: rows of a source are missing or bad.
     """
+    if most is not None:
+        rows, accumulate, tokens = most if tokens is not None else min(rows, most), 1, None
     dataset = StepDataset(
         lambda examples, seed: list(examples),
         {name: sources[name] for name in shares},

@@ -105,7 +105,7 @@ class NanoEdit(BagelUnified):
 
 
 def build(config: ModelConfig, seed: int) -> NanoEdit:
-    """With fresh weights."""
+    """With fresh weights; on the meta device without them."""
     sizes, tokenizer = config.architecture, SentenceTokenizer(steps=config.thinks)
     token = sizes.latent_downsample * sizes.latent_patch
     bagel = Bagel(
@@ -117,8 +117,9 @@ def build(config: ModelConfig, seed: int) -> NanoEdit:
             prediction="clean",
         )
     )
-    bagel.init_weights(derive_seed(seed, "nano_edit"))
-    look_around(bagel)
+    if not bagel.llm2vae.weight.is_meta:
+        bagel.init_weights(derive_seed(seed, "nano_edit"))
+        look_around(bagel)
     return NanoEdit(
         config.name,
         bagel,

@@ -50,6 +50,12 @@ class NanoFamily(Family):
             self.load(model, self.shipped if config.checkpoint == "shipped" else Path(config.checkpoint))
         return model if dtype is None else model.to(dtype)
 
+    def skeleton(self, config: ModelConfig, seed: int = 0) -> tuple[UnifiedModel, bool]:
+        from uni_train.models.meta import without_weights
+
+        with without_weights():
+            return super().skeleton(config, seed)
+
     def shapes(self, model: BagelUnified) -> BagelShapes:  # type: ignore[override]
         from uni_train.models.bagel.shapes import BagelShapes
 

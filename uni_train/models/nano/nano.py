@@ -58,7 +58,7 @@ class Nano(BagelUnified):
 
 
 def build(config: ModelConfig, seed: int, words: Sequence[str] | None = None) -> Nano:
-    """nano with fresh weights. `words`: that it knows; None: its own."""
+    """nano with fresh weights; on the meta device without them. `words`: that it knows; None: its own."""
     sizes, sampling = config.architecture, config.sampling
     tokenizer = WordTokenizer(words or language.vocabulary())
     bagel = Bagel(
@@ -69,10 +69,11 @@ def build(config: ModelConfig, seed: int, words: Sequence[str] | None = None) ->
             vit_patches_per_side=sizes.image_size // sizes.vit_patch,
         )
     )
-    bagel.init_weights(derive_seed(seed, "nano"))
-    add_lookup_heads(bagel, derive_seed(seed, "induction"))
     vae = PatchVAE(sizes.latent_channels, downsample=sizes.latent_downsample)
-    _init_vae(vae, derive_seed(seed, "nano vae"))
+    if not bagel.llm2vae.weight.is_meta:
+        bagel.init_weights(derive_seed(seed, "nano"))
+        add_lookup_heads(bagel, derive_seed(seed, "induction"))
+        _init_vae(vae, derive_seed(seed, "nano vae"))
     return Nano(
         config.name,
         bagel,

@@ -79,11 +79,13 @@ class Distil(RoundsKind[DistilConfig]):
             entries.append(round_entry(config.filter, [of.round for of in served], found, stages, calls))
         return entries
 
-    def first_update(self, config: DistilConfig, model: UnifiedModel) -> list[Sequence[Example]]:
+    def first_update(
+        self, config: DistilConfig, model: UnifiedModel, most: int | None = None
+    ) -> list[Sequence[Example]]:
         from uni_train.recipes.distil.training import blank
         from uni_train.recipes.stars.finetune import first_update
 
-        return first_update(config, model, self.training, partial(blank, config, model))
+        return first_update(config, model, self.training, partial(blank, config, model), most)
 
     def remarks(self, config: DistilConfig, model: UnifiedModel) -> list[str]:
         total = sum(weight.numel() for weight in model.parameters())

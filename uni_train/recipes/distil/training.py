@@ -15,6 +15,7 @@ from data_gen.task import Item
 from eval.scored import read_folder
 from uni_train.config.kinds import Updates
 from uni_train.models.base import Example, Request, States, UnifiedModel
+from uni_train.models.family import family_of
 from uni_train.models.load import build_model, load_weights
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.distil.drawing import Drawn
@@ -26,10 +27,12 @@ from uni_train.recipes.stars.rounds import updates
 from uni_train.stages.finetune import fit
 from uni_train.stages.work import StageRun, Work, in_batches
 from uni_train.training.curriculum import Curriculum, Ramp
-from uni_train.training.distillation import Distiller, DistilSettings, Following, Lesson
+from uni_train.training.distillation import Distiller, DistilSettings, Lesson
 from uni_train.training.steps import Source, row_counts
 
 if TYPE_CHECKING:
+    from lightning.pytorch.callbacks import Callback
+
     from uni_train.training.callbacks import Evaluate
 
 PARTS = ("near", "middle", "far")
@@ -111,7 +114,7 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
         stage.path,
         stage=stage.name,
         evaluate=evaluate if schedule.check_every else None,
-        callbacks=[Following(teacher, model, config.teacher_decay)] if config.teacher == "ema" else [],
+        callbacks=_follows(config, teacher, model),
         collate=distiller.collate,
     )
     work.trained(model, stage)
@@ -120,6 +123,14 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
         "lessons": {name: len(some) for name, some in lessons.items()},
         **_calls(config, stage, schedule, result.updates),
     }
+
+
+def _follows(config: DistilConfig, teacher: UnifiedModel, student: UnifiedModel) -> list[Callback]:
+    if config.teacher != "ema":
+        return []
+    from uni_train.training.callbacks import Following
+
+    return [Following(teacher, student, config.teacher_decay)]
 
 
 def _calls(config: DistilConfig, stage: StageRun, schedule: Curriculum, updates: int) -> dict[str, int]:
@@ -206,8 +217,7 @@ class ByGap(Ramp):
 def blank(config: DistilConfig, model: UnifiedModel, item: Item, image: np.ndarray | None) -> Example:
     """An item with states to learn at, whose content does not matter."""
     shown = () if image is None else (image,)
-    sizes, draws = config.model.architecture, config.batch.noise_draws
-    size, token = model.picture_size(Request(item.id, item.prompt, shown)), sizes.latent_downsample * sizes.latent_patch
-    tokens = (size[0] // token) * (size[1] // token)
-    zeros = np.zeros((draws, tokens, sizes.latent_channels * sizes.latent_patch**2), np.float32)
-    return Example(item.prompt, shown, states=States(np.full(draws, 0.5), zeros, zeros, size))
+    asked = family_of(config.model.family).shapes(model).asked(Request(item.id, item.prompt, shown))
+    zeros = np.zeros((config.batch.noise_draws, asked.tokens, asked.channels), np.float32)
+    height, width = (side * asked.stride for side in asked.grid)
+    return Example(item.prompt, shown, states=States(np.full(len(zeros), 0.5), zeros, zeros, (height, width)))

@@ -63,32 +63,7 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
         raise wrong(
             "prompts needs one of task and path", "prompts", where, "prompts.task=maze, or prompts.path=items.jsonl."
         )
-    if not config.used_rewards:
-        raise wrong("rewards is empty: there is nothing to learn", "rewards", where, "rewards.v={function:verifier}.")
-    for name, reward in config.used_rewards.items():
-        if reward.weight == 0:
-            raise wrong(f"rewards.{name}.weight is 0", f"rewards.{name}.weight", where, f"rewards.{name}=null.")
-        if (reward.function == "judge") != (reward.judge is not None):
-            raise wrong(
-                f"rewards.{name}: function=judge and a judge's address belong together",
-                f"rewards.{name}.judge",
-                where,
-                f"rewards.{name}={{function:judge,judge:{{address:'http://HOST:PORT/v1#MODEL'}}}}.",
-            )
-        if (reward.function == "http") != (reward.http is not None):
-            raise wrong(
-                f"rewards.{name}: function=http and its address belong together",
-                f"rewards.{name}.http",
-                where,
-                f"rewards.{name}={{function:http,http:{{address:'http://HOST:PORT/PATH'}}}}.",
-            )
-        if reward.judge is not None and (reward.judge.address is None or reward.judge.dialect != "paper"):
-            raise wrong(
-                f"rewards.{name}.judge is asked in the recipe's words at an address",
-                f"rewards.{name}.judge",
-                where,
-                "Serve a checkpoint with `uni_train serve`, and give its address.",
-            )
+    _check_rewards(config, where)
     for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
         if levels is not None and not levels:
             raise wrong(f"{key} is empty", key, where)
@@ -134,6 +109,35 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
         raise wrong("rollout.noise_level of cps must be between 0 and 1", "rollout.noise_level", where)
     if config.objective.clip_low >= 1:
         raise wrong("objective.clip_low must be below 1", "objective.clip_low", where)
+
+
+def _check_rewards(config: FlowGrpoConfig, where: Where) -> None:
+    if not config.used_rewards:
+        raise wrong("rewards is empty: there is nothing to learn", "rewards", where, "rewards.v={function:verifier}.")
+    for name, reward in config.used_rewards.items():
+        if reward.weight == 0:
+            raise wrong(f"rewards.{name}.weight is 0", f"rewards.{name}.weight", where, f"rewards.{name}=null.")
+        if (reward.function == "judge") != (reward.judge is not None):
+            raise wrong(
+                f"rewards.{name}: function=judge and a judge's address belong together",
+                f"rewards.{name}.judge",
+                where,
+                f"rewards.{name}={{function:judge,judge:{{address:'http://HOST:PORT/v1#MODEL'}}}}.",
+            )
+        if (reward.function == "http") != (reward.http is not None):
+            raise wrong(
+                f"rewards.{name}: function=http and its address belong together",
+                f"rewards.{name}.http",
+                where,
+                f"rewards.{name}={{function:http,http:{{address:'http://HOST:PORT/PATH'}}}}.",
+            )
+        if reward.judge is not None and (reward.judge.address is None or reward.judge.dialect != "paper"):
+            raise wrong(
+                f"rewards.{name}.judge is asked in the recipe's words at an address",
+                f"rewards.{name}.judge",
+                where,
+                "Serve a checkpoint with `uni_train serve`, and give its address.",
+            )
 
 
 def _check_thoughts(config: FlowGrpoConfig, where: Where) -> None:

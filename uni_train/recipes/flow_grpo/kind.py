@@ -20,6 +20,7 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
     """Reinforcement of a flow."""
 
     config = FlowGrpoConfig
+    less_memory = "Lower rows, model.draw_batch, rollout.prompts_per_epoch or rollout.group_size."
     trains_editors = True
 
     def check(self, config: FlowGrpoConfig, where: Where) -> None:

@@ -20,6 +20,7 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
     """Knowledge injection."""
 
     config = KnowledgeConfig
+    less_memory = "Lower rows, or raise accumulate."
 
     def check(self, config: KnowledgeConfig, where: Where) -> None:
         check(config, where)
@@ -72,9 +73,12 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
         total = injection.updates(config, config.epochs, lessons)
         return Updates(total, config.accumulate, rows=config.rows)
 
-    def first_update(self, config: KnowledgeConfig, model: UnifiedModel) -> list[Sequence[Example]]:
+    def first_update(
+        self, config: KnowledgeConfig, model: UnifiedModel, most: int | None = None
+    ) -> list[Sequence[Example]]:
         from uni_train.recipes.knowledge import injection
         from uni_train.stages.finetune import first_batch
 
         lessons = injection.lessons(injection.people(config)[0])
-        return first_batch(model, {"lessons": lessons}, {"lessons": 1.0}, config.seed, config.rows, config.accumulate)
+        shares, rows = {"lessons": 1.0}, config.rows
+        return first_batch(model, {"lessons": lessons}, shares, config.seed, rows, config.accumulate, most=most)

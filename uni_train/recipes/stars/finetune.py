@@ -164,12 +164,17 @@ def curriculum(config: RoundsConfig, rounds: Sequence[int], lengths: Sequence[in
 
 
 def first_update(
-    config: RoundsConfig, model: UnifiedModel, training: str, example: Callable[[Item, np.ndarray | None], Example]
+    config: RoundsConfig,
+    model: UnifiedModel,
+    training: str,
+    example: Callable[[Item, np.ndarray | None], Example],
+    most: int | None = None,
 ) -> list[Sequence[Example]]:
     """The first update of the first stage of kind `training`; rows that the model cannot replay are left out.
 
     Args:
         example: what an item of a round, with its input image, stands for: no sample of it is drawn yet.
+        most: as `RecipeKind.first_update`.
     """
     first = next(stage for stage in stage_list(config) if stage.kind == training)
     shares = dict(curriculum(config, first.rounds, most_updates(config, first.rounds)).mixture(0))
@@ -184,7 +189,8 @@ def first_update(
             sources[one.set_name] = asked
             if THOUGHTS in shares:
                 sources[THOUGHTS] = [replace(row, thought=i.thought) for row, i in zip(asked, items, strict=True)]
-    return first_batch(model, sources, shares, config.seed, config.batch.prompts, config.batch.accumulate)
+    batch = config.batch
+    return first_batch(model, sources, shares, config.seed, batch.prompts, batch.accumulate, most=most)
 
 
 def blank(config: StarsConfig, item: Item, image: np.ndarray | None) -> Example:

@@ -85,10 +85,12 @@ class Stars(RoundsKind[StarsConfig]):
             entries.append(round_entry(config.filter, served, found, [*(s for _, s in members), stage], calls))
         return entries
 
-    def first_update(self, config: StarsConfig, model: UnifiedModel) -> list[Sequence[Example]]:
+    def first_update(
+        self, config: StarsConfig, model: UnifiedModel, most: int | None = None
+    ) -> list[Sequence[Example]]:
         from uni_train.recipes.stars.finetune import blank, first_update
 
-        return first_update(config, model, self.training, partial(blank, config))
+        return first_update(config, model, self.training, partial(blank, config), most)
 
 
 def _filtered(config: StarsConfig, runs: Stages) -> Iterator[tuple[RoundConfig, StageRun]]:

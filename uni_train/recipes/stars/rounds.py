@@ -28,6 +28,7 @@ class RoundsKind(RecipeKind[R]):
     """
 
     training: ClassVar[str]
+    less_memory = "Lower batch.prompts or batch.noise_draws, or raise batch.accumulate."
 
     @abstractmethod
     def sampling(self, config: R, i: int) -> Iterator[PlannedStage]:
