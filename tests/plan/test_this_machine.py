@@ -54,7 +54,9 @@ def test_a_small_bagel_is_taken(recipe: str) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_cannot_fit_is_refused_with_its_key(recipe: str, overrides: list[str], key: str) -> None:
-    with pytest.raises(UserError, match=r"takes (about|at least) [\d,]+ GiB of memory, and this machine has 12") as said:
+    with pytest.raises(
+        UserError, match=r"takes (about|at least) [\d,]+ GiB of memory, and this machine has 12"
+    ) as said:
         expect_memory(compose(recipe, overrides), planned=True)
     assert said.value.hint is not None and key in said.value.hint
 

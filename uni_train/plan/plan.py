@@ -332,7 +332,9 @@ def _supervised(
     work = _Work("examples", len(here), micros, length.total, trace, traced_micros, key, notes=notes)
     if most is not None:
         tokens = sum(model.example_tokens(example) for example in here)
-        whole = length.tokens / tokens if length.tokens is not None else (length.rows or 1) / (len(here) * gpus * micros)
+        whole = (
+            length.tokens / tokens if length.tokens is not None else (length.rows or 1) / (len(here) * gpus * micros)
+        )
         work.times = max(whole, 1.0)
         work.units, work.tokens = math.ceil(len(here) * work.times), tokens * work.times
     return work

@@ -59,9 +59,7 @@ class Sft(RecipeKind[SftConfig]):
 
         return updates(config)
 
-    def first_update(
-        self, config: SftConfig, model: UnifiedModel, most: int | None = None
-    ) -> list[Sequence[Example]]:
+    def first_update(self, config: SftConfig, model: UnifiedModel, most: int | None = None) -> list[Sequence[Example]]:
         from uni_train.recipes.sft.training import schedule, sources
         from uni_train.stages.finetune import first_batch
 
