@@ -1,6 +1,6 @@
 """Does a long trace keep nano from drawing what its refined prompt says? (UReason, arXiv 2602.08336, Table 3)
 
-    python bench/interference.py [--pairs 32] [--updates 300] [--out runs/interference]
+    python bench/interference.py [--pairs 24] [--updates 200] [--base shipped|taught] [--out runs/interference]
 
 The same mapping items are drawn by the plain refined prompt ("Draw 1 cup .", setting 3 of the paper), and by a thought
 that ends in it (setting 2): the refined prompt alone, the item's own short trace, and longer and longer traces before
@@ -116,8 +116,8 @@ def taught(model: BagelUnified, updates: int, seed: int) -> None:
     task = get_task("mapping", "nano")
     model.prepare_training(timestep_shift=1.0, text_dropout=0.0)
     model.train()
-    optimizer = torch.optim.AdamW(model.bagel.parameters(), lr=3e-4, betas=(0.9, 0.98), weight_decay=0.0)
-    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, 2 * (1 - step / updates)))
+    optimizer = torch.optim.AdamW(model.bagel.parameters(), lr=1e-4, betas=(0.9, 0.98), weight_decay=0.0)
+    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / updates)
     for update in range(updates):
         examples = []
         for place in range(_BATCH // 4):
@@ -165,8 +165,9 @@ def _cell(one: Estimate, sign: str = "") -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=32, help="mapping pairs of each level")
-    parser.add_argument("--updates", type=int, default=300)
+    parser.add_argument("--pairs", type=int, default=24, help="mapping pairs of each level")
+    parser.add_argument("--updates", type=int, default=200)
+    parser.add_argument("--base", action="append", choices=["shipped", "taught"], help="default: both")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/interference"))
     given = parser.parse_args()
@@ -187,14 +188,18 @@ def main() -> None:
         "R_p",
     )
     given.out.mkdir(parents=True, exist_ok=True)
-    for base in ("the shipped nano", f"after {given.updates} updates on short thoughts and refined prompts"):
-        if base != "the shipped nano":
+    titles = {
+        "shipped": "the shipped nano",
+        "taught": f"after {given.updates} updates on short thoughts and refined prompts",
+    }
+    for base in given.base or titles:
+        if base == "taught":
             taught(model, given.updates, given.seed)
         found = measured(model, items, given.seed)
-        print(f"\n{base}, {len(items)} items in {len(items) // 2} pairs\n")
+        print(f"\n{titles[base]}, {len(items)} items in {len(items) // 2} pairs\n")
         print("\n".join([*table(*head), *lines(found, items)]), flush=True)
         raw = {name: {"ids": [item.id for item in items], **one._asdict()} for name, one in found.items()}
-        (given.out / f"{base.split()[1] if base[0] == 't' else 'taught'}.json").write_text(json.dumps(raw))
+        (given.out / f"{base}.json").write_text(json.dumps(raw))
 
 
 if __name__ == "__main__":
