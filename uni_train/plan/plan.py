@@ -326,7 +326,7 @@ def _supervised(
 
     def trace() -> Traced:
         loss = shapes.loss(here, config.ce_weight, config.mse_weight)
-        return supervised(model, [loss] * traced_micros, config, length, "meta", cast, trained, frozen)
+        return supervised(model, [loss] * traced_micros, config, "meta", cast, trained, frozen)
 
     key = "batch.accumulate" if length.tokens is None else "batch.tokens"
     work = _Work("examples", len(here), micros, length.total, trace, traced_micros, key, notes=notes)
