@@ -87,7 +87,7 @@ def _child(some: Sequence[Case], work: Path, writing: int) -> NoReturn:
 
 def finished_run(work: Path) -> tuple[Path, Sequence[str]]:
     """The folder of a tiny run, made in a fork, and how it was asked."""
-    from tests.stages.tiny import QUICK
+    from tests.tiny import QUICK
 
     arguments = ["--recipe", "stars_curriculum", *QUICK]
     child = os.fork()

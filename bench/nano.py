@@ -4,7 +4,7 @@
 
 Every figure stands beside a ratio against a baseline that the same process measured in the same minutes, in turn with
 it; times are medians. KEY=VALUE overrides recipes/stars_curriculum.yaml, whose last round gives the training step: its
-batch, its replay, its precision. The pictures are the renderer's, so that nothing has to be sampled first.
+batch, its replay, its precision. The images are the renderer's, so that nothing has to be sampled first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import json
 import math
 import os
 import platform
-import random
 import statistics
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.markdown import row, table
 from data_gen.registry import get_task
 from data_gen.seeds import derive_seed
 from uni_train.config.compose import compose
@@ -37,6 +37,7 @@ from uni_train.models.bagel.packing import PackedBatch
 from uni_train.models.base import Example, Request, UnifiedModel
 from uni_train.models.load import build_model
 from uni_train.recipes.stars.config import StarsConfig
+from uni_train.recipes.stars.finetune import any_of
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.training.curriculum import Constant
 from uni_train.training.steps import Source, StepDataset
@@ -73,15 +74,6 @@ def many(times: int, run: Callable[[], object]) -> Callable[[], None]:
     return all_of_them
 
 
-def table(*columns: str) -> list[str]:
-    """The head of a markdown table, its first column left-aligned."""
-    return [f"| {' | '.join(columns)} |", f"|---|{'---:|' * (len(columns) - 1)}"]
-
-
-def row(*cells: object) -> str:
-    return f"| {' | '.join(str(cell) for cell in cells)} |"
-
-
 # --- the step -------------------------------------------------------------------------------------------------------
 
 
@@ -105,7 +97,7 @@ class Workbench:
         sources: dict[str, Source] = {}
         replay = model.replay_rows(())
         if "pretrain" in shares and replay is not None:
-            sources["pretrain"] = _any_of(replay)
+            sources["pretrain"] = any_of(replay)
         items = []
         for one in config.rounds:
             if one.set_name in shares:
@@ -131,11 +123,6 @@ class Workbench:
             total = loss.ce_sum / loss.ce_tokens.clamp(min=1) + loss.mse_sum / loss.mse_tokens.clamp(min=1)
         self.model.zero_grad()
         total.backward()
-
-
-def _any_of(rows: Mapping[str, tuple[float, Callable[[random.Random], Example]]]) -> Source:
-    makers, shares = [maker for _, maker in rows.values()], [share for share, _ in rows.values()]
-    return lambda random_: random_.choices(makers, shares)[0](random_)
 
 
 # --- (a) products and the step --------------------------------------------------------------------------------------
@@ -239,7 +226,7 @@ def _tokens(batch: Sequence[PackedBatch]) -> tuple[int, int]:
 
 
 def batches(nano: Workbench) -> Table:
-    """Thoughts and pictures a second when 1, 16 or 256 are asked for at once."""
+    """Thoughts and images a second when 1, 16 or 256 are asked for at once."""
     drawn = [
         Request(request.id, request.prompt, thought=thought, seed=request.seed)
         for request, thought in zip(nano.requests, nano.thoughts, strict=True)

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.multinode.network import NoNetwork, two_networks  # noqa: E402
-from tests.stages.tiny import MODEL  # noqa: E402
+from tests.tiny import MODEL  # noqa: E402
 
 RECIPE = "flow_grpo_math"
 EPOCHS = 12

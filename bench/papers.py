@@ -2,10 +2,12 @@
 
     python bench/papers.py --table 2 --table 3 --table 5 --figure 5 --out docs/results
     python bench/papers.py --table 3 --base shipped=shipped --base weak=runs/weak/model --set model.threads=1
+    python bench/papers.py --method distil
 
 Table 2: STARS on each maths level. Table 3: on each mapping level, levels 2 and 3 for three rounds, and the curriculum
 after each round. Table 5: curriculum, mixed, and level 3 alone for as many updates. Figure 5: the filter (own
-understanding, none, verifier) at equal numbers of samples kept, on three-step maths.
+understanding, none, verifier) at equal numbers of samples kept, on three-step maths. --method distil: the pages of
+bench/distillation.py, beside these or alone.
 
 Runs that are missing are made with `fit`, one after the other, in RUNS/BASE/RECIPE/NAME; as `fit` continues what it
 finds, so does this. Finished runs are only read: scores and rounds from summary.json, answers from the shards, from
@@ -27,7 +29,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.stars import SETTINGS, Fit, Summary, column, fit_apart, head, listed, make, plan, row, seeds_of
+from bench import distillation
+from bench.markdown import row, table
+from bench.stars import SETTINGS, Fit, Summary, column, fit_apart, listed, make, plan, seeds_of
 from data_gen.registry import TASKS
 from eval import summary as run_summary
 from eval.benchmarks.unisandbox import PAPER_TABLE_2, PAPER_TABLE_3, SAID, set_name
@@ -58,7 +62,7 @@ class Paper:
 class Page:
     """One table: which runs ("RECIPE KEY=VALUE ...", by label) stand beside which rows of the paper.
 
-    averaged: the settings of the last column, as the paper averages.
+    averaged: the settings of the last column, as the paper averages. levels, modes: what every run is asked.
     """
 
     file: str
@@ -68,15 +72,17 @@ class Page:
     paper: tuple[Paper, ...]
     averaged: tuple[str, ...] = ("normal", "cot")
     remarks: tuple[str, ...] = ()
+    levels: tuple[int, ...] = (1, 2, 3)
+    modes: tuple[str, ...] = (*SETTINGS, SAID)
 
     @property
     def sets(self) -> tuple[str, ...]:
-        return tuple(set_name(self.task, level) for level in (1, 2, 3))
+        return tuple(set_name(self.task, level) for level in self.levels)
 
     @property
     def beside(self) -> tuple[str, ...]:
         """Sets that are asked beside its own."""
-        return tuple(set_name(self.task, level, BESIDE[self.task][0]) for level in (1, 2, 3))
+        return tuple(set_name(self.task, level, BESIDE[self.task][0]) for level in self.levels)
 
 
 def printed(rows: Sequence[object], *names: str) -> tuple[Paper, ...]:
@@ -152,6 +158,23 @@ def pages(tables: Sequence[int], figures: Sequence[int], overrides: Sequence[str
         title = "Figure 5: rejection sampling on three-step maths, at equal numbers of samples kept"
         found.append(Page("figure_5", title, "maths", arms, FIGURE_5, averaged=("normal",)))
     return found
+
+
+def distilled_pages(overrides: Sequence[str]) -> list[Page]:
+    """Think-distillation beside STARS. Raises UsageError for overrides that do not compose."""
+    rounds = compose("distil_curriculum", overrides).rounds
+    # a pair is two prompts
+    arms = distillation.arms(CURRICULUM, {one.set_name: one.prompts // 6 * 2 for one in rounds})
+    title = "Think-distillation beside STARS"
+    return [
+        Page("distil_mapping", f"{title}: the curriculum on mapping", "mapping", arms["distil_mapping"], ()),
+        Page("distil_maths", f"{title}: maths, each level alone", "maths", arms["distil_maths"], ()),
+        Page(
+            *("distil_speed", f"{title}: one link, after few updates", "mapping", arms["distil_speed"], ()),
+            levels=(1,),
+            modes=("normal",),
+        ),
+    ]
 
 
 # --- what was answered ----------------------------------------------------------------------------------------------
@@ -306,7 +329,7 @@ def _cells(page: Page, settings: Sequence[str] = tuple(SETTINGS)) -> list[tuple[
 
 
 def _scores(page: Page, rows: Mapping[str, Sequence[Row]]) -> Iterator[str]:
-    yield from head(["model", "seeds", "updates", *map(column, _cells(page)), "Average", "change"])
+    yield from table("model", "seeds", "updates", *map(column, _cells(page)), "Average", "change")
     base = page.paper[0].average if page.paper[0].name == "BAGEL" else None
     for paper in page.paper:
         change = "" if None in (base, paper.average) or paper is page.paper[0] else f"{paper.average - base:+.2f}"
@@ -339,7 +362,7 @@ def _trivial(summary: Summary, name: str) -> str:
 
 def _others(page: Page, rows: Sequence[Row]) -> Iterator[str]:
     cells = [(setting, name) for setting in SETTINGS for name in page.beside]
-    yield from head(["model", *map(column, cells)])
+    yield from table("model", *map(column, cells))
     for one in rows:
         yield row(one.label, *(_cell(*one.score([cell]), one.when == "before") for cell in cells))
     summary = rows[0].runs[0].summary
@@ -348,14 +371,14 @@ def _others(page: Page, rows: Sequence[Row]) -> Iterator[str]:
 
 def _said(page: Page, rows: Sequence[Row]) -> Iterator[str]:
     columns = [(setting, name) for setting in SETTINGS for name in page.sets]
-    yield from head(["model", *(column((SAID, n)) for n in page.sets), *(f"unreadable, {column(c)}" for c in columns)])
+    yield from table("model", *(column((SAID, n)) for n in page.sets), *(f"unreadable, {column(c)}" for c in columns))
     for one in rows:
         said = [_cell(*one.score([(SAID, name)]), one.when == "before") for name in page.sets]
         yield row(one.label, *said, *(_bare(one.unreadable(*cell)) for cell in columns))
 
 
 def _rounds(found: Mapping[str, Mapping[str, Sequence[Run]]]) -> Iterator[str]:
-    yield from head(["runs", "seeds", "sampled", "of them right", "kept", "of the kept right", "minutes"])
+    yield from table("runs", "seeds", "sampled", "of them right", "kept", "of the kept right", "minutes")
     for base, arms in found.items():
         for label, runs in arms.items():
             each = [(run, totals(run.summary)) for run in runs]
@@ -423,6 +446,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--table", type=int, choices=(2, 3, 5), action="append", default=[])
     made.add_argument("--figure", type=int, choices=(5,), action="append", default=[])
+    made.add_argument("--method", choices=("stars", "distil"), default="stars", help="distil: pages beside STARS, too")
     made.add_argument("--seeds", default="0,1,2", help="with commas (default: 0,1,2)")
     made.add_argument("--base", action="append", default=[], metavar="NAME=FOLDER", help="checkpoint to begin with")
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="of every run")
@@ -448,20 +472,21 @@ def run(chosen: argparse.Namespace, command: str, fit: Fit = fit_apart) -> Itera
     """Page by page: make what is missing, then its text. Everything is composed first, so that slips show at once."""
     seeds, bases = seeds_of(chosen.seeds), bases_of(chosen.base)
     wanted = pages(chosen.table, chosen.figure, chosen.overrides)
-    if not wanted:
-        raise UsageError("nothing was asked for", "Give --table 2, 3 or 5, or --figure 5.")
+    distilled = distilled_pages(chosen.overrides) if chosen.method == "distil" else []
+    if not wanted and not distilled:
+        raise UsageError("nothing was asked for", "Give --table 2, 3 or 5, --figure 5, or --method distil.")
     planned = {}
-    for page in wanted:
+    for page in (*wanted, *distilled):
         for base, checkpoint in bases.items():
             for label, line in page.arms.items():
                 asked = (
-                    f"evaluation.modes=[normal,cot,{SAID}]",
+                    f"evaluation.modes=[{','.join(page.modes)}]",
                     f"evaluation.sets=[{','.join((*page.sets, *page.beside))}]",
                 )
                 common = shlex.join([f"out={chosen.runs / base}", *asked, *checkpoint, *chosen.overrides])
                 recipe, _, own = line.partition(" ")  # what makes the comparison comes last: --set does not undo it
                 planned[page.file, base, label] = plan(f"{recipe} {common} {own}", seeds)
-    for page in wanted:
+    for page in (*wanted, *distilled):
         make((one for (file, *_), some in planned.items() if file == page.file for one in some), fit)
         found = {
             base: {
@@ -470,7 +495,8 @@ def run(chosen: argparse.Namespace, command: str, fit: Fit = fit_apart) -> Itera
             }
             for base in bases
         }
-        yield page, "\n".join(lines(page, found, command)) + "\n"
+        written = distillation.lines if page in distilled else lines
+        yield page, "\n".join(written(page, found, command)) + "\n"
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.markdown import row, table
 from bench.memory import LIBC, MB, resident
-from bench.nano import row, table
 from data_gen.registry import get_task
 from data_gen.task import Check, Verdict
 from eval.benchmark import Ask, Sample, Scored
@@ -31,7 +31,7 @@ from eval.benchmarks.unisandbox.cases import item_case
 from eval.scored import TO_TRAIN_ON, read_folder, shard_path, write_scored
 from uni_train.models.base import Example
 from uni_train.models.pictures import decode_png, encode_png
-from uni_train.recipes.stars.finetune import kept_samples
+from uni_train.recipes.stars.finetune import images_of, kept_samples
 from uni_train.training.data.rows import KEPT_BYTES
 from uni_train.training.steps import Source, StepDataset
 
@@ -59,7 +59,7 @@ def train(folder: Path, n: int, draws: int, decoded: bool) -> tuple[int, float]:
     LIBC.malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak
     before = resident("VmRSS")
-    source: Source = kept_samples(folder, range(n), 1)
+    source: Source = images_of(kept_samples(folder, range(n)), 1)
     if decoded:
         stored = [one.sample for one in read_folder(folder)]
         source = [Example(one.prompt, target=decode_png(one.image or b"")) for one in stored]

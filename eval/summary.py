@@ -74,8 +74,8 @@ class Round:
 
     task: "maths", "mapping" or, where a round mixes them, "maths+mapping". level: the one level, or e.g. "1+2+3".
     sampled, kept: images. reliability: of the filter against the verifier, None where no verifier can read the images.
-    calls: what the round asked of models: "thoughts", finished "images", "velocities" of the teacher, and, in
-    think-distillation, "rollout": velocities of the student on its own way.
+    calls: what the round asked of models: "thoughts", "answers" by which it filters, finished "images", "velocities" of
+    the teacher (a guided one counts once), and, in think-distillation, "rollout": of the student on its own way.
     """
 
     task: str

@@ -1,9 +1,12 @@
-"""Settings of all tests: no time limits inside hypothesis, no debug mode, no logger online."""
+"""Settings of all tests: no time limits inside hypothesis, no debug mode, no logger online; one finished run."""
 
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("uni_train", deadline=None, derandomize=True)
@@ -13,3 +16,20 @@ os.environ.pop("UNI_TRAIN_DEBUG", None)
 os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny, and a file of tests runs on each core
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished tiny run, with the steps of its trainings; read-only."""
+    from tests.tiny import TINY, finish, keeping_steps
+
+    with keeping_steps():
+        return finish(tmp_path_factory.mktemp("runs"), *TINY)
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it that a test may change; `fit(tmp_path, *TINY)` continues it."""
+    target = tmp_path / finished.parent.name / finished.name
+    shutil.copytree(finished, target)
+    return target

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 import uni_train
-from tests.stages.tiny import QUICK
+from tests.tiny import QUICK
 from uni_train.api import _typed
 from uni_train.cli.main import uni_train as command
 from uni_train.config.compose import compose

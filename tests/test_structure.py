@@ -84,6 +84,18 @@ def test_arrows_between_packages_point_one_way() -> None:
     assert not wrong
 
 
+BESIDE = {"bench", "data", "multinode"}
+"""Folders of tests that mirror no package: of `bench/`, what tests read, and runs on several machines."""
+
+
+def test_tests_mirror_the_tree() -> None:
+    tests = ROOT / "tests"
+    folders = {file.parent.relative_to(tests) for file in tests.rglob("*.py")} - {Path()}
+    mirrored = [one for one in folders if one.parts[0] not in BESIDE]
+    packages = (ROOT, ROOT / "uni_train")
+    assert [one for one in mirrored if not any((place / one).is_dir() for place in packages)] == []
+
+
 _BLOCKS = (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.AsyncFor, ast.AsyncWith, ast.Match)
 _INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 

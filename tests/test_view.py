@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 from click.testing import CliRunner
 
-from tests.stages.tiny import QUICK, finish
+from tests.tiny import QUICK, finish
 from uni_train.cli.main import uni_train as command
 
 pytest.importorskip("tensorboard", reason="pip install -e '.[view]'")

@@ -199,33 +199,64 @@ def get_json(url: str, key: str, seconds: float = ABOUT_SECONDS, retries: int = 
 
 
 async def _get_json(url: str, key: str, seconds: float, retries: int) -> tuple[int, Any]:
+    async with limited(library().AsyncClient(timeout=seconds), seconds) as client:
+        status, found = await ask_json(client, url, key, seconds, retries, refused=True)
+    return status, found
+
+
+async def ask_json(
+    client: Any,
+    url: str,
+    key: str,
+    seconds: float,
+    retries: int,
+    body: Any = None,
+    patience: float | None = None,
+    refused: bool = False,
+) -> tuple[int, Any]:
+    """GET, or POST of a JSON `body`, with a bearer token (an empty key: without) by a `limited` client.
+
+    Args:
+        seconds: for one attempt. patience: for all of them with their pauses; None: `seconds`, too.
+        retries: of what may pass by itself; running out of time does not.
+        refused: return the status of a request that is refused (below 500), with None.
+
+    Raises:
+        NoReply, BadReply: as `get_json`; also a refused request, unless `refused`.
+    """
     import anyio
 
     http = library()
-    until = time.monotonic() + seconds
-    async with limited(http.AsyncClient(timeout=seconds), seconds) as client:
-        for attempt in range(retries + 1):
-            try:
-                with anyio.fail_after(max(0.1, until - time.monotonic())):
-                    response = await client.get(url, headers={"Authorization": f"Bearer {key}"})
-            except (TimeoutError, http.TimeoutException):
-                raise NoReply(f"no reply from {url} within {seconds:g} s") from None
-            except (http.HTTPError, http.InvalidURL, OSError, ValueError) as error:
-                problem: Exception = NoReply(f"no connection to {url} ({clean(str(error)) or type(error).__name__})")
-            else:
-                status: int = response.status_code
-                if status == 200:
-                    return status, parsed(response.content)
-                why = reason(response.content).replace(key or "\0", "[key]")
-                if status == 502 and response.headers.get("x-should-retry") == "false":
-                    raise BadReply(why)
-                if status not in PASSING and status < 500:
-                    return status, None
-                problem = BadReply(f"{url} answers {status}: {why}")
-            pause = 0.5 * 2**attempt
-            if attempt == retries or time.monotonic() + pause > until:
+    until = time.monotonic() + (seconds if patience is None else patience)
+    how: dict[str, Any] = {"headers": {"Authorization": f"Bearer {key}"} if key else {}}
+    if body is not None:
+        how["json"] = body
+    for attempt in range(retries + 1):
+        wait = None
+        try:
+            with anyio.fail_after(max(0.1, min(seconds, until - time.monotonic()))):
+                response = await client.request("GET" if body is None else "POST", url, **how)
+        except (TimeoutError, http.TimeoutException):
+            raise NoReply(f"no reply from {url} within {seconds:g} s") from None
+        except (http.HTTPError, http.InvalidURL, OSError, ValueError) as error:
+            problem: Exception = NoReply(f"no connection to {url} ({clean(str(error)) or type(error).__name__})")
+        else:
+            status: int = response.status_code
+            if status == 200:
+                return status, parsed(response.content)
+            why = reason(response.content).replace(key or "\0", "[key]")
+            if status == 502 and response.headers.get("x-should-retry") == "false":
+                raise BadReply(why)
+            if status not in PASSING and status < 500 and refused:
+                return status, None
+            problem = BadReply(f"{url} answers {status}: {why}")
+            if status not in PASSING and status < 500:
                 raise problem
-            await anyio.sleep(pause)
+            wait = asked_wait(response.headers.get("retry-after"))
+        pause = max(0.5 * 2**attempt, wait or 0.0)
+        if attempt == retries or time.monotonic() + pause > until:
+            raise problem
+        await anyio.sleep(pause)
     raise AssertionError("not reached")
 
 

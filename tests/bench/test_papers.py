@@ -17,7 +17,7 @@ from eval.benchmark import Ask, Sample, Scored
 from eval.benchmarks.unisandbox import SAID
 from eval.benchmarks.unisandbox.cases import item_case
 from eval.scored import write_scored
-from tests.stages.tiny import TINY
+from tests.tiny import TINY
 from uni_train.cli.main import uni_train
 from uni_train.errors import UsageError, UserError
 

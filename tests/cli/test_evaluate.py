@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 
 from eval.watch import Checkpoint
 from tests.eval.judges.server import JudgeServer, Refused
-from tests.stages.tiny import MODEL
+from tests.tiny import MODEL
 from uni_train.cli import watch
 from uni_train.cli.evaluation import evaluate
 from uni_train.cli.evaluation.options import Asked, child_arguments

@@ -53,7 +53,7 @@ class Chat(RecipeKind[ChatConfig]):
     def updates(self, config: ChatConfig) -> Updates:
         return Updates(config.turns)
 
-    def first_update(self, config: ChatConfig, model) -> list:
+    def first_update(self, config: ChatConfig, model, most: int | None = None) -> list:
         from uni_train.models.base import Example
         from uni_train.stages.finetune import first_batch
 

@@ -117,7 +117,7 @@ def test_reinforcement_counts_drawing_references_and_rollouts(variant):
     asked = [*BAGEL, *rollout, f"variant={variant}", "objective.kl=0.1", "data.world=everyday"]
     found = planning.plan(compose("flow_grpo_maze", asked), H100, 4, 8, 0.4)
     assert any("planned with 64 prompts" in one for one in found.assumptions)
-    assert found.units == 8 and found.unit == "random steps of pictures"
+    assert found.units == 8 and found.unit == "random steps of images"
     assert found.micros == 64 * 8 // 32 * (4 if variant == "diffusion_nft" else 3) // 8
     assert found.draw_seconds > 0
     assert {row.choice.kind for row in found.rows} == {"ddp", "deepspeed_zero1", "deepspeed_zero2"}

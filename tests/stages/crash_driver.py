@@ -32,7 +32,7 @@ import statsmodels.stats.proportion  # noqa: F401
 
 import eval.report  # noqa: F401
 import uni_train.stages.run
-from tests.stages.tiny import shards
+from tests.tiny import shards
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 

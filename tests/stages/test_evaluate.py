@@ -11,7 +11,7 @@ from eval.benchmarks.unisandbox.cases import item_of
 from eval.compare import compare
 from eval.evaluation import EvaluationPlan, load, run
 from eval.scored import read_folder
-from tests.stages.tiny import MODEL, TINY, fit
+from tests.tiny import MODEL, TINY, fit
 from uni_train.config.schema import SIX_SETS
 
 EXTRA = ("math1_seen", "mapping2_chain")

@@ -14,7 +14,7 @@ import pytest
 
 from eval.scored import read_scored
 from tests.stages.test_run import numbers
-from tests.stages.tiny import TINY, shards
+from tests.tiny import TINY, shards
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,7 +15,7 @@ import pytest
 from eval.benchmarks.unisandbox.cases import item_of
 from eval.scored import read_folder, read_scored
 from eval.watch import checkpoints
-from tests.stages.tiny import QUICK, TINY, finish, fit, shards
+from tests.tiny import QUICK, TINY, finish, fit, shards
 from uni_train.config.schema import SIX_SETS
 from uni_train.models.pictures import decode_png
 from uni_train.training.checkpoint_io import list_checkpoints

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.stages.tiny import QUICK, finish, keeping_steps
+from tests.tiny import QUICK, finish, keeping_steps
 from uni_train.errors import UserError
 from uni_train.models.load import model_config
 from uni_train.stages.snapshot import write_snapshot

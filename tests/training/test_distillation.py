@@ -7,7 +7,6 @@ velocity of all images together (`Known.velocity` without a thought), or the stu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +19,8 @@ from uni_train.flow.distillation import as_noised, chosen_steps, trajectory, vel
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import Schedule, bagel_schedule, train_logit, train_timestep
 from uni_train.models.base import Request, UnifiedModel
-from uni_train.training.distillation import Distiller, DistilSettings, Following, Lesson
+from uni_train.training.callbacks import Following
+from uni_train.training.distillation import Distiller, DistilSettings, Lesson, Way
 
 MEANS, WIDTH, PRIOR = {"left": -2.0, "right": 2.0}, 0.3, {"left": 0.7, "right": 0.3}
 STEPS = 100
@@ -82,7 +82,8 @@ def learned_at(states: str, level: float) -> tuple[Tensor, Tensor, Tensor, Tenso
     thoughts = model.encode(told)
     way = trajectory(lambda x, t: model.velocity(x, t, thoughts), model.noise(told), model.schedule(None))
     kept = way[:, -1:] if states == "noised" else way
-    drawn = (lambda i: None) if states == "student" else (lambda i: partial(kept.__getitem__, i))
+    levels = model.schedule(None).levels[-kept.shape[1] :]
+    drawn = (lambda i: None) if states == "student" else (lambda i: lambda: Way(kept[i], levels))
     lessons = [Lesson(one, drawn(i), 6, seed=n + i) for i, one in enumerate(told)]
     settings = DistilSettings(states, 1.0, reuse=False)  # type: ignore[arg-type]
     found = Distiller(model, model, settings).states(lessons)

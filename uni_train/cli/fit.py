@@ -93,6 +93,7 @@ def _run(
     from uni_train.distributed.preemption import preemptible
     from uni_train.distributed.preflight import preflight
     from uni_train.distributed.watchdog import watchdog
+    from uni_train.plan.this_machine import expect_memory
     from uni_train.stages.run import expect, fit
 
     def choose() -> str:
@@ -103,6 +104,8 @@ def _run(
     preflight(ranks, config, run.path)
     progress = ConsoleProgress()
     expect(config, progress)
+    if not any(run.path.glob("stages/*/manifest.json")):  # else it fitted
+        ranks.from_main(lambda: expect_memory(config, ranks.world_size))
     with ExitStack() as stack:
 
         def begin() -> bool:
@@ -142,9 +145,13 @@ def _print_plan(config: RunConfig) -> None:
         print(f"#   {stage.index:02d}-{stage.name:<20} {stage.summary}")
 
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.plan.this_machine import expect_memory
     from uni_train.stages.dry_run import describe
     from uni_train.stages.run import expect
 
     expect(config, ConsoleProgress())
+    too_large = expect_memory(config, config.strategy.devices * config.strategy.nodes, planned=True)
+    if too_large is not None:
+        print(f"# {too_large}")
     for line in describe(config):
         print(f"# {line}")

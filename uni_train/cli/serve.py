@@ -18,7 +18,7 @@ from uni_train.errors import UsageError, UserError
     show_default=True,
     help="Who is heard: this machine, or everybody (IPv4, IPv6).",
 )
-@click.option("--steps", type=click.IntRange(1), metavar="N", help="Denoising steps.  [default: the model's]")
+@click.option("--steps", type=click.IntRange(1, 1_000), metavar="N", help="Denoising steps.  [default: the model's]")
 @click.option("--temperature", type=Finite(0, 2), metavar="X", help="Where a client asks for none.")
 @click.option(
     "--key-env", metavar="NAME", help="Ask clients for the key in this environment variable; a must for another --host."
@@ -60,8 +60,8 @@ def serve(
 ) -> None:
     """Serve a model by OpenAI's protocol.
 
-    /v1/chat/completions answers, with pictures as data URLs; /v1/images/generations draws; /v1/images/edits draws from
-    pictures. docs/serving.md says what can be asked beside the protocol (seeds, thoughts).
+    /v1/chat/completions answers, with images as data URLs; /v1/images/generations draws; /v1/images/edits draws from
+    images. docs/serving.md says what can be asked beside the protocol (seeds, thoughts).
 
     \b
     Examples:

@@ -86,11 +86,13 @@ class RecipeKind(ABC, Generic[C]):
         config: the dataclass of its keys.
         trains_editors: whether its rows and prompts may have images, which an editor such as Qwen-Image-Edit needs.
         keeps_rows: whether rows of its training are kept in memory.
+        less_memory: what to change where an update is too large for a machine.
     """
 
     config: type[C]
     trains_editors = False
     keeps_rows = False
+    less_memory = ""
 
     # --- its keys
 
@@ -142,8 +144,11 @@ class RecipeKind(ABC, Generic[C]):
     def updates(self, config: C) -> Updates:
         """How much it trains. Raises UserError."""
 
-    def first_update(self, config: C, model: UnifiedModel) -> list[Sequence[Example]]:
+    def first_update(self, config: C, model: UnifiedModel, most: int | None = None) -> list[Sequence[Example]]:
         """The examples of the first update of the first training, by micro-batch.
+
+        Args:
+            most: only so many, as one micro-batch: a sample of an update that may be too large to make.
 
         Raises:
             UserError: rows of a source are missing or bad.

@@ -16,6 +16,8 @@ from uni_train.errors import UsageError, did_you_mean, nearest
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+    from uni_train.config.schema import ModelConfig
+
 Where = Callable[[str], str]
 """Tells where a dotted key was given: "override lr=2", "recipes/x.yaml"."""
 
@@ -33,6 +35,12 @@ def check_known(name: str | None, known: Iterable[str], noun: str, key: str, whe
     names = tuple(known)
     if name is not None and name not in names:
         raise wrong(f"{key}: unknown {noun} {name}", key, where, did_you_mean(name, names, f"{noun}s"))
+
+
+def check_thinks(model: ModelConfig, asked: str, key: str, where: Where) -> None:
+    """Raises UsageError for a model that draws by no thoughts, where `asked` needs them."""
+    if not model.thinks:
+        raise wrong(f"{asked} needs thoughts, and model={model.name} cannot think", key, where, "Choose another model.")
 
 
 def refused(cls: type, values: Any, errors: Sequence[ErrorDetails], where: Where) -> UsageError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -95,7 +96,7 @@ class Plan:
 @dataclass(slots=True)
 class _Work:
     """A recipe's update on one GPU. `trace` follows it with activations kept or recomputed; `key` of the recipe says
-    how many units a micro-batch has."""
+    how many units a micro-batch has. `times`: how many times what is followed that is; `tokens`: it has, about."""
 
     unit: str
     units: int
@@ -107,6 +108,8 @@ class _Work:
     draw_batches: int = 0
     updates_per_epoch: int | None = None
     notes: list[str] = field(default_factory=list)
+    tokens: float = 0.0
+    times: float = 1.0
 
 
 STEPS = 3
@@ -218,8 +221,8 @@ class _Ready:
         return lighter(self.work.trace(), self.model, self.config.model.weights, self.config.optimizer.state)
 
 
-def ready(config: RunConfig, gpus: int) -> _Ready:
-    """Raises UserError as `plan`."""
+def ready(config: RunConfig, gpus: int, most: int | None = None) -> _Ready:
+    """`most`: examples that stand for a micro-batch, which may be too large to make. Raises UserError as `plan`."""
     recipe = kind_of(config)
     if config.model.edits and not recipe.trains_editors:
         raise UserError(
@@ -238,9 +241,9 @@ def ready(config: RunConfig, gpus: int) -> _Ready:
         with without_weights():
             add_adapters(model, config.lora, 0)
     if rollouts is None:
-        work = _supervised(config, model, shapes, cast, gpus)
+        work = _supervised(config, model, shapes, cast, gpus, most)
     else:
-        work = _reinforced(config, rollouts, model, shapes, cast, gpus)
+        work = _reinforced(config, rollouts, model, shapes, cast, gpus, most)
     notes += work.notes
     return _Ready(config, model, work, cast, rollouts, kind, notes, total)
 
@@ -265,7 +268,7 @@ def _steps(traced: Traced) -> np.ndarray:
     return np.isin(np.array(traced.timeline.phases), (STEP, AVERAGE))
 
 
-def _scaled(traced: Traced, times: float) -> Traced:
+def scaled(traced: Traced, times: float) -> Traced:
     """With so many times the units in a micro-batch: activations grow with them, all else stays."""
     grown = traced.timeline.bytes.astype(np.float64)
     grown[~_steps(traced), KINDS.index("activations")] *= times
@@ -276,7 +279,7 @@ def _largest(choice: Choice, traced: Traced, work: _Work, gpu: Gpu, gpus: int, h
     """Most units a micro-batch, by bisection."""
 
     def fits(units: int) -> bool:
-        return share(choice, _scaled(traced, units / work.units), gpus, work.micros, half).peak <= gpu.usable
+        return share(choice, scaled(traced, units / work.units), gpus, work.micros, half).peak <= gpu.usable
 
     if not fits(1):
         return 0
@@ -292,19 +295,21 @@ def _largest(choice: Choice, traced: Traced, work: _Work, gpu: Gpu, gpus: int, h
 # --- what an update is ------------------------------------------------------------------------------------------------
 
 
-def _supervised(config: RunConfig, model: UnifiedModel, shapes: Shapes, cast: Cast | None, gpus: int) -> _Work:
+def _supervised(
+    config: RunConfig, model: UnifiedModel, shapes: Shapes, cast: Cast | None, gpus: int, most: int | None
+) -> _Work:
     recipe = kind_of(config)
     notes: list[str] = []
     length = recipe.updates(config)
     try:
-        batches: Sequence[Sequence[Example]] = recipe.first_update(config, model)
+        batches: Sequence[Sequence[Example]] = recipe.first_update(config, model, most)
     except UserError as error:
-        batches = [_assumed(config, length, model)]
+        batches = [_assumed(config, length, model)[:most]]
         side = config.model.architecture.image_size
-        notes.append(f"{error.message}: examples of one {side} x {side} picture and 32 tokens of text instead")
+        notes.append(f"{error.message}: examples of one {side} x {side} image and 32 tokens of text instead")
     everything = [example for batch in batches for example in batch]
     micros = length.accumulate
-    if length.tokens is not None:
+    if most is not None or length.tokens is not None:
         here = list(batches[0])
     else:
         if gpus * micros > len(everything):
@@ -321,10 +326,18 @@ def _supervised(config: RunConfig, model: UnifiedModel, shapes: Shapes, cast: Ca
 
     def trace() -> Traced:
         loss = shapes.loss(here, config.ce_weight, config.mse_weight)
-        return supervised(model, [loss] * traced_micros, config, length, "meta", cast, trained, frozen)
+        return supervised(model, [loss] * traced_micros, config, "meta", cast, trained, frozen)
 
     key = "batch.accumulate" if length.tokens is None else "batch.tokens"
-    return _Work("examples", len(here), micros, length.total, trace, traced_micros, key, notes=notes)
+    work = _Work("examples", len(here), micros, length.total, trace, traced_micros, key, notes=notes)
+    if most is not None:
+        tokens = sum(model.example_tokens(example) for example in here)
+        whole = (
+            length.tokens / tokens if length.tokens is not None else (length.rows or 1) / (len(here) * gpus * micros)
+        )
+        work.times = max(whole, 1.0)
+        work.units, work.tokens = math.ceil(len(here) * work.times), tokens * work.times
+    return work
 
 
 def _assumed(config: RunConfig, length: Updates, model: UnifiedModel) -> list[Example]:
@@ -339,7 +352,13 @@ def _assumed(config: RunConfig, length: Updates, model: UnifiedModel) -> list[Ex
 
 
 def _reinforced(
-    config: RunConfig, rollouts: Rollouts, model: UnifiedModel, shapes: Shapes, cast: Cast | None, gpus: int
+    config: RunConfig,
+    rollouts: Rollouts,
+    model: UnifiedModel,
+    shapes: Shapes,
+    cast: Cast | None,
+    gpus: int,
+    most: int | None,
 ) -> _Work:
     notes: list[str] = []
     asked, (trained, _) = rollouts.config, kind_of(config).trained(config)
@@ -357,18 +376,23 @@ def _reinforced(
     if asked.thoughts is not None:
         notes.append("a thought is planned as one more random step; the memory of its own logits is not in it")
     rows = -(-(asked.images * asked.rows_an_image // asked.updates_per_pass) // (gpus * micros))
+    followed = min(rows, most or rows)
     one = shapes.asked(_prompt(config, rollouts, notes))
     return _Work(
-        "random steps of pictures",
+        "random steps of images",
         rows,
         micros,
         asked.updates,
-        lambda: drawing.reinforced(model, shapes, one, rows, asked, trained, draw_rows, cast, pictures),
+        lambda: drawing.reinforced(
+            model, shapes, one, followed, asked, trained, min(draw_rows, most or draw_rows), cast, pictures
+        ),
         1 + (micros > 1),
         "rows",
         draw_batches=-(-pictures // min(draw_rows, pictures)) * asked.rollout.steps,
         updates_per_epoch=asked.updates_per_epoch,
         notes=notes,
+        times=rows / followed,
+        tokens=(rows + draw_rows / 4 + pictures / 16) * (one.tokens + config.model.architecture.max_text_tokens),
     )
 
 
@@ -385,7 +409,7 @@ def _prompt(config: RunConfig, rollouts: Rollouts, notes: list[str]) -> Request:
         return rollouts.prompt()
     except UserError as error:
         side = config.model.architecture.image_size
-        notes.append(f"{error.message}: prompts of one {side} x {side} picture and 32 tokens instead")
+        notes.append(f"{error.message}: prompts of one {side} x {side} image and 32 tokens instead")
         return Request("prompt", _PROMPT, (np.zeros((side, side, 3), np.uint8),))
 
 

@@ -76,6 +76,7 @@ class Pretrain(RecipeKind[PretrainConfig]):
     """Pretraining: a stage for the VAE, then one for each part of the recipe."""
 
     config = PretrainConfig
+    less_memory = "Lower the rows in parts.*.mixture."
 
     def stages(self, config: PretrainConfig) -> Iterator[PlannedStage]:
         yield PlannedStage("vae", "vae", f"{config.vae.updates} updates of the VAE")
@@ -92,21 +93,28 @@ class Pretrain(RecipeKind[PretrainConfig]):
             _part(work, stage, planned.name.removeprefix("pretrain-"))
 
     def updates(self, config: PretrainConfig) -> Updates:
-        return Updates(sum(one.updates for one in config.parts.values()))
+        return Updates(sum(one.updates for one in config.parts.values()), rows=sum(_largest(config).rows.values()))
 
-    def first_update(self, config: PretrainConfig, model: UnifiedModel) -> list[Sequence[Example]]:
-        """Of the part with the most images."""
+    def first_update(
+        self, config: PretrainConfig, model: UnifiedModel, most: int | None = None
+    ) -> list[Sequence[Example]]:
+        """Of the part with the most rows and noised images."""
         from uni_train.models.nano import corpus
         from uni_train.stages.finetune import first_batch
 
-        mixture = max((part.mixture for part in config.parts.values()), key=lambda one: one.images)
+        mixture = _largest(config)
         rows = sum(mixture.rows.values())
         shares = {kind: count / rows for kind, count in mixture.rows.items()}
-        return first_batch(model, corpus.sources(mixture.noise_draws), shares, config.seed, rows)
+        return first_batch(model, corpus.sources(mixture.noise_draws), shares, config.seed, rows, most=most)
+
+
+def _largest(config: PretrainConfig) -> MixtureConfig:
+    """That of the part with the most rows and noised images."""
+    return max((part.mixture for part in config.parts.values()), key=lambda one: sum(one.rows.values()) + one.images)
 
 
 def _vae(work: Work[PretrainConfig], stage: StageRun) -> None:
-    """Train the VAE on rendered pictures and measure the scale of its latents."""
+    """Train the VAE on rendered images and measure the scale of its latents."""
     from uni_train.models.load import save_model
     from uni_train.models.nano.train_vae import train_vae
     from uni_train.stages.work import MODEL
@@ -127,16 +135,10 @@ def _part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
     """Train everything but the VAE on the mixture of one part of the recipe."""
     from uni_train.models.nano import corpus
     from uni_train.stages.finetune import fit
-    from uni_train.stages.work import MODEL
     from uni_train.training.curriculum import Constant
 
     config, asked = work.config, work.config.parts[name]
-    model = work.model(work.weights)
-    model.prepare_training(
-        timestep_shift=config.timestep_shift,
-        text_dropout=config.text_dropout,
-        activation_checkpointing=config.activation_checkpointing,
-    )
+    model = work.learner(work.weights, config.timestep_shift)
     rows = asked.mixture.rows
     total = sum(rows.values())
     sources = corpus.sources(asked.mixture.noise_draws, asked.mixture.levels)
@@ -146,5 +148,4 @@ def _part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
     used, updates = {kind: sources[kind] for kind in schedule.shares}, Updates(asked.updates, rows=total)
     result = fit(work, model, used, schedule, updates, stage.path, config=config)
     work.trained(model, stage)
-    stage.outputs = sorted((stage.path / MODEL).iterdir())
-    stage.result = {"updates": result.updates, "seconds": result.seconds}
+    stage.result = result.facts()

@@ -30,6 +30,7 @@ _BUILT_IN = {
     "verifier_dense": "uni_train.rewards.verifier",
     "self_check": "uni_train.rewards.asking",
     "judge": "uni_train.rewards.asking",
+    "http": "uni_train.rewards.http",
 }
 REWARDS: Registry[Any] = Registry("reward", _BUILT_IN, required=("__call__",))
 reward = REWARDS.register
@@ -61,7 +62,7 @@ def make_rewards(configs: Mapping[str, RewardConfig], trained: Trained) -> list[
     for name, config in configs.items():
         found = find_reward(config.function)
         function: RewardFunction = found(config, trained) if isinstance(found, type) else found
-        asked_apart = config.apart or config.judge is not None
+        asked_apart = config.apart or config.judge is not None or config.http is not None
         made.append(Reward(name, function, config.weight, apart=config.patience if asked_apart else None))
     return made
 

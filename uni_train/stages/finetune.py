@@ -12,7 +12,7 @@ from uni_train.config.build import to_plain
 from uni_train.config.kinds import Updates, kind_of
 from uni_train.config.schema import RunConfig
 from uni_train.models.base import Example, UnifiedModel
-from uni_train.stages.work import Work
+from uni_train.stages.work import ADAPTERS, Work
 from uni_train.training.curriculum import Curriculum
 from uni_train.training.lora import adapted, save_adapters
 from uni_train.training.steps import Source, StepDataset
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
     from uni_train.training.fit import FitResult
-
-ADAPTERS = "adapter"
 
 
 def fit(
@@ -104,12 +102,17 @@ def first_batch(
     rows: int,
     accumulate: int = 1,
     tokens: int | None = None,
+    most: int | None = None,
 ) -> list[Sequence[Example]]:
     """The examples of the first update of a training on one rank, by micro-batch; no weights are needed.
+
+    most: only so many, as one micro-batch.
 
     Raises:
         UserError: rows of a source are missing or bad.
     """
+    if most is not None:
+        rows, accumulate, tokens = most if tokens is not None else min(rows, most), 1, None
     dataset = StepDataset(
         lambda examples, seed: list(examples),
         {name: sources[name] for name in shares},

@@ -39,6 +39,7 @@ C = TypeVar("C", bound=RunConfig)
 T = TypeVar("T")
 SHARDS = "shards"
 MODEL = "model"
+ADAPTERS = "adapter"  # of trained=lora, beside the model that they are merged into
 CHECKPOINTS = "checkpoints"  # of training, with the optimizer's state
 STORE = "store"  # of an evaluation: its calls, and replies of the judge
 PEAK = "peak_rss_bytes"  # in every manifest: a run's peak is that of all its starts
@@ -85,6 +86,15 @@ class Work(Generic[C]):
         self._loaded = (weights, self.placed(model))
         return model
 
+    def learner(self, weights: Path | None, timestep_shift: float = 1.0, **dropouts: float) -> UnifiedModel:
+        """`model(weights)`, ready to be trained as the recipe says."""
+        model, config = self.model(weights), self.config
+        text, again = config.text_dropout, config.activation_checkpointing
+        model.prepare_training(
+            timestep_shift=timestep_shift, text_dropout=text, activation_checkpointing=again, **dropouts
+        )
+        return model
+
     def placed(self, model: UnifiedModel) -> UnifiedModel:
         """`model`, quantised as the recipe says, on this rank's device."""
         quantise(model, self.config.model.weights)
@@ -97,6 +107,8 @@ class Work(Generic[C]):
         self.ranks.from_main(lambda: save_model(model, folder))
         self.weights = folder
         self._loaded = (folder, self.placed(model))
+        written = [*folder.rglob("*"), *(stage.path / ADAPTERS).rglob("*")]
+        stage.outputs = sorted(file for file in written if file.is_file())
 
     def share(self, batches: int, done: Set[int]) -> list[int]:
         """Which of `batches` batches that are not done this rank has to make."""

@@ -10,14 +10,14 @@ Left out on purpose: gradients through the student's rollouts (its states are gi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
-import lightning.pytorch as pl
 import numpy as np
 import torch
-from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
 from data_gen.seeds import derive_seed
@@ -25,10 +25,16 @@ from uni_train.flow.distillation import as_noised, chosen_steps, levels_between,
 from uni_train.flow.objective import interpolate
 from uni_train.flow.schedule import Schedule
 from uni_train.models.base import Example, Request, States, UnifiedModel
-from uni_train.training.steps import StepBatch
 from uni_train.training.strategies.sharding import unsharded
 
 StateSource = Literal["noised", "teacher", "student"]
+
+
+class Way(NamedTuple):
+    """From noise to one image: states [S, G, C] at noise levels [S], float32; or its end alone, S = 1."""
+
+    states: Tensor
+    levels: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +43,18 @@ class Lesson:
 
     Attributes:
         told: what the teacher is told; the student is told the same but for the thought.
-        drawn: reads what the teacher has drawn of it, [S, G, C]: its whole trajectory, or the clean latents alone;
-            None where states are the student's own.
+        drawn: reads what the teacher has drawn of it: its whole trajectory, or the clean latents alone; None where
+            states are the student's own.
         draws: states to compare velocities at.
         seed: decides which.
+        thinks: the student says the thought, too, and is asked behind it: what keeps thinking alive.
     """
 
     told: Request
-    drawn: Callable[[], Tensor] | None
+    drawn: Callable[[], Way] | None
     draws: int
     seed: int = 0
+    thinks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +84,10 @@ class Distiller:
         places = [place for place, one in enumerate(examples) if isinstance(one, Lesson)]
         whole = list(examples)
         for place, states in zip(places, self.states([whole[place] for place in places]), strict=True):
-            told = whole[place].told
-            whole[place] = Example(told.prompt, told.images, states=states, seed=whole[place].seed)
+            asked = _student(whole[place])
+            whole[place] = Example(
+                asked.prompt, asked.images, thought=asked.thought, states=states, seed=whole[place].seed
+            )
         return self.student.collate(whole, seed)
 
     @torch.no_grad()
@@ -86,7 +96,7 @@ class Distiller:
         if not lessons:
             return []
         x_t, t, known = self._noised(lessons) if self.settings.states == "noised" else self._on_the_way(lessons)
-        target = self._velocities(x_t, t, lessons) if known is None else known
+        target = velocities_at(self.teacher, [one.told for one in lessons], x_t, t) if known is None else known
         clean, noise = as_noised(x_t, target, t[..., None, None])
         sizes = [self.teacher.picture_size(lesson.told) for lesson in lessons]
         arrays = (value.cpu().numpy() for value in (t.double(), clean.float(), noise.float()))
@@ -103,9 +113,8 @@ class Distiller:
         )
         x_t, target = interpolate(clean, noise, t[..., None, None]), noise - clean
         with unsharded(self.student), self.student.guided_at(1.0):
-            condition = self.student.encode([_student(lesson) for lesson in lessons])
-            own = [self.student.velocity(x_t[:, d], t[:, d], condition) for d in range(t.shape[1])]
-        return (torch.stack(own, 1) - target).square().flatten(1).mean(1).tolist()
+            own = velocities_at(self.student, [_student(lesson) for lesson in lessons], x_t, t)
+        return (own - target).square().flatten(1).mean(1).tolist()
 
     def _noised(self, lessons: Sequence[Lesson]) -> tuple[Tensor, Tensor, None]:
         """The teacher's images, noised afresh: states [B, D, G, C] and levels [B, D]."""
@@ -115,98 +124,87 @@ class Distiller:
             levels.append(levels_between(self.settings.shift, lesson.draws, generator))
             requests = [replace(lesson.told, seed=derive_seed(lesson.seed, "noise", d)) for d in range(lesson.draws)]
             noise.append(self.teacher.noise(requests))
-        clean = _stacked([_drawn(lesson)[-1] for lesson in lessons]).to(noise[0])
+        clean = _stacked([_drawn(lesson).states[-1] for lesson in lessons]).to(noise[0])
         t = torch.from_numpy(np.stack(levels)).to(clean)
         return interpolate(clean[:, None], _stacked(noise), t[..., None, None]), t, None
 
     def _on_the_way(self, lessons: Sequence[Lesson]) -> tuple[Tensor, Tensor, Tensor | None]:
         """States on trajectories of the teacher or the student, and the teacher's velocities where those are known."""
+        device = self.teacher.device
         if self.settings.states == "student":
-            schedule, way = self._student_ways(lessons)
+            found = self._student_ways(lessons)
         else:
-            way = _stacked([_drawn(lesson) for lesson in lessons]).to(self.teacher.device)
-            schedule = self.teacher.schedule(None, steps=way.shape[1] - 1).to(way.device)
-        places = torch.from_numpy(
-            np.stack(
-                [
-                    chosen_steps(
-                        schedule,
-                        self.settings.shift,
-                        lesson.draws,
-                        np.random.default_rng(derive_seed(lesson.seed, "levels")),
-                    )
-                    for lesson in lessons
-                ]
-            )
-        ).to(way.device)
-        rows = torch.arange(len(lessons), device=way.device)[:, None]
-        known = velocities(way, schedule)[rows, places] if self.settings.reuse else None
-        return way[rows, places], schedule.levels[places], known
+            found = [_drawn(lesson) for lesson in lessons]
+        x_t, t, known = [], [], []
+        for lesson, way in zip(lessons, found, strict=True):
+            generator = np.random.default_rng(derive_seed(lesson.seed, "levels"))
+            places = torch.from_numpy(
+                chosen_steps(Schedule(way.levels), self.settings.shift, lesson.draws, generator)
+            ).to(way.states.device)
+            x_t.append(way.states[places])
+            t.append(way.levels.to(places.device)[places])
+            if self.settings.reuse:
+                known.append(velocities(way.states[None], Schedule(way.levels))[0, places])
+        given = _stacked(known).to(device) if known else None
+        return _stacked(x_t).to(device), torch.stack(t).to(device), given
 
-    def _student_ways(self, lessons: Sequence[Lesson]) -> tuple[Schedule, Tensor]:
-        """Where the student gets by itself [B, S, G, C]; it does not make the last step."""
-        requests = [_student(lesson) for lesson in lessons]
+    def _student_ways(self, lessons: Sequence[Lesson]) -> list[Way]:
+        """Where the student gets by itself; it does not make the last step."""
         was_training = self.student.training
         self.student.eval()
         with unsharded(self.student):
-            condition = self.student.encode(requests)
-            schedule = self.student.schedule(condition).to(self.student.device)
-            way = trajectory(
-                lambda x, t: self.student.velocity(x, t, condition),
-                self.student.noise(requests),
-                schedule,
-                schedule.steps - 1,
-            )
+            states, levels = ways(self.student, [_student(lesson) for lesson in lessons], last=False)
         self.student.train(was_training)
-        return schedule, way
-
-    def _velocities(self, x_t: Tensor, t: Tensor, lessons: Sequence[Lesson]) -> Tensor:
-        condition = self.teacher.encode([lesson.told for lesson in lessons])
-        return torch.stack([self.teacher.velocity(x_t[:, d], t[:, d], condition) for d in range(t.shape[1])], 1)
+        return [Way(*one) for one in zip(states, levels, strict=True)]
 
 
-class Following(Callback):
-    """A teacher that follows its student: teacher <- decay teacher + (1 - decay) student, after every update.
+@torch.no_grad()
+def ways(model: UnifiedModel, requests: Sequence[Request], last: bool = True) -> tuple[Tensor, Tensor]:
+    """How the model draws each request: states [B, S + 1, G, C] and their noise levels [B, S + 1], float32.
 
-    The average is kept in float32 at least, as in `ema.Ema`, and is in the checkpoints.
+    Args:
+        last: make the last step; without it states end before, levels do not.
     """
+    states: dict[int, Tensor] = {}
+    levels: dict[int, Tensor] = {}
+    noise = model.noise(requests)
+    for rows in _alike(model, requests):
+        condition = model.encode([requests[row] for row in rows])
+        schedule = model.schedule(condition).to(model.device)
+        steps = schedule.steps if last else schedule.steps - 1
+        way = trajectory(partial(model.velocity, condition=condition), noise[rows], schedule, steps)
+        states.update(zip(rows, way, strict=True))
+        levels.update(dict.fromkeys(rows, schedule.levels.cpu()))
+    everyone = range(len(requests))
+    return torch.stack([states[row] for row in everyone]), torch.stack([levels[row] for row in everyone])
 
-    def __init__(self, teacher: nn.Module, student: nn.Module, decay: float) -> None:
-        self.teacher, self.student, self.decay = teacher, student, decay
-        self.averages: dict[str, Tensor] = {}
 
-    @torch.no_grad()
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
-    ) -> None:
-        if not batch.last:
-            return
-        student = dict(self.student.named_parameters())
-        for name, weight in self.teacher.named_parameters():
-            if not student[name].requires_grad:
-                continue
-            if name not in self.averages:
-                self.averages[name] = weight.to(torch.promote_types(weight.dtype, torch.float32), copy=True)
-            self.averages[name].lerp_(student[name].to(self.averages[name]), 1 - self.decay)
-            weight.copy_(self.averages[name])
+@torch.no_grad()
+def velocities_at(model: UnifiedModel, requests: Sequence[Request], x_t: Tensor, t: Tensor) -> Tensor:
+    """The model's velocities [B, D, G, C] at states x_t [B, D, G, C] with levels t [B, D], a request a row."""
+    found: dict[int, Tensor] = {}
+    for rows in _alike(model, requests):
+        condition = model.encode([requests[row] for row in rows])
+        own = [model.velocity(x_t[rows, d], t[rows, d], condition) for d in range(t.shape[1])]
+        found.update(zip(rows, torch.stack(own, 1), strict=True))
+    return torch.stack([found[row] for row in range(len(requests))])
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"averages": self.averages}
 
-    @torch.no_grad()
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        for name, weight in self.teacher.named_parameters():
-            if name in state_dict["averages"]:
-                self.averages[name] = state_dict["averages"][name].to(weight.device)
-                weight.copy_(self.averages[name])
+def _alike(model: UnifiedModel, requests: Sequence[Request]) -> list[list[int]]:
+    """Rows of requests that are drawn at the same noise levels and guided alike."""
+    rows_of: dict[Any, list[int]] = defaultdict(list)
+    for row, request in enumerate(requests):
+        rows_of[model.picture_size(request), bool(request.images)].append(row)
+    return list(rows_of.values())
 
 
 def _student(lesson: Lesson) -> Request:
     """What the student is asked, with noise of the lesson's own."""
-    return replace(lesson.told, thought=None, seed=derive_seed(lesson.seed, "rollout"))
+    thought = lesson.told.thought if lesson.thinks else None
+    return replace(lesson.told, thought=thought, seed=derive_seed(lesson.seed, "rollout"))
 
 
-def _drawn(lesson: Lesson) -> Tensor:
+def _drawn(lesson: Lesson) -> Way:
     assert lesson.drawn is not None, "states of the teacher need what it has drawn"
     return lesson.drawn()
 

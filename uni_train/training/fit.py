@@ -63,6 +63,11 @@ class FitResult:
     resumed_from: int
     """The update that this call began at: 0 for a fresh fit, `updates` when there was nothing left to do."""
 
+    def facts(self) -> dict[str, Any]:
+        """For a manifest; the loss is the mean of the last 20 updates."""
+        last = self.losses[-20:]
+        return {"updates": self.updates, "seconds": self.seconds, "final_loss": sum(last) / max(len(last), 1)}
+
 
 def fit_supervised(
     model: nn.Module,

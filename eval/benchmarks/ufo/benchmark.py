@@ -73,6 +73,7 @@ if TYPE_CHECKING:
 COMPATS = ("paper", "official")
 VERIFIERS = ("program", "judge")
 PROTOCOL = "ufo/1"  # what is asked; a change makes another revision
+# Section 4.2 decodes with top-k 1, which is greedy (`--sampling temperature=0`), in 100 steps, guided by text at 7.5.
 
 Made = str | np.ndarray | StoredImage | Exception
 
@@ -460,7 +461,7 @@ def _blank(like: Image | None) -> np.ndarray:
 
 
 def _drawn(case: Case, image: Image) -> Verdict:
-    """Whether a picture of the nano world shows the object of the answer, as often as it says."""
+    """Whether an image of the nano world shows the object of the answer, as often as it says."""
     found = sprites.read(pixels(image))
     if not found.readable:
         return Verdict((Check("cue", "unreadable", found.reason),))

@@ -3,7 +3,8 @@
 The nano world ends its thoughts with "So draw 3 apples ." (what it was taught, it recalls as "G K means 3 apples .");
 elsewhere a thought is free text, and the last sentence
 that names a count, an object of the rules or an attribute is taken for its conclusion. Where none does, or one sentence
-names several, the conclusion is "unclear" rather than guessed.
+names several, the conclusion is "unclear" rather than guessed. A thought of another task (mazes) concludes all that it
+says; it is right where it has the words of the reference.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from eval.benchmark import Case
 
 Conclusion = Literal["right", "wrong", "unclear"]
 
+_READ = ("maths", "mapping", "knowledge")  # tasks whose conclusions are read
 _DRAW = "So draw "
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _NUMBER = rf"(\d+|{'|'.join(_NUMBERS)})"
@@ -39,6 +41,8 @@ def conclusion(thought: str | None, case: Case) -> Conclusion:
     if not thought:
         return "unclear"
     facts = case.facts
+    if facts["task"] not in _READ:
+        return "right" if f" {_words(facts['item']['thought'])} " in f" {_words(thought)} " else "unclear"
     if facts["world"] == "nano":
         return _nano(thought, case)
     if facts["task"] == "maths":
@@ -71,6 +75,8 @@ def concluded(text: str | None, case: Case) -> str | None:
     case; None where that is unclear. Of the case's answer it uses no more than which object is to be counted."""
     if not text:
         return None
+    if case.facts["task"] not in _READ:
+        return _words(text) or None
     if case.facts["world"] == "nano":
         found = counted(text.rpartition(_DRAW)[2])
         return " ".join(map(str, next(iter(found)))) if len(found) == 1 else None
@@ -84,6 +90,10 @@ def concluded(text: str | None, case: Case) -> str | None:
         if named:
             return named[0] if len(named) == 1 else None
     return None
+
+
+def _words(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.casefold()))
 
 
 def _last_number(text: str, answer: str) -> str | None:

@@ -12,7 +12,7 @@ share one thought, and all settings its noise.
 How the refined prompt is found is `compat` (`extraction`). With "paper" the prompt asks for it between tags, or as
 published (`--option ureason.prompt=published`, with strict extraction all the same); "official" asks as published.
 
-Pictures of nano are checked by program, others by a judge (Figures 25 and 26).
+Images of nano are checked by program, others by a judge (Figures 25 and 26).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ VERIFIERS = ("program", "judge")
 PROMPTS = ("tagged", "published")
 PROTOCOL = "ureason/1"  # what is asked; a change makes another revision
 LEVELS = (1, 2, 3)
-_CAUSES = {"unreadable": "picture unreadable", "unparseable": "judge unreadable"}
+_CAUSES = {"unreadable": "image unreadable", "unparseable": "judge unreadable"}
 
 
 @benchmark("ureason")
@@ -89,7 +89,7 @@ class UReason(Benchmark):
     only where there is an `external` model, which writes the refined prompts of that setting (behind a store of its
     own). prompt: "published" asks as published, with strict extraction (compat "official" always asks so). errors_by:
     "judge" has the judge tell error types apart. tokenizer: see `lengths.measure`. verifier: "judge" leaves nano's
-    pictures to the judge too, to compare it with the program.
+    images to the judge too, to compare it with the program.
 
     Raises UsageError for an unknown name, DataError for files that cannot be used.
     """
@@ -202,7 +202,7 @@ class UReason(Benchmark):
         return encode_png(outcome.render(derive_seed(0, "reference", case.id)))
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
-        """A thought once for all settings that share it; at most one judgement of it beside those of the pictures."""
+        """A thought once for all settings that share it; at most one judgement of it beside those of the images."""
         thinks = {(ask.case.id, ask.k) for ask in asks if _thinks(ask.setting)}
         pictures = [ask for ask in asks if ask.setting != CHAIN]
         by_program = {ask.case.id for ask in asks if ask.case.facts.get("world") == "nano"}
@@ -274,7 +274,7 @@ class UReason(Benchmark):
     # --- scoring -------------------------------------------------------------------------------------------------
 
     def check(self, sample: Sample) -> Verdict | None:
-        """nano's pictures are read by program; of thoughts, those whose conclusion leaves no doubt."""
+        """nano's images are read by program; of thoughts, those whose conclusion leaves no doubt."""
         outcome = _outcome(sample.ask.case)
         if outcome is None:
             return None
@@ -286,9 +286,9 @@ class UReason(Benchmark):
         return None
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
-        """Figure 25 of a picture, Figure 26 of a thought.
+        """Figure 25 of an image, Figure 26 of a thought.
 
-        Of a wrong picture the thought behind it is judged too, for the attribution, unless a program knows. The
+        Of a wrong image the thought behind it is judged too, for the attribution, unless a program knows. The
         question is the one that `reasoning_chain` asks, so that it is paid for once.
         """
         from eval.judges import caption_matches, image_satisfies, thought_satisfies
@@ -303,7 +303,7 @@ class UReason(Benchmark):
         outcome = _outcome(case)
         if dialect(ask) == "nano":
             if not isinstance(outcome, Sprites):
-                raise UsageError("nano can judge no pictures but those of its own world", "Choose another judge.")
+                raise UsageError("nano can judge no images but those of its own world", "Choose another judge.")
             if len(outcome.groups) > 1:
                 return Verdict((Check("caption", "unreadable", "nano captions one kind of object"),))
             return await caption_matches(ask, image, str(outcome), kind="maths")
@@ -345,7 +345,7 @@ class UReason(Benchmark):
     def attribute(self, scored: Scored) -> str:
         """ "reasoning wrong", "not extracted", "drawn wrong", "judge unreadable", ...; "" for a sample that is right.
 
-        A wrong picture of a right thought is drawn wrong; of a wrong one, the reasoning is to blame. "wrong, no
+        A wrong image of a right thought is drawn wrong; of a wrong one, the reasoning is to blame. "wrong, no
         thought" is setting 1; "wrong, reasoning not judged" where neither a program nor the judge knows of the thought.
         """
         if scored.passed:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from tests.models.qwen_image_edit import tiny
 from tests.models.qwen_image_edit.conftest import picture
-from tests.stages.tiny import keeping_steps
+from tests.tiny import keeping_steps
 from uni_train.cli.main import uni_train
 from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics

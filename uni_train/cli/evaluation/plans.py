@@ -262,7 +262,8 @@ def _remote(asked: Asked) -> RemoteSettings:
 
 
 def sampling_of(pairs: Sequence[str]) -> dict[str, Any]:
-    """KEY=VALUE of the model's sampling settings, each of the kind that it has."""
+    """KEY=VALUE of the model's sampling settings, each of the kind and in the range that it has."""
+    from uni_train.config.build import build_section
     from uni_train.config.schema import SamplingConfig
 
     known = [field.name for field in fields(SamplingConfig)]
@@ -277,4 +278,5 @@ def sampling_of(pairs: Sequence[str]) -> dict[str, Any]:
             found[key] = value
         if isinstance(found[key], float) and not math.isfinite(found[key]):
             raise UsageError(f"--sampling {pair}: no finite number", f"Write {key}=NUMBER.")
+    build_section(SamplingConfig, found)
     return found

@@ -218,8 +218,13 @@ def skeleton(config: ModelConfig) -> tuple[BagelUnified, bool]:
     known = folder is not None and folder.is_dir() and has_tokenizer(folder)
     tokenizer = read_tokenizer(folder) if known and folder is not None else Guess()
     speech, sampling = Speech(THINK_THEN_DRAW), Sampling.of(config.sampling)
-    size = config.architecture.image_size
-    return BagelUnified(config.name, bagel, vae, tokenizer, speech, sampling, size), not known
+    return BagelUnified(config.name, bagel, vae, tokenizer, speech, sampling, _side(config, bagel, vae)), not known
+
+
+def _side(config: ModelConfig, bagel: Bagel, vae: AutoEncoder) -> int:
+    """Pixels a side of what it draws: as configured, as far as it has positions."""
+    sizes = bagel.config
+    return min(config.architecture.image_size, sizes.max_latent_size * sizes.latent_patch_size * vae.downsample)
 
 
 def _meta(config: BagelConfig, vae: VaeConfig) -> tuple[Bagel, AutoEncoder]:
@@ -258,7 +263,6 @@ def build_on_meta(config: ModelConfig) -> PublishedBagel:
             "The folder mixes files of two models: copy the tokenizer of the right one.",
         )
     bagel, vae = _meta(sizes, opened.vae_config())
-    largest = sizes.max_latent_size * sizes.latent_patch_size * vae.downsample
     model = PublishedBagel(
         config.name,
         bagel,
@@ -266,7 +270,7 @@ def build_on_meta(config: ModelConfig) -> PublishedBagel:
         tokenizer,
         Speech(THINK_THEN_DRAW, answer_system=THINK_THEN_ANSWER),
         Sampling.of(config.sampling),
-        image_size=min(config.architecture.image_size, largest),
+        image_size=_side(config, bagel, vae),
     )
     model.source = opened.path if Path(config.checkpoint).is_dir() else Path(config.checkpoint)
     return model

@@ -1,18 +1,20 @@
 """nano that edits: a BAGEL of half a million parameters that draws the way into a maze it is shown.
 
 What differs from nano: its latents are the pixels themselves (a maze of 4 x 4 rooms is 20 x 20 pixels, a token a room
-with its walls), it predicts the clean picture, its ViT takes the whole picture for one patch (the clean latents of the
-input say all that is to be seen), and it reads one sentence, which is one token.
+with its walls), it predicts the clean image, its ViT takes the whole image for one patch (the clean latents of the
+input say all that is to be seen), and it reads one sentence, which is one token. With `model.thinks` it also reads the
+steps of a way, as a thought.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from data_gen.maze.task import INSTRUCTION
+from data_gen.maze.task import DIRECTIONS, INSTRUCTION
 from data_gen.seeds import derive_seed
 from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
@@ -25,6 +27,7 @@ from uni_train.models.bagel.positions import sincos_table
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 
 SENTENCES = (INSTRUCTION,)
+STEPS = ("From S go", *(f"{way} {n}" for way in DIRECTIONS for n in range(1, 8)), "That is E")
 _POSITIONS_BASE = 8.0
 
 
@@ -48,7 +51,7 @@ class Pixels(nn.Module):
 
 @torch.no_grad()
 def look_around(bagel: Bagel) -> None:
-    """Let latent tokens begin with attention to their own place and those beside it, in all pictures alike.
+    """Let latent tokens begin with attention to their own place and those beside it, in all images alike.
 
     With BAGEL's own start they first have to find out which places belong together, and a run of minutes is half over
     before a path is. Positions are told apart by `_POSITIONS_BASE` (a maze is 8 rooms wide at most, not 64 latents) and
@@ -66,24 +69,35 @@ def look_around(bagel: Bagel) -> None:
 
 
 class SentenceTokenizer:
-    """One token a sentence; only those of `SENTENCES` are known."""
+    """One token a sentence; only those of `SENTENCES` are known.
+
+    Args:
+        steps: also know the description of a way into a maze, one token a leg ("right 2").
+    """
 
     bos_id, eos_id, start_of_image_id, end_of_image_id = range(4)
 
+    def __init__(self, steps: bool = False) -> None:
+        self.pieces = (*SENTENCES, *(STEPS if steps else ()))
+
     def __len__(self) -> int:
-        return 4 + len(SENTENCES)
+        return 4 + len(self.pieces)
 
     def encode(self, text: str) -> list[int]:
-        """The sentence's id. Raises UserError for any other."""
-        if text not in SENTENCES:
+        """The sentence's id, or those of the steps. Raises UserError for any other text."""
+        if text in SENTENCES:
+            return [4 + SENTENCES.index(text)]
+        said = [one.strip() for one in re.split(r"[,.]|(?<=From S go)", text) if one.strip()]
+        if not said or not set(said) <= set(self.pieces[len(SENTENCES) :]):
+            steps = f"; {STEPS[0]} {STEPS[1]}, ... {STEPS[-1]}." if len(self.pieces) > len(SENTENCES) else ""
             raise UserError(
-                f"nano_edit does not know the instruction {text[:120]!r}", f"All that it reads is: {INSTRUCTION}"
+                f"nano_edit does not know the instruction {text[:120]!r}", f"All that it reads is: {INSTRUCTION}{steps}"
             )
-        return [4 + SENTENCES.index(text)]
+        return [4 + self.pieces.index(one) for one in said]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The sentences, joined; markers are left out."""
-        return " ".join(SENTENCES[i - 4] for i in ids if i >= 4)
+        return " ".join(self.pieces[i - 4] for i in ids if i >= 4)
 
 
 class NanoEdit(BagelUnified):
@@ -91,8 +105,8 @@ class NanoEdit(BagelUnified):
 
 
 def build(config: ModelConfig, seed: int) -> NanoEdit:
-    """With fresh weights."""
-    sizes, tokenizer = config.architecture, SentenceTokenizer()
+    """With fresh weights; on the meta device without them."""
+    sizes, tokenizer = config.architecture, SentenceTokenizer(steps=config.thinks)
     token = sizes.latent_downsample * sizes.latent_patch
     bagel = Bagel(
         BagelConfig.from_sizes(
@@ -103,8 +117,9 @@ def build(config: ModelConfig, seed: int) -> NanoEdit:
             prediction="clean",
         )
     )
-    bagel.init_weights(derive_seed(seed, "nano_edit"))
-    look_around(bagel)
+    if not bagel.llm2vae.weight.is_meta:
+        bagel.init_weights(derive_seed(seed, "nano_edit"))
+        look_around(bagel)
     return NanoEdit(
         config.name,
         bagel,
@@ -119,5 +134,5 @@ def build(config: ModelConfig, seed: int) -> NanoEdit:
         ),
         image_size=sizes.image_size,
         noise_levels="uniform",
-        vae_transform=ImageTransform(sizes.image_size, token, token),  # pictures of any size stay as they are
+        vae_transform=ImageTransform(sizes.image_size, token, token),  # images of any size stay as they are
     )

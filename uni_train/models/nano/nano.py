@@ -1,4 +1,4 @@
-"""nano itself: a BAGEL of a million and a half parameters that draws 24 x 24 pictures.
+"""nano itself: a BAGEL of a million and a half parameters that draws 24 x 24 images.
 
 What is small: every size. What is the same: twin weights with joint attention, QK norm, one rope position per image,
 a ViT for images that are looked at, VAE latents with BAGEL's velocity objective for those that are drawn.
@@ -58,7 +58,7 @@ class Nano(BagelUnified):
 
 
 def build(config: ModelConfig, seed: int, words: Sequence[str] | None = None) -> Nano:
-    """nano with fresh weights. `words`: that it knows; None: its own."""
+    """nano with fresh weights; on the meta device without them. `words`: that it knows; None: its own."""
     sizes, sampling = config.architecture, config.sampling
     tokenizer = WordTokenizer(words or language.vocabulary())
     bagel = Bagel(
@@ -69,10 +69,11 @@ def build(config: ModelConfig, seed: int, words: Sequence[str] | None = None) ->
             vit_patches_per_side=sizes.image_size // sizes.vit_patch,
         )
     )
-    bagel.init_weights(derive_seed(seed, "nano"))
-    add_lookup_heads(bagel, derive_seed(seed, "induction"))
     vae = PatchVAE(sizes.latent_channels, downsample=sizes.latent_downsample)
-    _init_vae(vae, derive_seed(seed, "nano vae"))
+    if not bagel.llm2vae.weight.is_meta:
+        bagel.init_weights(derive_seed(seed, "nano"))
+        add_lookup_heads(bagel, derive_seed(seed, "induction"))
+        _init_vae(vae, derive_seed(seed, "nano vae"))
     return Nano(
         config.name,
         bagel,

@@ -5,7 +5,7 @@ of which each learned image is one edit: from the images shown last, by the word
 images are left out at random: words become the negative prompt; of an image, what the Qwen2.5-VL sees and its latents
 have a draw each.
 
-Texts are not learned: what pictures are drawn under must stay what the transformer was pretrained on.
+Texts are not learned: what images are drawn under must stay what the transformer was pretrained on.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from torch import Tensor
 
 from data_gen.seeds import derive_seed
 from uni_train.errors import UserError
-from uni_train.models.base import Example
+from uni_train.models.base import Example, States
 from uni_train.models.qwen_image_edit.condition import Grid
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One learned picture, and what it is drawn from."""
+    """One learned image, or given states of one, and what it is drawn from."""
 
     prompt: str
     images: tuple[np.ndarray, ...]
-    target: np.ndarray
+    target: np.ndarray | States
 
 
 @dataclass(slots=True)
@@ -39,7 +39,8 @@ class EditBatch:
 
     Attributes:
         inputs: of the Qwen2.5-VL, a row an edit.
-        shown: the images of each edit, uint8 [3, H, W] each. targets: the same.
+        shown: the images of each edit, uint8 [3, H, W] each.
+        targets: of each noised copy, uint8 [3, H, W] (one array for all copies of an image), or clean latents [G, C].
         shapes: as in `EditCondition`.
         rows: which edit each noised copy is of.
         noise: [G, C] of each copy. levels: [N], the noise levels.
@@ -55,10 +56,11 @@ class EditBatch:
 
     def to(self, device: torch.device) -> EditBatch:
         """The same on another device."""
+        targets = {id(one): one.to(device) for one in self.targets}
         return EditBatch(
             {name: value.to(device) for name, value in self.inputs.items()},
             [[image.to(device) for image in images] for images in self.shown],
-            [image.to(device) for image in self.targets],
+            [targets[id(one)] for one in self.targets],
             self.shapes,
             self.rows,
             [one.to(device) for one in self.noise],
@@ -87,19 +89,20 @@ def edits_of(example: Example) -> list[Edit]:
         UserError: it has no shown image, no words, nothing to draw, or texts to be learned.
     """
     if not example.turns:
-        if example.target is None or example.answer is not None:
-            raise UserError("there is no picture to learn, only text", _HINT)
+        target = example.target if example.states is None else example.states
+        if target is None or example.answer is not None:
+            raise UserError("there is no image to learn, only text", _HINT)
         if example.thought is not None and example.learn_thought:
-            raise UserError("its thought is to be learned, but this model learns pictures alone", _HINT)
+            raise UserError("its thought is to be learned, but this model learns images alone", _HINT)
         prompt = example.prompt if example.thought is None else with_thought(example.prompt, example.thought)
-        return [_checked(Edit(prompt, example.images, example.target))]
+        return [_checked(Edit(prompt, example.images, target))]
     found: list[Edit] = []
     images: list[np.ndarray] = []
     words: list[str] = []
     for turn in example.turns:
         if turn.image is None:
             if turn.learn:
-                raise UserError("it has texts to be learned, but this model learns pictures alone", _HINT)
+                raise UserError("it has texts to be learned, but this model learns images alone", _HINT)
             words.append(turn.text or "")
         elif turn.learn:
             found.append(_checked(Edit("\n".join(words), tuple(images), turn.image)))
@@ -107,7 +110,7 @@ def edits_of(example: Example) -> list[Edit]:
         else:
             images.append(turn.image)
     if not found:
-        raise UserError("there is no picture to learn, only text", _HINT)
+        raise UserError("there is no image to learn, only text", _HINT)
     return found
 
 
@@ -119,6 +122,11 @@ def with_thought(prompt: str, thought: str) -> str:
 def draws(example: Example) -> random.Random:
     """The generator of what is left out of an example."""
     return random.Random(derive_seed(example.seed, "dropout"))
+
+
+def copies_of(example: Example) -> int:
+    """How many noised copies of each learned image there are."""
+    return example.noise_draws if example.states is None else len(example.states.t)
 
 
 def noise_of(example: Example, edit: int, draw: int, size: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from uni_train.models.base import Example, Request
 from uni_train.models.qwen_image_edit.condition import EditCondition
-from uni_train.models.qwen_image_edit.examples import edits_of
+from uni_train.models.qwen_image_edit.examples import copies_of, edits_of
 from uni_train.models.qwen_image_edit.latents import fit_area
 from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 from uni_train.models.shapes import Asked, Shapes
@@ -62,7 +62,7 @@ class EditShapes(Shapes):
     def loss(self, examples: Sequence[Example], ce_weight: float, mse_weight: float) -> Callable[[], Tensor]:
         """The flow loss of edits of the size of the first one, under conditions that are there: reading them happens
         before, without gradients."""
-        edits = [edit for example in examples for edit in edits_of(example) for _ in range(example.noise_draws)]
+        edits = [edit for example in examples for edit in edits_of(example) for _ in range(copies_of(example))]
         first, rows = edits[0], len(edits)
         size = self.model._target_size(first.target)
         one = self.asked(Request("edit", first.prompt, first.images, size=size))
@@ -80,14 +80,14 @@ class EditShapes(Shapes):
         everything = [example for examples in batches for example in examples]
         edits = sum(len(edits_of(example)) for example in everything)
         tokens = sum(model.example_tokens(example) for example in everything)
-        learned = sum(model.shape(edit)[0] * one.noise_draws for one in everything for edit in edits_of(one))
+        learned = sum(model.shape(edit)[0] * copies_of(one) for one in everything for edit in edits_of(one))
         lines = [f"one update: {edits} edits, {tokens:,} tokens; learned: 0 text tokens, {learned:,} latent tokens"]
         if len(batches) > 1:
             lines.append(f"  {len(batches)} micro-batches, the first of them:")
         first: Counter[tuple[int, int]] = Counter()
         for example in batches[0]:
             for edit in edits_of(example):
-                first[model.shape(edit)] += example.noise_draws
+                first[model.shape(edit)] += copies_of(example)
         for (target, shown), rows in sorted(first.items()):
             lines.append(f"  latents [{rows}, {target:,} + {shown:,} shown, {model.latents.channels}]")
         return lines

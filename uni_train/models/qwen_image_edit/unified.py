@@ -1,9 +1,9 @@
 """Qwen-Image-Edit as a UnifiedModel: its Qwen2.5-VL reads, thinks and answers, its transformer draws.
 
-A request must show at least one image (this model edits), and the Plus form (2509, 2511) takes several. Pictures have
+A request must show at least one image (this model edits), and the Plus form (2509, 2511) takes several. Images have
 `Request.size`, else the aspect ratio of the last image (of the first one, where there is just one).
 
-Shapes: B rows, G latent tokens of the largest picture of a batch, C numbers a token (64), L text tokens, D their width.
+Shapes: B rows, G latent tokens of the largest image of a batch, C numbers a token (64), L text tokens, D their width.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from uni_train.flow.guidance import true_cfg
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import DynamicShift, Schedule, train_timestep
 from uni_train.models.bagel.images import check_image
-from uni_train.models.base import Example, OnStep, Request, SkillMissing, SupervisedLoss, UnifiedModel
+from uni_train.models.base import Example, OnStep, Request, SkillMissing, States, SupervisedLoss, UnifiedModel
 from uni_train.models.qwen_image_edit.condition import EditCondition, padded
 from uni_train.models.qwen_image_edit.examples import (
     Dropout,
     Edit,
     EditBatch,
+    copies_of,
     draws,
     edits_of,
     noise_of,
@@ -57,7 +58,7 @@ class EditSampling:
 
     Attributes:
         steps: Euler steps. scale: of the guidance by words (true CFG); 1 is none.
-        side: pictures have the area of a square of so many pixels.
+        side: images have the area of a square of so many pixels.
         max_tokens: of a thought or an answer. temperature: of both; 0 is greedy.
     """
 
@@ -78,7 +79,7 @@ class EditSampling:
 class QwenImageEdit(UnifiedModel):
     """The parts of a diffusers pipeline, drawing in batches.
 
-    A request's picture depends on its batch only by rounding (float32: a latent by at most 1e-4 of the largest).
+    A request's image depends on its batch only by rounding (float32: a latent by at most 1e-4 of the largest).
 
     Args:
         transformer, text_encoder, vae: QwenImageTransformer2DModel, Qwen2_5_VLForConditionalGeneration,
@@ -127,7 +128,7 @@ class QwenImageEdit(UnifiedModel):
     def think(
         self, requests: Sequence[Request], temperature: float | None = None, on_step: OnStep | None = None
     ) -> list[str]:
-        """What the Qwen2.5-VL says of the image and of the change, in the chat that pictures are drawn under."""
+        """What the Qwen2.5-VL says of the image and of the change, in the chat that images are drawn under."""
         return self._write(requests, EDIT_SYSTEM, temperature, on_step)
 
     @torch.no_grad()
@@ -139,7 +140,7 @@ class QwenImageEdit(UnifiedModel):
 
     @torch.no_grad()
     def draw(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[np.ndarray]:
-        """Pictures by Euler's method from each request's own noise; a thought is read as part of the prompt."""
+        """Images by Euler's method from each request's own noise; a thought is read as part of the prompt."""
         if not requests:
             return []
         condition = self.encode(requests)
@@ -174,16 +175,16 @@ class QwenImageEdit(UnifiedModel):
             empty = self._states([self.editing.negative_prompt] * len(edits), [images for _, images in edits])
         shown = [[pixels(image) for image in self._shown(request.images)] for request in requests]
         shapes = [
-            (self._grid(self._size(request)), *(self.latents.grid(image.shape[1:]) for image in images))
+            (self._grid(self.picture_size(request)), *(self.latents.grid(image.shape[1:]) for image in images))
             for request, images in zip(requests, shown, strict=True)
         ]
         return EditCondition(text, empty, self._encode(shown), shapes, list(range(len(requests))))
 
     def noise(self, requests: Sequence[Request]) -> Tensor:
-        """x at t = 1: float32 [B, G, C], each row from its request's seed; zero behind smaller pictures."""
+        """x at t = 1: float32 [B, G, C], each row from its request's seed; zero behind smaller images."""
         rows = []
         for request in requests:
-            h, w = self._grid(self._size(request))
+            h, w = self._grid(self.picture_size(request))
             generator = torch.Generator().manual_seed(derive_seed(request.seed, "draw"))
             rows.append(torch.randn(h * w, self.latents.channels, generator=generator))
         return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self.device)
@@ -192,7 +193,7 @@ class QwenImageEdit(UnifiedModel):
         return replace(self.sampling, scale=guidance)
 
     def schedule(self, condition: EditCondition, row: int = 0, steps: int | None = None) -> Schedule:
-        """The noise levels of one row's picture: a larger one has higher levels."""
+        """The noise levels of one row's image: a larger one has higher levels."""
         h, w = condition.grids[row]
         return self.shift.schedule(self.sampling.steps if steps is None else steps, h * w)
 
@@ -205,7 +206,7 @@ class QwenImageEdit(UnifiedModel):
         """Guided velocity noise - clean, float32 [B, G, C], with gradients to the weights and x_t where enabled.
 
         `t`: a number, or [B]. Rows of equal sizes go through the transformer together. G may be larger than the
-        pictures ask for (rows taken from a larger batch).
+        images ask for (rows taken from a larger batch).
         """
         levels = torch.as_tensor(t, dtype=torch.float32, device=x_t.device).expand(len(condition))
         order: list[int] = []
@@ -223,7 +224,7 @@ class QwenImageEdit(UnifiedModel):
         return torch.cat(parts)[torch.tensor(order).argsort().to(x_t.device)]
 
     def decode(self, latents: Tensor, condition: EditCondition | None = None) -> list[np.ndarray]:
-        """Pictures uint8 [H, W, 3] of clean latents [B, G, C]; None: squares of the model's own size."""
+        """Images uint8 [H, W, 3] of clean latents [B, G, C]; None: squares of the model's own size."""
         own = self._grid((self.sampling.side, self.sampling.side))
         return self.latents.decode(latents, condition.grids if condition is not None else [own] * len(latents))
 
@@ -271,7 +272,7 @@ class QwenImageEdit(UnifiedModel):
         texts: list[str] = []
         looked: list[np.ndarray] = []
         batch = EditBatch({}, [], [], [], [], [], torch.empty(0))
-        logits = []
+        levels: list[Tensor] = []
         for example in examples:
             random_ = draws(example)
             for number, edit in enumerate(edits_of(example)):
@@ -280,17 +281,22 @@ class QwenImageEdit(UnifiedModel):
                 texts.append(chat(EDIT_SYSTEM, user_turn(prompt, len(seen), self.editing.plus)))
                 batch.shown.append([pixels(image) for image in self._shown(shown)])
                 size = self._target_size(edit.target)
-                batch.targets.append(pixels(resize(edit.target, size)))
                 grids = [self.latents.grid(image.shape[1:]) for image in batch.shown[-1]]
                 batch.shapes.append((self._grid(size), *grids))
-                for draw in range(example.noise_draws):
-                    h, w = batch.shapes[-1][0]
-                    noise, logit = noise_of(example, number, draw, (h * w, self.latents.channels))
-                    batch.rows.append(len(batch.targets) - 1)
-                    batch.noise.append(noise)
-                    logits.append(logit)
+                copies = copies_of(example)
+                batch.rows += [len(batch.shapes) - 1] * copies
+                tokens = batch.shapes[-1][0][0] * batch.shapes[-1][0][1]
+                if isinstance(edit.target, States):
+                    batch.targets += torch.from_numpy(edit.target.clean[:, :tokens]).unbind()
+                    batch.noise += torch.from_numpy(edit.target.noise[:, :tokens]).unbind()
+                    levels.append(torch.from_numpy(edit.target.t).float())
+                    continue
+                batch.targets += [pixels(resize(edit.target, size))] * copies
+                drawn = [noise_of(example, number, d, (tokens, self.latents.channels)) for d in range(copies)]
+                batch.noise += [noise for noise, _ in drawn]
+                levels.append(train_timestep(torch.stack([logit for _, logit in drawn]), self.timestep_shift))
         batch.inputs = dict(self.processor(texts, looked))
-        batch.levels = train_timestep(torch.stack(logits), self.timestep_shift)
+        batch.levels = torch.cat(levels)
         return batch
 
     def supervised_loss(self, batch: EditBatch, passes: int | None = None) -> SupervisedLoss:
@@ -303,8 +309,7 @@ class QwenImageEdit(UnifiedModel):
         with torch.no_grad():
             text = hidden_states(self.text_encoder, batch.inputs, self.editing.positions)
             condition = EditCondition(text, None, self._encode(batch.shown), batch.shapes, batch.rows)
-            clean, _ = padded(self.latents.encode(batch.targets))
-            clean = clean.to(device)[batch.rows]
+            clean, _ = padded([one.to(device) for one in self._clean(batch.targets)])
             noise, mask = padded([one.to(device) for one in batch.noise])
             t = batch.levels.to(device)
             x_t = interpolate(clean, noise, t.view(-1, 1, 1))
@@ -318,6 +323,12 @@ class QwenImageEdit(UnifiedModel):
             total = total + 0 * self.velocity(x_t[rows], t[rows], condition.select(rows)).sum()
         none = error.new_zeros(())
         return SupervisedLoss(none, none, total, none + batch.tokens)
+
+    def _clean(self, targets: Sequence[Tensor]) -> list[Tensor]:
+        """Latents [G, C] of targets; an image that comes several times is encoded once."""
+        images = {id(one): one for one in targets if one.dtype == torch.uint8}
+        encoded = dict(zip(images, self.latents.encode(list(images.values())), strict=True)) if images else {}
+        return [encoded.get(id(one), one) for one in targets]
 
     def passes(self, batch: EditBatch) -> int:
         """Forward passes of the transformer that `supervised_loss` makes: one for each size of edits."""
@@ -338,7 +349,7 @@ class QwenImageEdit(UnifiedModel):
             self._check_count(len(edit.images), "an example")
             tokens += sum(self.shape(edit)) + sum(self._looked_tokens(image) for image in edit.images)
             tokens += self.processor.count(edit.prompt)
-        return tokens * example.noise_draws
+        return tokens * copies_of(example)
 
     def shape(self, edit: Edit) -> tuple[int, int]:
         """Latent tokens of an edit: of its target, and of its shown images."""
@@ -417,16 +428,17 @@ class QwenImageEdit(UnifiedModel):
     def _latent_side(self) -> int:
         return self.editing.latent_size if self.editing.plus else self.sampling.side
 
-    def _size(self, request: Request) -> tuple[int, int]:
-        """Height and width of the picture to be drawn."""
+    def picture_size(self, request: Request) -> tuple[int, int]:
         if request.size is not None:
             return request.size
         if not request.images:
             return self.sampling.side, self.sampling.side
         return fit_area(self.sampling.side, *request.images[-1].shape[:2])
 
-    def _target_size(self, target: np.ndarray) -> tuple[int, int]:
-        """Of a picture that is learned: its own aspect ratio."""
+    def _target_size(self, target: np.ndarray | States) -> tuple[int, int]:
+        """Of an image that is learned: its own aspect ratio; given states have a size."""
+        if isinstance(target, States):
+            return target.size
         return fit_area(self.sampling.side, *target.shape[:2])
 
     def _grid(self, size: Sequence[int]) -> Grid:

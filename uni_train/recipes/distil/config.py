@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from uni_train.config.messages import Where, wrong
+from data_gen.registry import TASKS
+from uni_train.config.messages import Where, check_thinks, wrong
 from uni_train.config.schema import SHARDED, Decay, Scale
 from uni_train.recipes.stars.config import RoundsConfig, check_rounds
 
@@ -15,6 +16,7 @@ class DistilConfig(RoundsConfig):
     """Velocities under prompt and thought, learned under the prompt alone. `candidates` are thoughts of a prompt."""
 
     kind: Literal["distil"] = "distil"
+    thoughts: Literal["model", "reference"] = "model"  # the teacher's own, or each item's reference (a maze's steps)
     filter: Literal["none", "agreement", "self", "verifier"] = "none"  # of thoughts
     teacher: Literal["start", "ema"] = "start"  # the weights that the run starts from, or an average of the student's
     teacher_decay: Decay = 0.99  # of that average, an update
@@ -25,13 +27,29 @@ class DistilConfig(RoundsConfig):
     @property
     def reused(self) -> bool:
         """Whether the velocities by which the teacher draws beforehand are those to be learned."""
-        alike = self.guidance is not None or self.model.sampling.cfg_text_scale <= 1
+        alike = self.guidance is not None or not self.guided
         return self.states == "teacher" and self.teacher == "start" and alike
+
+    @property
+    def guided(self) -> tuple[str, ...]:
+        """The keys by which the rounds' images are drawn with guidance."""
+        edits = {TASKS.get(one.task).edits for one in self.rounds}
+        keys = [name for name, edit in (("cfg_text_scale", False), ("edit_text_scale", True)) if edit in edits]
+        return tuple(f"model.sampling.{name}" for name in keys if getattr(self.model.sampling, name) > 1)
 
 
 def check(config: DistilConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
     check_rounds(config, where)
+    check_thinks(config.model, "kind=distil", "model", where)
+    if config.thoughts == "reference" and (config.candidates > 1 or config.filter != "none"):
+        key = "candidates" if config.candidates > 1 else "filter"
+        raise wrong(
+            f"thoughts=reference: each prompt has one thought, and {key}={getattr(config, key)}",
+            key,
+            where,
+            "candidates=1 filter=none, or thoughts=model.",
+        )
     temperature = config.model.sampling.temperature if config.temperature is None else config.temperature
     if config.candidates > 1 and temperature == 0:
         raise wrong(
@@ -58,11 +76,12 @@ def check(config: DistilConfig, where: Where) -> None:
             where,
             "teacher=start, or strategy=ddp.",
         )
-    if config.guidance is not None and config.model.sampling.cfg_text_scale > 1:
+    if config.guidance is not None and config.guided:
+        key = config.guided[0]
+        scale = getattr(config.model.sampling, key.rpartition(".")[2])
         raise wrong(
-            "guidance is learned by the student, and model.sampling.cfg_text_scale="
-            f"{config.model.sampling.cfg_text_scale:g} would guide it once more",
+            f"guidance is learned by the student, and {key}={scale:g} would guide it once more",
             "guidance",
             where,
-            "model.sampling.cfg_text_scale=1, or guidance=null.",
+            f"{key}=1, or guidance=null.",
         )

@@ -5,61 +5,55 @@ Nothing is decoded or judged. A trajectory depends on (run seed, prompt, candida
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
-import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor
 
 from uni_train.files import atomic_path
-from uni_train.flow.distillation import trajectory
 from uni_train.models.base import Request
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.stages.work import StageRun, Work, in_batches
+from uni_train.training.distillation import Way, ways
 
-STATES = "states"
+STATES, LEVELS = "states", "levels"
 
 
-def run(work: Work[DistilConfig], stage: StageRun, told: list[Request]) -> None:
+def run(work: Work[DistilConfig], stage: StageRun, told: Sequence[Request]) -> None:
     """Draw what the teacher is told; with states=noised only the clean latents are kept."""
     config = work.config
     teacher = work.model(None if config.teacher == "start" else work.weights)
-    size = config.model.draw_batch
-    batches = [batch for _, batch in in_batches(told, size)]
+    batches = [batch for _, batch in in_batches(range(len(told)), config.model.draw_batch)]
     done = work.ranks.from_main(lambda: {i for i in range(len(batches)) if _file(stage.shards, i).is_file()})
     stage.shards.mkdir(parents=True, exist_ok=True)
     mine = work.share(len(batches), done)
     with (
         work.bar("draw", sum(len(batches[i]) for i in mine), sum(len(batches[i]) for i in done)) as bar,
         teacher.guided_at(config.guidance),
-        torch.no_grad(),
     ):
         for index in mine:
-            requests = batches[index]
-            condition = teacher.encode(requests)
-            schedule = teacher.schedule(condition).to(teacher.device)
-            way = trajectory(partial(teacher.velocity, condition=condition), teacher.noise(requests), schedule)
-            kept = way if config.states == "teacher" else way[:, -1:]
+            states, levels = ways(teacher, [told[row] for row in batches[index]])
+            if config.states != "teacher":
+                states, levels = states[:, -1:], levels[:, -1:]
             with atomic_path(_file(stage.shards, index)) as temporary:
-                save_file({STATES: kept.cpu().contiguous()}, temporary)
-            bar.advance(len(requests))
+                save_file({STATES: states.cpu().contiguous(), LEVELS: levels.contiguous()}, temporary)
+            bar.advance(len(batches[index]))
     work.ranks.barrier()
     stage.result = {"images": len(told), "velocities": len(told) * config.model.sampling.steps}
     stage.outputs = sorted(stage.shards.glob("*.safetensors"))
 
 
 class Drawn:
-    """Trajectories of a finished stage, float32 [S, G, C] each, read when they are asked for."""
+    """Trajectories of a finished stage, read when they are asked for."""
 
     def __init__(self, shards: Path, size: int) -> None:
         self.shards, self.size = shards, size
 
-    def __getitem__(self, row: int) -> Tensor:
+    def __getitem__(self, row: int) -> Way:
         index, place = divmod(row, self.size)
         with safe_open(str(_file(self.shards, index)), "pt") as file:
-            return file.get_slice(STATES)[place]
+            return Way(file.get_slice(STATES)[place], file.get_slice(LEVELS)[place])
 
 
 def _file(shards: Path, index: int) -> Path:

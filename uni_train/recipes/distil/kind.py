@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from data_gen.registry import TASKS
@@ -24,6 +25,7 @@ class Distil(RoundsKind[DistilConfig]):
 
     config = DistilConfig
     training = "distil"
+    trains_editors = True
 
     def check(self, config: DistilConfig, where: Where) -> None:
         check(config, where)
@@ -34,7 +36,8 @@ class Distil(RoundsKind[DistilConfig]):
         whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(one.task).items_per_draw == 2 else ""
         until = f", until {one.kept} are kept" if one.kept is not None else ""
         most = "at most " if one.kept is not None else ""
-        asked = f"{most}{one.prompts} prompts{each}: think, keep {_FILTERS[config.filter]}{whole}{until}"
+        thought = "think" if config.thoughts == "model" else "tell the reference"
+        asked = f"{most}{one.prompts} prompts{each}: {thought}, keep {_FILTERS[config.filter]}{whole}{until}"
         yield PlannedStage("think", f"think-{one.set_name}", asked, (i,))
         if config.states != "student":
             yield PlannedStage("draw", f"draw-{one.set_name}", "the teacher draws by each kept thought", (i,))
@@ -49,7 +52,7 @@ class Distil(RoundsKind[DistilConfig]):
         if planned.kind == "think":
             thinking.run(work, stage, one)
         elif planned.kind == "draw":
-            drawing.run(work, stage, training.told(work, before[-1][1], one))
+            drawing.run(work, stage, training.Told(work, before[-1][1], one))
         else:
             taught = _stages_of_rounds(work.config, before)
             training.run(work, stage, planned.rounds, {of.round.set_name: of for of in taught.values()})
@@ -70,14 +73,19 @@ class Distil(RoundsKind[DistilConfig]):
             asked = {
                 name: sum(int(s.facts().get(name, 0)) for s in stages) for name in ("images", "velocities", "rollout")
             }
-            calls = {"thoughts": len(found), **asked}
+            thoughts = len(found) if config.thoughts == "model" else 0
+            answers = len(found) // config.candidates if config.filter == "self" else 0
+            calls = {"thoughts": thoughts, "answers": answers, **asked}
             entries.append(round_entry(config.filter, [of.round for of in served], found, stages, calls))
         return entries
 
-    def first_update(self, config: DistilConfig, model: UnifiedModel) -> list[Sequence[Example]]:
-        from uni_train.recipes.distil.training import first_update
+    def first_update(
+        self, config: DistilConfig, model: UnifiedModel, most: int | None = None
+    ) -> list[Sequence[Example]]:
+        from uni_train.recipes.distil.training import blank
+        from uni_train.recipes.stars.finetune import first_update
 
-        return first_update(config, model)
+        return first_update(config, model, self.training, partial(blank, config, model), most)
 
     def remarks(self, config: DistilConfig, model: UnifiedModel) -> list[str]:
         total = sum(weight.numel() for weight in model.parameters())

@@ -1,4 +1,4 @@
-"""The teacher thinks about a round's prompts; thoughts are filtered before anything is drawn.
+"""The teacher thinks about a round's prompts, or is told the reference; thoughts are filtered before anything is drawn.
 
 A thought depends on (run seed, prompt, candidate) alone. Whatever filters, precision and recall are measured against
 the exact conclusion. A sample here is a thought without an image.
@@ -13,9 +13,11 @@ from functools import partial
 
 import numpy as np
 
+from data_gen.registry import task_of
 from data_gen.seeds import derive_seed
 from data_gen.task import Check, Status, Verdict
-from eval.benchmark import Ask, Sample, Scored
+from eval.benchmark import Ask, Case, Sample, Scored
+from eval.benchmarks.unisandbox.cases import item_of
 from eval.benchmarks.unisandbox.thoughts import Conclusion, concluded, conclusion
 from eval.prompts.unisandbox import direct_prompt
 from eval.scored import read_folder
@@ -44,12 +46,14 @@ def run(work: Work[DistilConfig], stage: StageRun, one: RoundConfig) -> None:
     """
     config = work.config
     task = work.task(one.task)
-    seed = derive_seed(config.seed, one.set_name, "train")
+    seed = derive_seed(config.seed, one.set_name, "train", *([one.draw] if one.draw else []))
     items = task.generate(one.prompts // task.items_per_draw, one.level, "train", seed)
     wanted = asked(about(items, "cot"), config.seed, config.candidates)
     size = max(1, config.model.think_batch // config.candidates) * config.candidates
     batches = [batch for _, batch in in_batches(wanted, size)]
-    teacher = work.model(None if config.teacher == "start" else work.weights)
+    teacher = None
+    if config.thoughts == "model":
+        teacher = work.model(None if config.teacher == "start" else work.weights)
 
     def have(number: int) -> None:
         make = lambda index: decided(config, teacher, thoughts(teacher, batches[index], config.temperature))  # noqa: E731
@@ -68,23 +72,37 @@ def run(work: Work[DistilConfig], stage: StageRun, one: RoundConfig) -> None:
         raise UserError(*work.ranks.from_main(partial(_nothing, stage, one, config)))
 
 
-def thoughts(model: UnifiedModel, asks: Sequence[Ask], temperature: float | None) -> list[Scored]:
-    """A thought for each, and whether its conclusion is right."""
-    requests = [Request(ask.case.id, ask.case.prompt, seed=ask.seed) for ask in asks]
+def thoughts(model: UnifiedModel | None, asks: Sequence[Ask], temperature: float | None) -> list[Scored]:
+    """A thought for each, and whether its conclusion is right. model: who thinks; None: the items' references."""
+    if model is None:
+        texts = [item_of(ask.case).thought for ask in asks]
+    else:
+        texts = model.think([request(ask.case, ask.seed) for ask in asks], temperature)
     found = []
-    for ask, text in zip(asks, model.think(requests, temperature), strict=True):
+    for ask, text in zip(asks, texts, strict=True):
         sample = Sample(ask, prompt=ask.case.prompt, thought=text)
         found.append(Scored(sample, Verdict((Check("conclusion", *_STATUS[conclusion(text, ask.case)]),))))
     return found
 
 
-def decided(config: DistilConfig, model: UnifiedModel, samples: Sequence[Scored]) -> list[Scored]:
+def request(case: Case, seed: int, thought: str | None = None) -> Request:
+    """What is asked about a case of ours; the image that belongs to its prompt is drawn anew."""
+    item = item_of(case)
+    image = task_of(item).input_image(item)
+    return Request(case.id, case.prompt, () if image is None else (image,), thought, seed)
+
+
+def decided(config: DistilConfig, model: UnifiedModel | None, samples: Sequence[Scored]) -> list[Scored]:
     """The thoughts with the filter's verdict; all thoughts of a prompt are among them."""
     if config.filter == "none":
         return [replace(one, filter_verdict=Verdict((Check("no_filter", "pass"),))) for one in samples]
     if config.filter == "verifier":
         return [replace(one, filter_verdict=one.verdict) for one in samples]
-    expected = _majorities(samples) if config.filter == "agreement" else _said(model, samples, config)
+    if config.filter == "agreement":
+        expected = _majorities(samples)
+    else:
+        assert model is not None, "config.py has checked that the teacher thinks"
+        expected = _said(model, samples, config)
     checks = [_compared(config.filter, _concluded(one), expected[one.sample.ask.case.id]) for one in samples]
     return [replace(one, filter_verdict=Verdict((check,))) for one, check in zip(samples, checks, strict=True)]
 
@@ -127,10 +145,10 @@ def _majorities(samples: Sequence[Scored]) -> dict[str, str | None]:
 def _said(model: UnifiedModel, samples: Sequence[Scored], config: DistilConfig) -> dict[str, str | None]:
     """Prompt -> what the model's understanding says at once, without the thought."""
     cases = {one.sample.ask.case.id: one.sample.ask.case for one in samples}
-    requests = [
-        Request(name, direct_prompt(case.prompt, case.facts["world"]), seed=derive_seed(config.seed, name, "said"))
-        for name, case in cases.items()
-    ]
+    requests = []
+    for name, case in cases.items():
+        asked = request(case, derive_seed(config.seed, name, "said"))
+        requests.append(replace(asked, prompt=direct_prompt(case.prompt, case.facts["world"])))
     replies = model.answer(requests)
     return {name: concluded(reply, case) for (name, case), reply in zip(cases.items(), replies, strict=True)}
 

@@ -8,26 +8,31 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from torch.utils.data import ConcatDataset
 
-from data_gen.registry import get_task
 from data_gen.seeds import derive_seed
+from data_gen.task import Item
 from eval.scored import read_folder
-from uni_train.config.kinds import Updates, stage_list
+from uni_train.config.kinds import Updates
 from uni_train.models.base import Example, Request, States, UnifiedModel
+from uni_train.models.family import family_of
 from uni_train.models.load import build_model, load_weights
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.distil.drawing import Drawn
-from uni_train.recipes.stars.config import RoundConfig
+from uni_train.recipes.distil.thinking import request
+from uni_train.recipes.stars.config import PRETRAIN, THOUGHTS, RoundConfig
 from uni_train.recipes.stars.filtering import kept_rows
-from uni_train.recipes.stars.finetune import PRETRAIN, curriculum, replayed, watching
-from uni_train.recipes.stars.rounds import most_updates, updates
-from uni_train.stages.finetune import first_batch, fit
-from uni_train.stages.work import MODEL, StageRun, Work, in_batches
+from uni_train.recipes.stars.finetune import curriculum, replayed, watching
+from uni_train.recipes.stars.rounds import updates
+from uni_train.stages.finetune import fit
+from uni_train.stages.work import StageRun, Work, in_batches
 from uni_train.training.curriculum import Curriculum, Ramp
-from uni_train.training.distillation import Distiller, DistilSettings, Following, Lesson
+from uni_train.training.distillation import Distiller, DistilSettings, Lesson
 from uni_train.training.steps import Source, row_counts
 
 if TYPE_CHECKING:
+    from lightning.pytorch.callbacks import Callback
+
     from uni_train.training.callbacks import Evaluate
 
 PARTS = ("near", "middle", "far")
@@ -42,23 +47,42 @@ class Taught:
     drawing: StageRun | None
 
 
-def told(work: Work[DistilConfig], thinking: StageRun, one: RoundConfig) -> list[Request]:
-    """What the teacher draws by: the prompts with the thoughts that the filter keeps."""
-    rows = set(work.ranks.from_main(partial(kept_rows, thinking.shards, work.config, one)))
-    kept = [s.sample for row, s in enumerate(read_folder(thinking.shards, images=False)) if row in rows]
-    return [Request(s.ask.case.id, s.prompt, thought=s.thought, seed=s.ask.seed) for s in kept]
+class Told(Sequence[Request]):
+    """What the teacher draws by: the prompts with the thoughts that the filter keeps. Images are drawn when needed."""
+
+    def __init__(self, work: Work[DistilConfig], thinking: StageRun, one: RoundConfig) -> None:
+        rows = set(work.ranks.from_main(partial(kept_rows, thinking.shards, work.config, one)))
+        self.kept = [s.sample for row, s in enumerate(read_folder(thinking.shards, images=False)) if row in rows]
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def __getitem__(self, index: int) -> Request:  # type: ignore[override]
+        one = self.kept[index]
+        return request(one.ask.case, one.ask.seed, one.thought)
+
+
+class Lessons(Sequence[Lesson]):
+    """The lessons of a round."""
+
+    def __init__(self, work: Work[DistilConfig], of: Taught, thinks: bool = False) -> None:
+        self.thinks = thinks
+        self.told, self.draws = Told(work, of.thinking, of.round), work.config.batch.noise_draws
+        self.drawn = None if of.drawing is None else Drawn(of.drawing.shards, work.config.model.draw_batch)
+
+    def __len__(self) -> int:
+        return len(self.told)
+
+    def __getitem__(self, index: int) -> Lesson:  # type: ignore[override]
+        drawn = None if self.drawn is None else partial(self.drawn.__getitem__, index)
+        return Lesson(self.told[index], drawn, self.draws, thinks=self.thinks)
 
 
 def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught: Mapping[str, Taught]) -> None:
     """Train on lessons. `taught`: of this and earlier rounds."""
     config = work.config
-    lessons = {name: _lessons(work, of) for name, of in taught.items()}
-    model = work.model(work.weights)
-    model.prepare_training(
-        timestep_shift=config.timestep_shift,
-        text_dropout=config.text_dropout,
-        activation_checkpointing=config.activation_checkpointing,
-    )
+    lessons = {name: Lessons(work, of) for name, of in taught.items()}
+    model = work.learner(work.weights, config.timestep_shift)
     teacher = work.placed(build_model(config.model, config.seed))
     if config.teacher == "ema" and work.weights is not None:
         load_weights(teacher, work.weights)
@@ -70,8 +94,7 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
     schedule: Curriculum
     evaluate: Evaluate
     if config.schedule.kind == "gap":
-        everything = [lesson for some in lessons.values() for lesson in some]
-        gaps = Gaps(work, stage, distiller, everything)
+        gaps = Gaps(work, stage, distiller, list(lessons.values()))
         schedule = ByGap(gaps, max(one.replay.get(PRETRAIN, 0.0) for one in config.rounds), total.total)
         sources = {name: Part(gaps, number) for number, name in enumerate(PARTS)}  # type: ignore[misc]
         gaps.measure(0)
@@ -79,9 +102,9 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
     else:
         schedule = curriculum(config, rounds, lengths)
         evaluate = watching(work, model, stage, rounds)
-    pretraining = replayed(config, model)
-    if pretraining is not None:
-        sources[PRETRAIN] = pretraining
+    if THOUGHTS in config.replays:
+        sources[THOUGHTS] = ConcatDataset([Lessons(work, of, thinks=True) for of in taught.values()])  # type: ignore
+    sources |= replayed(config, model, config.replays)
     result = fit(
         work,
         model,
@@ -91,18 +114,23 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
         stage.path,
         stage=stage.name,
         evaluate=evaluate if schedule.check_every else None,
-        callbacks=[Following(teacher, model, config.teacher_decay)] if config.teacher == "ema" else [],
+        callbacks=_follows(config, teacher, model),
         collate=distiller.collate,
     )
     work.trained(model, stage)
-    stage.outputs = sorted(file for file in (stage.path / MODEL).rglob("*") if file.is_file())
     stage.result = {
-        "updates": result.updates,
-        "seconds": result.seconds,
+        **result.facts(),
         "lessons": {name: len(some) for name, some in lessons.items()},
-        "final_loss": sum(result.losses[-20:]) / max(len(result.losses[-20:]), 1),
         **_calls(config, stage, schedule, result.updates),
     }
+
+
+def _follows(config: DistilConfig, teacher: UnifiedModel, student: UnifiedModel) -> list[Callback]:
+    if config.teacher != "ema":
+        return []
+    from uni_train.training.callbacks import Following
+
+    return [Following(teacher, student, config.teacher_decay)]
 
 
 def _calls(config: DistilConfig, stage: StageRun, schedule: Curriculum, updates: int) -> dict[str, int]:
@@ -114,23 +142,13 @@ def _calls(config: DistilConfig, stage: StageRun, schedule: Curriculum, updates:
         taught += sum(n for name, n in rows.items() if name != PRETRAIN)
     looks = 0
     if isinstance(schedule, ByGap):
-        looks = len(schedule.gaps.lessons) * (1 + updates // schedule.gaps.every)
+        looks = len(schedule.gaps.places) * (1 + updates // schedule.gaps.every)
     steps, draws = config.model.sampling.steps, config.batch.noise_draws
     draws = draws if config.states == "noised" else min(draws, steps)
     return {
         "velocities": 0 if config.reused else (taught + looks) * draws,
         "rollout": (taught + looks) * (steps - 1) if config.states == "student" else 0,
     }
-
-
-def _lessons(work: Work[DistilConfig], of: Taught) -> list[Lesson]:
-    config = work.config
-    drawn = None if of.drawing is None else Drawn(of.drawing.shards, config.model.draw_batch)
-    draws = config.batch.noise_draws
-    return [
-        Lesson(request, None if drawn is None else partial(drawn.__getitem__, row), draws)
-        for row, request in enumerate(told(work, of.thinking, of.round))
-    ]
 
 
 # --- the curriculum without levels ----------------------------------------------------------------------------------
@@ -140,18 +158,24 @@ class Gaps:
     """Lessons in the order of the gap between student and teacher, measured every `every` updates."""
 
     def __init__(
-        self, work: Work[DistilConfig], stage: StageRun, distiller: Distiller, lessons: Sequence[Lesson]
+        self, work: Work[DistilConfig], stage: StageRun, distiller: Distiller, lessons: Sequence[Sequence[Lesson]]
     ) -> None:
-        seeds = [derive_seed(work.config.seed, stage.name, "gap", place) for place in range(len(lessons))]
-        self.lessons = [replace(lesson, seed=seed) for lesson, seed in zip(lessons, seeds, strict=True)]
+        self.places = [(some, index) for some in lessons for index in range(len(some))]
+        self.seeds = [derive_seed(work.config.seed, stage.name, "gap", place) for place in range(len(self.places))]
         self.distiller, self.ranks, self.batch = distiller, work.ranks, work.config.model.draw_batch
         self.every = work.config.schedule.check_every
-        self.order = list(range(len(lessons)))
+        self.order = list(range(len(self.places)))
+
+    def lesson(self, place: int) -> Lesson:
+        """One of all lessons, with the states at which its gap is measured."""
+        some, index = self.places[place]
+        return replace(some[index], seed=self.seeds[place])
 
     def measure(self, step: int) -> Mapping[str, float]:
         """Put the lessons in order; ranks share the work. The mean gap of each part."""
-        batches = [batch for _, batch in in_batches(self.lessons, self.batch)]
-        own = {i: self.distiller.gaps(batches[i]) for i in range(self.ranks.rank, len(batches), self.ranks.world_size)}
+        batches = [batch for _, batch in in_batches(range(len(self.places)), self.batch)]
+        mine = range(self.ranks.rank, len(batches), self.ranks.world_size)
+        own = {i: self.distiller.gaps([self.lesson(place) for place in batches[i]]) for i in mine}
         found = {i: gaps for some in self.ranks.gather(own) for i, gaps in some.items()}
         gaps = [gap for i in range(len(batches)) for gap in found[i]]
         self.order = sorted(range(len(gaps)), key=gaps.__getitem__)
@@ -172,7 +196,7 @@ class Part(Sequence[Lesson]):
         return len(self.gaps.part(self.number))
 
     def __getitem__(self, index: int) -> Lesson:  # type: ignore[override]
-        return self.gaps.lessons[self.gaps.part(self.number)[index]]
+        return self.gaps.lesson(self.gaps.part(self.number)[index])
 
 
 class ByGap(Ramp):
@@ -190,33 +214,10 @@ class ByGap(Ramp):
         self.gaps.order = list(state["order"])
 
 
-# --- what it would train --------------------------------------------------------------------------------------------
-
-
-def first_update(config: DistilConfig, model: UnifiedModel) -> list[Sequence[Example]]:
-    """Prompts of the first training's sets with blank states, and its mixture as far as there are rows for it."""
-    first = next(stage for stage in stage_list(config) if stage.kind == "distil")
-    planned = (
-        config if config.schedule.kind != "gap" else replace(config, schedule=replace(config.schedule, kind="mixed"))
-    )
-    shares = dict(curriculum(planned, first.rounds, most_updates(config, first.rounds)).mixture(0))
-    rows = {one.set_name: one for one in config.rounds}
-    sources: dict[str, Source] = {}
-    for name in list(shares):
-        if name == PRETRAIN:
-            replay = model.replay_rows({one.task for one in config.rounds})
-            if replay is None:
-                del shares[name]
-            else:
-                sources[name] = replayed(config, model)  # type: ignore[assignment]
-            continue
-        asked = get_task(rows[name].task, config.data.world).generate(64, rows[name].level, "train", config.seed)
-        sources[name] = [Example(item.prompt, states=_blank(config)) for item in asked]
-    return first_batch(model, sources, shares, config.seed, config.batch.prompts, config.batch.accumulate)
-
-
-def _blank(config: DistilConfig) -> States:
-    sizes, draws = config.model.architecture, config.batch.noise_draws
-    side = sizes.image_size // (sizes.latent_downsample * sizes.latent_patch)
-    zeros = np.zeros((draws, side * side, sizes.latent_channels * sizes.latent_patch**2), np.float32)
-    return States(np.full(draws, 0.5), zeros, zeros, (sizes.image_size, sizes.image_size))
+def blank(config: DistilConfig, model: UnifiedModel, item: Item, image: np.ndarray | None) -> Example:
+    """An item with states to learn at, whose content does not matter."""
+    shown = () if image is None else (image,)
+    asked = family_of(config.model.family).shapes(model).asked(Request(item.id, item.prompt, shown))
+    zeros = np.zeros((config.batch.noise_draws, asked.tokens, asked.channels), np.float32)
+    height, width = (side * asked.stride for side in asked.grid)
+    return Example(item.prompt, shown, states=States(np.full(len(zeros), 0.5), zeros, zeros, (height, width)))

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 
 from data_gen.registry import TASKS
-from uni_train.config.messages import Where, check_known, wrong
+from uni_train.config.messages import Where, check_known, check_thinks, wrong
 from uni_train.config.schema import (
     Count,
     GrpoConfig,
@@ -33,7 +33,7 @@ class PromptsConfig:
 class HeldOutConfig:
     """Success on prompts of the task that are not trained on, by the verifier, drawn as the model always draws."""
 
-    n: Annotated[int, Interval(ge=0, le=100_000)] = 64  # prompts a level; 0 = no such look
+    n: Annotated[int, Interval(ge=0, le=100_000)] = 64  # prompts a level; 0 = no validation
     levels: tuple[TaskLevel, ...] | None = None  # null = prompts.levels
     every: Count = 10  # epochs
     split: Literal["validation", "test"] = "validation"
@@ -41,7 +41,7 @@ class HeldOutConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowGrpoConfig(GrpoConfig, RunConfig):
-    """Reinforcement of a flow by rewards on its pictures."""
+    """Reinforcement of a flow by rewards on its images."""
 
     kind: Literal["flow_grpo"] = "flow_grpo"
     prompts: PromptsConfig
@@ -63,25 +63,7 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
         raise wrong(
             "prompts needs one of task and path", "prompts", where, "prompts.task=maze, or prompts.path=items.jsonl."
         )
-    if not config.used_rewards:
-        raise wrong("rewards is empty: there is nothing to learn", "rewards", where, "rewards.v={function:verifier}.")
-    for name, reward in config.used_rewards.items():
-        if reward.weight == 0:
-            raise wrong(f"rewards.{name}.weight is 0", f"rewards.{name}.weight", where, f"rewards.{name}=null.")
-        if (reward.function == "judge") != (reward.judge is not None):
-            raise wrong(
-                f"rewards.{name}: function=judge and a judge's address belong together",
-                f"rewards.{name}.judge",
-                where,
-                f"rewards.{name}={{function:judge,judge:{{address:'http://HOST:PORT/v1#MODEL'}}}}.",
-            )
-        if reward.judge is not None and (reward.judge.address is None or reward.judge.dialect != "paper"):
-            raise wrong(
-                f"rewards.{name}.judge is asked in the recipe's words at an address",
-                f"rewards.{name}.judge",
-                where,
-                "Serve a checkpoint with `uni_train serve`, and give its address.",
-            )
+    _check_rewards(config, where)
     for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
         if levels is not None and not levels:
             raise wrong(f"{key} is empty", key, where)
@@ -95,13 +77,22 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
         )
         raise wrong(
             f"rollout.prompts_per_epoch {rollout.prompts_per_epoch} x rollout.group_size {rollout.group_size}: "
-            f"{pictures} pictures cannot be divided into {config.updates_per_epoch} equal updates"
+            f"{pictures} images cannot be divided into {config.updates_per_epoch} equal updates"
             f"{f' in {passes} passes' if passes > 1 else ''}",
             "updates_per_epoch",
             where,
             f"The nearest number is updates_per_epoch={near}.",
         )
+    if rollout.complete != "all" and (rollout.group_size % 2 or config.thoughts is not None):
+        why = "thoughts are written for whole groups" if config.thoughts is not None else "group_size is odd"
+        raise wrong(f"rollout.complete={rollout.complete} draws half a group first: {why}", "rollout.complete", where)
     if config.variant == "diffusion_nft":
+        if rollout.shared_noise:
+            raise wrong(
+                "rollout.shared_noise: diffusion_nft has no random step, so a group would be one image",
+                "rollout.shared_noise",
+                where,
+            )
         return
     first, last = config.bounds
     most = rollout.steps - 1 if config.variant == "cps" else rollout.steps
@@ -120,7 +111,39 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
         raise wrong("objective.clip_low must be below 1", "objective.clip_low", where)
 
 
+def _check_rewards(config: FlowGrpoConfig, where: Where) -> None:
+    if not config.used_rewards:
+        raise wrong("rewards is empty: there is nothing to learn", "rewards", where, "rewards.v={function:verifier}.")
+    for name, reward in config.used_rewards.items():
+        if reward.weight == 0:
+            raise wrong(f"rewards.{name}.weight is 0", f"rewards.{name}.weight", where, f"rewards.{name}=null.")
+        if (reward.function == "judge") != (reward.judge is not None):
+            raise wrong(
+                f"rewards.{name}: function=judge and a judge's address belong together",
+                f"rewards.{name}.judge",
+                where,
+                f"rewards.{name}={{function:judge,judge:{{address:'http://HOST:PORT/v1#MODEL'}}}}.",
+            )
+        if (reward.function == "http") != (reward.http is not None):
+            raise wrong(
+                f"rewards.{name}: function=http and its address belong together",
+                f"rewards.{name}.http",
+                where,
+                f"rewards.{name}={{function:http,http:{{address:'http://HOST:PORT/PATH'}}}}.",
+            )
+        if reward.judge is not None and (reward.judge.address is None or reward.judge.dialect != "paper"):
+            raise wrong(
+                f"rewards.{name}.judge is asked in the recipe's words at an address",
+                f"rewards.{name}.judge",
+                where,
+                "Serve a checkpoint with `uni_train serve`, and give its address.",
+            )
+
+
 def _check_thoughts(config: FlowGrpoConfig, where: Where) -> None:
-    if config.thoughts is not None and (config.trained == "moe_gen" or config.variant == "diffusion_nft"):
+    if config.thoughts is None:
+        return
+    check_thinks(config.model, "thoughts", "model", where)
+    if config.trained == "moe_gen" or config.variant == "diffusion_nft":
         why = "trained=moe_gen leaves what thinks as it is" if config.trained == "moe_gen" else "diffusion_nft has none"
         raise wrong(f"thoughts cannot be learned: {why}", "thoughts", where, "thoughts=null, or trained=all.")

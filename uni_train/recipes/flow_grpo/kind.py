@@ -20,6 +20,7 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
     """Reinforcement of a flow."""
 
     config = FlowGrpoConfig
+    less_memory = "Lower rows, model.draw_batch, rollout.prompts_per_epoch or rollout.group_size."
     trains_editors = True
 
     def check(self, config: FlowGrpoConfig, where: Where) -> None:
@@ -37,7 +38,7 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
     def stages(self, config: FlowGrpoConfig) -> Iterator[PlannedStage]:
         if config.evaluate:
             yield evaluation(config, "before")
-        drawn = f"{config.rollout.prompts_per_epoch} prompts x {config.rollout.group_size} pictures"
+        drawn = f"{config.rollout.prompts_per_epoch} prompts x {config.rollout.group_size} images"
         asked = config.prompts.path or config.prompts.task
         rewards = ", ".join(config.used_rewards)
         summary = f"{config.variant}: {config.epochs} epochs of {drawn} on {asked}, rewarded by {rewards}"

@@ -1,4 +1,4 @@
-"""Reinforcement: pictures of the recipe's prompts, its rewards, and what both do to the model (docs/flow_grpo.md)."""
+"""Reinforcement: images of the recipe's prompts, its rewards, and what both do to the model (docs/flow_grpo.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from uni_train.models.base import UnifiedModel
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
 from uni_train.rewards.contract import Reward
 from uni_train.rewards.registry import Trained, find_reward, make_rewards
-from uni_train.stages.finetune import ADAPTERS, adapters, run_logger
+from uni_train.stages.finetune import adapters, run_logger
 from uni_train.stages.pictures import SHOWN_GROUPS, groups_of, log_groups, write_sheet
 from uni_train.stages.validation import ValidationPrompts, check_levels, generate, intervals, table, validation_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
@@ -60,7 +60,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         log_groups(logger, "gallery", groups, step)
 
     lora = adapters(work, model, stage.path.name, stage.path) if config.trained == "lora" else nullcontext()
-    with lora, _sampling(model, _training_sampling(config, model)):
+    with lora, model.guided_at(config.rollout.guidance):
         result = fit_flow_grpo(
             model,
             asked,
@@ -77,8 +77,6 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
             description="  updates",
         )
     work.trained(model, stage)
-    folders = [stage.path / MODEL, *([stage.path / ADAPTERS] if config.trained == "lora" else [])]
-    stage.outputs = sorted(file for folder in folders for file in folder.rglob("*") if file.is_file())
     epochs = read_metrics(stage.path / ROLLOUTS)
     seconds = {part: sum(line["seconds"].get(part, 0.0) for line in epochs) for part in ("rollout", "reward", "update")}
     found = intervals(stage.path)
@@ -94,11 +92,6 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     if found:
         work.progress.table(f"Success on {config.held_out.split} prompts", *table(found))
     work.progress.say(f"  model: {stage.path / MODEL}")
-
-
-def _training_sampling(config: FlowGrpoConfig, model: UnifiedModel) -> Any:
-    scale = config.rollout.guidance
-    return model.sampling if scale is None else model.sampling_at(scale)
 
 
 @contextmanager
@@ -117,7 +110,7 @@ def rewards(config: FlowGrpoConfig, model: UnifiedModel) -> list[Reward]:
     Raises:
         UsageError: an unknown reward. UserError: its module cannot be imported, or a judge does not answer.
     """
-    from uni_train.training.flow_grpo.trainer import Reference
+    from uni_train.training.flow_grpo.losses import Reference
 
     def keep() -> Callable[[], AbstractContextManager[None]]:
         # What draws takes no part in an answer, so there is nothing to be kept where it alone is trained.

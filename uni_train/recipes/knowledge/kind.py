@@ -20,6 +20,7 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
     """Knowledge injection."""
 
     config = KnowledgeConfig
+    less_memory = "Lower rows, or raise accumulate."
 
     def check(self, config: KnowledgeConfig, where: Where) -> None:
         check(config, where)
@@ -29,7 +30,7 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
 
     def stages(self, config: KnowledgeConfig) -> Iterator[PlannedStage]:
         modes = " and ".join(config.modes)
-        asked = f"{config.draws} pictures of each question, {modes}, from the model as it is"
+        asked = f"{config.draws} images of each question, {modes}, from the model as it is"
         if config.form.updates:
             others = f"{config.form.updates} updates on {config.form.characters} other characters, told of and drawn"
             yield PlannedStage("form", "form", others)
@@ -38,7 +39,7 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
             ("forward", config.characters.n, "a character"),
             ("inverse", config.characters.n // 2, "a pair"),
         ):
-            taught = f"at most {config.epochs} epochs on the lessons about {whom}, then {modes} pictures"
+            taught = f"at most {config.epochs} epochs on the lessons about {whom}, then {modes} images"
             for number in range(1, models + 1) if direction in config.directions else ():
                 yield PlannedStage("inject", f"inject-{direction}{number}", taught)
 
@@ -72,9 +73,12 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
         total = injection.updates(config, config.epochs, lessons)
         return Updates(total, config.accumulate, rows=config.rows)
 
-    def first_update(self, config: KnowledgeConfig, model: UnifiedModel) -> list[Sequence[Example]]:
+    def first_update(
+        self, config: KnowledgeConfig, model: UnifiedModel, most: int | None = None
+    ) -> list[Sequence[Example]]:
         from uni_train.recipes.knowledge import injection
         from uni_train.stages.finetune import first_batch
 
         lessons = injection.lessons(injection.people(config)[0])
-        return first_batch(model, {"lessons": lessons}, {"lessons": 1.0}, config.seed, config.rows, config.accumulate)
+        shares, rows = {"lessons": 1.0}, config.rows
+        return first_batch(model, {"lessons": lessons}, shares, config.seed, rows, config.accumulate, most=most)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 
 from data_gen.registry import TASKS
-from uni_train.config.messages import Where, check_known, wrong
+from uni_train.config.messages import Where, check_known, check_thinks, wrong
 from uni_train.config.schema import Count, Draws, Pixels, Positive, Prompts, Rows, RunConfig, Share, TaskLevel, Tokens
 
 Form = Literal["text_to_image", "edit", "conversations", "items"]
@@ -24,6 +24,7 @@ class SourceConfig:
     images: str | None = None  # the folder that image paths start from; null = that of the file
     weight: Positive = 1.0  # how often it is drawn, beside the other sources
     learn: tuple[Literal["thought", "answer", "image"], ...] = ("image",)  # form=items: what of a row
+    show_thought: bool = False  # form=items: the row's thought is shown before its image, and not learned
     image_size: tuple[Pixels, Pixels] | None = None  # shortest, longest side as latents; null = as drawn
     vit_size: tuple[Pixels, Pixels] | None = None  # the same for the ViT; null = as when it is asked
     # most of a row's images together, for the ViT
@@ -45,7 +46,7 @@ class SftBatchConfig:
 class SftHeldOutConfig:
     """Success on prompts of a task while training, by the verifier, drawn as the model always draws."""
 
-    task: str | None = None  # null = no such look
+    task: str | None = None  # null = no validation
     levels: tuple[TaskLevel, ...] = (1,)
     n: Prompts = 64  # prompts a level
     every: Count = 250  # updates
@@ -63,8 +64,8 @@ class SftConfig(RunConfig):
     trained: Literal["all", "moe_gen", "lora"] = "all"
     frozen: tuple[Part, ...] = ()  # parts that are not trained all the same
     timestep_shift: Positive = 1.0  # of the noise levels in training
-    vit_dropout: Share = 0.0  # of shown images as the ViT sees them, where an image is drawn
-    vae_dropout: Share = 0.0  # of shown images as latents, where an image is drawn
+    vit_dropout: Share = 0.0  # of input images as ViT patches, where an image is drawn
+    vae_dropout: Share = 0.0  # of input images as latents, where an image is drawn
     held_out: SftHeldOutConfig = SftHeldOutConfig()
     evaluate: bool = False  # Normal and CoT accuracy before and after
 
@@ -99,6 +100,11 @@ def check(config: SftConfig, where: Where) -> None:
             raise wrong(f"sources.{name}.learn is empty: nothing would be learned", f"sources.{name}.learn", where)
         if source.form != "items" and source.learn != ("image",):
             raise wrong(f"sources.{name}.learn belongs to form=items alone", f"sources.{name}.learn", where)
+        if source.show_thought:
+            key = f"sources.{name}.show_thought"
+            check_thinks(config.model, key, key, where)
+            if source.form != "items" or source.learn != ("image",):
+                raise wrong(f"{key} needs form=items and learn=[image]", key, where)
         for key in ("image_size", "vit_size"):
             sides = getattr(source, key)
             if sides is not None and sides[0] > sides[1]:

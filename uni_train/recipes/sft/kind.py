@@ -21,6 +21,7 @@ class Sft(RecipeKind[SftConfig]):
     config = SftConfig
     trains_editors = True
     keeps_rows = True
+    less_memory = "Lower batch.tokens, batch.rows or batch.noise_draws, or raise batch.accumulate."
 
     def check(self, config: SftConfig, where: Where) -> None:
         check(config, where)
@@ -58,10 +59,10 @@ class Sft(RecipeKind[SftConfig]):
 
         return updates(config)
 
-    def first_update(self, config: SftConfig, model: UnifiedModel) -> list[Sequence[Example]]:
+    def first_update(self, config: SftConfig, model: UnifiedModel, most: int | None = None) -> list[Sequence[Example]]:
         from uni_train.recipes.sft.training import schedule, sources
         from uni_train.stages.finetune import first_batch
 
         found, batch = sources(config, model.example_tokens), config.batch
         shares = schedule(config).mixture(0)
-        return first_batch(model, found, shares, config.seed, batch.rows or 1, batch.accumulate, batch.tokens)
+        return first_batch(model, found, shares, config.seed, batch.rows or 1, batch.accumulate, batch.tokens, most)

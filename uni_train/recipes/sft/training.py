@@ -14,7 +14,7 @@ from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, ImageSizes
 from uni_train.recipes.sft.config import SftConfig, SourceConfig
-from uni_train.stages.finetune import ADAPTERS, fit, run_logger
+from uni_train.stages.finetune import fit, run_logger
 from uni_train.stages.validation import ValidationPrompts, intervals, table, validation_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.curriculum import Constant
@@ -30,14 +30,8 @@ DATA = "data.json"
 def run(work: Work[SftConfig], stage: StageRun) -> None:
     """Train on the recipe's sources."""
     config = work.config
-    model = work.model(work.weights)
-    model.prepare_training(
-        timestep_shift=config.timestep_shift,
-        text_dropout=config.text_dropout,
-        vit_dropout=config.vit_dropout,
-        vae_dropout=config.vae_dropout,
-        activation_checkpointing=config.activation_checkpointing,
-    )
+    dropouts = {"vit_dropout": config.vit_dropout, "vae_dropout": config.vae_dropout}
+    model = work.learner(work.weights, config.timestep_shift, **dropouts)
     found = sources(config, model.example_tokens)
     work.ranks.from_main(lambda: _expect_same_data(config, found, stage.path / DATA))
     for name, rows in found.items():
@@ -56,16 +50,12 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
         callbacks.append(Validation(evaluate, config.held_out.every, stage.path / HELD_OUT))
     result = fit(work, model, found, schedule(config), updates(config), stage.path, callbacks=callbacks)
     work.trained(model, stage)
-    folders = [stage.path / MODEL, *([stage.path / ADAPTERS] if config.trained == "lora" else [])]
-    stage.outputs = sorted(file for folder in folders for file in folder.rglob("*") if file.is_file())
     skipped = {where: reason for rows in found.values() for where, reason in rows.skipped.items()}
     stage.result = {
-        "updates": result.updates,
-        "seconds": result.seconds,
+        **result.facts(),
         "rows": {name: len(rows) for name, rows in found.items()},
         "bad_rows": len(skipped),
         "first_bad_rows": [f"{where}: {reason}" for where, reason in list(skipped.items())[:10]],
-        "final_loss": sum(result.losses[-20:]) / max(len(result.losses[-20:]), 1),
     }
     if held_out is not None:
         stage.result["held_out"] = success = intervals(stage.path)
@@ -119,7 +109,7 @@ def _parser(source: SourceConfig) -> Parse:
         return edit.parse
     if source.form == "conversations":
         return conversations.parse
-    return items.parser(source.learn)
+    return items.parser(source.learn, source.show_thought)
 
 
 def _drawn(parse: Parse, source: SourceConfig, draws: int) -> Parse:

@@ -9,7 +9,7 @@ from annotated_types import Interval
 
 from data_gen.registry import TASKS, set_name, sources
 from uni_train.config.kinds import reads_images
-from uni_train.config.messages import Where, check_known, wrong
+from uni_train.config.messages import Where, check_known, check_thinks, wrong
 from uni_train.config.schema import (
     Count,
     Draws,
@@ -25,6 +25,12 @@ from uni_train.config.schema import (
 from uni_train.errors import did_you_mean
 from uni_train.recipes.stars.filters import FILTERS
 
+PRETRAIN = "pretrain"
+SOLVED = "solved"
+THOUGHTS = "thoughts"
+NOT_SETS = (PRETRAIN, SOLVED, THOUGHTS)
+"""What a round may replay beside sets: rows of the model's pretraining, solved items, its samples with thoughts."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetConfig:
@@ -38,7 +44,7 @@ class BudgetConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundConfig:
-    """Prompts, filter, finetune once. `replay`: set names, 'pretrain' or 'solved' -> share of each batch."""
+    """Prompts, filter, finetune once. `replay`: set names, or of NOT_SETS -> share of each batch."""
 
     task: str  # one that has sets
     level: TaskLevel
@@ -66,7 +72,7 @@ class ScheduleConfig:
 
     kind: Literal["sequential", "mixed", "ramp", "threshold", "gap"] = "sequential"
     threshold: Share = 0.6
-    check_every: Count = 50  # updates between two looks at the accuracy
+    check_every: Count = 50  # updates between two evaluations
     check_prompts: Prompts = 64
 
 
@@ -94,6 +100,11 @@ class RoundsConfig(RunConfig):
     timestep_shift: Positive = 1.0  # of the noise levels in training
     batch: BatchConfig
 
+    @property
+    def replays(self) -> set[str]:
+        """The names of all that rounds replay."""
+        return {name for one in self.rounds for name, share in one.replay.items() if share}
+
 
 @dataclass(frozen=True, kw_only=True)
 class StarsConfig(RoundsConfig):
@@ -109,9 +120,13 @@ class StarsConfig(RoundsConfig):
 def check(config: StarsConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
     check_rounds(config, where)
+    if config.mode == "cot":
+        check_thinks(config.model, "mode=cot", "mode", where)
     check_known(config.filter, FILTERS.names(), "filter", "filter", where)
     if config.schedule.kind == "gap":
-        raise wrong("schedule.kind=gap asks a teacher at every look: kind: distil has one", "schedule.kind", where)
+        raise wrong(
+            "schedule.kind=gap measures the gap to a teacher, which kind: distil alone has", "schedule.kind", where
+        )
     if config.filter == "judge" and config.judge is None:
         raise wrong(
             "filter=judge needs to know who judges",
@@ -126,6 +141,11 @@ def check(config: StarsConfig, where: Where) -> None:
             where,
             "filter=self, or filter=judge with the run's judge.",
         )
+    if config.mode == "normal":
+        for i, one in enumerate(config.rounds):
+            if one.replay.get(THOUGHTS):
+                key = f"rounds.{i}.replay"
+                raise wrong(f"{key}.thoughts: mode=normal samples without thoughts", key, where, "mode=cot.")
     if config.teacher == "current" and config.schedule.kind != "sequential":
         raise wrong(
             "teacher=current needs schedule.kind=sequential: the other kinds sample all rounds before training",
@@ -149,7 +169,7 @@ def check_rounds(config: RoundsConfig, where: Where) -> None:
     tasks = [name for name in TASKS.names() if TASKS.get(name).sets]
     sets = [name for name, source in sources().items() if not source.variant]
     solved = getattr(config, "solved", None)
-    replayed = (*sets, "pretrain", "solved")
+    replayed = (*sets, *NOT_SETS)
     for i, one in enumerate(config.rounds):
         check_known(one.task, tasks, "task", f"rounds.{i}.task", where)
         if config.model.edits and not TASKS.get(one.task).edits:
@@ -170,9 +190,9 @@ def check_rounds(config: RoundsConfig, where: Where) -> None:
                 raise wrong(f"unknown set {name} in {key}", key, where, did_you_mean(name, replayed, "sets"))
             if name == one.set_name:
                 raise wrong(f"{key} names {name}, the round's own set: it gets what replay leaves", key, where)
-            if name == "solved" and solved is None:
+            if name == SOLVED and solved is None:
                 raise wrong(f"{key}.solved needs solved items", "solved", where, "solved=data/maze4/items.jsonl.")
-            if name not in ("pretrain", "solved") and name not in {earlier.set_name for earlier in config.rounds[:i]}:
+            if name not in NOT_SETS and name not in {earlier.set_name for earlier in config.rounds[:i]}:
                 raise wrong(f"{key} names {name}, but no earlier round samples it", key, where)
         if sum(one.replay.values()) >= 1:
             raise wrong(f"the shares in {key} add up to 1 or more: nothing is left for {one.set_name}", key, where)

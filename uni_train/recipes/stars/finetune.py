@@ -1,13 +1,14 @@
 """Stage (III) of STARS, fine-tuning: prompt -> image, with the thought forgotten (UniSandbox, eq. 3).
 
-A batch mixes the accepted samples of this round, those of earlier rounds (replay), and rows of the pretraining mixture,
-which keep thinking, captioning and verifying alive. What is mixed when is the curriculum's business.
+A batch mixes the accepted samples of this round, those of earlier rounds (replay), the same with their thoughts, and
+rows of the pretraining mixture, which keep thinking, captioning and verifying alive. What is mixed when is the
+curriculum's business.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,26 +17,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data_gen.registry import get_task
+from data_gen.task import Item
 from eval.scored import completed, shard_path
 from uni_train.config.kinds import Updates, stage_list
 from uni_train.errors import UserError
 from uni_train.models.base import Example, UnifiedModel
-from uni_train.recipes.stars.config import RoundConfig, RoundsConfig, StarsConfig
+from uni_train.recipes.stars.config import NOT_SETS, PRETRAIN, SOLVED, THOUGHTS, RoundConfig, RoundsConfig, StarsConfig
 from uni_train.recipes.stars.filtering import kept_rows
 from uni_train.recipes.stars.rounds import most_updates, updates
 from uni_train.stages.evaluate import normal_accuracy
 from uni_train.stages.finetune import first_batch, fit
-from uni_train.stages.work import MODEL, StageRun, Work
+from uni_train.stages.work import StageRun, Work
 from uni_train.training.curriculum import Constant, Curriculum, Level, Ramp, Threshold
 from uni_train.training.data import items
-from uni_train.training.data.rows import Chosen, Row, RowFile, Rows, open_rows
+from uni_train.training.data.rows import Chosen, Joined, Row, RowFile, Rows, open_rows
 from uni_train.training.steps import Source
 
 if TYPE_CHECKING:
     from uni_train.training.callbacks import Evaluate
-
-PRETRAIN = "pretrain"
-SOLVED = "solved"
 
 Filtered = Mapping[str, tuple[RoundConfig, StageRun]]
 """Set name -> the round that sampled it last, and its finished stage with the filter's verdicts."""
@@ -44,12 +43,7 @@ Filtered = Mapping[str, tuple[RoundConfig, StageRun]]
 def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtered: Filtered) -> None:
     """Train on what the filter kept. `filtered`: of this and earlier rounds."""
     config = work.config
-    model = work.model(work.weights)
-    model.prepare_training(
-        timestep_shift=config.timestep_shift,
-        text_dropout=config.text_dropout,
-        activation_checkpointing=config.activation_checkpointing,
-    )
+    model = work.learner(work.weights, config.timestep_shift)
     sources = _sources(work, model, filtered)
     lengths = [updates(config, one, len(sources[one.set_name])) for one in (config.rounds[i] for i in rounds)]  # type: ignore[arg-type]
     total = Updates(sum(lengths), config.batch.accumulate, rows=config.batch.prompts)
@@ -57,12 +51,9 @@ def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtere
     watch = watching(work, model, stage, rounds) if schedule.check_every else None
     result = fit(work, model, sources, schedule, total, stage.path, stage=stage.name, evaluate=watch)
     work.trained(model, stage)
-    stage.outputs = sorted(file for file in (stage.path / MODEL).rglob("*") if file.is_file())
     stage.result = {
-        "updates": result.updates,
-        "seconds": result.seconds,
+        **result.facts(),
         "examples": {name: len(source) for name, source in sources.items() if isinstance(source, Rows)},
-        "final_loss": sum(result.losses[-20:]) / max(len(result.losses[-20:]), 1),
     }
 
 
@@ -77,22 +68,31 @@ def watching(work: Work[Any], model: UnifiedModel, stage: StageRun, rounds: Sequ
     return watch
 
 
-def replayed(config: RoundsConfig, model: UnifiedModel) -> Source | None:
-    """Rows of the model's pretraining, where a round replays such. Raises UserError: it has none."""
-    if not any(one.replay.get(PRETRAIN) for one in config.rounds):
-        return None
-    replay = model.replay_rows({one.task for one in config.rounds})
-    if replay is None:
-        raise UserError(
-            f"{model.name} has no pretraining rows to replay",
-            "Set pretrain_replay=0, or replay sets of earlier rounds alone.",
-        )
-    return any_of(replay, images=config.trained == "moe_gen")
+def replayed(config: RoundsConfig, model: UnifiedModel, names: Collection[str]) -> dict[str, Source]:
+    """What of `names` no round samples: rows of the model's pretraining, and of solved items.
+
+    Raises:
+        UserError: the model has no such rows; a missing file.
+    """
+    sources: dict[str, Source] = {}
+    if PRETRAIN in names:
+        rows = model.replay_rows({one.task for one in config.rounds})
+        if rows is None:
+            raise UserError(
+                f"{model.name} has no pretraining rows to replay",
+                "Set pretrain_replay=0, or replay sets of earlier rounds alone.",
+            )
+        sources[PRETRAIN] = any_of(rows, images=config.trained == "moe_gen")
+    if SOLVED in names:
+        assert isinstance(config, StarsConfig) and config.solved is not None, "config.py has checked it"
+        sources[SOLVED] = images_of(open_rows(config.solved), config.batch.noise_draws)
+    return sources
 
 
 def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -> dict[str, Source]:
     config = work.config
     sources: dict[str, Source] = {}
+    samples = []
     for name, (one, stage) in filtered.items():
         kept = work.ranks.from_main(partial(kept_rows, stage.shards, config, one))
         if not kept:
@@ -100,35 +100,27 @@ def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -
                 f"the filter kept none of the samples of {name}, so there is nothing to train on ({stage.path})",
                 "Sample more prompts or candidates, start from a better model, or use filter=verifier or filter=none.",
             )
-        sources[name] = kept_samples(stage.shards, kept, config.batch.noise_draws)
-    pretraining = replayed(config, model)
-    if pretraining is not None:
-        sources[PRETRAIN] = pretraining
-    if any(one.replay.get(SOLVED) for one in config.rounds):
-        sources[SOLVED] = solved_items(config)
-    return sources
+        samples.append(kept_samples(stage.shards, kept))
+        sources[name] = images_of(samples[-1], config.batch.noise_draws)
+    if THOUGHTS in config.replays:
+        sources[THOUGHTS] = images_of(Joined(samples), config.batch.noise_draws, thoughts=True)
+    return {**sources, **replayed(config, model, config.replays)}
 
 
-def solved_items(config: StarsConfig) -> Rows:
-    """Rows of `config.solved`, prompt -> image. Raises UserError: a missing file."""
-    assert config.solved is not None, "config.py has checked that replay has it"
-    return _images_of(open_rows(config.solved), config.batch.noise_draws)
-
-
-def kept_samples(shards: Path, kept: Sequence[int], noise_draws: int) -> Rows:
-    """Samples of a filtered stage, prompt -> image, by their rows over all its shards. Images stay on disk until a
-    batch needs them."""
+def kept_samples(shards: Path, kept: Sequence[int]) -> RowFile:
+    """Samples of a filtered stage, by their rows over all its shards."""
     files = [str(shard_path(shards, index)) for index in sorted(completed(shards))]
-    return _images_of(Chosen(open_rows(files), kept), noise_draws)
+    return Chosen(open_rows(files), kept)
 
 
-def _images_of(rows: RowFile, noise_draws: int) -> Rows:
-    parse = items.parser(("image",))
+def images_of(rows: RowFile, noise_draws: int, thoughts: bool = False) -> Rows:
+    """Rows as prompt -> image, or with their thoughts between. Images stay on disk until a batch needs them."""
+    parse = items.parser(("thought", "image") if thoughts else ("image",))
 
-    def without_thought(row: Row, random_: random.Random) -> Example:
+    def several_draws(row: Row, random_: random.Random) -> Example:
         return replace(parse(row, random_), noise_draws=noise_draws)
 
-    return Rows(rows, without_thought, "error", lambda example: 0, 0)
+    return Rows(rows, several_draws, "error", lambda example: 0, 0)
 
 
 def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]], images: bool = False) -> Source:
@@ -144,7 +136,10 @@ def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]
 
 
 def curriculum(config: RoundsConfig, rounds: Sequence[int], lengths: Sequence[int]) -> Curriculum:
-    """The curriculum of one fine-tuning: a round's own mixture, or one over all rounds. lengths: updates of each."""
+    """The curriculum of one training: a round's own mixture, or one over all rounds. lengths: updates of each.
+
+    That of `schedule.kind=gap` follows from what is measured; before the first update it is that of `mixed`.
+    """
     parts = []
     for i in rounds:
         one = config.rounds[i]
@@ -154,13 +149,11 @@ def curriculum(config: RoundsConfig, rounds: Sequence[int], lengths: Sequence[in
     kind = config.schedule.kind
     if kind == "sequential":
         return Constant(parts[0])
-    if kind == "mixed":
+    if kind in ("mixed", "gap"):
         even = {config.rounds[i].set_name: 1 / len(rounds) for i in rounds}
-        replay = max(part.get(PRETRAIN, 0.0) for part in parts)
-        shares: dict[str, float] = {name: share * (1 - replay) for name, share in even.items()}
-        if replay:
-            shares[PRETRAIN] = replay
-        return Constant(shares)
+        replay = {name: share for name in NOT_SETS if (share := max(part.get(name, 0.0) for part in parts))}
+        rest = 1 - sum(replay.values())
+        return Constant({**{name: share * rest for name, share in even.items()}, **replay})
     if kind == "ramp":
         return Ramp(parts, sum(lengths))
     levels = [
@@ -170,34 +163,38 @@ def curriculum(config: RoundsConfig, rounds: Sequence[int], lengths: Sequence[in
     return Threshold(levels, config.schedule.check_every)
 
 
-def first_update(config: StarsConfig, model: UnifiedModel) -> list[Sequence[Example]]:
-    """Prompts of the first training's sets with blank pictures, and its mixture as far as there are rows for it."""
-    first = next(stage for stage in stage_list(config) if stage.kind == "finetune")
+def first_update(
+    config: RoundsConfig,
+    model: UnifiedModel,
+    training: str,
+    example: Callable[[Item, np.ndarray | None], Example],
+    most: int | None = None,
+) -> list[Sequence[Example]]:
+    """The first update of the first stage of kind `training`; rows that the model cannot replay are left out.
+
+    Args:
+        example: what an item of a round, with its input image, stands for: no sample of it is drawn yet.
+        most: as `RecipeKind.first_update`.
+    """
+    first = next(stage for stage in stage_list(config) if stage.kind == training)
     shares = dict(curriculum(config, first.rounds, most_updates(config, first.rounds)).mixture(0))
-    blank = np.zeros((config.model.architecture.image_size,) * 2 + (3,), np.uint8)
-    sampled = {one.set_name: one for one in config.rounds}
-    sources: dict[str, Source] = {}
-    for name in list(shares):
-        if name == PRETRAIN:
-            replay = model.replay_rows({one.task for one in config.rounds})
-            if replay is None:
-                del shares[name]
-            else:
-                sources[name] = any_of(replay, images=config.trained == "moe_gen")
-            continue
-        if name == SOLVED:
-            sources[name] = solved_items(config)
-            continue
-        one = sampled[name]
-        task = get_task(one.task, config.data.world)
-        asked = [(item, task.input_image(item)) for item in task.generate(64, one.level, "train", config.seed)]
-        sources[name] = [
-            Example(
-                item.prompt,
-                () if shown is None else (shown,),
-                target=blank if shown is None else shown,
-                noise_draws=config.batch.noise_draws,
-            )
-            for item, shown in asked
-        ]
-    return first_batch(model, sources, shares, config.seed, config.batch.prompts, config.batch.accumulate)
+    if model.replay_rows(()) is None:
+        shares.pop(PRETRAIN, None)
+    sources = replayed(config, model, shares)
+    for one in config.rounds:
+        if one.set_name in shares:
+            task = get_task(one.task, config.data.world)
+            items = task.generate(64, one.level, "train", config.seed)
+            asked = [example(item, task.input_image(item)) for item in items]
+            sources[one.set_name] = asked
+            if THOUGHTS in shares:
+                sources[THOUGHTS] = [replace(row, thought=i.thought) for row, i in zip(asked, items, strict=True)]
+    batch = config.batch
+    return first_batch(model, sources, shares, config.seed, batch.prompts, batch.accumulate, most=most)
+
+
+def blank(config: StarsConfig, item: Item, image: np.ndarray | None) -> Example:
+    """An item with an image to learn of the size that the model draws."""
+    empty = np.zeros((config.model.architecture.image_size,) * 2 + (3,), np.uint8)
+    shown, draws = () if image is None else (image,), config.batch.noise_draws
+    return Example(item.prompt, shown, target=empty if image is None else image, noise_draws=draws)

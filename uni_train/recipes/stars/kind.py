@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from data_gen.registry import TASKS
@@ -77,16 +78,19 @@ class Stars(RoundsKind[StarsConfig]):
             found = [pair for _, s in _filtered(config, members) for pair in filtering.outcomes(s)]
             calls = {
                 "thoughts": len(found) if config.mode == "cot" else 0,
+                "answers": len(found) if config.filter == "self" else 0,
                 "images": len(found),
                 "velocities": len(found) * config.model.sampling.steps,
             }
             entries.append(round_entry(config.filter, served, found, [*(s for _, s in members), stage], calls))
         return entries
 
-    def first_update(self, config: StarsConfig, model: UnifiedModel) -> list[Sequence[Example]]:
-        from uni_train.recipes.stars.finetune import first_update
+    def first_update(
+        self, config: StarsConfig, model: UnifiedModel, most: int | None = None
+    ) -> list[Sequence[Example]]:
+        from uni_train.recipes.stars.finetune import blank, first_update
 
-        return first_update(config, model)
+        return first_update(config, model, self.training, partial(blank, config), most)
 
 
 def _filtered(config: StarsConfig, runs: Stages) -> Iterator[tuple[RoundConfig, StageRun]]:

@@ -1,6 +1,6 @@
 """Rows of our own, as `uni_train data make` writes them (items.jsonl): a prompt, and what is learned from it.
 
-Keys: `prompt`; `thought`, `answer`, `image` (the picture to be drawn) as far as they are learned; `images` (or one
+Keys: `prompt`; `thought`, `answer`, `image` (the image to be drawn) as far as they are learned; `images` (or one
 `input_image`) for what is shown. Images are paths from the file's folder, or encoded bytes in Parquet. A thought
 without an image is think text; a thought with one teaches to think, then to draw.
 """
@@ -14,8 +14,8 @@ from uni_train.models.base import Example
 from uni_train.training.data.rows import BadRow, Row, image_of
 
 
-def parser(learn: Sequence[str]) -> Callable[[Row, random.Random], Example]:
-    """How to read a row of which `learn` ("thought", "answer", "image") is learned."""
+def parser(learn: Sequence[str], show_thought: bool = False) -> Callable[[Row, random.Random], Example]:
+    """How to read a row of which `learn` ("thought", "answer", "image") is learned; the thought may also be shown."""
 
     def parse(row: Row, random_: random.Random) -> Example:
         """One exchange. Raises BadRow."""
@@ -27,7 +27,8 @@ def parser(learn: Sequence[str]) -> Callable[[Row, random.Random], Example]:
         return Example(
             row.text("prompt"),
             images=tuple(image_of(image, row.folder, f"image {i} of images") for i, image in enumerate(shown, start=1)),
-            thought=row.text("thought") if "thought" in learn else None,
+            thought=row.text("thought") if show_thought or "thought" in learn else None,
+            learn_thought=not show_thought,
             answer=row.text("answer") if "answer" in learn else None,
             target=image_of(row.get("image"), row.folder, "image") if "image" in learn else None,
         )

@@ -34,7 +34,7 @@ from uni_train.flow.schedule import Schedule
 from uni_train.flow.steps import StepRule, step_rule
 from uni_train.flow.window import SlidingWindow, Window, epoch_window
 from uni_train.models.base import Request, UnifiedModel
-from uni_train.rewards.contract import Reward, Scores, Scoring
+from uni_train.rewards.contract import Reward, Scores, Scoring, summed
 from uni_train.training.flow_grpo.thoughts import table
 
 NOISE_LEVELS = {"flow_grpo": 0.7, "fast": 0.7, "cps": 0.7, "dance": 0.3, "guard": 0.7, "mix": 0.7}
@@ -241,7 +241,10 @@ def collect(
     )
     scores, images = sampled.scores, sampled.images
 
-    parts = ranks.gather((scores.each, scores.filled, scores.total, _image_statistics(images, k)))
+    seen = _image_statistics(images, k)
+    if config.rollout.complete != "all":
+        seen["completed"] = sampled.completed
+    parts = ranks.gather((scores.each, scores.filled, scores.total, seen))
     each, filled, total = (np.concatenate([part[column] for part in parts]) for column in range(3))
     totals, table = torch.from_numpy(total), torch.from_numpy(filled)
     groups = torch.arange(len(prompts)).repeat_interleave(k)
@@ -302,7 +305,7 @@ def common_schedule(model: UnifiedModel, condition: Any, groups: int, steps: int
     for row in range(1, groups):
         if not torch.equal(model.schedule(condition, row=row, steps=steps).levels, schedule.levels):
             raise UserError(
-                f"prompt {row + 1} of an epoch asks for a picture of another size than the first, and {model.name} "
+                f"prompt {row + 1} of an epoch asks for an image of another size than the first, and {model.name} "
                 "draws sizes at different noise levels",
                 "Give all input images one size.",
             )
@@ -311,13 +314,15 @@ def common_schedule(model: UnifiedModel, condition: Any, groups: int, steps: int
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sampled:
-    """What one rank has sampled and rewarded by itself. latents: fields of Rollouts by name."""
+    """What one rank has sampled and rewarded by itself. latents: fields of Rollouts by name. completed: share of groups
+    that are drawn whole."""
 
     condition: Any
     latents: dict[str, Tensor]
     images: list[np.ndarray]
     scores: Scores
     seconds: dict[str, float]
+    completed: float
 
 
 def _sample_and_reward(
@@ -343,34 +348,127 @@ def _sample_and_reward(
         each, shared = [replace(r, thought=next(texts)) for r in requests for _ in range(k)], 1
     with precision():
         condition = model.encode(each)
-    schedule = common_schedule(model, condition, len(each), config.rollout.steps)
-    asked = [replace(r, seed=derive_seed(r.seed, "picture", j)) for r in requests for j in range(k)]
     columns = _columns(prompts, k, first)
     if config.thoughts is not None:
         columns["thought"] = [one.thought for one in each]
-    parts: list[dict[str, Tensor]] = []
-    images: list[np.ndarray] = []
-    noise = model.noise(asked)
-    with Scoring(rewards, k) as scoring:
-        for begin in range(0, len(asked), draw_rows):
-            rows = list(range(begin, min(begin + draw_rows, len(asked))))
-            under = condition.select([row // shared for row in rows])
-            with precision():
-                part = _sample(model, noise[rows], under, [asked[row] for row in rows], schedule, window, config)
-            decoded = model.decode(part["final"], under)
-            told = {name: values[begin : begin + len(rows)] for name, values in columns.items()}
-            scoring.add([prompts[row // k].text for row in rows], decoded, told)
-            images += decoded
-            parts.append(part)
-            note()  # that it goes on, for ranks that wait for this one
-        sampled = time.perf_counter()
-        scores = scoring.scores()
-    seconds = {"rollout": sampled - began, "reward": time.perf_counter() - sampled}
-    latents = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    asked = [replace(r, seed=derive_seed(r.seed, "picture", j)) for r in requests for j in range(k)]
+    first_of = range(0, len(asked), k)
+    begins = [asked[row] for row in first_of for _ in range(k)] if config.rollout.shared_noise else asked
+    drawing = _Drawing(
+        model=model,
+        prompts=[one for one in prompts for _ in range(k)],
+        columns=columns,
+        requests=asked,
+        noise=model.noise(begins),
+        condition=condition,
+        shared=shared,
+        schedule=common_schedule(model, condition, len(each), config.rollout.steps),
+        window=window,
+        rewards=rewards,
+        config=config,
+        precision=precision,
+        draw_rows=draw_rows,
+    )
+    if config.rollout.complete == "all":
+        part = drawing.draw(range(len(asked)), k)
+    else:
+        part = _completed(drawing, len(requests), k)
     most = model.most_thought_ids if config.thoughts is not None else 0
-    latents["thoughts"] = table(ids, most).to(model.device)
-    latents["thought_log_probs"] = torch.zeros(len(ids), most, device=model.device)
-    return _Sampled(condition, latents, images, scores, seconds)
+    latents = part.latents | {
+        "thoughts": table(ids, most).to(model.device),
+        "thought_log_probs": torch.zeros(len(ids), most, device=model.device),
+    }
+    seconds = {"rollout": time.perf_counter() - began - part.waited, "reward": part.waited}
+    return _Sampled(condition, latents, part.images, part.scores, seconds, part.completed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """Some images of an epoch. waited: seconds for rewards behind the last image. completed: share of whole groups."""
+
+    latents: dict[str, Tensor]
+    images: list[np.ndarray]
+    scores: Scores
+    waited: float
+    completed: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Drawing:
+    """What images of an epoch are drawn and rewarded by; prompts, columns, requests and noise have a row an image, the
+    condition one for each `shared` of them."""
+
+    model: UnifiedModel
+    prompts: Sequence[Prompt]
+    columns: Mapping[str, Sequence[Any]]
+    requests: Sequence[Request]
+    noise: Tensor
+    condition: Any
+    shared: int
+    schedule: Schedule
+    window: Window | None
+    rewards: Sequence[Reward]
+    config: GrpoConfig
+    precision: Precision
+    draw_rows: int
+
+    def draw(self, rows: Sequence[int], group: int) -> _Part:
+        """Those of some rows; `group`: how many of a group they have, in a row."""
+        parts: list[dict[str, Tensor]] = []
+        images: list[np.ndarray] = []
+        with Scoring(self.rewards, group) as scoring:
+            for begin in range(0, len(rows), self.draw_rows):
+                some = list(rows[begin : begin + self.draw_rows])
+                under = self.condition.select([row // self.shared for row in some])
+                asked = [self.requests[row] for row in some]
+                with self.precision():
+                    part = _sample(self.model, self.noise[some], under, asked, self.schedule, self.window, self.config)
+                decoded = self.model.decode(part["final"], under)
+                told = {name: [values[row] for row in some] for name, values in self.columns.items()}
+                scoring.add([self.prompts[row].text for row in some], decoded, told)
+                images += decoded
+                parts.append(part)
+                note()  # that it goes on, for ranks that wait for this one
+            sampled = time.perf_counter()
+            scores = scoring.scores()
+        latents = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        return _Part(latents, images, scores, time.perf_counter() - sampled)
+
+
+def _completed(drawing: _Drawing, groups: int, k: int) -> _Part:
+    """A first half of each group, and the second half of groups that `rollout.complete` names.
+
+    In the others each image of the first half stands for one of the second, too: they are flat either way, and their
+    statistics are those of the half.
+    """
+    half = k // 2
+    rows = range(groups * k)
+    first = [row for row in rows if row % k < half]
+    one = drawing.draw(first, half)
+    more = unfinished(one.scores.total.reshape(groups, half), drawing.rewards, drawing.config.rollout.complete)
+    rest = [row for row in rows if row % k >= half and more[row // k]]
+    parts = [one, drawing.draw(rest, half)] if rest else [one]
+    place = {row: at for at, row in enumerate([*first, *rest])}
+    at = [place.get(row, place.get(row - half, -1)) for row in rows]
+    latents = {name: torch.cat([part.latents[name] for part in parts])[at] for name in one.latents}
+    images = [image for part in parts for image in part.images]
+    each = np.concatenate([part.scores.each for part in parts])[at]
+    verdicts = [verdict for part in parts for verdict in part.scores.verdicts]
+    scores = summed(drawing.rewards, each, tuple(verdicts[i] for i in at) if verdicts else (), k)
+    return _Part(latents, [images[i] for i in at], scores, sum(part.waited for part in parts), float(more.mean()))
+
+
+def unfinished(first: np.ndarray, rewards: Sequence[Reward], complete: str) -> np.ndarray:
+    """bool [G]: groups to be completed, by the summed rewards [G, k/2] of their first images.
+
+    mixed: those whose rewards differ. unsolved: also those that are equal, but below what images are worth that every
+    reward gives 1.
+    """
+    differ = first.max(axis=1) > first.min(axis=1)
+    if complete == "mixed":
+        return differ
+    solved = sum(max(reward.weight, 0.0) for reward in rewards)
+    return differ | (first[:, 0] < solved)
 
 
 def _thoughts(model: UnifiedModel, requests: Sequence[Request], together: int) -> list[list[int]]:

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from eval.benchmark import Scored
 from eval.scored import read_folder
 from tests.eval.judges.server import JudgeServer
-from tests.stages.tiny import MODEL, QUICK, WORK, finish, fit, keeping_steps, save_talker
+from tests.tiny import MODEL, QUICK, WORK, finish, fit, keeping_steps, save_talker
 from uni_train.config.compose import compose
 from uni_train.models.nano import language
 from uni_train.models.nano.nano import shipped
@@ -106,7 +106,8 @@ def test_a_threshold_waits_for_each_rounds_own_accuracy() -> None:
 def test_schedules_over_all_levels_train_once(tmp_path: Path, recipe: str) -> None:
     kind, _, threshold = recipe.partition("=")
     extra = [f"schedule.threshold={threshold}", "schedule.check_every=1", "schedule.check_prompts=2"]
-    overrides = [] if kind == "stars_mixed" else [f"schedule.kind={kind}", *(extra if threshold else [])]
+    mixed = ["rounds.0.replay={pretrain:0.1,thoughts:0.2}"]
+    overrides = mixed if kind == "stars_mixed" else [f"schedule.kind={kind}", *(extra if threshold else [])]
     name = kind if kind == "stars_mixed" else "stars_curriculum"
     with keeping_steps():
         run = finish(tmp_path, *QUICK, *overrides, recipe=name)
@@ -267,11 +268,14 @@ def test_only_accepted_samples_with_an_image_are_learned_from(finished: Path) ->
 
 def test_what_is_learned_is_prompt_to_image_without_the_thought(finished: Path) -> None:
     sample = samples(finished, "02-filter-mapping1")[0]
-    rows = finetune.kept_samples(finished / "stages/02-filter-mapping1/shards", [0], noise_draws=4)
+    kept = finetune.kept_samples(finished / "stages/02-filter-mapping1/shards", [0])
+    rows = finetune.images_of(kept, noise_draws=4)
     example = rows.draw(0, random.Random(0))
     assert (example.prompt, example.noise_draws) == (sample.sample.ask.case.prompt, 4)
     assert example.thought is None and example.answer is None and example.images == ()
     assert example.target is not None and (example.target == decode_png(sample.sample.image or b"")).all()
+    with_thought = finetune.images_of(kept, noise_draws=4, thoughts=True).draw(0, random.Random(0))
+    assert with_thought.thought == sample.sample.thought and with_thought.target is not None
 
 
 # --- pretraining, and the shipped checkpoint ------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from uni_train.errors import UsageError
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["updates_per_epoch=5"], "192 pictures cannot be divided into 5 equal updates.*updates_per_epoch=4"),
+        (["updates_per_epoch=5"], "192 images cannot be divided into 5 equal updates.*updates_per_epoch=4"),
         (["updates_per_epoch=4", "passes=3"], "equal updates in 3 passes"),
         (["rollout.group_size=1"], "rollout.group_size must be at least 2"),
         (["prompts.path=x.jsonl"], "prompts needs one of task and path"),

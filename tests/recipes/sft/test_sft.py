@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
-from tests.stages.tiny import keeping_steps
+from tests.tiny import keeping_steps
 from uni_train.cli.main import uni_train
 from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics

@@ -12,18 +12,20 @@ import pytest
 import torch
 
 from data_gen.registry import get_task
+from data_gen.task import Item
 from eval.scored import read_folder
 from tests.eval.judges.server import JudgeServer
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
+from tests.recipes.stars.test_judged import Killed, opinion
 from tests.stages.test_run import assert_clear
-from tests.stages.test_stars_bagel import Killed, opinion
-from tests.stages.tiny import MODEL, QUICK, finish, fit, save_drawer, save_talker
+from tests.tiny import MODEL, QUICK, finish, fit, save_drawer, save_talker
 from uni_train.config.compose import compose
 from uni_train.errors import UsageError
 from uni_train.models.base import Example, Request, States
 from uni_train.models.load import build_model
 from uni_train.models.nano.nano import Nano
+from uni_train.models.pictures import encode_png
 from uni_train.recipes.distil import drawing, thinking
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.distil.training import ByGap, Gaps
@@ -33,7 +35,7 @@ from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics
 
 RECIPE = "distil_curriculum"
-ROUNDS = "rounds=[{task:mapping,level:1},{task:mapping,level:2,replay:{mapping1:0.25}}]"
+ROUNDS = "rounds=[{task:mapping,level:1},{task:mapping,level:2,replay:{mapping1:0.25,thoughts:0.25}}]"
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +58,12 @@ def summary(run: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("overrides", "calls"),
     [
-        (("states=teacher",), {"thoughts": 8, "images": 8, "velocities": 16, "rollout": 0}),
-        (("states=noised",), {"thoughts": 8, "images": 8, "velocities": 16 + 30 * 8 * 2, "rollout": 0}),
-        (("states=student", "teacher=ema"), {"thoughts": 8, "images": 0, "velocities": 30 * 8 * 2, "rollout": 30 * 8}),
+        (("states=teacher",), {"thoughts": 8, "answers": 0, "images": 8, "velocities": 16, "rollout": 0}),
+        (("states=noised",), {"thoughts": 8, "answers": 0, "images": 8, "velocities": 16 + 30 * 8 * 2, "rollout": 0}),
+        (
+            ("states=student", "teacher=ema"),
+            {"thoughts": 8, "answers": 0, "images": 0, "velocities": 30 * 8 * 2, "rollout": 30 * 8},
+        ),
     ],
 )
 def test_every_source_of_states_brings_the_student_nearer(
@@ -213,6 +218,88 @@ def test_killed_while_drawing_and_training_it_ends_as_the_unbroken_one(
     assert summary(killed)["rounds"][0]["calls"] == summary(whole)["rounds"][0]["calls"]
 
 
+# --- editing --------------------------------------------------------------------------------------------------------
+
+MAZE = (
+    "model.architecture.layers=1",
+    "model.architecture.hidden_size=32",
+    "model.architecture.intermediate_size=32",
+    "model.threads=1",
+    "model.sampling.steps=3",
+    "model.draw_batch=4",
+    "batch.prompts=4",
+    "checkpoint_every=2",
+    "optimizer.warmup_updates=0",
+    "evaluation.n=2",
+)
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """A teacher that has seen mazes with and without their steps, two updates long."""
+    place = tmp_path_factory.mktemp("told")
+    rows = [item.to_dict() for item in get_task("maze", "nano").generate(6, 4, "train", 0)]
+    task = get_task("maze", "nano")
+    for number, row in enumerate(rows):
+        for name, image in (("in", task.input_image), ("out", task.render)):
+            (place / f"{name}{number}.png").write_bytes(encode_png(image(Item.from_dict(row), *[0] * (name == "out"))))
+        row |= {"images": [f"in{number}.png"], "image": f"out{number}.png"}
+    (place / "items.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    given = [f"sources.{name}.path={place / 'items.jsonl'}" for name in ("mazes", "told")]
+    run = finish(
+        place, *MAZE[:4], *given, "updates=2", "batch.rows=4", "held_out.task=null", "optimizer.warmup_updates=0",
+        "checkpoint_every=2", recipe="sft_maze_told",
+    )  # fmt: skip
+    return (
+        *MAZE,
+        f"model.checkpoint={run / 'stages/00-sft/model'}",
+        "rounds=[{task:maze,level:4,prompts:6,updates:4}]",
+    )
+
+
+@pytest.mark.parametrize("states", ["teacher", "noised", "student"])
+def test_an_editor_learns_to_draw_what_it_was_told_in_steps(
+    told: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, states: str
+) -> None:
+    whole = finish(tmp_path / "whole", *told, f"states={states}", recipe="distil_maze")
+    (entry,) = summary(whole)["rounds"]
+    assert (entry["sampled"], entry["kept"], entry["calls"]["thoughts"]) == (6, 6, 0)
+    samples = list(read_folder(whole / "stages/01-think-maze4/shards"))
+    assert all(one.passed and one.sample.thought.startswith("From S go ") for one in samples)
+    (stage,) = whole.glob("stages/*-distil-maze4")
+    losses = [line["mse"] for line in read_metrics(stage / "metrics.jsonl")]
+    assert all(np.isfinite(losses)) and max(losses) > 0, "told and untold the velocities differ"
+    if states != "teacher":
+        return
+    saved = callbacks.PeriodicCheckpoint.on_train_batch_end
+
+    def die(self, trainer, *rest) -> None:
+        saved(self, trainer, *rest)
+        if trainer.global_step == 2:
+            raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
+        fit(tmp_path / "killed", *told, recipe="distil_maze")
+    killed = finish(tmp_path / "killed", *told, recipe="distil_maze")
+    for file in (*whole.glob("stages/*/model/*.safetensors"), *whole.glob("stages/*/metrics.jsonl")):
+        assert (killed / file.relative_to(whole)).read_bytes() == file.read_bytes(), file
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides"),
+    [
+        ("distil_maze", ["model.thinks=false"]),
+        ("stars_maze", ["mode=cot"]),
+        ("sft_maze", ["sources.mazes.show_thought=true"]),
+        ("flow_grpo_maze", ["thoughts={}"]),
+    ],
+)
+def test_an_editor_without_thoughts_is_refused_by_name(recipe: str, overrides: list[str]) -> None:
+    with pytest.raises(UsageError, match="model=nano_edit cannot think"):
+        compose(recipe, overrides)
+
+
 # --- BAGEL in the published layout ----------------------------------------------------------------------------------
 
 
@@ -257,6 +344,19 @@ def test_a_tiny_bagel_distils_its_thoughts(bagel: tuple[str, ...], tmp_path: Pat
     assert all(np.isfinite(line["mse"]) and line["mse"] > 0 for line in read_metrics(stage / "metrics.jsonl"))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("overrides", [("thoughts=reference",), ("thoughts=model", "states=student")])
+def test_a_tiny_bagel_distils_edits(bagel: tuple[str, ...], tmp_path: Path, overrides: tuple[str, ...]) -> None:
+    maze = ("data.world=everyday", "evaluation.sets=[maze4]", "rounds=[{task:maze,level:4,prompts:4,updates:2}]")
+    tiny = (*bagel, *maze, "pretrain_replay=0", "trained=moe_gen", *overrides)
+    run = finish(tmp_path, *tiny, recipe="distil_maze")
+    (entry,) = summary(run)["rounds"]
+    drawn, learned = (0, 2 * 4 * 2) if "states=student" in overrides else (4 * 3, 2 * 4 * 2)
+    assert entry["calls"]["velocities"] == drawn + learned, "drawn with guidance, learned without"
+    (stage,) = run.glob("stages/*-distil-maze4")
+    assert all(np.isfinite(line["mse"]) and line["mse"] > 0 for line in read_metrics(stage / "metrics.jsonl"))
+
+
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 
@@ -264,6 +364,9 @@ def test_a_tiny_bagel_distils_its_thoughts(bagel: tuple[str, ...], tmp_path: Pat
     ("overrides", "message"),
     [
         (["model=qwen_image_edit"], "model=qwen_image_edit edits images"),
+        (["model=nano_edit"], "model=nano_edit edits images"),
+        (["thoughts=reference", "filter=self"], "each prompt has one thought, and filter=self"),
+        (["thoughts=reference", "candidates=2", "temperature=1"], "each prompt has one thought, and candidates=2"),
         (["candidates=4"], "at temperature 0 all thoughts of a prompt are the same"),
         (["filter=agreement", "candidates=2", "temperature=1"], "have no majority"),
         (["teacher=ema", "trained=lora"], "teacher=ema averages weights"),

@@ -15,9 +15,9 @@ from eval.scored import read_folder
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
-from tests.stages.test_curricula import samples
+from tests.recipes.stars.test_curricula import samples
 from tests.stages.test_run import assert_clear
-from tests.stages.tiny import QUICK, finish, fit
+from tests.tiny import QUICK, finish, fit
 from uni_train.config.compose import compose
 from uni_train.config.kinds import stage_list
 from uni_train.errors import UsageError

@@ -1,0 +1,88 @@
+"""Think-distillation with an editor: given states are learned as noised images are; a tiny run by adapters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+from tests.models.qwen_image_edit import tiny
+from tests.models.qwen_image_edit.conftest import picture
+from uni_train.cli.main import uni_train
+from uni_train.models.base import Example, Request, States
+from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
+from uni_train.training.distillation import velocities_at, ways
+from uni_train.training.metric_log import read_metrics
+
+
+def test_a_given_state_is_learned_as_a_noised_image_is(build: Callable[..., PublishedEditor]) -> None:
+    model = build()
+    model.prepare_training(timestep_shift=2.0, text_dropout=0.0)
+    shown, target = picture(0), picture(1)
+    noised = model.collate([Example("turn it", (shown,), target=target, noise_draws=2, seed=3)], 0)
+    (clean,) = model.latents.encode(noised.targets[:1])
+    both = clean.expand(2, -1, -1).numpy()
+    size = model.picture_size(Request("x", "turn it", (target,)))
+    states = States(noised.levels.double().numpy(), both, torch.stack(noised.noise).numpy(), size)
+    given = Example("turn it", (shown,), states=states)
+    assert model.example_tokens(given) == model.example_tokens(
+        Example("turn it", (shown,), target=target, noise_draws=2)
+    )
+    one, other = (model.supervised_loss(batch) for batch in (noised, model.collate([given], 0)))
+    torch.testing.assert_close(one.mse_sum, other.mse_sum)
+    assert int(one.mse_tokens) == int(other.mse_tokens) > 0
+
+
+def test_images_of_two_sizes_are_drawn_and_asked_about_at_their_own_levels(model: PublishedEditor) -> None:
+    requests = [Request(str(i), "turn it", (picture(i, *size),), seed=i) for i, size in enumerate([(50, 80), (64, 64)])]
+    states, levels = ways(model, requests)
+    assert not torch.equal(levels[0], levels[1]), "a larger image has higher levels"
+    for row, one in enumerate(requests):
+        alone, own = ways(model, [one])
+        assert torch.equal(own[0], levels[row])
+        torch.testing.assert_close(states[row, :, : alone.shape[2]], alone[0], rtol=1e-3, atol=1e-3)
+    t = torch.tensor([[0.8, 0.3], [0.6, 0.2]])
+    found = velocities_at(model, requests, states[:, :2], t)
+    direct = model.velocity(states[:, 0], t[:, 0], model.encode(requests))
+    torch.testing.assert_close(found[:, 0], direct, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overrides", [("thoughts=reference",), ("thoughts=model", "states=noised", "guidance=1")])
+def test_an_editor_learns_from_itself_told_the_steps(folder: Path, tmp_path: Path, overrides: tuple[str, ...]) -> None:
+    sizes = ("architecture.image_size", "editing.latent_size", "editing.look_size")
+    given = [
+        "model=qwen_image_edit_2511",
+        "model.threads=1",
+        *(f"model.{key}={tiny.SIDE}" for key in sizes),
+        "model.sampling.steps=3",
+        "model.sampling.max_think_tokens=3",
+        "model.sampling.edit_text_scale=1" if "guidance=1" in overrides else "model.sampling.edit_text_scale=2",
+        f"model.checkpoint={folder}",
+        "model.draw_batch=4",
+        "data.world=everyday",
+        "trained=lora",
+        "lora.rank=2",
+        "rounds=[{task:maze,level:3,prompts:4,updates:2}]",
+        "batch.prompts=4",
+        "optimizer.warmup_updates=0",
+        "evaluation.sets=[maze3]",
+        "evaluation.n=1",
+        "strategy.precision=32-true",
+        *overrides,
+    ]
+    result = CliRunner().invoke(uni_train, ["fit", "--recipe", "distil_maze", f"out={tmp_path}", *given])
+    assert result.exit_code == 0, result.output
+    run = tmp_path / "distil_maze" / "seed0"
+    (entry,) = json.loads((run / "summary.json").read_text())["rounds"]
+    learned = 2 * 4 * 2  # drawn with guidance, or at other levels than those learned: asked again
+    assert entry["calls"]["velocities"] == 4 * 3 + learned
+    assert entry["calls"]["thoughts"] == (4 if "thoughts=model" in overrides else 0)
+    (stage,) = run.glob("stages/*-distil-maze3")
+    assert all(np.isfinite(line["mse"]) and line["mse"] > 0 for line in read_metrics(stage / "metrics.jsonl"))
+    assert (run / "stages" / "02-draw-maze3" / "shards" / "00000.safetensors").is_file()

@@ -1,0 +1,83 @@
+"""Updates that a machine cannot hold are refused with their keys before anything is made; shipped recipes never are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.plan.test_plan import BAGEL
+from uni_train.cli.main import uni_train
+from uni_train.config import places
+from uni_train.config.compose import compose
+from uni_train.errors import UserError
+from uni_train.plan import this_machine
+from uni_train.plan.hardware import GIB
+from uni_train.plan.plan import ready, scaled
+from uni_train.plan.this_machine import SAMPLE, expect_memory
+
+
+@pytest.fixture(autouse=True)
+def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(this_machine, "memory", lambda: 12 * GIB)
+    monkeypatch.setattr(this_machine.torch.cuda, "is_available", lambda: False)
+
+
+@pytest.mark.parametrize("recipe", [recipe.name for recipe in places.recipes()])
+def test_no_shipped_recipe_is_refused(recipe: str) -> None:
+    config = compose(recipe)
+    said = expect_memory(config, planned=True)
+    assert (said is not None) == (config.model.name == "bagel_7b")
+    if said is not None:  # meant for another machine: `fit` itself cannot go on here
+        assert "at least 27 GiB" in said
+        with pytest.raises(UserError, match="27 GiB"):
+            expect_memory(config)
+
+
+@pytest.mark.parametrize("recipe", ["sft", "stars_curriculum"])
+def test_a_small_bagel_is_taken(recipe: str) -> None:
+    assert expect_memory(compose(recipe, [*BAGEL, "strategy.precision=32-true"])) is None
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "key"),
+    [
+        ("stars_curriculum", ["batch.noise_draws=256", "batch.prompts=65536"], "batch.noise_draws"),
+        ("distil_math", ["batch.prompts=65536", "batch.noise_draws=256"], "batch.noise_draws"),
+        ("knowledge", ["rows=65536"], "rows"),
+        ("nano_pretrain", ["parts.operations.mixture.facts=65536"], "parts.*.mixture"),
+        ("flow_grpo_math", ["rollout.prompts_per_epoch=65536", "rollout.group_size=1000"], "rollout.group_size"),
+        ("sft", [*BAGEL, "batch.tokens=1048576"], "batch.tokens"),
+        ("nano_pretrain", ["model.architecture.hidden_size=65536"], "model.architecture"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_fit_is_refused_with_its_key(recipe: str, overrides: list[str], key: str) -> None:
+    with pytest.raises(
+        UserError, match=r"takes (about|at least) [\d,]+ GiB of memory, and this machine has 12"
+    ) as said:
+        expect_memory(compose(recipe, overrides), planned=True)
+    assert said.value.hint is not None and key in said.value.hint
+
+
+def test_accumulation_makes_room() -> None:
+    assert expect_memory(compose("stars_curriculum", ["batch.prompts=65536", "batch.accumulate=1000"])) is None
+
+
+def test_a_sample_tells_what_the_whole_update_takes() -> None:
+    config = compose("stars_curriculum", ["batch.prompts=192"])
+    sample, whole = ready(config, 1, SAMPLE), ready(config, 1)
+    assert (sample.work.units, sample.work.times, whole.work.units) == (192, 3.0, 192)
+    told = scaled(sample.traced(False), sample.work.times).timeline.peak()
+    assert told == pytest.approx(whole.traced(False).timeline.peak(), rel=0.1)
+
+
+@pytest.mark.parametrize("dry", [["--dry-run"], []], ids=["dry-run", "fit"])
+def test_the_command_refuses_and_leaves_nothing(tmp_path: Path, dry: list[str]) -> None:
+    out = tmp_path / "runs"
+    huge = ["batch.noise_draws=256", "batch.prompts=65536", f"out={out}"]
+    result = CliRunner().invoke(uni_train, ["fit", "--recipe", "stars_curriculum", *dry, *huge])
+    assert result.exit_code == 1, result.output
+    assert "batch.noise_draws" in result.stderr and "Traceback" not in result.stderr
+    assert not out.exists()

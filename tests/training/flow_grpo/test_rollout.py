@@ -1,0 +1,83 @@
+"""What an epoch draws: noise that a group shares, and groups of which only a half is drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.flow_grpo.toy import GRPO as TOY
+from tests.training.flow_grpo.toy import PROMPTS, ToyFlow
+from tests.training.keys import changed
+from uni_train.config.compose import compose
+from uni_train.errors import UsageError
+from uni_train.rewards.contract import Reward
+from uni_train.training.flow_grpo.deal import random_steps
+from uni_train.training.flow_grpo.rollout import Rollouts, collect, unfinished
+
+
+def drawn(grpo: Any, rewards: list[Reward]) -> Rollouts:
+    return collect(ToyFlow(), PROMPTS.prompts[:4], rewards, grpo, "grpo", 0)[0]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_group_may_begin_with_the_same_noise(shared: bool) -> None:
+    rollouts = drawn(changed(TOY, shared_noise=shared), [Reward("none", lambda prompts, **_: [0.0] * len(prompts))])
+    begins = rollouts.latents[:, 0].reshape(4, 4, -1)
+    same = (begins == begins[:, :1]).all(-1)
+    assert bool(same[:, 1:].all()) == shared and bool(same[:, 1:].any()) == shared
+    assert not torch.equal(begins[0, 0], begins[1, 0]), "groups differ"
+    assert len({tuple(one) for one in rollouts.final.flatten(1).tolist()}) == 16, "random steps are each image's own"
+
+
+@pytest.mark.parametrize(("complete", "whole"), [("mixed", [2]), ("unsolved", [1, 2, 3])])
+def test_of_flat_groups_a_half_is_drawn(complete: str, whole: list[int]) -> None:
+    """Group 0 is all right, group 1 all wrong, group 2 alternates, group 3 is worth half throughout."""
+    asked: list[tuple[int, int]] = []
+
+    def reward(prompts: list[str], completions: list[np.ndarray], place: Any, number: Any, **_: Any) -> list[float]:
+        asked.extend((n, at % 4) for n, at in zip(number, place, strict=True))
+        return [[1.0, 0.0, float(at % 2), 0.5][n] for n, at in zip(number, place, strict=True)]
+
+    grpo = changed(TOY, complete=complete)
+    rollouts = drawn(grpo, [Reward("some", reward)])
+    expected = {(n, j) for n in range(4) for j in range(4 if n in whole else 2)}
+    assert len(asked) == len(expected) and set(asked) == expected
+    assert rollouts.totals.tolist() == [1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 1, 0.5, 0.5, 0.5, 0.5]
+    assert rollouts.statistics["completed"] == len(whole) / 4
+    assert rollouts.advantages.tolist() == pytest.approx([0] * 8 + [-0.5 / 0.5001, 0.5 / 0.5001] * 2 + [0] * 4)
+    trained = {image for update in range(2) for image, _ in random_steps(rollouts, grpo, "grpo", update)}
+    assert trained == {8, 9, 10, 11}, "flat groups are not trained on, drawn whole or not"
+
+    everything = drawn(TOY, [Reward("some", reward)])
+    for name in ("latents", "log_probs", "final"):
+        own, other = getattr(rollouts, name), getattr(everything, name)
+        rows = [4 * n + j for n, j in sorted(expected)]
+        torch.testing.assert_close(own[rows], other[rows], msg=f"{name}: what is drawn is what would be drawn")
+    assert torch.equal(rollouts.final[2:4], rollouts.final[:2]), "the first half stands for the second"
+    assert rollouts.statistics["brightness"] != everything.statistics["brightness"]
+
+
+def test_solved_is_what_every_reward_gives_its_most_for() -> None:
+    rewards = [Reward("a", lambda: [], 2.0), Reward("b", lambda: [], 0.5), Reward("penalty", lambda: [], -1.0)]
+    first = np.array([[2.5, 2.5], [2.0, 2.0], [2.5, 2.0], [0.0, 0.0]])
+    assert unfinished(first, rewards, "unsolved").tolist() == [False, True, True, True]
+    assert unfinished(first, rewards, "mixed").tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["rollout.complete=mixed", "rollout.group_size=3"], "draws half a group first: group_size is odd"),
+        (["rollout.shared_noise=true", "variant=diffusion_nft"], "a group would be one picture"),
+        (["rollout.complete=half"], "rollout.complete must be one of"),
+    ],
+)
+def test_what_cannot_be_drawn_so_is_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compose("flow_grpo_maze", overrides)
+    assert message in caught.value.message
+    with pytest.raises(UsageError, match="thoughts are written for whole groups"):
+        compose("unigrpo_math", ["rollout.complete=mixed"])

@@ -1,0 +1,82 @@
+"""Whether the first update of a recipe fits into this machine's memory, asked before anything of it is made.
+
+A CPU's memory that runs out takes other programs with it. A GPU's allocator refuses by itself, and what a recipe needs
+there is for `plan` to say: nothing is refused on a machine that would train on a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import torch
+
+from uni_train.config.kinds import kind_of
+from uni_train.config.schema import RunConfig
+from uni_train.errors import UserError
+from uni_train.plan.hardware import GIB
+from uni_train.plan.plan import ready, scaled
+from uni_train.plan.strategies import Choice, share
+
+SAMPLE = 64
+"""Examples that are followed in place of a micro-batch; activations grow with their number."""
+_KEPT = 64
+"""Numbers that each channel of a layer may keep of a token. What needs less even so (nano: 8) is not followed."""
+_CGROUP = Path("/sys/fs/cgroup/memory.max")
+
+
+def memory() -> int:
+    """Bytes of this machine, or of the container that this process may use."""
+    found: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+        found = min(found, int(_CGROUP.read_text(encoding="ascii")))
+    return found
+
+
+def expect_memory(config: RunConfig, ranks: int = 1, *, planned: bool = False) -> str | None:
+    """Refuse an update whose tensors are more than this machine has memory.
+
+    Args:
+        ranks: processes that share an update. planned: the run may be meant for another machine (`--dry-run`), so that
+            a published model that is too large for this one is only said.
+
+    Returns:
+        What to say of a model that is too large for this machine.
+
+    Raises:
+        UserError: with the keys and the estimate. Too low rather than too high: without what allocators add, nor
+            with what a CPU's kernels keep beyond those of a GPU.
+    """
+    here = memory()
+    if config.strategy.accelerator != "cpu" and torch.cuda.is_available():
+        return None
+    try:
+        made = ready(config, ranks, SAMPLE)
+    except UserError:  # a model or rows of which nothing can be said; whoever uses them says why
+        return None
+    work, sizes, model = made.work, config.model.architecture, config.model
+    weights = made.parameters * (2 if made.cast is not None else 4)
+    channels = sizes.layers * (sizes.hidden_size + sizes.intermediate_size)
+    if 4 * _KEPT * channels * work.tokens + 10 * weights < here:
+        return None
+    if weights > here:
+        needed, rest = weights, weights
+    else:
+        traced = scaled(made.traced(config.activation_checkpointing), work.times)
+        found = share(Choice.of(config.strategy), traced, ranks, work.micros, made.cast is not None)
+        needed = found.peak + found.host
+        rest = needed - found.parts["activations"] - found.parts["rollouts"]
+    if needed <= here:
+        return None
+    has = f"this machine has {here / GIB:,.0f} GiB"
+    if rest > here:
+        said = f"training {model.name} takes at least {rest / GIB:,.0f} GiB of memory, and {has}"
+        if planned and model.checkpoint is not None:
+            return f"{said}; `uni_train plan` says what GPUs it takes"
+        raise UserError(said, "Lower model.architecture, or see `uni_train plan` for the GPUs that it takes.")
+    micro = f"a micro-batch has {work.units:,} {work.unit}"
+    raise UserError(
+        f"an update of {config.recipe} takes about {needed / GIB:,.0f} GiB of memory, and {has}: {micro}",
+        kind_of(config).less_memory,
+    )
