@@ -32,13 +32,15 @@ from eval.benchmark import (
     Unit,
     Unparseable,
     benchmark,
+    expect_known,
+    note_of,
 )
 from eval.benchmarks.ueval import counting, own
 from eval.benchmarks.ueval.files import read_folder
 from eval.benchmarks.ueval.prompts import JUDGE, OFFICIAL_REPLY, REPLY, judge_prompt, met, read_official
 from eval.images import StoredImage, encoded
 from eval.submission import file_name, first_draws
-from uni_train.errors import UsageError, did_you_mean
+from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,10 +96,10 @@ class UEval(Benchmark):
         code: Path | None = None,
         verifier: str = "program",
     ) -> None:
-        _check("set", sets or (), own.SETS if data is None else counting.paper.TASKS)
-        _check("verifier", (verifier,), VERIFIERS)
-        _check("value of passes", (passes,), tuple(PASSES))
-        _check("compat", (compat,), COMPATS)
+        expect_known("UEval", "set", sets or (), own.SETS if data is None else counting.paper.TASKS)
+        expect_known("UEval", "verifier", (verifier,), VERIFIERS)
+        expect_known("UEval", "passes", (passes,), tuple(PASSES))
+        expect_known("UEval", "compat", (compat,), COMPATS)
         if compat == "official" and code is None:
             raise UsageError(
                 "UEval's compat=official asks the judge in the words of the released code, which is not shipped",
@@ -315,7 +317,7 @@ def _sample(
     ask: Ask, parts: Sequence[str | np.ndarray | StoredImage | Exception], trace: str | Exception | None = None
 ) -> Sample:
     """What came, in order; failed only where nothing did."""
-    problems = [f"{type(one).__name__}: {one}".splitlines()[0][:300] for one in parts if isinstance(one, Exception)]
+    problems = [note_of(one) for one in parts if isinstance(one, Exception)]
     came = tuple(one if isinstance(one, str) else encoded(one) for one in parts if not isinstance(one, Exception))
     status = "ok" if came else "generation_failed"
     thought = came[0] if ask.setting == THINK_FIRST and came and isinstance(came[0], str) else None
@@ -328,12 +330,6 @@ def _sample(
 def _why(reply: Mapping[str, Any]) -> str:
     unsure = "(not sure) " if reply["criteria_met"] is not False else ""
     return f"{unsure}{' '.join(str(reply.get('explanation', '')).split())[:300]}"
-
-
-def _check(noun: str, given: Sequence[str], known: Sequence[str]) -> None:
-    for name in given:
-        if name not in known:
-            raise UsageError(f"UEval has no {noun} {name} here", did_you_mean(name, known, f"{noun}s"))
 
 
 def _revision(cases: Sequence[Case], official: tuple[str, ...]) -> str:
