@@ -103,7 +103,7 @@ def updates(
     vae = getattr(model, "vae", None)
     if vae is not None:
         trace.name([*vae.parameters(), *vae.buffers()], "vae")
-    optimizer = make_optimizer(named, config.optimizer)
+    optimizer = make_optimizer(named, replace(config.optimizer, state="full"))  # 8-bit ones: one_card.lighter
     averages = Averages(config.ema) if config.ema is not None else None
 
     def learn() -> None:
