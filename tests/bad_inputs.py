@@ -420,6 +420,7 @@ def line_cases() -> Iterator[Case]:
             "no rows": b"", "blank lines": b"\n\n\n", "a line of 100 MB": b'{"id": "' + b"x" * (100 << 20) + b'"}',
             "an id twice": row + b"\n" + row, "bare carriage returns": row + b"\r" + row,
             "an escape in the id": row.replace(b'"id": "', b'"id": "\\u001b]0;mine\\u0007'),
+            "5,001 digits in a question": row.replace(b"1 + 1", b"1" * 5001 + b" + 1").replace(b"2 - 1", b"2" * 5001),
         }.items():  # fmt: skip
             yield Case(f"data {command}", name, ask(command, content), cheap="100 MB" not in name,
                        fine=name == "an escape in the id")  # fmt: skip
