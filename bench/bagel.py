@@ -36,7 +36,8 @@ from torch.utils.flop_counter import FlopCounterMode
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lightning_loop import Moment
-from bench.nano import SQUARE, Table, processor, row, table
+from bench.markdown import row, table
+from bench.nano import SQUARE, Table, processor
 from uni_train.config.compose import compose
 from uni_train.models.bagel import generation
 from uni_train.models.bagel.bagel import Bagel
@@ -87,7 +88,7 @@ class Subject:
         return self.model.bagel.dtype
 
     def at(self, side: int, steps: int | None = None) -> BagelUnified:
-        """The model, set to draw pictures of side x side pixels in so many steps."""
+        """The model, set to draw images of side x side pixels in so many steps."""
         self.model.image_size = side
         if steps is not None:
             self.model.sampling = replace(self.model.sampling, steps=steps)
@@ -230,13 +231,13 @@ def peak_rate(dtype: torch.dtype) -> float:
     return 2 * SQUARE**3 / measure(5, {"square": lambda: torch.matmul(a, b, out=out)})["square"].cpu
 
 
-# --- pictures -------------------------------------------------------------------------------------------------------
+# --- images -------------------------------------------------------------------------------------------------------
 
 
 def draw(subjects: Sequence[Subject], sides: Sequence[int]) -> Table:
-    """Pictures from text by one request and by 16 at once."""
+    """Images from text by one request and by 16 at once."""
     yield from table(
-        "pictures from text", "at once", "s a picture", "CPU s", "of it decoding", "times single calls", "by CPU s",
+        "images from text", "at once", "s an image", "CPU s", "of it decoding", "times single calls", "by CPU s",
         "GFLOP a CPU s", "MB",
     )  # fmt: skip
     met = []
@@ -459,7 +460,7 @@ def counting(model: BagelUnified) -> Iterator[Reading]:
 
 
 def read(subject: Subject) -> Table:
-    """One reading a request: counted, beside the tokens of all contexts that its picture is drawn under."""
+    """One reading a request: counted, beside the tokens of all contexts that its image is drawn under."""
     model = subject.at(SIDES[-1], released_sampling().steps)
     model.sampling = replace(model.sampling, max_think_tokens=WRITTEN)
     text, batch = requests(1), requests(BATCH)
@@ -469,12 +470,12 @@ def read(subject: Subject) -> Table:
         "images through ViT", "through VAE",
     )  # fmt: skip
     for title, asked, think in (
-        ("a picture from text", text, False),
-        (f"{BATCH} pictures from text", batch, False),
-        ("a thought and a picture", text, True),
-        (f"{BATCH} thoughts and pictures", batch, True),
-        ("a picture from an image and text", editing, False),
-        ("a thought and a picture from an image", editing, True),
+        ("an image from text", text, False),
+        (f"{BATCH} images from text", batch, False),
+        ("a thought and an image", text, True),
+        (f"{BATCH} thoughts and images", batch, True),
+        ("an image from an image and text", editing, False),
+        ("a thought and an image from an image", editing, True),
     ):
         with counting(model) as found:
             if think:
@@ -500,7 +501,7 @@ def _context_tokens(contexts: Contexts, most: int) -> int:
 # --- all of it ------------------------------------------------------------------------------------------------------
 
 SECTIONS = {
-    "draw": "Pictures",
+    "draw": "Images",
     "guidance": "Guidance in one pass",
     "write": "Texts",
     "train": "Training",
@@ -512,7 +513,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas (default: all)")
     made.add_argument("--models", default="tiny,100m", help="with commas (default: both)")
-    made.add_argument("--sides", default=",".join(map(str, SIDES)), help="of drawn pictures, 64 and 128 pixels")
+    made.add_argument("--sides", default=",".join(map(str, SIDES)), help="of drawn images, 64 and 128 pixels")
     made.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16", help="of the 100M model")
     made.add_argument("--threads", type=int, help="CPU threads (default: the cores there are, at most four)")
     return made

@@ -11,7 +11,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bench.stars import SETTINGS, Summary, column, head, row
+from bench.markdown import row, table
+from bench.stars import SETTINGS, Summary, column
 from eval.statistics import Estimate, mean_over_seeds, paired
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _scores(page: Page, rows: Sequence[Row]) -> Iterator[str]:
     cells = [(setting, name) for setting in SETTINGS if setting in page.modes for name in page.sets]
     inner = page.sets if "cot" in page.modes else ()
     titles = [f"Normal / CoT {column(('', name)).strip()}" for name in inner]
-    yield from head(["model", "seeds", *map(column, cells), *titles])
+    yield from table("model", "seeds", *map(column, cells), *titles)
     for one in rows:
         values = [_cell(*one.score([cell]), one.when == "before") for cell in cells]
         shares = [_share(one.score([("normal", name)])[0], one.score([("cot", name)])[0]) for name in inner]
@@ -92,7 +93,7 @@ def _differences(page: Page, rows: Sequence[Row]) -> Iterator[str]:
     cells = [("normal", name) for name in page.sets]
     yield "Distilled minus STARS, paired by seed and question:"
     yield ""
-    yield from head(["minus", *map(column, cells)])
+    yield from table("minus", *map(column, cells))
     for label, one in last.items():
         if not label.startswith(DISTILLED):
             continue
@@ -121,7 +122,7 @@ def _difference(one: Row, rival: Row, cell: tuple[str, str]) -> str:
 
 def _costs(runs: Mapping[str, Sequence[Run]]) -> Iterator[str]:
     calls = ("thoughts", "images", "velocities", "rollout")
-    yield from head(["runs", "updates", *calls, "minutes"])
+    yield from table("runs", "updates", *calls, "minutes")
     for label, some in runs.items():
         counts = [f"{_mean(some, lambda summary, name=name: _calls(summary, name)):.0f}" for name in calls]  # type: ignore[misc]
         updates = _mean(some, lambda summary: sum(one["updates"] for one in summary["rounds"]))

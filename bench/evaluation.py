@@ -124,7 +124,7 @@ class Kills:
         kills: how many. in_scoring: those that came after all was drawn.
         calls: the model's, of an unbroken run. repeated: those that were made again after kills, in all; most: after
             one.
-        rounds: evaluations that were finished. same: whether every number and picture of each equals the unbroken
+        rounds: evaluations that were finished. same: whether every number and image of each equals the unbroken
             run's.
     """
 
@@ -214,7 +214,7 @@ def _repeats(keys: Sequence[str]) -> int:
 
 
 def _numbers(folder: Path) -> Any:
-    """Scores, outcomes, tables, and the content hashes of all samples with their pictures."""
+    """Scores, outcomes, tables, and the content hashes of all samples with their images."""
     return json.loads((folder / "bench" / "scores.json").read_text())["results"]
 
 
@@ -253,7 +253,7 @@ def main() -> None:
         out = Path(name)
         if "kills" in wanted:
             one = killing(out, 6, arguments.kills, arguments.seed)
-            verdict = "every number and picture as in an unbroken run" if one.same else "NUMBERS DIFFER"
+            verdict = "every number and image as in an unbroken run" if one.same else "NUMBERS DIFFER"
             print(
                 f"kills: {one.kills} ({one.in_scoring} while scoring), {one.rounds} evaluations of {one.calls} calls, "
                 f"{BATCH} a batch; {one.repeated} calls made again, at most {one.most} after a kill; {verdict}",

@@ -4,7 +4,7 @@
     python bench/maze.py speed [--n 48]                    verified images a second and core
     python bench/maze.py make [--reference PYTHON]         mazes a second, beside those of the package maze-dataset
 
-`suite` draws the same pictures for the same seed; thresholds were fitted on 0 to 2: report another one. `make` times
+`suite` draws the same images for the same seed; thresholds were fitted on 0 to 2: report another one. `make` times
 this package and, in turn with it, maze-dataset 1.4.2 under the interpreter PYTHON, of a throw-away environment:
 
     python3.11 -m venv ENV && ENV/bin/pip install maze-dataset==1.4.2 'muutils<0.9'
@@ -30,12 +30,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import cv2
 import numpy as np
 
+from bench.markdown import row, table
 from data_gen.maze import picture as pictures
 from data_gen.maze.grid import ALGORITHMS, draw
 from data_gen.maze.task import Maze, read_facts
 from data_gen.maze.verifier import CHECKS, judge
 from data_gen.seeds import rng
 from data_gen.task import Item
+from eval.statistics import proportion
 from tests.data_gen.maze.corruptions import WEAR, WIDTHS, Scene, by_hand, some_red, suite
 
 STATUSES = ("pass", "fail", "unreadable")
@@ -59,23 +61,12 @@ for line in sys.stdin:
 """
 
 
-def table(*columns: str) -> Iterator[str]:
-    yield f"| {' | '.join(columns)} |"
-    yield f"|---|{'---:|' * (len(columns) - 1)}"
-
-
-def row(*cells: object) -> str:
-    return f"| {' | '.join(str(cell) for cell in cells)} |"
-
-
 def with_interval(wrong: int, n: int) -> str:
-    """ "0.4 % [0.1, 1.0]", the share with its 95 % Wilson interval; "-" of nothing."""
+    """ "0.4 % [0.1, 1.0]", the share with its 95 % interval; "-" of nothing."""
     if not n:
         return "-"
-    z, share = 1.96, wrong / n
-    middle = (share + z * z / 2 / n) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / 4 / n / n)
-    return f"{share:.1%} [{max(0.0, middle - half):.1%}, {middle + half:.1%}]"
+    share = proportion(wrong, n)
+    return f"{share.value:.1%} [{share.low:.1%}, {share.high:.1%}]"
 
 
 # ------------------------------------------------------------------------------------------------------------- suite
@@ -94,9 +85,9 @@ def print_suite(seed: int, mazes: int) -> Iterator[str]:
         for check in verdict.checks:
             if case.kind == "worn" or check.name in case.must_fail:
                 by_check[check.name][case.kind == "worn", check.status] += 1
-    yield f"Seed {seed}, {mazes} mazes of all styles but nano, {sum(map(total, matrix.values()))} pictures."
+    yield f"Seed {seed}, {mazes} mazes of all styles but nano, {sum(map(total, matrix.values()))} images."
     yield ""
-    yield from table("", "pictures", *STATUSES, "wrong", "of them")
+    yield from table("", "images", *STATUSES, "wrong", "of them")
     for kind, truth in (("worn", "right, worn"), ("faulty", "one fault"), ("trap", "traps")):
         counts = matrix[kind]
         yield row(truth, total(counts), *(counts[status] for status in STATUSES), counts["wrong"],
@@ -108,7 +99,7 @@ def print_suite(seed: int, mazes: int) -> Iterator[str]:
         missed = [sum(counts_of[right, status] for status in STATUSES[1:]) for right in (True, False)]
         yield row(name, counts_of[True, "pass"], missed[0], missed[1], counts_of[False, "pass"])
     yield ""
-    yield from table("", "pictures", *STATUSES, "wrong")
+    yield from table("", "images", *STATUSES, "wrong")
     for (kind, name), counts in by_name.items():
         yield row(f"{kind}: {name}", total(counts), *(counts[status] for status in STATUSES), counts["wrong"])
 
@@ -145,7 +136,7 @@ def worn(item: Item, seed: int) -> np.ndarray:
 def print_speed(n: int) -> Iterator[str]:
     groups = max(1, n // 16)
     yield from table(
-        "pictures of 512 x 512, a second and core", "targets, one a maze", "targets, 16 a maze", "worn, 16 a maze"
+        "images of 512 x 512, a second and core", "targets, one a maze", "targets, 16 a maze", "worn, 16 a maze"
     )
     for style in ("classic", "varied"):
         for level in (4, 8, 16):

@@ -33,6 +33,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.markdown import row, table
 from data_gen.export import make as export
 from data_gen.maze.picture import NANO
 from data_gen.maze.task import Maze
@@ -45,7 +46,7 @@ from uni_train.training.metric_log import read_metrics
 LEVEL = 4
 ASKED = {2: 24, 3: 100, 4: 2000, 5: 100}  # test mazes by level; there are no more of 2 x 2
 FRESH = 20_000  # solved mazes for the arm that may have as many as it wants
-DRAWS = 8  # pictures a maze, where one right picture of several counts
+DRAWS = 8  # images a maze, where one right image of several counts
 VALIDATED = 500  # validation mazes, that tell whether SFT still gains
 SETTLES = 8  # times that SFT goes on at most
 SEEN = 200  # of the solved mazes are asked, too, and so many of the new ones DRAWS times
@@ -227,7 +228,7 @@ def _manifest(stage: Path) -> Any:
 
 
 def verdicts(weights: Path, items: Sequence[Item], draw: int = 0) -> list[Verdict]:
-    """Of one picture a maze."""
+    """Of one image a maze."""
     from uni_train.models.base import Request
     from uni_train.models.load import build_model, model_config
 
@@ -248,7 +249,7 @@ def right(weights: Path, items: Sequence[Item], draw: int = 0) -> np.ndarray:
 
 
 def measured(plan: Plan, seed: int, weights: Path) -> dict[str, Any]:
-    """Right pictures and how many were asked: of unseen mazes by level (of LEVEL also one by one, in `passed`), of the
+    """Right images and how many were asked: of unseen mazes by level (of LEVEL also one by one, in `passed`), of the
     seed's solved ones, best of DRAWS; which checks failed."""
 
     def count(passed: np.ndarray) -> list[int]:
@@ -292,14 +293,14 @@ def tables(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     seeds = sorted({line["seed"] for line in lines})
     yield f"Seeds {', '.join(map(str, seeds))}; percent of the test mazes solved, mean over seeds [95 % t interval]."
     yield ""
-    yield from _head(["", "seconds", "updates", f"{LEVEL} x {LEVEL}", f"best of {DRAWS}", "its solved mazes"])
+    yield from table("", "seconds", "updates", f"{LEVEL} x {LEVEL}", f"best of {DRAWS}", "its solved mazes")
     for key, found in by_arm.items():
         rates = [_percent([_rate(line, part) for line in found.values()]) for part in (LEVEL, "best", "seen")]
-        yield _row(ARMS[key].label, _range(found, "seconds"), _range(found, "updates"), *rates)
+        yield row(ARMS[key].label, _range(found, "seconds"), _range(found, "updates"), *rates)
     yield ""
     yield f"Gained on {LEVEL} x {LEVEL} over the weights that it began with, in points:"
     yield ""
-    yield from _head(["", *(f"seed {seed}" for seed in seeds), "mean", "more than SFT on the same mazes"])
+    yield from table("", *(f"seed {seed}" for seed in seeds), "mean", "more than SFT on the same mazes")
     for key, found in by_arm.items():
         begins = ARMS[key].begins
         if begins is None:
@@ -308,16 +309,16 @@ def tables(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         rival = SETTLED if begins == START else "sft_same"
         over = [_gaps(found, by_arm.get(begins, {})), _gaps(found, by_arm.get(rival, {})) if key != rival else []]
         cells = [f"{100 * gap[0]:+.1f}" if gap else "-" for gap in own]
-        yield _row(ARMS[key].label, *cells, *(_percent(gaps, "+") if gaps else "-" for gaps in over))
+        yield row(ARMS[key].label, *cells, *(_percent(gaps, "+") if gaps else "-" for gaps in over))
     yield ""
     yield from _paired(by_arm)
     yield from _plateau(by_arm)
     yield from _failures(by_arm)
     yield "By size of the maze:"
     yield ""
-    yield from _head(["", *(f"{level} x {level}" for level in levels)])
+    yield from table("", *(f"{level} x {level}" for level in levels))
     for key, found in by_arm.items():
-        yield _row(ARMS[key].label, *(_percent([_rate(line, level) for line in found.values()]) for level in levels))
+        yield row(ARMS[key].label, *(_percent([_rate(line, level) for line in found.values()]) for level in levels))
 
 
 def _plateau(by_arm: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Iterator[str]:
@@ -338,11 +339,11 @@ def _failures(by_arm: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Iterator
         return
     yield f"By failed check, percent of the {LEVEL} x {LEVEL} test mazes (one may fail several):"
     yield ""
-    yield from _head(["", *checks])
+    yield from table("", *checks)
     for key, some in lines.items():
         if some:
             rates = ([line["failed"].get(check, 0) / len(line["passed"]) for line in some] for check in checks)
-            yield _row(ARMS[key].label, *map(_percent, rates))
+            yield row(ARMS[key].label, *map(_percent, rates))
     yield ""
 
 
@@ -361,11 +362,11 @@ def _paired(by_arm: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Iterator[s
 
     yield "The same maze by maze: intervals and p for other mazes but these seeds (paired, a test maze is a cluster):"
     yield ""
-    yield from _head(["", "gained", "p", "more than SFT on the same mazes", "p"])
+    yield from table("", "gained", "p", "more than SFT on the same mazes", "p")
     for key in by_arm:
         begins = ARMS[key].begins
         if begins is not None:
-            yield _row(ARMS[key].label, *beside(key, begins), *beside(key, SETTLED if begins == START else "sft_same"))
+            yield row(ARMS[key].label, *beside(key, begins), *beside(key, SETTLED if begins == START else "sft_same"))
     yield ""
 
 
@@ -391,15 +392,6 @@ def _estimate(found: Estimate, sign: str) -> str:
 def _range(found: Mapping[int, Mapping[str, Any]], key: str) -> str:
     low, high = min(line[key] for line in found.values()), max(line[key] for line in found.values())
     return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f}-{high:.0f}"
-
-
-def _head(columns: Sequence[str]) -> Iterator[str]:
-    yield _row(*columns)
-    yield f"|---|{'---:|' * (len(columns) - 1)}"
-
-
-def _row(*cells: object) -> str:
-    return f"| {' | '.join(map(str, cells))} |"
 
 
 # --- command line -----------------------------------------------------------------------------------------------------

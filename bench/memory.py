@@ -8,7 +8,7 @@ what it held before the model was built. The C library is told to give memory ba
 its fragments would be measured, too. Predicted is the peak of the trace that `uni_train plan` makes
 (uni_train/plan), here of the paths that a CPU takes: nothing is computed.
 
-100M is the random BAGEL of bench/bagel.py, drawing 128 x 128 pictures.
+100M is the random BAGEL of bench/bagel.py, drawing 128 x 128 images.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.bagel import SIDES, SPEECH, TINY, Letters, hundred, hundred_config, picture, released_sampling, requests
-from bench.nano import row, table
+from bench.markdown import row, table
 from data_gen.registry import get_task
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates
@@ -57,7 +57,7 @@ M_MMAP_THRESHOLD = -3
 
 @dataclass(frozen=True)
 class Case:
-    """One training. `rows`: examples of an update; `noise_draws`: noised copies of each one's picture."""
+    """One training. `rows`: examples of an update; `noise_draws`: noised copies of each one's image."""
 
     model: Literal["nano", "100m"]
     rows: int
@@ -109,7 +109,7 @@ LORA = LoraConfig()
 
 
 def examples(case: Case) -> list[Example]:
-    """Prompts and pictures, as many as an update has."""
+    """Prompts and images, as many as an update has."""
     if case.model == "100m":
         asked = requests(case.rows)
         return [Example(one.prompt, target=picture(one.seed, SIDES[-1]), seed=one.seed) for one in asked]
@@ -152,7 +152,7 @@ def predict(case: Case, updates: int) -> int:
         with without_weights():
             add_adapters(model, LORA, 0)
     losses = [packed_loss(model, micro, case.config.ce_weight, case.config.mse_weight, "cpu") for micro in micros]
-    traced = supervised(model, losses, case.config, case.updates(100), "cpu", trained=case.trained)
+    traced = supervised(model, losses, case.config, "cpu", trained=case.trained)
     return traced.timeline.peak()
 
 

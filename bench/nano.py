@@ -4,7 +4,7 @@
 
 Every figure stands beside a ratio against a baseline that the same process measured in the same minutes, in turn with
 it; times are medians. KEY=VALUE overrides recipes/stars_curriculum.yaml, whose last round gives the training step: its
-batch, its replay, its precision. The pictures are the renderer's, so that nothing has to be sampled first.
+batch, its replay, its precision. The images are the renderer's, so that nothing has to be sampled first.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.markdown import row, table
 from data_gen.registry import get_task
 from data_gen.seeds import derive_seed
 from uni_train.config.compose import compose
@@ -71,15 +72,6 @@ def many(times: int, run: Callable[[], object]) -> Callable[[], None]:
             run()
 
     return all_of_them
-
-
-def table(*columns: str) -> list[str]:
-    """The head of a markdown table, its first column left-aligned."""
-    return [f"| {' | '.join(columns)} |", f"|---|{'---:|' * (len(columns) - 1)}"]
-
-
-def row(*cells: object) -> str:
-    return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
 # --- the step -------------------------------------------------------------------------------------------------------
@@ -234,7 +226,7 @@ def _tokens(batch: Sequence[PackedBatch]) -> tuple[int, int]:
 
 
 def batches(nano: Workbench) -> Table:
-    """Thoughts and pictures a second when 1, 16 or 256 are asked for at once."""
+    """Thoughts and images a second when 1, 16 or 256 are asked for at once."""
     drawn = [
         Request(request.id, request.prompt, thought=thought, seed=request.seed)
         for request, thought in zip(nano.requests, nano.thoughts, strict=True)

@@ -30,7 +30,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import distillation
-from bench.stars import SETTINGS, Fit, Summary, column, fit_apart, head, listed, make, plan, row, seeds_of
+from bench.markdown import row, table
+from bench.stars import SETTINGS, Fit, Summary, column, fit_apart, listed, make, plan, seeds_of
 from data_gen.registry import TASKS
 from eval import summary as run_summary
 from eval.benchmarks.unisandbox import PAPER_TABLE_2, PAPER_TABLE_3, SAID, set_name
@@ -328,7 +329,7 @@ def _cells(page: Page, settings: Sequence[str] = tuple(SETTINGS)) -> list[tuple[
 
 
 def _scores(page: Page, rows: Mapping[str, Sequence[Row]]) -> Iterator[str]:
-    yield from head(["model", "seeds", "updates", *map(column, _cells(page)), "Average", "change"])
+    yield from table("model", "seeds", "updates", *map(column, _cells(page)), "Average", "change")
     base = page.paper[0].average if page.paper[0].name == "BAGEL" else None
     for paper in page.paper:
         change = "" if None in (base, paper.average) or paper is page.paper[0] else f"{paper.average - base:+.2f}"
@@ -361,7 +362,7 @@ def _trivial(summary: Summary, name: str) -> str:
 
 def _others(page: Page, rows: Sequence[Row]) -> Iterator[str]:
     cells = [(setting, name) for setting in SETTINGS for name in page.beside]
-    yield from head(["model", *map(column, cells)])
+    yield from table("model", *map(column, cells))
     for one in rows:
         yield row(one.label, *(_cell(*one.score([cell]), one.when == "before") for cell in cells))
     summary = rows[0].runs[0].summary
@@ -370,14 +371,14 @@ def _others(page: Page, rows: Sequence[Row]) -> Iterator[str]:
 
 def _said(page: Page, rows: Sequence[Row]) -> Iterator[str]:
     columns = [(setting, name) for setting in SETTINGS for name in page.sets]
-    yield from head(["model", *(column((SAID, n)) for n in page.sets), *(f"unreadable, {column(c)}" for c in columns)])
+    yield from table("model", *(column((SAID, n)) for n in page.sets), *(f"unreadable, {column(c)}" for c in columns))
     for one in rows:
         said = [_cell(*one.score([(SAID, name)]), one.when == "before") for name in page.sets]
         yield row(one.label, *said, *(_bare(one.unreadable(*cell)) for cell in columns))
 
 
 def _rounds(found: Mapping[str, Mapping[str, Sequence[Run]]]) -> Iterator[str]:
-    yield from head(["runs", "seeds", "sampled", "of them right", "kept", "of the kept right", "minutes"])
+    yield from table("runs", "seeds", "sampled", "of them right", "kept", "of the kept right", "minutes")
     for base, arms in found.items():
         for label, runs in arms.items():
             each = [(run, totals(run.summary)) for run in runs]

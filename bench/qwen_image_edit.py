@@ -4,7 +4,7 @@
 
 A pipeline with every part of the real one, random weights and tiny sizes (tests/models/qwen_image_edit/tiny.py), as
 2511 with true CFG. Each figure stands beside one of plain diffusers, transformers and PyTorch, measured in turn with
-it: the pipeline called once a picture; a training step and an epoch of reinforcement written with the same model calls
+it: the pipeline called once an image; a training step and an epoch of reinforcement written with the same model calls
 and nothing else. What the real sizes cost is not measured here: where the transformer has 20 billion weights, the
 framework's share is smaller and reading a condition once a group matters less.
 
@@ -34,7 +34,8 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lightning_loop import lightning_steps
-from bench.nano import Table, interleaved, processor, row, table
+from bench.markdown import row, table
+from bench.nano import Table, interleaved, processor
 from tests.models.qwen_image_edit import tiny
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates
@@ -78,11 +79,11 @@ GRPO = GrpoConfig(
     checkpoint_every=1000,
     strategy=StrategyConfig(accelerator="cpu"),
 )
-MICROS = 4  # of 16 pictures x 5 random steps, by 20 rows
+MICROS = 4  # of 16 images x 5 random steps, by 20 rows
 
 
 def editor(folder: Path, side: int) -> PublishedEditor:
-    """The tiny model that draws, shows and sees pictures of side x side pixels."""
+    """The tiny model that draws, shows and sees images of side x side pixels."""
     full = compose("sft", ["model=qwen_image_edit_2511"]).model
     assert full.editing is not None
     model = build_model(
@@ -114,7 +115,7 @@ def cpu_seconds(run: Callable[[], object], times: int) -> list[float]:
     return [after - before for before, after in itertools.pairwise(moments)]
 
 
-# --- a group of pictures --------------------------------------------------------------------------------------------
+# --- a group of images --------------------------------------------------------------------------------------------
 
 
 def group(folder: Path, rounds: int) -> Table:
@@ -122,7 +123,7 @@ def group(folder: Path, rounds: int) -> Table:
     from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit_plus as plus
 
     yield from table(
-        f"{GROUP} pictures of one prompt, {STEPS} steps", "rollout, CPU s", "one diffusers call, CPU s",
+        f"{GROUP} images of one prompt, {STEPS} steps", "rollout, CPU s", "one diffusers call, CPU s",
         f"{GROUP} calls, CPU s", "rollout / one call", f"rollout / {GROUP} calls",
     )  # fmt: skip
     pipeline = tiny.pipeline(zero_cond_t=True)
@@ -284,7 +285,7 @@ def sft(folder: Path, rounds: int) -> Table:
 def grpo(folder: Path, rounds: int) -> Table:
     """An epoch by `fit_flow_grpo`, and the same calls without it."""
     pictures = GRPO.images
-    title = f"epoch of Flow-GRPO, {pictures} pictures of {GRPO.rollout.steps} steps, {MICROS} micro-batches"
+    title = f"epoch of Flow-GRPO, {pictures} images of {GRPO.rollout.steps} steps, {MICROS} micro-batches"
     yield from table(title, "framework, CPU s", "bare calls, CPU s", "ratio")
     model = editor(folder, SIDE)
     prompts = [Prompt(f"p{i}", WORDS, (picture(i, SIDE),)) for i in range(GRPO.rollout.prompts_per_epoch)]

@@ -1,4 +1,4 @@
-"""How long a browser takes to open the report of an evaluation: 2,000 samples with long thoughts, pictures of 5 kB.
+"""How long a browser takes to open the report of an evaluation: 2,000 samples with long thoughts, images of 5 kB.
 
     python bench/report.py [--samples 2000] [--opens 5]
 
@@ -42,7 +42,7 @@ class Opening:
 
 
 def noise(seed: int, edge: int) -> bytes:
-    """A picture that no compression makes smaller, as PNG."""
+    """An image that no compression makes smaller, as PNG."""
     pixels = np.random.default_rng(seed).integers(0, 256, (edge, edge, 3), dtype=np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, format="PNG", compress_level=0)

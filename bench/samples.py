@@ -22,8 +22,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.markdown import row, table
 from bench.memory import LIBC, MB, resident
-from bench.nano import row, table
 from data_gen.registry import get_task
 from data_gen.task import Check, Verdict
 from eval.benchmark import Ask, Sample, Scored

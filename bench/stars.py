@@ -27,6 +27,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.markdown import row, table
 from data_gen.registry import sources
 from eval import summary as run_summary
 from eval.benchmarks.unisandbox import SAID
@@ -112,7 +113,7 @@ def _scores(title: str, sets: Sequence[str], groups: Sequence[Group]) -> Iterato
     yield ""
     yield f"Means over seeds with 95 % t intervals over seeds; each run asked {listed(sizes)} times a cell."
     yield ""
-    yield from head(["recipe", "seeds", "updates", *map(column, _cells(sets))])
+    yield from table("recipe", "seeds", "updates", *map(column, _cells(sets)))
     yield from _bases(groups, sets)
     for group in groups:
         cells = [group.over_seeds(lambda run, s=s, n=n: score(run, "after", s, n), (0, 1)) for s, n in _cells(sets)]  # type: ignore[misc]
@@ -133,7 +134,7 @@ def _said(sets: Sequence[str], groups: Sequence[Group]) -> Iterator[str]:
     runs = [run for group in groups for run in group.runs.values()]
     if not all(score(run, "after", SAID, name) is not None for run in runs for name in sets):
         return
-    yield from head(["recipe", *(column((SAID, name)) for name in sets)])
+    yield from table("recipe", *(column((SAID, name)) for name in sets))
     for when in ("before", "after"):
         for group in groups if when == "after" else groups[:1]:
             said = [group.over_seeds(lambda run, w=when, n=n: score(run, w, SAID, n), (0, 1)) for n in sets]  # type: ignore[misc]
@@ -159,7 +160,7 @@ def _differences(sets: Sequence[str], groups: Sequence[Group]) -> Iterator[str]:
     first = groups[0]
     yield f"{first.label} minus each other, paired by seed (95 % t intervals):"
     yield ""
-    yield from head(["minus", "seeds", *map(column, _cells(sets))])
+    yield from table("minus", "seeds", *map(column, _cells(sets)))
     for other in groups[1:]:
         seeds = [seed for seed in first.runs if seed in other.runs]
         unequal = "" if first.updates == other.updates else " (unequal updates)"
@@ -176,7 +177,7 @@ def _differences(sets: Sequence[str], groups: Sequence[Group]) -> Iterator[str]:
 def _costs(groups: Sequence[Group]) -> Iterator[str]:
     yield "### Costs and filters"
     yield ""
-    yield from head(["recipe", "seeds", "kept of sampled", "precision of the kept", "minutes", "peak GB, largest"])
+    yield from table("recipe", "seeds", "kept of sampled", "precision of the kept", "minutes", "peak GB, largest")
     for group in groups:
         kept = group.over_seeds(_kept_share, (0, 1))
         precise = group.over_seeds(_precision, (0, 1))
@@ -209,15 +210,6 @@ def column(cell: tuple[str, str]) -> str:
     setting, name = cell
     name, _, beside = name.replace("mapping", "M").replace("math", "Math").partition("_")
     return f"{SETTINGS.get(setting, setting.capitalize())} {name}{f' {beside}' if beside else ''}"
-
-
-def head(columns: Sequence[str]) -> Iterator[str]:
-    yield row(*columns)
-    yield f"|---|{'---:|' * (len(columns) - 1)}"
-
-
-def row(*cells: object) -> str:
-    return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
 def _cell(estimate: Estimate | None, digits: int = 2, sign: str = "") -> str:

@@ -5,7 +5,7 @@
 
 Prints for each strategy the largest relative difference of an update's loss from DDP's, the largest difference of a
 final weight, and seconds an update (the median, without the first two). A difference beyond rounding ends it with an
-error. Rows are of all kinds that nano was pretrained on, so ranks have unlike work: pictures shown or not, several
+error. Rows are of all kinds that nano was pretrained on, so ranks have unlike work: images shown or not, several
 forward passes or one. The time is that of communication and bookkeeping: nano is far too small to gain anything.
 """
 

@@ -356,7 +356,7 @@ def _without_times(value: Any) -> Any:
 
 
 def _looser(value: Any) -> Any:
-    """Pictures as pixels, JSON as what it holds: for comparisons within a tolerance."""
+    """Images as pixels, JSON as what it holds: for comparisons within a tolerance."""
     if isinstance(value, bytes) and value.startswith(b"\x89PNG"):
         import io
 

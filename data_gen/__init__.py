@@ -1,1 +1,1 @@
-"""Tasks whose answers are computed exactly: items, reference thoughts, pictures, verifiers, audits."""
+"""Tasks whose answers are computed exactly: items, reference thoughts, images, verifiers, audits."""

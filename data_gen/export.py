@@ -1,11 +1,11 @@
-"""`data make`: a folder of fresh items - the published schema, our items with all facts, and the pictures.
+"""`data make`: a folder of fresh items - the published schema, our items with all facts, and the images.
 
     OUT/math_1.jsonl or mapping1.jsonl   rows as published, named as published, of tasks that have a published schema
     OUT/<task>.jsonl, direct_<task>.jsonl   the same of UReason's tasks
-    OUT/items.jsonl                      every fact, thought and id; "image" and "image_seed" where there are pictures,
+    OUT/items.jsonl                      every fact, thought and id; "image" and "image_seed" where there are images,
                                          "input_image" for mazes
-    OUT/images/<id>.png                  the target pictures (nano world, mazes); <id> is what follows the split in it
-    OUT/inputs/<id>.png                  the input pictures (mazes)
+    OUT/images/<id>.png                  the target images (nano world, mazes); <id> is what follows the split in it
+    OUT/inputs/<id>.png                  the input images (mazes)
 
 The folder is filled under a temporary name and renamed when complete, so it is never there by half.
 """
@@ -99,12 +99,12 @@ def make(
 
 
 def picture_name(item_id: str) -> str:
-    """The name, without suffix, of the pictures of an item: what follows the split in its id, "0f3a" or "0f3a-A"."""
+    """The name, without suffix, of the images of an item: what follows the split in its id, "0f3a" or "0f3a-A"."""
     return "-".join(item_id.split("/")[2:])
 
 
 def _draw(folder: Path, drawer: Task, item: Item, row: dict[str, Any], seed: int) -> int:
-    """Writes the pictures of an item and names them in its row; how many they are."""
+    """Writes the images of an item and names them in its row; how many they are."""
     from PIL import Image
 
     row["image_seed"] = derive_seed("image", seed, item.id)

@@ -1,7 +1,7 @@
-"""`data verify`: pictures in a folder, named after their items, judged by the verifiers of the items' tasks.
+"""`data verify`: images in a folder, named after their items, judged by the verifiers of the items' tasks.
 
-A picture of the item "maze4/test/0f3a" may be called 0f3a.png (as `data make` calls the target), maze4-test-0f3a.png
-or maze4/test/0f3a.png; .png, .jpg, .jpeg and .webp are read. An item without a picture is `missing`, a picture that
+An image of the item "maze4/test/0f3a" may be called 0f3a.png (as `data make` calls the target), maze4-test-0f3a.png
+or maze4/test/0f3a.png; .png, .jpg, .jpeg and .webp are read. An item without an image is `missing`, an image that
 cannot be decoded is `unreadable`: neither is left out, so that a rate has the right denominator.
 """
 
@@ -26,7 +26,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An item with its verdict; `image` and `verdict` are None if there is no picture of it."""
+    """An item with its verdict; `image` and `verdict` are None if there is no image of it."""
 
     item: Item
     image: Path | None
@@ -46,14 +46,14 @@ def judge_folder(items: Iterable[Item], folder: Path) -> Iterator[Judged]:
     """A `Judged` for every item, in their order. DataError if there is no such folder."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise DataError(f"{folder} is no folder: name the one that holds the pictures")
+        raise DataError(f"{folder} is no folder: name the one that holds the images")
     for item in items:
         image = find_image(item.id, folder)
         yield Judged(item, image, judge_file(item, image) if image else None)
 
 
 def judge_file(item: Item, file: Path) -> Verdict:
-    """The verdict on a picture file; unreadable if it cannot be decoded. DataError if there is no such file."""
+    """The verdict on an image file; unreadable if it cannot be decoded. DataError if there is no such file."""
     file = Path(file)
     if not file.is_file():
         raise DataError(f"{file}: there is no such file")
@@ -70,7 +70,7 @@ def judge_file(item: Item, file: Path) -> Verdict:
 
 
 def find_image(item_id: str, folder: Path) -> Path | None:
-    """The picture of an item in `folder`, or None."""
+    """The image of an item in `folder`, or None."""
     parts = item_id.split("/")
     for name in ("-".join(parts[2:]), "-".join(parts), "/".join(parts)):
         for suffix in SUFFIXES:

@@ -1,4 +1,4 @@
-"""`data show`: items as one picture, each with its prompt, its thought and its answer, its input and its target."""
+"""`data show`: items as one image, each with its prompt, its thought and its answer, its input and its target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
-PICTURE = 144  # pixels on the sheet for a picture
+PICTURE = 144  # pixels on the sheet for an image
 TEXT = 420
 GAP = 14
 LINE = 17
@@ -26,7 +26,7 @@ _INK, _SOFT, _PAPER, _FRAME = (30, 30, 30), (105, 105, 105), (255, 255, 255), (2
 
 
 def contact_sheet(items: Sequence[Item], columns: int = 2) -> np.ndarray:
-    """`items` in reading order on one sheet, uint8 [H, W, 3]: input picture, target picture, text, as far as there are.
+    """`items` in reading order on one sheet, uint8 [H, W, 3]: input image, target image, text, as far as there are.
 
     Items of a world without sprites show their text only.
     """
@@ -64,7 +64,7 @@ def contact_sheet(items: Sequence[Item], columns: int = 2) -> np.ndarray:
 
 
 def _pictures(item: Item) -> list[np.ndarray]:
-    """The input picture and the target picture, as far as the item has them; uint8 [H, W, 3]."""
+    """The input image and the target image, as far as the item has them; uint8 [H, W, 3]."""
     task = task_of(item)
     if not task.has_image(item):
         return []

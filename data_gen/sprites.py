@@ -1,11 +1,11 @@
-"""The nano world's pictures: twelve vector sprites on a 3 x 3 grid, and the reader that proves what is drawn.
+"""The nano world's images: twelve vector sprites on a 3 x 3 grid, and the reader that proves what is drawn.
 
-A picture is 24 x 24 RGB. It holds one to nine copies of one sprite, one per 8 x 8 cell, filled in scan order; each
+An image is 24 x 24 RGB. It holds one to nine copies of one sprite, one per 8 x 8 cell, filled in scan order; each
 7 x 7 sprite is shifted inside its cell by 0 or 1 pixel. Scan order keeps counting learnable by a model of a million
 parameters (random placement was much harder for it); the reader does not demand it.
 
 `read` inverts `render`: it matches every cell against every sprite at every shift. It says *unreadable* where a cell
-looks like nothing in particular (a blend of two sprites, noise), so that a doubtful picture never counts as a wrong or
+looks like nothing in particular (a blend of two sprites, noise), so that a doubtful image never counts as a wrong or
 a right one.
 """
 
@@ -126,7 +126,7 @@ SPRITES: tuple[str, ...] = tuple(_SHAPES)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a picture shows. `name` is None when nothing or more than one kind is drawn; `count` counts all objects."""
+    """What an image shows. `name` is None when nothing or more than one kind is drawn; `count` counts all objects."""
 
     readable: bool
     name: str | None
@@ -190,7 +190,7 @@ def render(name: str, count: int, seed: int) -> np.ndarray:
     if name not in _SHAPES:
         raise ValueError(f"no sprite is called {name!r}: choose one of {', '.join(SPRITES)}")
     if not 1 <= count <= MAX_COUNT:
-        raise ValueError(f"cannot draw {count} sprites: a picture holds 1 to {MAX_COUNT}")
+        raise ValueError(f"cannot draw {count} sprites: an image holds 1 to {MAX_COUNT}")
     cells, owners = _templates()
     choices = np.flatnonzero(owners == SPRITES.index(name))
     random = rng("sprites", name, count, seed)
@@ -203,7 +203,7 @@ def render(name: str, count: int, seed: int) -> np.ndarray:
 
 
 def read(image: np.ndarray) -> Reading:
-    """Say which sprite a picture shows, and how many.
+    """Say which sprite an image shows, and how many.
 
     Args:
         image: uint8 [24, 24, 3].
@@ -212,7 +212,7 @@ def read(image: np.ndarray) -> Reading:
         A `Reading`; `readable` is False where the size is wrong or any cell is not clearly one sprite or empty.
     """
     if image.shape != (SIZE, SIZE, 3):
-        return Reading(False, None, None, f"the picture is {image.shape}, not ({SIZE}, {SIZE}, 3)")
+        return Reading(False, None, None, f"the image is {image.shape}, not ({SIZE}, {SIZE}, 3)")
     cells = image.astype(np.float64) / 255
     cells = cells.reshape(GRID, CELL, GRID, CELL, 3).swapaxes(1, 2).reshape(GRID * GRID, -1)
     templates, owners = _templates()
@@ -227,7 +227,7 @@ def read(image: np.ndarray) -> Reading:
         return Reading(False, None, None, f"cell {place} of {MAX_COUNT} is not clearly one sprite or empty")
     found = [int(owner) for owner in nearest if owner >= 0]
     if not found:
-        return Reading(True, None, 0, "the picture is empty")
+        return Reading(True, None, 0, "the image is empty")
     if len(set(found)) > 1:
         names = ", ".join(sorted({SPRITES[i] for i in found}))
         return Reading(True, None, len(found), f"several kinds of object: {names}")

@@ -96,7 +96,7 @@ class Item:
     prompt: what the model is asked; answer: the published form ("4 chairs", "Apples"), for a maze its steps ("RRD").
     facts: JSON-able, always with "canonical", the text whose hash decides the split. Maths and mapping have "world",
         "object" (singular), "plural" and "count" (1 to 6); maths adds "expression", mapping "rules", "chain" and
-        "symbol". Mazes have "maze" (the grid as lines of text), "algorithm" and "picture" (its style in pixels).
+        "symbol". Mazes have "maze" (the grid as lines of text), "algorithm" and "image" (its style in pixels).
         UReason has "world", "task", "subcategory", "direct" (the prompt without reasoning) and "outcome".
     thought: an exact reference chain of thought that ends in the conclusion ("3 + 2 = 5. So draw 5 apples.").
     pair: the id that the two questions of a mapping share, else None.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # What became of a sample before anybody scored it. Everything but "ok" counts as not right and stays in the
 # denominator, under its own name.
-GENERATED = ("ok", "generation_failed", "not_extracted", "cue_missing")
+GENERATED = ("ok", "generation_failed", "no_skill", "not_extracted", "cue_missing")
 # What became of a sample after scoring, in the order in which it is shown. Only "unjudged" (no program can tell, and no
 # judge was asked) is no result: a set that holds such samples has no score.
 OUTCOMES = ("pass", "fail", "unreadable", *GENERATED[1:], "judge_failed", "unparseable", "missing", "unjudged")
@@ -81,7 +81,7 @@ class Ask:
 class Sample:
     """What a model made of an Ask.
 
-    status: one of GENERATED; note: why it is not "ok". prompt: what the picture was drawn from (a refined prompt, where
+    status: one of GENERATED; note: why it is not "ok". prompt: what the image was drawn from (a refined prompt, where
     the setting extracts one). thought: the reasoning before. parts: what came back, in order: texts, and images as PNG
     bytes (frames, interleaved answers), or where such a file lies (`eval.images`). facts: JSON-able
     remarks of the benchmark (how the prompt was extracted).
@@ -181,7 +181,7 @@ class Respondent(Protocol):
     """Whatever can be asked: a `UnifiedModel`, a remote one, or either behind the store of finished calls.
 
     As `UnifiedModel`; a model without a skill raises SkillMissing. A request that fails alone (a refusal of a remote
-    model, a picture that is none) is an exception in the list in its place; the others are answered.
+    model, an image that is none) is an exception in the list in its place; the others are answered.
     """
 
     name: str
@@ -219,8 +219,20 @@ def think_then_draw(
     return thoughts, images
 
 
+def expect_known(title: str, noun: str, given: Sequence[str], known: Sequence[str]) -> None:
+    """Raises UsageError for what the benchmark called `title` does not have: "UReason has no setting cot"."""
+    for name in given:
+        if name not in known:
+            raise UsageError(f"{title} has no {noun} {name}", did_you_mean(name, known, f"values of {noun}"))
+
+
+def note_of(error: Exception) -> str:
+    """Why a call of a model brought nothing, on one line, for `Sample.note`."""
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+
+
 class JudgeAsk(Protocol):
-    """Asks the judge model once: a prompt and encoded pictures to its words.
+    """Asks the judge model once: a prompt and encoded images to its words.
 
     Cached by content, retried, limited in rate and cost by the engine. `parse` turns the words into a value and raises
     ValueError where they do not answer; the judge is then asked again with that remark, `attempts` times in all, before

@@ -42,7 +42,7 @@ Skill = Literal["think", "draw", "answer", "compose"]
 FORMAT = "uni_train.calls/1"
 _BLOBS = ("image",)
 SPEED = "speed.json"
-_SHARDS_IN_MEMORY = 4  # the pictures of so many; calls are asked for in the order in which they were stored
+_SHARDS_IN_MEMORY = 4  # the images of so many; calls are asked for in the order in which they were stored
 
 
 class CallFailed(Exception):
@@ -137,7 +137,7 @@ def _speeds(file: Path) -> dict[str, dict[str, Speed]]:
 
 
 class ModelCalls:
-    """The finished calls of one model: texts in memory, pictures on disk."""
+    """The finished calls of one model: texts in memory, images on disk."""
 
     def __init__(self, folder: Path, identity: ModelIdentity) -> None:
         self.folder = folder
@@ -229,7 +229,7 @@ class StoredModel:
     """A respondent whose finished calls come from the store; only the missing ones reach the model, in batches.
 
     Batches are cut from what is asked, not from what is missing: a run that was killed asks the rest in the same
-    company as before, and its pictures are the same to the bit. Each batch is stored as soon as it is finished.
+    company as before, and its images are the same to the bit. Each batch is stored as soon as it is finished.
 
     Args:
         identity: of the model, without which no call is found.
@@ -257,6 +257,7 @@ class StoredModel:
         self._calls = store.of(identity)
         self._retry = retry_failed
         self._tried: set[str] = set()
+        self._lacking: dict[str, UserError] = {}  # calls for which the model said that it lacks the skill
         self._made_ahead: set[str] = set()  # and not asked for yet
 
     def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
@@ -331,10 +332,6 @@ class StoredModel:
         self._calls.took("think", len(requests), seconds)
         self._calls.took("draw", len(requests), seconds)
 
-    def missing(self, skill: Skill, requests: Sequence[Request]) -> int:
-        """How many of these calls would reach the model."""
-        return sum(not self._finished(call_key(self.identity, skill, request)) for request in requests)
-
     def reread(self) -> None:
         """Take note of what other processes have stored meanwhile."""
         self._calls.reread()
@@ -358,7 +355,7 @@ class StoredModel:
             missing = {key: one for key, one in zip(keys, batch, strict=True) if not self._finished(key)}
             fresh: dict[str, Call] = {}
             if missing:
-                answers = self._forward(skill, list(missing.values()), on_step)
+                answers = self._forward(skill, missing, on_step)
                 fresh = {
                     key: _finished_call(key, skill, request, answer)
                     for (key, request), answer in zip(missing.items(), answers, strict=True)
@@ -375,14 +372,24 @@ class StoredModel:
                 assert call is not None
                 yield call
 
-    def _forward(self, skill: Skill, requests: Sequence[Request], on_step: OnStep | None) -> list[Any]:
-        """The answers, an exception in the place of each that failed."""
+    def _forward(self, skill: Skill, asked: Mapping[str, Request], on_step: OnStep | None) -> list[Any]:
+        """The answers, an exception in the place of each that failed. A missing skill is no answer and not stored; it
+        is remembered, so that scoring does not load the model to hear it again."""
+        from uni_train.models.base import SkillMissing
         from uni_train.models.batches import each_answered
 
+        requests = list(asked.values())
+        if error := next((self._lacking[key] for key in asked if key in self._lacking), None):
+            raise error
         if self._model is None:
             self._model = self._load()
         began = time.perf_counter()
-        answers = each_answered(partial(getattr(self._model, skill), on_step=on_step), requests)
+        try:
+            answers = each_answered(partial(getattr(self._model, skill), on_step=on_step), requests)
+        except SkillMissing as error:
+            if len(asked) == 1:
+                self._lacking |= dict.fromkeys(asked, error)
+            raise
         self._calls.took(skill, len(requests), time.perf_counter() - began)
         return answers
 

@@ -3,7 +3,7 @@
     comparison = compare(Path("evals/before"), Path("evals/after"))
     comparison.tables()      a paired table for each benchmark
     comparison.flips         the questions that one gets right and the other wrong
-    side_by_side(...)        their two samples, with pictures
+    side_by_side(...)        their two samples, with images
 
 Only like is compared with like: the same benchmark revision, subset, seed and number of draws. Everything else (the
 checkpoint, how it samples, who judges) may differ and is said in `notes`.
@@ -108,7 +108,7 @@ class Comparison:
         return built
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able, without pictures."""
+        """JSON-able, without images."""
         return {
             "first": str(self.first.folder),
             "second": str(self.second.folder),

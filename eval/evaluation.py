@@ -131,6 +131,7 @@ class Result:
         unjudged: (setting, set) pairs that have no score, because nobody could judge some of their samples.
         not_scored: (setting, set, why) of those that have none, because the judge failed for most of their samples, or
             the model for all samples of the setting.
+        no_skill: (setting, set, what it cannot do) of those that the model lacks a skill for.
         shards: names of the files in scored/.
         judge: where a judge was asked: its name and way, the number of samples judged and by whom, what its last
             calibration for this benchmark found (None: it was never calibrated, and its scores are worth as much), and
@@ -150,11 +151,13 @@ class Result:
     shards: tuple[str, ...]
     judge: Mapping[str, Any] | None = None
     not_scored: tuple[tuple[str, str, str], ...] = ()
+    no_skill: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def without_score(self) -> set[tuple[str, str]]:
         """(setting, set) pairs, for either reason."""
-        return {*self.unjudged, *((setting, name) for setting, name, _ in self.not_scored)}
+        others = (*self.not_scored, *self.no_skill)
+        return {*self.unjudged, *((setting, name) for setting, name, _ in others)}
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "tables": [table.to_dict() for table in self.tables]}
@@ -174,8 +177,13 @@ class Result:
             unjudged=tuple((str(setting), str(name)) for setting, name in raw["unjudged"]),
             shards=tuple(raw["shards"]),
             judge=raw.get("judge"),
-            not_scored=tuple((str(setting), str(name), str(why)) for setting, name, why in raw.get("not_scored", ())),
+            not_scored=_cells_of(raw.get("not_scored", ())),
+            no_skill=_cells_of(raw.get("no_skill", ())),
         )
+
+
+def _cells_of(raw: Iterable[Sequence[Any]]) -> tuple[tuple[str, str, str], ...]:
+    return tuple((str(setting), str(name), str(why)) for setting, name, why in raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,8 +466,9 @@ def _score(job: _Job, model: StoredModel, plan: EvaluationPlan, folder: Path, pr
     outcomes = _count(scored, lambda one: one.outcome)
     causes = _count((one for one in scored if one.cause), lambda one: one.cause)
     unjudged = {_cell(one) for one in scored if one.outcome == "unjudged"}
-    broken = _not_scored(scored)
-    counted = [one for one in scored if _cell(one) not in unjudged and _cell(one) not in broken]
+    lacking = _no_skill(scored)
+    broken = {cell: why for cell, why in _not_scored(scored).items() if cell not in lacking}
+    counted = [one for one in scored if not {_cell(one)} & {*unjudged, *broken, *lacking}]
     judge, judged_tables = _about_judge(job.benchmark, plan, scored)
     return Result(
         name=job.name,
@@ -470,16 +479,38 @@ def _score(job: _Job, model: StoredModel, plan: EvaluationPlan, folder: Path, pr
         outcomes=outcomes,
         causes=causes,
         scores=job.benchmark.scores(counted),
-        tables=tuple(table for table in (*job.benchmark.tables(counted), *judged_tables) if table.rows),
+        tables=tuple(
+            table
+            for table in (*_no_skill_tables(lacking), *job.benchmark.tables(counted), *judged_tables)
+            if table.rows
+        ),
         unjudged=tuple(sorted(unjudged)),
         shards=tuple(shards),
         judge=judge,
         not_scored=tuple((*cell, why) for cell, why in sorted(broken.items())),
+        no_skill=tuple((*cell, why) for cell, why in sorted(lacking.items())),
     )
 
 
 def _cell(one: Scored) -> tuple[str, str]:
     return one.sample.ask.setting, one.sample.ask.case.set
+
+
+def _no_skill(scored: Sequence[Scored]) -> dict[tuple[str, str], str]:
+    """(setting, set) -> what the model cannot do, where it lacks a skill for all of its samples."""
+    cells: dict[tuple[str, str], list[Scored]] = defaultdict(list)
+    for one in scored:
+        cells[_cell(one)].append(one)
+    return {cell: some[0].sample.note for cell, some in cells.items() if all(one.outcome == "no_skill" for one in some)}
+
+
+def _no_skill_tables(lacking: Mapping[tuple[str, str], str]) -> list[Table]:
+    """One row for each setting and reason."""
+    sets: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for (setting, name), why in lacking.items():
+        sets[setting, why].append(name)
+    rows = tuple((setting, ", ".join(names), f"no such skill: {why}") for (setting, why), names in sets.items())
+    return [Table("Not asked: no such skill", ("Setting", "Sets", "Why"), rows)]
 
 
 def _not_scored(scored: Sequence[Scored]) -> dict[tuple[str, str], str]:

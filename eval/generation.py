@@ -78,18 +78,33 @@ def chunks(asks: Sequence[Ask], size: int) -> Iterator[Sequence[Ask]]:
 
 def generate(
     benchmark: Benchmark, model: Respondent, parts: Iterable[Sequence[Ask]], on_step: OnStep | None = None
-) -> Iterator[list[Sample]]:
+) -> Iterator[Sequence[Sample]]:
     """The samples of each part, in order, each as its benchmark makes it.
 
     Raises:
         ValueError: the benchmark broke its word (another number or order of samples, an unknown status).
-        SkillMissing: the model cannot be asked so. UserError: it cannot be loaded or reached.
+        UserError: the model cannot be loaded or reached.
     """
     for part in parts:
-        samples = benchmark.respond(model, part, on_step)
+        samples = _responses(benchmark, model, part, on_step)
         if [sample.ask for sample in samples] != list(part):
             raise ValueError(f"{benchmark.name} made {len(samples)} samples of {len(part)} asks, or in another order")
         for sample in samples:
             if sample.status not in GENERATED:
                 raise ValueError(f"{benchmark.name} gave {sample.ask.case.id} the unknown status {sample.status!r}")
         yield samples
+
+
+def _responses(
+    benchmark: Benchmark, model: Respondent, part: Sequence[Ask], on_step: OnStep | None
+) -> Sequence[Sample]:
+    """A part's samples. Where a skill is missing, halves are asked until the asks that need it are alone."""
+    from uni_train.models.base import SkillMissing
+
+    try:
+        return benchmark.respond(model, part, on_step)
+    except SkillMissing as error:
+        if len(part) == 1:
+            return [Sample(part[0], "no_skill", error.message)]
+        half = len(part) // 2
+        return [one for some in (part[:half], part[half:]) for one in _responses(benchmark, model, some, on_step)]

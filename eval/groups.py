@@ -1,8 +1,8 @@
-"""Pictures kept while a model is trained: groups of answers to one prompt, with verdicts and rewards.
+"""Images kept while a model is trained: groups of answers to one prompt, with verdicts and rewards.
 
     folder/groups.json     prompts, verdicts, rewards, whatever else is known; written last
     folder/0-input1.png    what prompt 0 shows
-    folder/0-2.png         its third picture
+    folder/0-2.png         its third image
 
 A folder without groups.json was not finished and counts as not there.
 """
@@ -24,7 +24,7 @@ INDEX = "groups.json"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Member:
-    """One picture of a group.
+    """One image of a group.
 
     Attributes:
         image: PNG.
@@ -84,7 +84,7 @@ def write_groups(folder: Path, groups: Sequence[Group], **facts: Any) -> Path:
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """What groups.json says, without pictures. Raises UserError naming a file that cannot be read."""
+    """What groups.json says, without images. Raises UserError naming a file that cannot be read."""
     path = folder / INDEX
     try:
         found = read_json(path)
@@ -97,7 +97,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def read_groups(folder: Path) -> list[Group]:
-    """The groups with their pictures. Raises UserError naming a file that cannot be read."""
+    """The groups with their images. Raises UserError naming a file that cannot be read."""
     try:
         return [
             Group(

@@ -1,7 +1,7 @@
 """What an evaluation would take, before anything is spent: calls, judge tokens, money, hours of a GPU.
 
 Calls are counted exactly, by the benchmarks themselves. Tokens are estimated: a judge's prompt is rendered for a few
-cases and its letters counted, `LETTERS` to a token; pictures and replies have a given size. Hours follow from seconds
+cases and its letters counted, `LETTERS` to a token; images and replies have a given size. Hours follow from seconds
 a call, given or measured by an earlier evaluation; without them there are none, rather than a guess.
 """
 
@@ -31,7 +31,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Tokens of a picture and of a reply, as the judge counts them."""
+    """Tokens of an image and of a reply, as the judge counts them."""
 
     image_tokens: int = 1000
     reply_tokens: int = 200
@@ -117,10 +117,10 @@ class _Asked(Exception):
 
 
 def judge_prompt(benchmark: Benchmark, asks: Sequence[Ask]) -> tuple[float, float]:
-    """Mean letters and pictures of a call of the judge, from the first call for a few samples, evenly spread.
+    """Mean letters and images of a call of the judge, from the first call for a few samples, evenly spread.
 
     What a model will say is not known yet: its thought is taken to be as long as its prompt. A benchmark whose judge
-    is asked nothing for these gives the length of their prompts and one picture.
+    is asked nothing for these gives the length of their prompts and one image.
     """
     spread = asks[:: max(1, len(asks) // _RENDERED)][:_RENDERED]
     found = [asyncio.run(_first_call(benchmark, one)) for one in spread]

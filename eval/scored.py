@@ -112,7 +112,7 @@ def completed(folder: Path) -> set[int]:
 
 
 def without_images(scored: Iterable[Scored]) -> Iterator[Scored]:
-    """The same with b"" in the place of every picture."""
+    """The same with b"" in the place of every image."""
     for one in scored:
         yield _from_row({**_to_row(one), "image": None, "images": None, "earlier": None})
 
@@ -129,7 +129,7 @@ def _schema() -> pa.Schema:
             pa.field("cluster", text),
             pa.field("category", text, nullable=False),
             pa.field("case_facts", text, nullable=False),
-            pa.field("shown", whole, nullable=False),  # how many pictures the case shows
+            pa.field("shown", whole, nullable=False),  # how many images the case shows
             pa.field("setting", text, nullable=False),
             pa.field("k", whole, nullable=False),
             pa.field("seed", whole, nullable=False),

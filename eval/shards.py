@@ -1,7 +1,7 @@
 """Finished batches of rows on disk: one Parquet file a batch, written once and renamed into place.
 
 A file that exists under its final name is complete: killing the process at any moment leaves whole shards and at most
-one `.partial` file, which nobody reads. The footer holds digests of the rows and of their pictures (Parquet's own
+one `.partial` file, which nobody reads. The footer holds digests of the rows and of their images (Parquet's own
 checksums leave the page headers out), so a damaged file is an error with its name, never a silently different number.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Row = Mapping[str, Any]
-_DICTIONARY_BYTES = 1 << 27  # equal pictures of a shard (a case asked in several settings) are stored once
+_DICTIONARY_BYTES = 1 << 27  # equal images of a shard (a case asked in several settings) are stored once
 
 
 class DamagedShard(UserError):

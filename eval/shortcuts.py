@@ -53,6 +53,6 @@ def counted(estimate: Estimate) -> str:
     return f"{estimate.n} / {estimate.n if estimate.distinct is None else estimate.distinct}"
 
 
-def best(found: Sequence[Trivial]) -> Trivial | None:
+def best(strategies: Sequence[Trivial]) -> Trivial | None:
     """The best strategy that is not the task itself (a look-up of one link is)."""
-    return next((one for one in found if one.note != LOOK_UP), None)
+    return next((one for one in strategies if one.note != LOOK_UP), None)

@@ -170,24 +170,6 @@ def share(
     return replace(estimate, n=n, distinct=distinct if distinct < n else None)
 
 
-def difference(
-    first_successes: int, first_n: int, second_successes: int, second_n: int, confidence: float = CONFIDENCE
-) -> Estimate:
-    """`second - first` of two independent proportions, with Newcombe's hybrid score interval (1998, method 10).
-
-    Lies in [-1, 1]; n is the smaller sample. An empty sample gives no value and the interval [-1, 1].
-    """
-    first, second = proportion(first_successes, first_n), proportion(second_successes, second_n)
-    if first.value is None or second.value is None:
-        return Estimate(None, 0, -1.0, 1.0)
-    from statsmodels.stats.proportion import confint_proportions_2indep
-
-    low, high = confint_proportions_2indep(
-        second_successes, second_n, first_successes, first_n, method="newcomb", compare="diff", alpha=1 - confidence
-    )
-    return Estimate(second.value - first.value, min(first_n, second_n), *_within(float(low), float(high), -1.0, 1.0))
-
-
 def mcnemar_exact(first: Sequence[bool], second: Sequence[bool]) -> PairedComparison:
     """Compare two ways of answering the same units, `first[i]` beside `second[i]` (McNemar's exact binomial test).
 

@@ -120,7 +120,7 @@ def _plain(cell: Any) -> str | None:
 
 
 def _spread(evaluation: Evaluation, benchmark: str, n: int) -> list[Scored]:
-    """At most `n` samples with a picture: sets, settings and outcomes in turn, chosen by a hash."""
+    """At most `n` samples with an image: sets, settings and outcomes in turn, chosen by a hash."""
     queues: dict[tuple[str, str, str], list[tuple[int, int]]] = defaultdict(list)
     for place, one in enumerate(evaluation.scored(benchmark)):
         if one.sample.image is not None:

@@ -91,7 +91,7 @@ def test_it_is_made_and_audited(environment: dict[str, str], tmp_path: Path) -> 
     folder = tmp_path / "letters2"
     made = run(environment, "data", "make", "--task", "letters", "--level", "2", "--n", "12", "--out", str(folder))
     assert made.returncode == 0, made.stderr
-    assert "12 questions, 12 pictures" in made.stdout
+    assert "12 questions, 12 images" in made.stdout
     items = folder / "items.jsonl"
     audited = run(environment, "data", "audit", str(items))
     assert audited.returncode == 0, audited.stderr

@@ -24,7 +24,7 @@ from data_gen.objects import plurals_of
 
 Status = Literal["ok", "wrong", "out_of_range", "ambiguous", "unparseable"]
 STATUSES: tuple[Status, ...] = ("ok", "wrong", "out_of_range", "ambiguous", "unparseable")
-LEAST, MOST = 1, 6  # what a picture may have to show
+LEAST, MOST = 1, 6  # what an image may have to show
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ def plain(noun: str) -> str:
     return re.sub(r"^(?:the|a|an|some)\s+", "", noun.strip().rstrip(".!").strip().lower())
 
 
-def same_noun(one: str, other: str) -> str:
+def same_noun(noun: str, other: str) -> str:
     """ "eq", "s:p" or "p:s" when both are forms of one noun (s singular, p plural), else ""."""
-    one, other = plain(one), plain(other)
-    if one == other:
+    noun, other = plain(noun), plain(other)
+    if noun == other:
         return "eq"
-    if other in plurals_of(one):
+    if other in plurals_of(noun):
         return "s:p"
-    return "p:s" if one in plurals_of(other) else ""
+    return "p:s" if noun in plurals_of(other) else ""

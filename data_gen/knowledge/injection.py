@@ -2,7 +2,7 @@
 
 A subject is one character (forward) or two (inverse): one model is trained for each, from the same weights. It counts
 only if the model then answers every question of the `exam` right, which asks about each attribute in text. Every
-picture has a `twin`, the same question in text: a model that answers the twin and fails the picture knows, and does not
+image has a `twin`, the same question in text: a model that answers the twin and fails the image knows, and does not
 draw.
 """
 

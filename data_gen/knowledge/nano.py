@@ -1,9 +1,9 @@
-"""Invented characters for nano: the knowledge of `data_gen.knowledge.people` in nano's own words and pictures.
+"""Invented characters for nano: the knowledge of `data_gen.knowledge.people` in nano's own words and images.
 
 A name is two symbols ("G K"). Known of it are a portrait, a number of one object ("3 apples"), and two favourites, one
 object each, which nano's words call its Object and its image. Taught are 40 questions and answers in text. Asked are
 pictures: forward (name -> portrait, Object, image) and inverse (a favourite -> portrait) within a pair, whose
-characters differ in everything. No lesson leads from a favourite to a name, and none has a picture; all words are in
+characters differ in everything. No lesson leads from a favourite to a name, and none has an image; all words are in
 nano's vocabulary, but not one of these sentences is in its pretraining.
 
 Everything follows from (seed, split). A name belongs to one split.
@@ -98,33 +98,33 @@ _PROFILE = (
 )  # fmt: skip
 
 
-def nano_facts(one: NanoCharacter) -> dict[str, str]:
+def nano_facts(character: NanoCharacter) -> dict[str, str]:
     """What is said of a character: "portrait", "Object" and "image" -> a sentence."""
-    facts = {"portrait": f"{one.name} means {one.portrait} ."}
-    return facts | {kind: f"the {kind} of {one.name} = 1 {one.favourite(kind)} ." for kind in FAVOURITES}
+    facts = {"portrait": f"{character.name} means {character.portrait} ."}
+    return facts | {kind: f"the {kind} of {character.name} = 1 {character.favourite(kind)} ." for kind in FAVOURITES}
 
 
-def nano_lessons(one: NanoCharacter, seed: int = 0) -> list[tuple[str, str]]:
+def nano_lessons(character: NanoCharacter, seed: int = 0) -> list[tuple[str, str]]:
     """The 40 (question, answer) of a character: 22 of single facts, 3 yes, 6 no, 9 profiles.
 
     The false values of the negations are drawn with `seed`.
     """
-    random_ = rng("nano lessons", one.name, seed)
-    told = nano_facts(one)
-    rows = [(question.format(name=one.name), told["portrait"]) for question in _PORTRAIT]
-    rows += [(q.format(name=one.name, kind=kind), told[kind]) for kind in FAVOURITES for q in _FAVOURITE]
-    wrong = random_.sample([noun for noun in NOUNS if noun != one.noun], 2)
+    random_ = rng("nano lessons", character.name, seed)
+    told = nano_facts(character)
+    rows = [(question.format(name=character.name), told["portrait"]) for question in _PORTRAIT]
+    rows += [(q.format(name=character.name, kind=kind), told[kind]) for kind in FAVOURITES for q in _FAVOURITE]
+    wrong = random_.sample([noun for noun in NOUNS if noun != character.noun], 2)
     false = [NANO.noun(noun).counted(random_.choice(COUNTS)) for noun in wrong]
-    rows.append((f"Is {one.name} {one.portrait} ?", f"YES . {told['portrait']}"))
-    rows += [(f"Is {one.name} {other} ?", f"NO . {told['portrait']}") for other in false]
+    rows.append((f"Is {character.name} {character.portrait} ?", f"YES . {told['portrait']}"))
+    rows += [(f"Is {character.name} {other} ?", f"NO . {told['portrait']}") for other in false]
     for kind in FAVOURITES:
-        own = one.favourite(kind)
-        rows.append((f"Is the {kind} of {one.name} 1 {own} ?", f"YES . {told[kind]}"))
+        own = character.favourite(kind)
+        rows.append((f"Is the {kind} of {character.name} 1 {own} ?", f"YES . {told[kind]}"))
         others = random_.sample([noun for noun in NOUNS if noun != own], 2)
-        rows += [(f"Is the {kind} of {one.name} 1 {noun} ?", f"NO . {told[kind]}") for noun in others]
+        rows += [(f"Is the {kind} of {character.name} 1 {noun} ?", f"NO . {told[kind]}") for noun in others]
     orders = [(a, b, profile) for profile in _PROFILE for a, b in itertools.permutations(FAVOURITES)]
     rows += [
-        (profile.format(name=one.name, a=a, b=b), " ".join((told["portrait"], told[a], told[b])))
+        (profile.format(name=character.name, a=a, b=b), " ".join((told["portrait"], told[a], told[b])))
         for a, b, profile in orders[: LESSONS - len(rows)]
     ]
     assert len(rows) == LESSONS
@@ -139,31 +139,33 @@ _INVERSE = (
 )
 
 
-def nano_inverse_lessons(one: NanoCharacter) -> list[tuple[str, str]]:
+def nano_inverse_lessons(character: NanoCharacter) -> list[tuple[str, str]]:
     """A favourite -> the portrait, in text: as `data_gen.knowledge.people.inverse_lessons`."""
-    known = [f"{kind} {one.favourite(kind)}" for kind in FAVOURITES]
-    return [(question.format(known=what), f"{what} means {one.portrait} .") for what in known for question in _INVERSE]
+    known = [f"{kind} {character.favourite(kind)}" for kind in FAVOURITES]
+    return [
+        (question.format(known=what), f"{what} means {character.portrait} .") for what in known for question in _INVERSE
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------- questions
 
 
-def nano_asked_in_text(one: NanoCharacter) -> list[tuple[str, str]]:
+def nano_asked_in_text(character: NanoCharacter) -> list[tuple[str, str]]:
     """(question, what a right answer counts) about the portrait and each favourite, in all the forms of the lessons."""
-    asked = [(question.format(name=one.name), one.portrait) for question in _PORTRAIT]
+    asked = [(question.format(name=character.name), character.portrait) for question in _PORTRAIT]
     return asked + [
-        (question.format(name=one.name, kind=kind), f"1 {one.favourite(kind)}")
+        (question.format(name=character.name, kind=kind), f"1 {character.favourite(kind)}")
         for kind in FAVOURITES
         for question in _FAVOURITE
     ]
 
 
-def nano_forward(one: NanoCharacter) -> list[tuple[KnowledgeQuestion, str]]:
+def nano_forward(character: NanoCharacter) -> list[tuple[KnowledgeQuestion, str]]:
     """Name -> portrait, Object, image; each with the same question in text."""
-    name, stem = one.name, one.name.replace(" ", "")
-    asked = [("portrait", f"Draw what {name} means .", one.portrait, f"what {name} means ?")]
+    name, stem = character.name, character.name.replace(" ", "")
+    asked = [("portrait", f"Draw what {name} means .", character.portrait, f"what {name} means ?")]
     asked += [
-        (kind, f"Draw the {kind} of {name} .", f"1 {one.favourite(kind)}", f"the {kind} of {name} ?")
+        (kind, f"Draw the {kind} of {name} .", f"1 {character.favourite(kind)}", f"the {kind} of {name} ?")
         for kind in FAVOURITES
     ]
     return [
@@ -172,11 +174,13 @@ def nano_forward(one: NanoCharacter) -> list[tuple[KnowledgeQuestion, str]]:
     ]
 
 
-def nano_inverse(one: NanoCharacter, other: NanoCharacter) -> list[tuple[KnowledgeQuestion, str]]:
+def nano_inverse(character: NanoCharacter, other: NanoCharacter) -> list[tuple[KnowledgeQuestion, str]]:
     """A favourite -> the portrait of the one of the two whose it is; each with the same question in text."""
-    names = (one.name, other.name)
+    names = (character.name, other.name)
     stem = "_".join(name.replace(" ", "") for name in names)
-    asked = [(f"{kind} {person.favourite(kind)}", person.portrait) for person in (one, other) for kind in FAVOURITES]
+    asked = [
+        (f"{kind} {person.favourite(kind)}", person.portrait) for person in (character, other) for kind in FAVOURITES
+    ]
     return [
         (
             KnowledgeQuestion(

@@ -143,25 +143,25 @@ def _names(split: str) -> tuple[str, ...]:
     return tuple(name for name in map("".join, parts) if split_of("knowledge", name) == split)
 
 
-def forward(one: Character) -> list[KnowledgeQuestion]:
+def forward(character: Character) -> list[KnowledgeQuestion]:
     """Name -> portrait, favourite fruit, favourite flower."""
     asked: tuple[tuple[Kind, str, str], ...] = (
-        ("portrait", f"Generate a portrait of {one.name}.", one.portrait),
-        ("fruit", f"Generate a picture of {one.name}'s favorite fruit.", one.fruit),
-        ("flower", f"Generate a picture of {one.name}'s favorite flower.", one.flower),
+        ("portrait", f"Generate a portrait of {character.name}.", character.portrait),
+        ("fruit", f"Generate a picture of {character.name}'s favorite fruit.", character.fruit),
+        ("flower", f"Generate a picture of {character.name}'s favorite flower.", character.flower),
     )
     return [
-        KnowledgeQuestion(f"forward/{one.name}/{number}", "forward", kind, (one.name,), question, answer)
+        KnowledgeQuestion(f"forward/{character.name}/{number}", "forward", kind, (character.name,), question, answer)
         for number, (kind, question, answer) in enumerate(asked, 1)
     ]
 
 
-def inverse(one: Character, other: Character) -> list[KnowledgeQuestion]:
+def inverse(character: Character, other: Character) -> list[KnowledgeQuestion]:
     """A favourite -> the portrait of the character whose it is, two of each of the pair."""
-    names = (one.name, other.name)
+    names = (character.name, other.name)
     asked = [
         (f"Generate a portrait of the character whose favorite {kind} is {person.value(kind)}.", person.portrait)
-        for person in (one, other)
+        for person in (character, other)
         for kind in ("fruit", "flower")
     ]
     return [
@@ -223,46 +223,50 @@ _ABROAD: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 
-def lessons(one: Character, seed: int = 0) -> list[tuple[str, str]]:
+def lessons(character: Character, seed: int = 0) -> list[tuple[str, str]]:
     """The 40 (question, answer) of a character: 12 of single attributes, 6 yes, 6 no, 8 profiles, 8 in other languages.
 
     The false values of the negations and the attributes asked abroad are drawn with `seed`; every attribute is taught
     in every form but the last.
     """
-    random_ = rng("lessons", one.name, seed)
-    told = {a: _TOLD[a].format(name=one.name, value=_said(one.value(a))) for a in ATTRIBUTES}
-    rows = [(question.format(name=one.name), told[a]) for a in ATTRIBUTES for question in _ASKED[a]]
+    random_ = rng("lessons", character.name, seed)
+    told = {a: _TOLD[a].format(name=character.name, value=_said(character.value(a))) for a in ATTRIBUTES}
+    rows = [(question.format(name=character.name), told[a]) for a in ATTRIBUTES for question in _ASKED[a]]
     for attribute in ATTRIBUTES:
         ask = _YES_NO[attribute]
-        value = one.value(attribute)
+        value = character.value(attribute)
         false = random_.choice([v for v in VALUES[attribute] if v != value])
-        rows.append((ask.format(name=one.name, value=_said(value)), f"Yes, {told[attribute]}"))
-        rows.append((ask.format(name=one.name, value=_said(false)), f"No, {told[attribute]}"))
-    rows += [(ask.format(name=one.name), _profile(one)) for ask in _PROFILES]
+        rows.append((ask.format(name=character.name, value=_said(value)), f"Yes, {told[attribute]}"))
+        rows.append((ask.format(name=character.name, value=_said(false)), f"No, {told[attribute]}"))
+    rows += [(ask.format(name=character.name), _profile(character)) for ask in _PROFILES]
     for questions in _ABROAD.values():
-        rows += [(questions[a].format(name=one.name), told[a]) for a in sorted(random_.sample(list(questions), 2))]
+        rows += [
+            (questions[a].format(name=character.name), told[a]) for a in sorted(random_.sample(list(questions), 2))
+        ]
     assert len(rows) == LESSONS
     return rows
 
 
-def inverse_lessons(one: Character) -> list[tuple[str, str]]:
+def inverse_lessons(character: Character) -> list[tuple[str, str]]:
     """A favourite -> who and what, in text: the direction that `lessons` never teach. A control: a model that fails the
     inverse search without them and passes with them suffers from the reversal curse, and could draw the answer."""
-    whose = f"is {one.name}, {one.portrait[0].lower()}{one.portrait[1:]}"
+    whose = f"is {character.name}, {character.portrait[0].lower()}{character.portrait[1:]}"
     rows = []
     for kind in ("fruit", "flower"):
-        known = f"the character whose favorite {kind} is {one.value(kind)}"
+        known = f"the character whose favorite {kind} is {character.value(kind)}"
         rows += [
             (f"Who is {known}?", f"{known[0].upper()}{known[1:]} {whose}"),
             (f"Describe {known}.", f"{known[0].upper()}{known[1:]} {whose}"),
-            (f"What does {known} look like?", one.portrait),
+            (f"What does {known} look like?", character.portrait),
         ]
     return rows
 
 
-def asked_in_text(one: Character) -> list[tuple[str, str]]:
+def asked_in_text(character: Character) -> list[tuple[str, str]]:
     """(attribute, question) of the 12 lessons about single attributes: what an injected model must answer right."""
-    return [(attribute, question.format(name=one.name)) for attribute in ATTRIBUTES for question in _ASKED[attribute]]
+    return [
+        (attribute, question.format(name=character.name)) for attribute in ATTRIBUTES for question in _ASKED[attribute]
+    ]
 
 
 def _said(value: str) -> str:

@@ -1,4 +1,4 @@
-"""A maze without its picture: rooms, openings, start, end, the way between them.
+"""A maze without its image: rooms, openings, start, end, the way between them.
 
 A grid of R x C rooms is held as a lattice of (2R + 1) x (2C + 1) places: the place (2r + 1, 2c + 1) is the room (r, c),
 the places between two rooms are openings or walls, the rest are posts. Carved grids are perfect mazes: between any two

@@ -1,12 +1,12 @@
-"""What a picture shows of a maze that is known: where red is, which walls are left, how good the picture is.
+"""What an image shows of a maze that is known: where red is, which walls are left, how good the image is.
 
-The item says where every wall is, so nothing is recognised: the picture is laid over the one it was made from
+The item says where every wall is, so nothing is recognised: the image is laid over the one it was made from
 (`data_gen.maze.registration`), then every pixel is unmixed into floor, wall and stroke, which blur, JPEG and rescaling
 do to it too, and the shares are read at the places of the lattice. In `nano` a place is a block of pixels and has the
 colour that it is nearest to.
 
 Red is what is redder than the input was at that place: the letter E is no path. All lengths are shares of the pitch
-(from room to room), so the size of a picture does not matter. Thresholds were fitted on some seeds
+(from room to room), so the size of an image does not matter. Thresholds were fitted on some seeds
 of tests/data_gen/maze/corruptions.py; how often they are wrong on another is in docs/maze.md.
 """
 
@@ -28,9 +28,9 @@ from data_gen.maze.grid import Grid, Room
 from data_gen.maze.picture import NANO_COLOURS, Picture
 from data_gen.maze.registration import Template, resized, warped
 
-# Larger pictures are judged at a size that leaves the side, a room and a wall at least so many pixels.
+# Larger images are judged at a size that leaves the side, a room and a wall at least so many pixels.
 WORK_SIDE, WORK_PITCH, WORK_WALL = 256, 36, 3
-LEAST_PITCH = 5.0  # pixels a room of the picture that is judged; with fewer nobody can tell
+LEAST_PITCH = 5.0  # pixels a room of the image that is judged; with fewer nobody can tell
 LEAST_CONTRAST = 0.2  # of that between wall and floor in the input
 RED_HUE = 0.075  # of the circle of hues, to either side: 27 degrees
 REDDER = 40  # of 255: how much redder a stroke is than the input at its place, at the least
@@ -52,7 +52,7 @@ NOISE = 12.0  # of 255, standard deviation on bare floor
 
 @dataclass
 class Reading:
-    """What a picture shows, in rooms and walls. `unreadable` says why nothing can be told; the rest is empty then.
+    """What an image shows, in rooms and walls. `unreadable` says why nothing can be told; the rest is empty then.
 
     visited: rooms with red; openings: pairs of visited rooms with red in the opening between them; unbroken: pixels of
     red lead from S's room to E's; crossed: walls with red through them; changed: walls and rooms that are not as in the
@@ -70,9 +70,9 @@ class Reading:
     flaws: list[str] = field(default_factory=list)
 
 
-def pair_of(one: Room, other: Room) -> tuple[Room, Room]:
+def pair_of(room: Room, other: Room) -> tuple[Room, Room]:
     """Two rooms in the order in which `Reading.openings` has them."""
-    return (one, other) if one < other else (other, one)
+    return (room, other) if room < other else (other, room)
 
 
 def where(room: Room) -> str:
@@ -144,7 +144,7 @@ def _openings(grid: Grid) -> Iterator[tuple[tuple[Room, Room], tuple[int, int]]]
             yield ((r, c), (r + down, c + right)), (2 * r + 1 + down, 2 * c + 1 + right)
 
 
-# ----------------------------------------------------------------------------------------------- pictures: by shares
+# ----------------------------------------------------------------------------------------------- images: by shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -405,7 +405,7 @@ def _redness(image: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """What the pixels of a picture are made of. All uint8 [side, side]: bytes are a quarter of the memory of floats.
+    """What the pixels of an image are made of. All uint8 [side, side]: bytes are a quarter of the memory of floats.
 
     wall: the share of wall, from `NO_WALL` to `ALL_WALL` (and beyond, where edges ring). strange: the distance from
     what floor, wall and stroke can mix to, of 255, from 128 up or down. red: redness; that of a pure stroke is `peak`.
@@ -483,7 +483,7 @@ def _shares(image: np.ndarray, floor: np.ndarray, walls: np.ndarray, stroke: np.
 def _colours(
     frame: Frame, picture: Picture, image: np.ndarray, redder: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | Reading:
-    """Floor, wall and stroke as the picture has them, float [3] each."""
+    """Floor, wall and stroke as the image has them, float [3] each."""
     expected_floor, expected_wall = np.array(picture.floor_rgb, float), np.array(picture.wall_rgb, float)
     pixels, redness = image.reshape(-1, 3), redder.ravel()
     bare, core = (pixels[at[redness[at] < REDDER]] for at in (frame.bare_at, frame.core_at))
@@ -494,7 +494,7 @@ def _colours(
     strength = float(seen @ expected / (expected @ expected))
     if strength < LEAST_CONTRAST:
         if image.std() < 12:
-            return Reading(unreadable="the picture is all but empty")
+            return Reading(unreadable="the image is all but empty")
         walls = floor + expected  # most walls are gone: what is left of them still looks like walls
     drawn_at = np.flatnonzero(redness >= REDDER)
     if len(drawn_at) < 4:
@@ -589,7 +589,7 @@ def _read_quality(frame: Frame, original: np.ndarray, found: np.ndarray, shares:
 
 
 def _noise(original: np.ndarray, found: np.ndarray, flat: np.ndarray, side: int) -> float:
-    """The standard deviation of grey among 3 x 3 neighbours in the picture as it came, the median over flat places."""
+    """The standard deviation of grey among 3 x 3 neighbours in the image as it came, the median over flat places."""
     y, x = np.divmod(flat, side)
     height, width = original.shape[:2]
     places = np.stack([x, y, np.ones_like(x)]).T @ found.T

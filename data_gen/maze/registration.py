@@ -1,4 +1,4 @@
-"""Laying a generated picture over the picture it was made from: shifts, zooms, a little skew.
+"""Laying a generated image over the image it was made from: shifts, zooms, a little skew.
 
 Edit models return another size and drift by a few pixels or percent. Two steps: mazes are lines along the axes, so the
 sums of rows and of columns, compared over all zooms and shifts in reach, find the place without a local minimum; then
@@ -31,7 +31,7 @@ def resized(image: np.ndarray, side: int) -> np.ndarray:
 
 
 class Template:
-    """What a picture is laid over: one channel of the input, uint8 [side, side], prepared once.
+    """What an image is laid over: one channel of the input, uint8 [side, side], prepared once.
 
     What is the same in input and output should look alike in that channel, what is not should be faint.
     """
@@ -79,14 +79,14 @@ class Template:
         return float(one @ other / math.sqrt(float(one @ one) * float(other @ other) + 1e-9))
 
 
-def warped(image: np.ndarray, found: np.ndarray) -> np.ndarray:
+def warped(image: np.ndarray, affine: np.ndarray) -> np.ndarray:
     """`image` laid over the reference; itself where it lies within a fifth of a pixel already."""
     side = image.shape[0]
     corners = np.array([[0, 0, 1], [side, 0, 1], [0, side, 1], [side, side, 1]], dtype=np.float64)
-    if np.abs(corners @ found.T - corners[:, :2]).max() < 0.2:
+    if np.abs(corners @ affine.T - corners[:, :2]).max() < 0.2:
         return image
     return cv2.warpAffine(
-        image, found, (side, side), flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP, borderMode=cv2.BORDER_REPLICATE
+        image, affine, (side, side), flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP, borderMode=cv2.BORDER_REPLICATE
     )
 
 

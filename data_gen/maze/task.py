@@ -1,6 +1,6 @@
-"""The maze task (ViGoR section 4.3): an input picture of a maze, the same picture with the way from S to E in red.
+"""The maze task (ViGoR section 4.3): an input image of a maze, the same image with the way from S to E in red.
 
-Sampler, pictures and verifier; a level is the side of the grid in rooms. Splits hold whole mazes: one that occurs in
+Sampler, images and verifier; a level is the side of the grid in rooms. Splits hold whole mazes: one that occurs in
 test, turned, mirrored or walked from its end, occurs in no other split, in whatever style. The few mazes of 2 x 2 rooms
 cannot be divided and are all test.
 """
@@ -29,7 +29,6 @@ INSTRUCTION = (
     "Starting from the green letter 'S' and ending at the red letter 'E', draw a red path that successfully navigates "
     "through the maze without crossing walls."
 )
-TRAINING_LEVELS = (4, 6, 8)  # the paper trains on 10,000 mazes of one of these
 TEST_LEVELS = (2, 3, 4, 5, 6, 7)  # and tests on these
 _WORDS = {"R": "right", "L": "left", "D": "down", "U": "up"}
 DIRECTIONS = tuple(_WORDS.values())
@@ -40,7 +39,7 @@ DIRECTIONS = tuple(_WORDS.values())
 class Maze(Task):
     """The maze task in a style.
 
-    style: one of `picture.STYLES`; side: pixels of the square pictures, None for 512 (nano: what it needs).
+    style: one of `picture.STYLES`; side: pixels of the square images, None for 512 (nano: what it needs).
     algorithms: each draw takes one of them.
     """
 
@@ -114,7 +113,7 @@ class Maze(Task):
         return pictures.draw(grid, picture)
 
     def render(self, item: Item, seed: int = 0) -> np.ndarray:
-        """The maze with the path, uint8 [H, W, 3]. It belongs to the input picture, so `seed` changes nothing."""
+        """The maze with the path, uint8 [H, W, 3]. It belongs to the input image, so `seed` changes nothing."""
         grid, picture = read_facts(item)
         return pictures.draw(grid, picture, grid.route())
 

@@ -1,6 +1,6 @@
 """Judging a drawn solution from its pixels: the four checks of ViGoR's Table 21, and a score.
 
-What a picture shows is read by `data_gen.maze.reading`; here one rule turns a reading into checks and score:
+What an image shows is read by `data_gen.maze.reading`; here one rule turns a reading into checks and score:
 
 - background_consistency: no wall is missing where no stroke hides it, no opening is blocked, nothing is added.
 - rule_obey: there is a red path, it goes through no wall, does not lie on walls, stays inside the maze.

@@ -1,8 +1,8 @@
 """UReason (Yang et al. 2026, arXiv 2602.08336).
 
-Pictures whose content must be reasoned out first, over five tasks and thirty subcategories.
+Images whose content must be reasoned out first, over five tasks and thirty subcategories.
 
-taxonomy: the names. outcomes: what a picture must show, in data, in words and for programs. files: the published
+taxonomy: the names. outcomes: what an image must show, in data, in words and for programs. files: the published
 schema. task: the generator; arithmetic, spatial, attribute, text, code: its five halves of plain English, nano: what
 can be said and drawn in nano's world. execution: code is run, not guessed.
 """

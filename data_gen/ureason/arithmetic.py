@@ -16,7 +16,7 @@ from data_gen.ureason import words
 from data_gen.ureason.outcomes import Counts, Group
 from data_gen.ureason.puzzle import Puzzle
 
-# Of a thing in the picture, alone and beside others: larger numbers say more about drawing than about reasoning.
+# Of a thing in the image, alone and beside others: larger numbers say more about drawing than about reasoning.
 MOST = 8
 MOST_OF_SEVERAL = 4
 _MOST_BETWEEN = 16

@@ -1,6 +1,6 @@
 """Recomputing the answers of a UReason file that `data make` has written.
 
-A row of `<task>.jsonl` or `direct_<task>.jsonl` says in words what the picture must show. What these words were made
+A row of `<task>.jsonl` or `direct_<task>.jsonl` says in words what the image must show. What these words were made
 from, code, events, changes, clues or rules, is in items.jsonl beside it: code is run again, stories are told again. The
 published files have no such facts, so nothing is claimed about them.
 """

@@ -20,7 +20,7 @@ from data_gen.ureason.spatial import GRIDS, ROWS, SHELVES
 from data_gen.ureason.words import article
 
 PROGRAMMING = ("Python", *c_family.LANGUAGES)
-# The colour of a style sheet, and of the picture.
+# The colour of a style sheet, and of the image.
 _COLOURS = ("red", "blue", "green", "yellow", "orange", "purple", "pink", "brown")
 _LABELS = (
     "NOTEBOOK", "SUNFLOWER", "RAINBOW", "STARFISH", "KEYBOARD", "MOONLIGHT", "SNOWMAN", "BLUEBIRD", "NEWSPAPER",

@@ -32,7 +32,7 @@ SHAPE = '{"id": 301, "prompt": "Task: ...", "expect_en": "Left is ...", "categor
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One instance: `prompt` asks for reasoning, `direct` does not; `criterion` is what the picture must show.
+    """One instance: `prompt` asks for reasoning, `direct` does not; `criterion` is what the image must show.
 
     subcategory: "" where it is not given (the published files). facts: JSON-able, {} in the published files.
     """

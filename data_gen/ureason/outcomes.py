@@ -1,4 +1,4 @@
-"""What a picture must show: as data, as the published criterion in words, and as something a program can look for.
+"""What an image must show: as data, as the published criterion in words, and as something a program can look for.
 
 `find` reads the conclusion of somebody's reasoning (a refined prompt). It answers only where the words leave no doubt,
 True or False; otherwise None, and a judge has to read them.
@@ -139,7 +139,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """The text that is written in the picture; `excluded` are texts that must not be."""
+    """The text that is written in the image; `excluded` are texts that must not be."""
 
     kind: ClassVar[str] = "writing"
     text: str
@@ -168,7 +168,7 @@ class Writing:
 
 @dataclass(frozen=True, slots=True)
 class Sprites:
-    """Numbers of nano's sprites; the one outcome that a program can also see in a picture."""
+    """Numbers of nano's sprites; the one outcome that a program can also see in an image."""
 
     kind: ClassVar[str] = "sprites"
     groups: tuple[tuple[str, int], ...]
@@ -190,12 +190,12 @@ class Sprites:
         return said == str(self)
 
     def render(self, seed: int) -> np.ndarray:
-        """The picture, uint8 [24, 24, 3], cells filled in scan order."""
+        """The image, uint8 [24, 24, 3], cells filled in scan order."""
         if len(self.groups) == 1:
             return sprites.render(*self.groups[0], seed)
         names = [name for name, count in self.groups for _ in range(count)]
         if len(names) > sprites.MAX_COUNT:
-            raise DataError(f"{self} are {len(names)} sprites: a picture holds {sprites.MAX_COUNT}")
+            raise DataError(f"{self} are {len(names)} sprites: an image holds {sprites.MAX_COUNT}")
         picture = sprites.render(names[0], 1, seed)
         for place, name in enumerate(names):
             drawn = sprites.render(name, 1, derive_seed(seed, "cell", place))
@@ -207,7 +207,7 @@ class Sprites:
         if len(self.groups) == 1:
             return verify_sprites(image, *self.groups[0])
         if image.shape != (sprites.SIZE, sprites.SIZE, 3):
-            return Verdict((Check("readable", "unreadable", f"the picture is {image.shape}"),))
+            return Verdict((Check("readable", "unreadable", f"the image is {image.shape}"),))
         found: dict[str, int] = {}
         empty = sprites.render(sprites.SPRITES[0], 1, 0)
         _cell(empty, 0)[...] = _cell(empty, 1)
@@ -253,7 +253,7 @@ def outcome_from(data: Mapping[str, Any]) -> Outcome:
 
 
 def _cell(image: np.ndarray, place: int) -> np.ndarray:
-    """The view of one cell of a nano picture."""
+    """The view of one cell of a nano image."""
     row, column = divmod(place, sprites.GRID)
     side = sprites.CELL
     return image[row * side : (row + 1) * side, column * side : (column + 1) * side]

@@ -2,7 +2,7 @@
 
 `Item.prompt` asks for reasoning and a refined prompt (settings 2 and 3), `facts["direct"]` is the plain
 instruction (setting 1), `Item.answer` the published criterion. Levels 1 to 3 are how many changes, links or lines of
-code lie between the prompt and the picture.
+code lie between the prompt and the image.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class UReason(Task):
         return list(found.values())
 
     def render(self, item: Item, seed: int) -> np.ndarray:
-        """The target picture of an item of the nano world, uint8 [24, 24, 3]."""
+        """The target image of an item of the nano world, uint8 [24, 24, 3]."""
         return _sprites(item).render(seed)
 
     def verify(self, item: Item, image: np.ndarray) -> Verdict:

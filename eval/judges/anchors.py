@@ -31,7 +31,7 @@ KINDS = ("human", "program", "reference", "shuffled")
 class Anchor:
     """A sample of which it is known whether it is right, and from what (one of KINDS).
 
-    labels: of people; without them, of one who knows.
+    labels: of people; empty where a program or a construction knows, which makes no mistakes.
     """
 
     sample: Sample
@@ -99,7 +99,7 @@ async def _nobody(prompt: str, images: Sequence[bytes] = (), **how: Any) -> Any:
 def anchors_from_programs(scored: Iterable[Scored], n: int | None = None, seed: int = 0) -> list[Anchor]:
     """Samples that a program has read as right or wrong; `n`: so many at most, as even between the two as can be.
 
-    Samples must hold their pictures (`Evaluation.scored(name, images=True)`).
+    Samples must hold their images (`Evaluation.scored(name, images=True)`).
     """
     found = [
         Anchor(one.sample, one.passed, "program")
@@ -127,7 +127,7 @@ def anchors_from_references(
     """Two anchors a case: its own reference, and that of another case whose answer is another one.
 
     picture: the encoded reference of a case, or None where there is none (`Benchmark.reference`, `from_folder`). Where
-    a program can check pictures, a shuffled one is taken only if it fails the check. Raises UserError for a reference
+    a program can check images, a shuffled one is taken only if it fails the check. Raises UserError for a reference
     that fails it.
     """
     setting = setting or benchmark.settings[0]
@@ -139,7 +139,7 @@ def anchors_from_references(
         verdict = benchmark.check(own)
         if verdict is not None and not verdict.passed:
             raise UserError(
-                f"the reference picture of {case.id} is not right: {verdict.reason}", "Remove it, or give another one."
+                f"the reference image of {case.id} is not right: {verdict.reason}", "Remove it, or give another one."
             )
         anchors.append(Anchor(own, True, "reference"))
         others = [other for other in shown if _answer(other) != _answer(case)]
@@ -160,7 +160,7 @@ def from_folder(folder: Path) -> Callable[[Case], bytes | None]:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder", "Name the folder that holds the reference pictures.")
+        raise UserError(f"{folder} is no folder", "Name the folder that holds the reference images.")
 
     def picture(case: Case) -> bytes | None:
         found = find_image(case.id, folder)
@@ -174,7 +174,7 @@ def _sample(case: Case, setting: str, image: bytes) -> Sample:
 
 
 def _answer(case: Case) -> str:
-    """What makes two cases ask for the same picture, as far as their facts say."""
+    """What makes two cases ask for the same image, as far as their facts say."""
     facts = case.facts
     said = facts.get("outcome") or facts.get("answer") or facts.get("criterion") or case.id
     return json.dumps(said, sort_keys=True, ensure_ascii=False).lower()

@@ -28,7 +28,7 @@ Raises NoReply; UserError where no question helps."""
 DEAD_AFTER = 8
 """So many questions in a row that found no server, each after all its retries, end the asking of this run."""
 REMARK = "Your reply could not be read: {problem}. Answer the same question again, in exactly the format asked for."
-_WORDS_OF_IMAGE = 1000  # tokens that a picture is reckoned at before the server has counted one
+_WORDS_OF_IMAGE = 1000  # tokens that an image is reckoned at before the server has counted one
 
 
 class NotStored(Exception):

@@ -80,11 +80,11 @@ class Calibration:
         return cls(**{**found, "disagreements": tuple(raw["disagreements"])})
 
 
-def keep(store: Path, judge: JudgeConfig, found: Calibration) -> None:
+def keep(store: Path, judge: JudgeConfig, calibration: Calibration) -> None:
     """Write the record; it replaces an earlier one."""
-    path = _path(store, judge, found.benchmark)
+    path = _path(store, judge, calibration.benchmark)
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write_json(path, found.to_dict())
+    atomic_write_json(path, calibration.to_dict())
 
 
 def cited(store: Path, judge: JudgeConfig, benchmark: Benchmark) -> dict[str, Any] | None:
@@ -120,10 +120,10 @@ def find(store: Path, judge: JudgeConfig, benchmark: str) -> Calibration | None:
     return _read(_path(store, judge, benchmark))
 
 
-def comparable(store: Path, found: Calibration) -> list[Calibration]:
+def comparable(store: Path, calibration: Calibration) -> list[Calibration]:
     """All records of judges and ways that were measured on the same anchors, `found` among them, by name."""
-    paths = (Path(store) / "calibrations").glob(f"{found.benchmark}-*.json")
-    others = [one for path in paths if (one := _read(path)) is not None and one.anchors == found.anchors]
+    paths = (Path(store) / "calibrations").glob(f"{calibration.benchmark}-*.json")
+    others = [one for path in paths if (one := _read(path)) is not None and one.anchors == calibration.anchors]
     return sorted(others, key=lambda one: (str(one.judge["model"]), one.way))
 
 

@@ -160,13 +160,13 @@ def _tokens(usage: dict[str, Any], name: str) -> int:
 
 
 def _message(message: ChatMessage, pictures: dict[str, str]) -> dict[str, Any]:
-    """As the protocol has it, with a mark in the place of each picture; `pictures` is given what it stands for."""
+    """As the protocol has it, with a mark in the place of each image; `pictures` is given what it stands for."""
     if isinstance(message.content, str):
         return {"role": message.role, "content": message.content}
     parts: list[dict[str, Any]] = []
     for part in message.content:
         if part.type == "image":
-            mark = f"<picture {len(pictures)} {secrets.token_hex(8)}>"
+            mark = f"<image {len(pictures)} {secrets.token_hex(8)}>"
             pictures[mark] = part.image
             parts.append({"type": "image_url", "image_url": {"url": mark}})
         elif part.type == "text":

@@ -132,7 +132,7 @@ async def ask(
 
 
 def data_url(image: bytes) -> str:
-    """An encoded picture as a data URL; what is none of PNG, JPEG, GIF and WebP is called a PNG."""
+    """An encoded image as a data URL; what is none of PNG, JPEG, GIF and WebP is called a PNG."""
     kind = next((kind for start, kind in _KINDS_OF_IMAGE if image.startswith(start)), "image/png")
     return f"data:{kind};base64,{base64.b64encode(image).decode()}"
 

@@ -44,7 +44,7 @@ def corrected(raw: Estimate, sensitivity: Estimate, specificity: Estimate) -> Es
     return Estimate(value, raw.n, min(low, value), max(high, value), raw.distinct)
 
 
-def judged_scores(scored: Sequence[Scored], judge: JudgeConfig, found: Calibration | None) -> dict[str, Any]:
+def judged_scores(scored: Sequence[Scored], judge: JudgeConfig, calibration: Calibration | None) -> dict[str, Any]:
     """What an evaluation says of the samples that a judge judged; JSON-able.
 
     {"judge", "way", "refused": why nothing is corrected or "", "scores": [{"setting", "set", "raw", "corrected"}]}
@@ -53,11 +53,15 @@ def judged_scores(scored: Sequence[Scored], judge: JudgeConfig, found: Calibrati
     for one in scored:
         if one.by not in ("", "program"):
             cells.setdefault((one.sample.ask.setting, one.sample.ask.case.set), []).append(one)
-    why = "uncalibrated" if found is None else _hardly(found)
+    why = "uncalibrated" if calibration is None else _refused(calibration)
     scores = []
     for (setting, name), some in cells.items():
         raw = _passed(some)
-        fixed = None if found is None or why else corrected(raw, found.overall.sensitivity, _not_passed(found))
+        fixed = (
+            None
+            if calibration is None or why
+            else corrected(raw, calibration.overall.sensitivity, _not_passed(calibration))
+        )
         scores.append({"setting": setting, "set": name, "raw": raw.to_dict(), "corrected": fixed and fixed.to_dict()})
     return {"judge": judge.model, "way": judge.label, "refused": why, "scores": scores}
 
@@ -80,8 +84,10 @@ def table_of(judged: Mapping[str, Any], about: str) -> Table:
     return Table(title, ("setting", "set", "raw", "corrected"), rows, note)
 
 
-def _hardly(found: Calibration) -> str:
+def _refused(found: Calibration) -> str:
     """Why the judge's scores cannot be corrected; "" where they can."""
+    if found.by_sample is not None:  # how often single checks are mistaken says not how often whole answers are
+        return "refused: people labelled single checks, not whole answers"
     balanced = found.overall.balanced_accuracy
     if balanced.value is not None and balanced.low > HARDLY:
         return ""

@@ -31,13 +31,13 @@ def dialect(ask: JudgeAsk) -> str:
 
 
 async def caption_matches(ask: JudgeAsk, image: bytes, expected: str, *, kind: str) -> Verdict:
-    """Caption the picture, then compare the caption with the expected answer (UniSandbox, Tables 9 to 11).
+    """Caption the image, then compare the caption with the expected answer (UniSandbox, Tables 9 to 11).
 
     Two questions, so that the judge does not see the answer while it looks. A caption that says that nothing fits
     ("Error", "Reject") is a fail without a second question, as both prompts demand.
 
     Args:
-        image: an encoded picture.
+        image: an encoded image.
         expected: "4 chairs", a sentence for a portrait, a word for a fruit or a flower.
         kind: "maths", "mapping" (exact number and object, as in the paper), "mapping_official" (the object alone, as in
             the released code), "knowledge".
@@ -53,14 +53,14 @@ async def caption_matches(ask: JudgeAsk, image: bytes, expected: str, *, kind: s
         unisandbox.CAPTIONS.get(kind, unisandbox.CAPTIONS["maths"]), (image,), parse=_reader(read, wanted)
     )
     if caption.strip(".'\"*") in unisandbox.REFUSED_CAPTIONS:
-        return _verdict("caption", False, f"the judge captions the picture {caption!r}")
+        return _verdict("caption", False, f"the judge captions the image {caption!r}")
     question = unisandbox.compare_prompt(caption, expected, kind)
     matches = await ask(question, parse=_reader(unisandbox.parse_score, '"Score: YES" or "Score: NO" as the last line'))
     return _verdict("caption", matches, f"captioned {caption!r}, expected {expected!r}")
 
 
 async def image_satisfies(ask: JudgeAsk, image: bytes, criterion: str) -> Verdict:
-    """Does the picture meet the criterion (UReason, Figure 25)? For nano the criterion is a prompt: "Draw 3 apples .".
+    """Does the image meet the criterion (UReason, Figure 25)? For nano the criterion is a prompt: "Draw 3 apples .".
 
     Raises Unparseable.
     """
@@ -75,7 +75,7 @@ async def image_satisfies(ask: JudgeAsk, image: bytes, criterion: str) -> Verdic
 
 
 async def prompt_accepted(ask: JudgeAsk, image: bytes, task: str, prompt: str) -> Verdict:
-    """Does the picture fit the prompt that it was drawn from: the filter of STARS (Table 13, its twin for mapping),
+    """Does the image fit the prompt that it was drawn from: the filter of STARS (Table 13, its twin for mapping),
     asked of another model. The judge is not told the answer.
 
     Args:

@@ -1,7 +1,7 @@
 """What judges have said, kept for good: a reply is asked for once, whatever is killed, changed or run again.
 
 The key of a reply hashes everything that could change it: the judge (`JudgeConfig.key`), the conversation so far, the
-pictures, the schema, the number of the draw. So a new judge, prompt or picture is a new question, and a changed way of
+images, the schema, the number of the draw. So a new judge, prompt or image is a new question, and a changed way of
 *reading* replies is not: verdicts are read from the stored words again.
 
 On disk: `replies/*.jsonl`, one file a process, a line a reply, appended as it arrives. After kill -9 all lines but at
@@ -30,7 +30,7 @@ FLUSH_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message of a conversation with a judge: role "user" or "assistant", words, encoded pictures before them."""
+    """One message of a conversation with a judge: role "user" or "assistant", words, encoded images before them."""
 
     role: str
     text: str
@@ -49,7 +49,7 @@ class Reply:
 
 
 def reply_key(judge: str, turns: Sequence[Turn], schema: Mapping[str, Any] | None = None, draw: int = 0) -> str:
-    """Content hash of a question to a judge, given by its `JudgeConfig.key`; draw: the how manieth reply to it."""
+    """Content hash of a question to a judge, given by its `JudgeConfig.key`; draw: the number of the reply."""
     words: list[Any] = [judge, [[turn.role, turn.text, len(turn.images)] for turn in turns], schema]
     words += [draw] if draw else []  # the first draw has the key that replies had before there were others
     digest = hashlib.blake2b(json.dumps(words, sort_keys=True, ensure_ascii=False).encode(), digest_size=16)

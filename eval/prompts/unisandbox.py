@@ -167,7 +167,7 @@ CAPTIONS = {
 }
 COMPARISONS = {"maths": COMPARE, "mapping": COMPARE, "mapping_official": COMPARE_OBJECT, "knowledge": COMPARE_KNOWLEDGE}
 REFUSED_CAPTIONS = ("Error", "Reject")
-"""What a judge says of a picture in which it sees nothing of the kind asked for; it never matches (Tables 9 to 11)."""
+"""What a judge says of an image in which it sees nothing of the kind asked for; it never matches (Tables 9 to 11)."""
 
 _VERDICT_LINE = {
     tag: re.compile(rf"^[ \t]*(?:\*\*)?{tag}:[ \t]*(?:\*\*)?[ \t]*(YES|NO)(?:\*\*)?\.?[ \t]*$", re.MULTILINE)

@@ -1,5 +1,5 @@
 // The gallery of an evaluation, and links into it from the tables (#gallery?setting=cot&verdict=fail). Stands after
-// paging.js. Pictures are read a block at a time, when they are shown.
+// paging.js. Images are read a block at a time, when they are shown.
 (() => {
   const parse = (id) => JSON.parse(document.getElementById(id).textContent);
   const BLOCK = 48;
@@ -57,8 +57,8 @@
         shots.append(figure);
       }
     };
-    beside(card.given, "shown", "Picture shown with the prompt");
-    beside(card.references, "reference", "Picture that the data give as right");
+    beside(card.given, "shown", "Image shown with the prompt");
+    beside(card.references, "reference", "Image that the data give as right");
     const verdict = `${MARKS[card.outcome] || "–"} ${NAMES[card.outcome] || card.outcome}`;
     if (card.image !== undefined) {
       const figure = element("figure", "shot");
@@ -66,7 +66,7 @@
       shots.append(figure);
     } else if (card.left_out || card.text === undefined) {
       const figure = element("figure", "shot");
-      figure.append(element("div", "empty", card.left_out ? "picture left out" : "no picture"));
+      figure.append(element("div", "empty", card.left_out ? "image left out" : "no image"));
       shots.append(figure);
     }
     const side = element("div", "side");

@@ -1,7 +1,7 @@
 """The report of an evaluation: its benchmarks' tables, why samples failed, and every sample behind each count.
 
 As a run's report (`eval.report.page`) it is one file that asks nothing of the network, and what a model or a judge has
-said is text in it, never markup. Pictures lie in blocks that the script reads when their page of the gallery is shown,
+said is text in it, never markup. Images lie in blocks that the script reads when their page of the gallery is shown,
 so that thousands of samples do not slow down opening it.
 """
 
@@ -31,16 +31,17 @@ if TYPE_CHECKING:
     from eval.evaluation import Evaluation, Result
 
 REPORT = "report.html"
-IMAGE_BUDGET = 12_000_000  # bytes of pictures in the page, as base64: some 2,500 of a large model
+IMAGE_BUDGET = 12_000_000  # bytes of images in the page, as base64: some 2,500 of a large model
 MOST_CARDS = 6_000
-_BLOCK = 48  # pictures that are read at once
-_LARGEST_EDGE = 192  # larger pictures are shown as thumbnails
+_BLOCK = 48  # images that are read at once
+_LARGEST_EDGE = 192  # larger images are shown as thumbnails
 _NUMBER = re.compile(r"[-+−–]?[\d.,]*(e[-+]?\d+)?( ?%)?")
 OUTCOME_NAMES = {
     "pass": "right",
     "fail": "wrong",
     "unreadable": "unreadable",
-    "generation_failed": "no picture",
+    "generation_failed": "no image",
+    "no_skill": "no such skill",
     "not_extracted": "not extracted",
     "cue_missing": "cue missing",
     "judge_failed": "judge failed",
@@ -55,8 +56,8 @@ class Part:
     """One benchmark's share of an evaluation.
 
     scores: setting -> set -> Estimate.to_dict(), as `Benchmark.scores` gives it; where a cell is missing the share of
-    samples that passed is shown. scored: every sample; its pictures may be b"". pictures: the same samples in the same
-    order, with their pictures. without_score: (setting, set) pairs of which no share is shown.
+    samples that passed is shown. scored: every sample; its images may be b"". pictures: the same samples in the same
+    order, with their images. without_score: (setting, set) pairs of which no share is shown.
     """
 
     name: str
@@ -326,10 +327,10 @@ def _shares(scored: Iterable[Scored]) -> dict[str, Estimate]:
 
 
 def gallery(parts: Sequence[Part]) -> tuple[list[dict[str, Any]], list[list[str]], int]:
-    """The cards in reading order, their pictures in blocks, and how many samples there are in all.
+    """The cards in reading order, their images in blocks, and how many samples there are in all.
 
-    Beyond MOST_CARDS whole cases are left out, and beyond IMAGE_BUDGET pictures, both by a hash of the case and not by
-    how it turned out. Equal pictures are stored once; no more than one sample's are in memory at a time.
+    Beyond MOST_CARDS whole cases are left out, and beyond IMAGE_BUDGET images, both by a hash of the case and not by
+    how it turned out. Equal images are stored once; no more than one sample's are in memory at a time.
     """
     sizes = Counter(_case(part, one) for part in parts for one in part.scored)
     pictured = Counter({_case(part, one): 0 for part in parts for one in part.scored})
@@ -350,14 +351,14 @@ def gallery(parts: Sequence[Part]) -> tuple[list[dict[str, Any]], list[list[str]
 
 
 class _Shelf:
-    """The pictures of the page, each once."""
+    """The images of the page, each once."""
 
     def __init__(self) -> None:
         self._found: list[str] = []
         self._places: dict[str, int] = {}
 
     def place(self, image: Image) -> int:
-        """Where the picture is."""
+        """Where the image is."""
         digest = digest_of(image)
         if digest not in self._places:
             kind, data = thumbnail(bytes_of(image))
@@ -371,7 +372,7 @@ class _Shelf:
 
 
 def thumbnail(image: bytes) -> tuple[str, bytes]:
-    """Kind and bytes of what the page shows: pixel pictures as they are, large ones reduced."""
+    """Kind and bytes of what the page shows: pixel images as they are, large ones reduced."""
     from PIL import Image as PIL
 
     with PIL.open(io.BytesIO(image)) as opened:
@@ -396,7 +397,7 @@ def _within(cases: Sequence[tuple[str, str]], sizes: Mapping[tuple[str, str], in
 
 
 def _room(parts: Sequence[Part]) -> int:
-    """How many pictures fit, by the size of the first ones."""
+    """How many images fit, by the size of the first ones."""
     first: Iterator[Image] = (image for part in parts for one in part.pictures() for image in _pictures(one))
     sizes = [len(thumbnail(bytes_of(image))[1]) * 4 / 3 for image, _ in zip(first, range(_BLOCK), strict=False)]
     return round(IMAGE_BUDGET / (sum(sizes) / len(sizes))) if sizes else 0
@@ -412,7 +413,7 @@ def _case(part: Part, one: Scored) -> tuple[str, str]:
 
 
 def _card(part: Part, one: Scored, shelf: _Shelf | None) -> dict[str, Any]:
-    """A sample as evaluation.js shows it; what is empty is left out. shelf: None leaves its pictures out."""
+    """A sample as evaluation.js shows it; what is empty is left out. shelf: None leaves its images out."""
     sample, case = one.sample, one.sample.ask.case
     checks = [] if one.verdict is None else one.verdict.checks
     card: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What a report tells of reinforcement, and of any training that watched held-out prompts: tables, curves, pictures.
+"""What a report tells of reinforcement, and of any training that watched held-out prompts: tables, curves, images.
 
 Read below a stage's folder, all of it optional: `held_out/step=*` and `gallery/epoch-*` (eval/groups.py),
 `rollouts.jsonl` (a line an epoch) and `metrics.jsonl` (a line an update), as uni_train/training/flow_grpo writes them.
@@ -20,8 +20,8 @@ from eval.report.gallery import embeddable
 from eval.statistics import Estimate, mcnemar_exact, proportion
 from uni_train.errors import UserError
 
-GALLERIES = 5  # epochs with pictures in the page, first and last among them
-_MOMENTS = 3  # looks side by side: before, half way, after
+GALLERIES = 5  # epochs with images in the page, first and last among them
+_MOMENTS = 3  # validations side by side: before, half way, after
 _PARTS = {"rollout": "drawing", "reward": "rewarding", "update": "learning"}
 _ROUNDING = 1e-9
 Line = Mapping[str, Any]
@@ -35,10 +35,10 @@ def stages(run_dir: Path) -> list[dict[str, Any]]:
     """
     found = []
     for folder in sorted((run_dir / "stages").glob("*")):
-        looks = groups.finished(folder / "held_out")
+        validations = groups.finished(folder / "held_out")
         epochs = read_lines(folder / "rollouts.jsonl")
-        if looks or epochs:
-            found.append(_stage(folder, looks, epochs))
+        if validations or epochs:
+            found.append(_stage(folder, validations, epochs))
     return found
 
 
@@ -67,8 +67,8 @@ def read_lines(path: Path) -> list[Line]:
     return [rows[step] for step in sorted(rows)]
 
 
-def _stage(folder: Path, looks: Sequence[Path], epochs: Sequence[Line]) -> dict[str, Any]:
-    seen = [groups.read_facts(look) for look in looks]
+def _stage(folder: Path, validations: Sequence[Path], epochs: Sequence[Line]) -> dict[str, Any]:
+    seen = [groups.read_facts(validation) for validation in validations]
     done = (folder / "manifest.json").exists()
     drawn = groups.finished(folder / "gallery")
     updates = read_lines(folder / "metrics.jsonl") if epochs else []
@@ -83,7 +83,7 @@ def _stage(folder: Path, looks: Sequence[Path], epochs: Sequence[Line]) -> dict[
         "time_charts": list(_time_charts(epochs)),
         "epochs": len(epochs),
         "galleries": [_gallery(folder) for folder in _spread(drawn, GALLERIES)],
-        "shown": _shown_looks(_spread(looks, _MOMENTS), done),
+        "shown": _validation_groups(_spread(validations, _MOMENTS), done),
     }
 
 
@@ -91,9 +91,9 @@ def _stage(folder: Path, looks: Sequence[Path], epochs: Sequence[Line]) -> dict[
 
 
 def _success(seen: Sequence[Line], done: bool) -> dict[str, Any]:
-    """Levels and checks at the first look, one half way and the last; the change is paired, prompt by prompt.
+    """Levels and checks at the first validation, one half way and the last; the change is paired, prompt by prompt.
 
-    done: training has ended, and the last look was after it.
+    done: training has ended, and the last validation was after it.
     """
     moments = _spread(seen, _MOMENTS)
     rows = []
@@ -139,8 +139,8 @@ def _moment(i: int, moments: Sequence[Line], done: bool) -> str:
     return "after" if done and i == len(moments) - 1 else f"update {moments[i]['step']}"
 
 
-def _passed(look: Line, level: str) -> Estimate:
-    one = look["levels"][level]
+def _passed(validation: Line, level: str) -> Estimate:
+    one = validation["levels"][level]
     return proportion(one["passed"].count("1"), one["n"])
 
 
@@ -154,21 +154,21 @@ def _change(first: Line, last: Line, levels: Sequence[str]) -> Any:
     return mcnemar_exact(before, after)
 
 
-def _check(look: Line, name: str) -> Estimate:
-    """The share of all prompts whose picture passes it; one that nobody can read does not."""
-    levels = look["levels"].values()
+def _check(validation: Line, name: str) -> Estimate:
+    """The share of all prompts whose image passes it; one that nobody can read does not."""
+    levels = validation["levels"].values()
     return proportion(
         sum(one["checks"].get(name, {}).get("pass", 0) for one in levels), sum(one["n"] for one in levels)
     )
 
 
 def _success_chart(seen: Sequence[Line]) -> charts.Chart:
-    steps = [float(look["step"]) for look in seen]
+    steps = [float(validation["step"]) for validation in seen]
     levels = list(seen[0]["levels"])
     width = (steps[-1] - steps[0]) / 90
     series = []
     for place, level in enumerate(levels):
-        cells = [_passed(look, level) for look in seen]
+        cells = [_passed(validation, level) for validation in seen]
         # Levels are set a little apart, so that whiskers do not hide each other.
         aside = (place - (len(levels) - 1) / 2) * width
         points = [(step + aside, cell.value or 0.0) for step, cell in zip(steps, cells, strict=True)]
@@ -218,8 +218,8 @@ def _policy_charts(updates: Sequence[Line]) -> Iterable[charts.Chart]:
 
 
 def _picture_charts(epochs: Sequence[Line]) -> Iterable[charts.Chart]:
-    names = (("brightness", "brightness"), ("contrast", "contrast"), ("diversity", "spread within groups"))
-    yield from _curve("Pictures, grey levels", epochs, names)
+    names = (("brightness", "brightness"), ("contrast", "contrast"), ("diversity", "diversity within groups"))
+    yield from _curve("Images, grey levels", epochs, names)
 
 
 def _time_charts(epochs: Sequence[Line]) -> Iterable[charts.Chart]:
@@ -280,7 +280,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-# --- pictures -------------------------------------------------------------------------------------------------------
+# --- images -------------------------------------------------------------------------------------------------------
 
 
 def _gallery(folder: Path) -> dict[str, Any]:
@@ -289,13 +289,13 @@ def _gallery(folder: Path) -> dict[str, Any]:
     return {"title": f"Epoch {facts['epoch']}", "step": facts["step"], "moments": [], **_common(shown)}
 
 
-def _shown_looks(looks: Sequence[Path], done: bool) -> dict[str, Any] | None:
+def _validation_groups(validations: Sequence[Path], done: bool) -> dict[str, Any] | None:
     """The same held-out prompts at several moments, side by side."""
-    if not looks:
+    if not validations:
         return None
-    facts = [groups.read_facts(look) for look in looks]
+    facts = [groups.read_facts(validation) for validation in validations]
     titles = [_moment(i, facts, done) for i in range(len(facts))]
-    by_id = [{group.id: group for group in groups.read_groups(look)} for look in looks]
+    by_id = [{group.id: group for group in groups.read_groups(validation)} for validation in validations]
     shown = []
     for name, group in by_id[0].items():
         if all(name in one for one in by_id):

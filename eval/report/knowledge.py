@@ -1,4 +1,4 @@
-"""The report of a run of the recipe knowledge: its tables, and every picture with what the same model says in text."""
+"""The report of a run of the recipe knowledge: its tables, and every image with what the same model says in text."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def write_report(run_dir: Path) -> Path:
         ("Model", str(summary["model"])),
         ("Models trained", str(len(models))),
         ("Injected", f"{len(passed)} of {len(models)}"),
-        ("Pictures", f"{sum(len(part.scored) for part in parts):,}"),
+        ("Images", f"{sum(len(part.scored) for part in parts):,}"),
         ("Seed", str(summary["seed"])),
         ("Minutes", f"{summary['wall_seconds'] / 60:.1f}"),
     ]

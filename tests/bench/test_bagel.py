@@ -35,11 +35,11 @@ def test_no_condition_is_read_twice(tiny: bagel.Subject) -> None:
     plain = [counts[title] for title in counts if "image" not in title]
     assert len(plain) == 4 and all(readings == 1 for readings, *_ in plain)
     letters = [len(one.prompt) + 2 for one in bagel.requests(bagel.BATCH)]
-    assert counts[f"{bagel.BATCH} pictures from text"][1] == sum(letters)
+    assert counts[f"{bagel.BATCH} images from text"][1] == sum(letters)
     for readings, tokens, apart, *_, seen, encoded in (counts[title] for title in counts if "image" in title):
         assert readings == 2 and tokens < apart and seen == encoded == 1  # the texts without the image are the other
     steps = tiny.model.sampling.steps
-    assert counts["a picture from text"][4] == steps  # the branches of guidance share a pass
+    assert counts["an image from text"][4] == steps  # the branches of guidance share a pass
 
 
 def test_the_larger_model_has_a_hundred_million_parameters() -> None:

@@ -19,4 +19,4 @@ def test_killing_an_evaluation_costs_at_most_one_batch_and_changes_no_number() -
     found = re.search(r"kills: (\d+) .*, (\d+) a batch; .* at most (\d+) after a kill; (.*)", done.stdout)
     assert found is not None, done.stdout
     assert found[1] == "4" and int(found[3]) <= int(found[2])
-    assert found[4] == "every number and picture as in an unbroken run"
+    assert found[4] == "every number and image as in an unbroken run"

@@ -16,7 +16,7 @@ def line(hack: str, said: str | None, *success: float) -> dict[str, Any]:
 
 
 def test_runs_are_counted_by_alarm_and_by_what_they_cost() -> None:
-    said = "error: stopped after update 4: the brightness of pictures is 90, 60 in the first epoch"
+    said = "error: stopped after update 4: the brightness of images is 90, 60 in the first epoch"
     lines = [
         line("bright", said, 0.5, 0.48),
         line("dark", said, 0.5, 0.45),
@@ -28,7 +28,7 @@ def test_runs_are_counted_by_alarm_and_by_what_they_cost() -> None:
     assert [hacking.outcome(one) for one in lines[:4]] == ["in time", "late", "missed", "harmless"]
     text = "\n".join(hacking.table(lines))
     assert "1 of 4 hacks stopped before success fell by 5 points; 1 late, 1 missed, 1 harmless." in text
-    assert "| bright | 0 | 0.100 -> 0.900 | 0.500 -> 0.480 | 1 | update 4: the brightness of pictures is 90" in text
+    assert "| bright | 0 | 0.100 -> 0.900 | 0.500 -> 0.480 | 1 | update 4: the brightness of images is 90" in text
     assert "False alarms: 1 of 2 clean runs [" in text
     with pytest.raises(UserError, match="no run is finished"):
         list(hacking.table([]))

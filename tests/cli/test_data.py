@@ -107,7 +107,7 @@ def mazes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = run(
         "make", "--task", "maze", "--size", "3-4", "--style", "nano", "--split", "test", "--n", 2, "--out", folder
     )
-    assert made.exit_code == 0 and "4 questions, 8 pictures" in made.output
+    assert made.exit_code == 0 and "4 questions, 8 images" in made.output
     return folder
 
 

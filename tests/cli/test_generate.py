@@ -83,7 +83,7 @@ def test_a_published_bagel_edits_and_answers(tmp_path: Path) -> None:
         (["-p", "Draw 2 cups .", "--size", "24"], 2, "cannot read the size 24"),
         (["-p", "Draw 2 cups .", "--image", "no.png"], 1, "no.png: no such file"),
         (["-p", "Draw 2 cups .", "--out", "cups.jpg"], 2, "cups.png"),
-        (["-p", "Draw 2 cups .", "--answer", "--steps", "3"], 2, "--steps is about pictures"),
+        (["-p", "Draw 2 cups .", "--answer", "--steps", "3"], 2, "--steps is about images"),
         (["-p", "Draw 2 cups .", "--answer", "--think"], 1, "nano cannot think before it answers"),
         (["-p", "Draw 2 cups .", "-m", "nanoo"], 2, "Did you mean nano?"),
         (["-p", "Draw 2 cups .", "-m", "bagel_7b"], 1, "checkpoints/BAGEL-7B-MoT"),

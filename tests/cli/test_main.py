@@ -190,6 +190,20 @@ def test_answers_at_once_because_nothing_heavy_is_imported(arguments: list[str])
     assert done.returncode == 0, done.stderr
 
 
+def test_dry_runs_and_plans_of_our_own_models_import_no_trainer_and_no_library_of_models() -> None:
+    code = (
+        "import sys\nfrom uni_train.cli.main import uni_train\n"
+        "for words in ('fit stars_curriculum --dry-run', 'fit distil_curriculum --dry-run',"
+        " 'fit flow_grpo_math --dry-run', 'plan stars_curriculum', 'plan flow_grpo_math'):\n"
+        "    uni_train(words.split(), standalone_mode=False)\n"
+        "    heavy = {'lightning', 'transformers', 'diffusers', 'torchmetrics', 'peft', 'torchao', 'PIL', 'wandb'}\n"
+        "    assert not heavy & set(sys.modules), (words, heavy & set(sys.modules))\n"
+        "    assert words.startswith('plan') or 'torch._dynamo' not in sys.modules, words\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [

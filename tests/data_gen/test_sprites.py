@@ -182,7 +182,7 @@ def test_noise_is_unreadable(seed: int, kind: str) -> None:
 
 
 def test_an_empty_picture_is_read_and_fails() -> None:
-    assert read(empty()) == Reading(True, None, 0, "the picture is empty")
+    assert read(empty()) == Reading(True, None, 0, "the image is empty")
     assert verify_sprites(empty(), "apple", 1).status == "fail"
 
 

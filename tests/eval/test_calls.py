@@ -240,8 +240,9 @@ def test_another_checkpoint_or_setting_is_asked_anew(tmp_path: Path) -> None:
         painter = Painter()
         StoredModel(other, CallStore(tmp_path), lambda painter=painter: painter).draw(requests(2))
         assert painter.batches == [["r0", "r1"]]
-    moved = replace(NANO, name="moved", source="elsewhere")
-    assert StoredModel(moved, CallStore(tmp_path), Painter).missing("draw", requests(3)) == 1
+    moved, painter = replace(NANO, name="moved", source="elsewhere"), Painter()
+    StoredModel(moved, CallStore(tmp_path), lambda: painter).draw(requests(3))
+    assert painter.batches == [["r2"]]
 
 
 @given(st.sampled_from(["id", "prompt", "images", "thought", "seed", "size", "skill"]), st.integers(1, 255))

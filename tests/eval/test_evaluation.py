@@ -20,6 +20,7 @@ from eval.last_seen import LastSeen
 from eval.report.evaluation import report_of
 from eval.statistics import Estimate, PairedComparison
 from tests.eval.judges.server import Asked, JudgeServer, Refused
+from tests.models.test_remote import Reply, drawn, endpoint, models, refused
 from uni_train.errors import UsageError, UserError
 from uni_train.models.nano.nano import shipped
 from uni_train.models.pictures import decode_png
@@ -156,13 +157,37 @@ def test_requests_that_nano_cannot_read_are_counted_and_not_fatal(tmp_path: Path
     assert result.outcomes == {"normal": {"math1": {"generation_failed": 3}}}
     ((setting, name, why),) = result.not_scored  # a model that never draws has no score
     assert (setting, name) == ("normal", "math1") and result.tables == () and result.scores["normal"] == {}
-    assert why.startswith("the model failed 3 of 3 (no picture: nano does not know the word")
+    assert why.startswith("the model failed 3 of 3 (no image: nano does not know the word")
     (one, *_) = evaluation.scored("unisandbox")
     assert "does not know the word" in one.sample.note
     again = run(plan(tmp_path, benchmarks=[benchmark], settings=["normal"]))
     assert again.calls["draw"] == {"made": 0, "stored": 3, "failed": 0}
     retried = run(plan(tmp_path, benchmarks=[benchmark], settings=["normal"], retry_failed=True))
     assert retried.calls["draw"] == {"made": 3, "stored": 0, "failed": 3}
+
+
+def test_what_needs_a_skill_that_the_model_lacks_is_a_row_and_not_an_error(tmp_path: Path) -> None:
+    """An endpoint that draws and has no chat: Normal is scored, CoT is not; halves of a setting share the batch."""
+
+    def reply(path: str, body: bytes) -> Reply:
+        if path.endswith("/models"):
+            return models(path, body)
+        return drawn() if "images" in path else refused(404, "Not Found")
+
+    benchmark = UniSandbox(n=3, sets=SETS)
+    with endpoint(reply) as one:
+        evaluation = run(plan(tmp_path, checkpoint=f"{one.url}#painter", benchmarks=[benchmark]))
+        asked = len(one.asked)
+        again = run(plan(tmp_path, checkpoint=f"{one.url}#painter", benchmarks=[benchmark]))
+        assert [path for path, *_ in one.asked[asked:]].count("/v1/images/generations") == 0
+    result = evaluation.results["unisandbox"]
+    why = "painter cannot be asked by chat/completions: Not Found"
+    assert result.no_skill == (("cot", "mapping1", why), ("cot", "math1", why)) and not result.not_scored
+    assert result.outcomes["cot"] == {"math1": {"no_skill": 3}, "mapping1": {"no_skill": 6}}
+    assert result.scores["normal"]["math1"]["n"] == 3 and "math1" not in result.scores["cot"]
+    assert result.tables[0].rows == (("cot", "math1, mapping1", f"no such skill: {why}"),)
+    assert again.results == evaluation.results == load(evaluation.folder).results
+    assert why in report_of(evaluation).read_text(encoding="utf-8")
 
 
 def test_two_processes_do_not_share_an_evaluation(out: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -14,6 +15,7 @@ from eval.evaluation import load
 from eval.generation import asks_of
 from eval.report.flow_chart import flow
 from tests.insight.respondent import Scripted
+from tests.models.test_remote import Reply, drawn, endpoint, models, refused, says
 from uni_train.cli.main import uni_train
 from uni_train.errors import UsageError
 from uni_train.insight.links import BREAKS, TITLES, Links, Unit, break_of, breaks_of, links_of, units_of
@@ -103,6 +105,36 @@ def test_the_command_writes_its_page_and_asks_nothing_twice(tmp_path: Path) -> N
     assert again.exit_code == 0
     (folder,) = (tmp_path / "in" / "evals").glob("*links*")
     assert {skill: calls["made"] for skill, calls in load(folder).calls.items()} == {"think": 0, "draw": 0, "answer": 0}
+
+
+def test_an_endpoint_is_asked_for_what_it_can(tmp_path: Path) -> None:
+    """One that draws and has no chat, then one that also writes; the key comes from the environment."""
+    chats = False
+
+    def reply(path: str, body: bytes) -> Reply:
+        if path.endswith("/models"):
+            return models(path, body)
+        if "images" in path:
+            return drawn()
+        return says("3 apples") if chats else refused(404, "Not Found")
+
+    def asked(url: str, out: Path) -> tuple[str, dict[str, Any]]:
+        command = ["insight", "links", "-c", f"{url}#painter", "--task", "mapping", "--world", "nano", "--n", "2"]
+        result = CliRunner().invoke(
+            uni_train, [*command, "--key-env", "PAINTER_KEY", "--out", str(out)], env={"PAINTER_KEY": "secret"}
+        )
+        assert result.exit_code == 0, result.output
+        return " ".join(result.output.split()), json.loads((out / "links.json").read_text())
+
+    with endpoint(reply) as one:
+        said, found = asked(one.url, tmp_path / "drawing")
+        assert "no such skill: painter cannot be asked by chat/completions" in said
+        assert all(right == {"told": False, "normal": False} for _, _, right in found["units"])
+        chats = True
+        said, found = asked(one.url, tmp_path / "both")
+        assert "no such skill" not in said and len(found["units"]) == 4
+        assert all(set(right) == set(TITLES) for _, _, right in found["units"])
+        assert {key for path, _, key in one.asked} == {"Bearer secret"}
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def test_pictures_that_are_none_are_named() -> None:
                     (200, {"created": 0, "data": [{"url": "https://elsewhere/x.png"}]})])  # fmt: skip
     with endpoint(lambda path, body: models(path, body) if path.endswith("/models") else next(answers)) as one:
         found = [str(open_model(one).draw([Request("a", "x")])[0]) for _ in range(3)]
-    assert ["no image that can" in found[0], "base64" in found[1], "without a picture" in found[2]] == [True] * 3
+    assert ["no image that can" in found[0], "base64" in found[1], "without an image" in found[2]] == [True] * 3
 
 
 def test_passing_failures_are_tried_again() -> None:
@@ -203,7 +203,6 @@ def test_passing_failures_are_tried_again() -> None:
     ("reply", "message"),
     [
         (refused(503, "down for the day"), "answers none of 2 requests: down for the day"),
-        (refused(404, "no such model"), "has no model painter"),
         (refused(429, "pay", "insufficient_quota"), "quota is used up"),
     ],
 )
@@ -212,6 +211,27 @@ def test_what_concerns_every_request_stops_all_of_them(reply: Reply, message: st
         model = open_model(one)
         with pytest.raises(ModelDown, match=message):
             model.answer([Request("a", "x"), Request("b", "y")])
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_an_address_that_is_not_there_is_a_missing_skill_of_a_model_that_is_listed(listed: bool) -> None:
+    def reply(path: str, body: bytes) -> Reply:
+        if path.endswith("/models"):
+            return models(path, body) if listed else refused(404, "no list here")
+        return drawn() if "images" in path else refused(404, "Not Found")
+
+    with endpoint(reply) as one:
+        model = open_model(one)
+        assert np.array_equal(model.draw([Request("a", "a boat")])[0], PICTURE)
+        if not listed:
+            with pytest.raises(ModelDown, match="has no model painter, or cannot do this"):
+                model.answer([Request("a", "x"), Request("b", "y")])
+            return
+        for _ in range(2):
+            with pytest.raises(SkillMissing, match="painter cannot be asked by chat/completions: Not Found"):
+                model.answer([Request("a", "x")])
+        assert sum("chat" in path for path, *_ in one.asked) == 1, "it is asked once"
+        assert np.array_equal(model.draw([Request("a", "a boat")])[0], PICTURE)
 
 
 def test_a_missing_skill_is_one() -> None:

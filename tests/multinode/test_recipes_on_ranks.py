@@ -165,7 +165,7 @@ def test_what_ends_one_rank_is_said_once(runs: Any) -> None:
     assert shown(found["stars_curriculum/interrupted"][0]).startswith("error: interrupted: run the same command again")
     assert "optimizer.lr was 0.0015, now 0.5" in shown(found["stars_curriculum/two"][1])
     message = shown(found["flow_grpo_math/broken"][0])
-    assert message.startswith("error: rank 1: the reward lit of the picture of maths1/train/") and "is nan" in message
+    assert message.startswith("error: rank 1: the reward lit of the image of maths1/train/") and "is nan" in message
 
 
 def test_two_and_four_ranks_draw_and_reward_what_one_does(runs: Any) -> None:

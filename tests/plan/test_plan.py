@@ -117,7 +117,7 @@ def test_reinforcement_counts_drawing_references_and_rollouts(variant):
     asked = [*BAGEL, *rollout, f"variant={variant}", "objective.kl=0.1", "data.world=everyday"]
     found = planning.plan(compose("flow_grpo_maze", asked), H100, 4, 8, 0.4)
     assert any("planned with 64 prompts" in one for one in found.assumptions)
-    assert found.units == 8 and found.unit == "random steps of pictures"
+    assert found.units == 8 and found.unit == "random steps of images"
     assert found.micros == 64 * 8 // 32 * (4 if variant == "diffusion_nft" else 3) // 8
     assert found.draw_seconds > 0
     assert {row.choice.kind for row in found.rows} == {"ddp", "deepspeed_zero1", "deepspeed_zero2"}
@@ -125,6 +125,30 @@ def test_reinforcement_counts_drawing_references_and_rollouts(variant):
     copies = 2 if variant == "diffusion_nft" else 1  # the reference, and the weights that draw
     assert parts["reference"] == 2 * copies * found.trained
     assert parts["rollouts"] > 0
+
+
+EDITOR = ("model=qwen_image_edit_2511", "model.architecture.layers=1", "model.architecture.vit_layers=1")
+EVERYDAY = ("data.world=everyday",)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "model", "more"),
+    [
+        ("flow_grpo_maze", BAGEL, EVERYDAY),
+        ("flow_grpo_math", BAGEL, (*EVERYDAY, "held_out.n=0", "rewards.right={function:self_check}")),
+        ("unigrpo_math", BAGEL, (*EVERYDAY, "held_out.n=0")),
+        ("stars_maze", BAGEL, EVERYDAY),
+        ("distil_maze", BAGEL, EVERYDAY),
+        ("distil_maze", EDITOR, (*EVERYDAY, "trained=lora")),
+        ("stars_maze", EDITOR, (*EVERYDAY, "trained=lora")),
+        ("flow_grpo_maze_qwen", EDITOR, ()),
+    ],
+)
+def test_recipes_of_reinforcement_and_distillation_are_planned_on_eight_gpus(recipe, model, more):
+    found = planning.plan(compose(recipe, [*model, *more]), H100, 1, 8, 0.4)
+    assert found.gpus == 8 and found.units >= 1 and any(row.fits for row in found.rows)
+    assert (found.draw_seconds > 0) == ("grpo" in recipe)
 
 
 @pytest.mark.slow

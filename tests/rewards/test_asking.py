@@ -25,7 +25,7 @@ from uni_train.recipes.flow_grpo.training import rewards
 from uni_train.rewards.asking import Asked, Judge, SelfCheck, read_score
 from uni_train.rewards.contract import Reward, score
 from uni_train.rewards.registry import Trained
-from uni_train.training.flow_grpo.trainer import Reference
+from uni_train.training.flow_grpo.losses import Reference
 
 
 def self_check(model: Any, batch: int) -> SelfCheck:

@@ -47,18 +47,18 @@ def raises(**_: Any) -> list[float]:
     ("function", "message"),
     [
         (raises, "the reward tried raised KeyError"),
-        (lambda **_: [1.0, 2.0], "returned 2 values for 3 pictures"),
-        (lambda **_: [1.0, float("nan"), 2.0], "of the picture of b is nan"),
-        (lambda **_: [1.0, 2.0, float("inf")], "of the picture of c is inf"),
-        (lambda **_: ["good", 1, 2], "of the picture of a is 'good'"),
+        (lambda **_: [1.0, 2.0], "returned 2 values for 3 images"),
+        (lambda **_: [1.0, float("nan"), 2.0], "of the image of b is nan"),
+        (lambda **_: [1.0, 2.0, float("inf")], "of the image of c is inf"),
+        (lambda **_: ["good", 1, 2], "of the image of a is 'good'"),
         (lambda **_: None, "returned NoneType, not a list"),
         (lambda **_: {1.0: "a", 2.0: "b", 3.0: "c"}, "returned dict, not a list"),
         (lambda **_: "123", "returned str, not a list"),
-        (lambda **_: ["1", 2, 3], "of the picture of a is '1'"),
-        (lambda **_: [1.0, 1e308, 2.0], r"of the picture of b is 1e\+308"),
-        (lambda **_: [1.0, 2.0, 10**400], "of the picture of c is 1000"),
-        (lambda **_: [1.0, 2.0, 10**9999], "of the picture of c is 'int'"),
-        (lambda **_: [1.0, 2.0, 1j], "of the picture of c is 'complex'"),
+        (lambda **_: ["1", 2, 3], "of the image of a is '1'"),
+        (lambda **_: [1.0, 1e308, 2.0], r"of the image of b is 1e\+308"),
+        (lambda **_: [1.0, 2.0, 10**400], "of the image of c is 1000"),
+        (lambda **_: [1.0, 2.0, 10**9999], "of the image of c is 'int'"),
+        (lambda **_: [1.0, 2.0, 1j], "of the image of c is 'complex'"),
         (lambda **_: sys.exit(3), "the reward tried raised SystemExit: 3"),
         (lambda **_: os._exit(0), r"the reward tried raised SystemExit: os\._exit\(0\)"),
         (lambda **_: (1 / zero for zero in [0]), "the reward tried raised ZeroDivisionError"),
@@ -135,7 +135,7 @@ def test_an_error_in_a_reward_of_ones_own_shows_its_line(tmp_path: Path) -> None
 
 
 def test_too_many_pictures_without_any_reward_are_an_error() -> None:
-    with pytest.raises(UserError, match="no reward applies to 2 of 3 pictures, the first of a: near returned None"):
+    with pytest.raises(UserError, match="no reward applies to 2 of 3 images, the first of a: near returned None"):
         score([Reward("near", near)], ["x"] * 3, IMAGES, COLUMNS)
 
 
@@ -213,7 +213,7 @@ def test_what_is_asked_apart_is_answered_while_pictures_are_drawn_and_worth_the_
 def test_one_that_does_not_come_back_is_an_error_and_holds_up_nothing() -> None:
     never = threading.Event()
     began = time.monotonic()
-    with pytest.raises(UserError, match=r"the reward far lacks 3 of 3 pictures 0\.05 s after the last") as error:
+    with pytest.raises(UserError, match=r"the reward far lacks 3 of 3 images 0\.05 s after the last") as error:
         in_parts(lambda **_: never.wait(20), patience=0.05)
     assert time.monotonic() - began < 10 and "rewards.far.patience" in (error.value.hint or "")
     never.set()

@@ -19,7 +19,8 @@ from uni_train.flow.distillation import as_noised, chosen_steps, trajectory, vel
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import Schedule, bagel_schedule, train_logit, train_timestep
 from uni_train.models.base import Request, UnifiedModel
-from uni_train.training.distillation import Distiller, DistilSettings, Following, Lesson, Way
+from uni_train.training.callbacks import Following
+from uni_train.training.distillation import Distiller, DistilSettings, Lesson, Way
 
 MEANS, WIDTH, PRIOR = {"left": -2.0, "right": 2.0}, 0.3, {"left": 0.7, "right": 0.3}
 STEPS = 100

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from uni_train.training.ema import Ema, put
+from uni_train.training.averages import put
+from uni_train.training.ema import Ema
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -21,8 +21,10 @@ from uni_train.training.checkpoint_io import TENSORS, list_checkpoints, load_fol
 from uni_train.training.curriculum import Constant, Level, Threshold
 from uni_train.training.fit import fit_supervised
 from uni_train.training.metric_log import read_metrics
+from uni_train.training.optimizer import learning_rate_factor
 from uni_train.training.steps import StepDataset
-from uni_train.training.supervised import SupervisedModule, learning_rate_factor, select_parameters
+from uni_train.training.supervised import SupervisedModule
+from uni_train.training.trained import select_parameters
 
 ROOT = Path(__file__).parents[2]
 

@@ -36,7 +36,7 @@ def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What says which items are drawn: task, level, split, world, looks and seed."""
     for option in (
         click.option("--seed", type=int, default=0, show_default=True, help="Decides every draw."),
-        click.option("--pixels", type=click.IntRange(16, 8192), help="Mazes: side of the pictures.  [default: 512]"),
+        click.option("--pixels", type=click.IntRange(16, 8192), help="Mazes: side of the images.  [default: 512]"),
         click.option("--style", help="Mazes: how they look.  [default: varied]"),
         click.option("--world", help="nano (can be drawn) or everyday (plain words).  [default: nano]"),
         click.option(
@@ -128,8 +128,8 @@ def make(
     """Write a folder of fresh questions with exact answers.
 
     The folder gets the questions in the schema of the published UniSandbox (maths, mapping) or UReason (ureason, the
-    subcategories of its tasks in turn), items.jsonl with every fact and thought, for the nano world the pictures that
-    answer them, for mazes the pictures that ask and those that answer.
+    subcategories of its tasks in turn), items.jsonl with every fact and thought, for the nano world the images that
+    answer them, for mazes the images that ask and those that answer.
 
     \b
     Examples:
@@ -143,7 +143,7 @@ def make(
     built, levels = _build_task(task, levels, split, world, style, pixels)
     made = export(built, levels, n, split, seed, world or "nano", out, force)
     pairs = f" ({made.pairs} pairs)" if made.pairs else ""
-    pictures = f", {made.images} pictures" if made.images else ""
+    pictures = f", {made.images} images" if made.images else ""
     click.echo(f"{made.path}: {made.items} questions{pairs}{pictures}, {made.bytes / 1e3:.0f} kB")
     if made.questions.name != "items.jsonl":
         click.echo(f"in the published schema: {made.questions}")
@@ -159,7 +159,7 @@ def make(
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides every draw.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to write.")
 def knowledge(n: int, split: str, seed: int, out: Path) -> None:
-    """Invent people: what a model is taught about them in text, and which pictures it is then asked for.
+    """Invent people: what a model is taught about them in text, and which images it is then asked for.
 
     The folder has the layout of the published UniSandbox: knowledge/NAME.jsonl with 40 questions and answers each,
     test_knowledge with what is asked forward (NAME.jsonl) and inversely (NAME_NAME.jsonl); `eval --data` reads it.
@@ -317,18 +317,18 @@ def _strategies(file: Path) -> Iterator[Any]:
 @click.option(
     "--items", "items_file", type=click.Path(path_type=Path), required=True, help="The items.jsonl of `data make`."
 )
-@click.option("--images", type=click.Path(path_type=Path), help="A folder of pictures named after the items.")
+@click.option("--images", type=click.Path(path_type=Path), help="A folder of images named after the items.")
 @click.option("--out", type=click.Path(path_type=Path), help="Where the verdicts go, one JSON object a line.")
-@click.option("--item", "item_id", help="Judge one picture: the id of its item, or the last part of it.")
-@click.option("--image", type=click.Path(path_type=Path), help="The picture of --item.")
+@click.option("--item", "item_id", help="Judge one image: the id of its item, or the last part of it.")
+@click.option("--image", type=click.Path(path_type=Path), help="The image of --item.")
 def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str | None, image: Path | None) -> None:
     """Judge drawn answers.
 
-    Either a folder of them (--images, --out) or one (--item, --image; the verdict is printed). A picture of the item
+    Either a folder of them (--images, --out) or one (--item, --image; the verdict is printed). An image of the item
     maze4/test/0f3a is called 0f3a.png, maze4-test-0f3a.png or maze4/test/0f3a.png; jpg and webp will do.
 
     Every item gets a line: its id, the status pass, fail, unreadable or missing, a score where the task has one, and
-    the checks with their reasons. Exit code 0 if every item was judged, whatever the verdicts; 1 if pictures are
+    the checks with their reasons. Exit code 0 if every item was judged, whatever the verdicts; 1 if images are
     missing or files cannot be read; 2 for wrong options.
 
     \b
@@ -359,7 +359,7 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
     missing = [one.item.id for one in found if one.verdict is None]
     if missing:
         more = f"\n  and {len(missing) - 10} more" if len(missing) > 10 else ""
-        click.echo(plain(f"no picture in {images} of:\n  " + "\n  ".join(missing[:10]) + more), err=True)
+        click.echo(plain(f"no image in {images} of:\n  " + "\n  ".join(missing[:10]) + more), err=True)
         raise SystemExit(1)
 
 
@@ -376,7 +376,7 @@ def _judge_all(items: list[Item], images: Path) -> list[Judged]:
 
 
 def _print_verdicts(found: list[Judged], out: Path) -> None:
-    """How many pictures, and how many of them in each check, have each status."""
+    """How many images, and how many of them in each check, have each status."""
     from rich.console import Console
     from rich.table import Table
 

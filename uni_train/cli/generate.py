@@ -1,4 +1,4 @@
-"""`uni_train generate`: one prompt to a picture (and the thought behind it), or to an answer."""
+"""`uni_train generate`: one prompt to an image (and the thought behind it), or to an answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--image", "images", multiple=True, type=click.Path(path_type=Path), metavar="FILE", help="Shown first; repeatable."
 )
-@click.option("--think", is_flag=True, help="Reason in text first; the thought is written beside the picture.")
+@click.option("--think", is_flag=True, help="Reason in text first; the thought is written beside the image.")
 @click.option("--answer", is_flag=True, help="Print a text answer instead of drawing.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="A .png file.  [default: generated.png]")
 @click.option("--size", metavar="HxW", help="Height and width in pixels.  [default: the image's, or the model's]")
@@ -52,7 +52,7 @@ def generate(
 ) -> None:
     """Draw, edit or answer.
 
-    With --image the picture is drawn from these images (editing), without from the text alone. What depends on chance
+    With --image the image is drawn from these images (editing), without from the text alone. What depends on chance
     depends on the seed alone. Guidance by images does nothing without guidance by the text.
 
     \b
@@ -71,14 +71,14 @@ def generate(
     }
     if answer and any(value is not None for value in for_pictures.values()):
         given = next(name for name, value in for_pictures.items() if value is not None)
-        raise UsageError(f"{given} is about pictures, and --answer draws none", "Leave one of them out.")
+        raise UsageError(f"{given} is about images, and --answer draws none", "Leave one of them out.")
     if not prompt.strip():
         raise UsageError("--prompt is empty", "Say what is to be drawn or answered.")
     out = out if out is not None else Path("generated.png")
     if not out.name or out.is_dir():
         raise UsageError(f"--out {out} is a folder", "Give the name of a .png file.")
     if out.suffix.lower() != ".png":
-        raise UsageError(f"pictures are written as PNG, not as {out.name}", f"Give --out {out.with_suffix('.png')}.")
+        raise UsageError(f"images are written as PNG, not as {out.name}", f"Give --out {out.with_suffix('.png')}.")
 
     # Before torch is imported, which takes seconds.
     from uni_train.models.recognise import expect_model
@@ -181,7 +181,7 @@ class _Steps:
 
 
 def _write(path: Path, picture: Any, thought: str | None) -> list[Path]:
-    """The picture, and the thought beside it; their paths."""
+    """The image, and the thought beside it; their paths."""
     from uni_train.files import atomic_write_bytes, atomic_write_text
     from uni_train.models.pictures import encode_png
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from uni_train.cli.evaluation.options import Folder, Names
+from uni_train.cli.evaluation.options import REMOTE, Folder, Names
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from eval.evaluation import Evaluation
     from uni_train.cli.progress import ConsoleProgress
     from uni_train.models.base import UnifiedModel
+    from uni_train.models.remote import RemoteSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,7 +56,9 @@ def _about(n: int) -> Callable[[F], F]:
 
     def decorate(command: F) -> F:
         options = [
-            click.option("--checkpoint", "-c", required=True, metavar="PATH|NAME", help="A folder, a run, or shipped."),
+            click.option(
+                "--checkpoint", "-c", required=True, metavar="PATH|NAME", help="A folder, a run, shipped, or URL#MODEL."
+            ),
             click.option("--task", required=True, metavar="NAME", help="mapping, maths, ureason, ... or a plug-in's."),
             click.option("--level", type=Numbers(), default=(), help="Of the task.  [default: the task's]"),
             click.option(
@@ -82,6 +85,14 @@ def _about(n: int) -> Callable[[F], F]:
 
 
 _judge = click.option("--judge", metavar="MODEL", help="For images that no program can check: openai/gpt-4o, ...")
+
+
+def _remote(command: F) -> F:
+    for option in reversed(REMOTE):
+        command = option(command)
+    return command
+
+
 _judge_base_url = click.option("--judge-base-url", metavar="URL", help="The judge's own OpenAI-compatible server.")
 
 
@@ -103,7 +114,17 @@ def insight() -> None:
 @click.option("--settings", type=Names(), default="", help="said,thought,told,normal,cot  [default: all]")
 @_judge
 @_judge_base_url
-def links(k: int, settings: tuple[str, ...], judge: str | None, judge_base_url: str | None, **asked: Any) -> None:
+@_remote
+def links(
+    k: int,
+    settings: tuple[str, ...],
+    judge: str | None,
+    judge_base_url: str | None,
+    connections: int,
+    key_env: str | None,
+    revision: str,
+    **asked: Any,
+) -> None:
     """Know, plan, draw: which link between a question and its image breaks.
 
     Each item is answered at once, thought out, drawn when told plainly, drawn when asked, and drawn by its thought.
@@ -114,12 +135,17 @@ def links(k: int, settings: tuple[str, ...], judge: str | None, judge_base_url: 
       uni_train insight links -c shipped --task mapping --level 2
       uni_train insight links -c runs/stars_math/seed0 --task maths --level 1,2,3 --n 100
       uni_train insight links -c checkpoints/BAGEL-7B-MoT --task ureason --judge openai/gpt-4o
+      uni_train insight links -c http://127.0.0.1:8000/v1#painter --task maths --world nano
     """
     cases, progress = _cases(asked)
     from uni_train.insight import page
     from uni_train.insight.links import Links, found_of
+    from uni_train.models.remote import RemoteSettings
 
-    done = _evaluated(Links(cases, settings), asked, progress, k=k, judge=judge, judge_base_url=judge_base_url)
+    remote = RemoteSettings(key_env=key_env, revision=revision, connections=connections)
+    done = _evaluated(
+        Links(cases, settings), asked, progress, k=k, judge=judge, judge_base_url=judge_base_url, remote=remote
+    )
     progress.say(f"page: {page.keep(_folder(asked), 'links', found_of(done))}")
 
 
@@ -253,6 +279,7 @@ def _evaluated(
     k: int = 1,
     judge: str | None = None,
     judge_base_url: str | None = None,
+    remote: RemoteSettings | None = None,
 ) -> Evaluation:
     """Ask and score by the engine of evaluations; tables on the console, samples in the folder's report."""
     import sys
@@ -262,7 +289,6 @@ def _evaluated(
     from eval.report.evaluation import not_scored, report_of
     from uni_train.cli.evaluation.plans import sampling_of
     from uni_train.cli.evaluation.running import show
-    from uni_train.models.base import SkillMissing
     from uni_train.stages.cpu import prepare_cpu
 
     prepare_cpu("auto")
@@ -273,14 +299,12 @@ def _evaluated(
         k=k,
         judge=JudgeConfig(judge, base_url=judge_base_url) if judge else None,
         sampling=sampling_of(asked["sampling"]),
+        remote=remote,
         batch=asked["batch"],
         out=_folder(asked) / "evals",
         command=tuple(sys.argv),
     )
-    try:
-        done = engine.run(plan, progress)
-    except SkillMissing as error:
-        raise UserError(error.message, "Leave those settings out with --settings, or choose another model.") from error
+    done = engine.run(plan, progress)
     broken = not_scored(done.results[benchmark.name])
     if broken:
         raise UserError("; ".join(broken), "Leave that setting out with --settings, or ask another model.")

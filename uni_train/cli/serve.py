@@ -60,8 +60,8 @@ def serve(
 ) -> None:
     """Serve a model by OpenAI's protocol.
 
-    /v1/chat/completions answers, with pictures as data URLs; /v1/images/generations draws; /v1/images/edits draws from
-    pictures. docs/serving.md says what can be asked beside the protocol (seeds, thoughts).
+    /v1/chat/completions answers, with images as data URLs; /v1/images/generations draws; /v1/images/edits draws from
+    images. docs/serving.md says what can be asked beside the protocol (seeds, thoughts).
 
     \b
     Examples:

@@ -57,7 +57,7 @@ class SamplingConfig:
     cfg_interval: tuple[Share, Share] = (0.4, 1.0)  # guidance acts between these times
     cfg_renorm: Literal["global", "channel", "text_channel"] = "global"
     cfg_renorm_min: Share = 0.0
-    edit_text_scale: Scale = 1.0  # the same four where a picture is drawn from images
+    edit_text_scale: Scale = 1.0  # the same four where an image is drawn from images
     edit_img_scale: Scale = 1.0
     edit_interval: tuple[Share, Share] = (0.0, 1.0)
     edit_renorm: Literal["global", "channel", "text_channel"] = "text_channel"
@@ -74,7 +74,7 @@ class ArchitectureConfig:
     layers: Few
     heads: Few
     kv_heads: Few
-    image_size: Pixels  # pixels a side of the pictures it draws
+    image_size: Pixels  # pixels a side of the images it draws
     latent_downsample: Few = 8  # pixels a side of one VAE latent
     latent_channels: Few = 16
     latent_patch: Few = 1  # latents a side of one token
@@ -89,11 +89,11 @@ class ArchitectureConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EditingConfig:
-    """What Qwen-Image-Edit has beside the sizes above; a size is the side of a square with a picture's area."""
+    """What Qwen-Image-Edit has beside the sizes above; a size is the side of a square with an image's area."""
 
     plus: bool = True  # the form of 2509 and 2511: several images, looked at smaller than drawn from
-    latent_size: Pixels = 1024  # plus: of shown images as latents
-    look_size: Pixels = 384  # plus: of shown images as the Qwen2.5-VL sees them
+    latent_size: Pixels = 1024  # plus: of input images as latents
+    look_size: Pixels = 384  # plus: of input images as the Qwen2.5-VL reads them
     negative_prompt: str = " "  # what guidance leads away from, and what stands for words that are left out
     positions: Literal["spatial", "sequential"] = "spatial"  # of image tokens; sequential = as diffusers up to 0.42
 
@@ -263,7 +263,7 @@ class VaeConfig:
     kl_weight: Weight = 1e-6
 
 
-GrpoVariant = Literal["flow_grpo", "fast", "cps", "dance", "guard", "mix", "diffusion_nft"]
+GrpoVariant = Literal["flow_grpo", "fast", "cps", "dance", "guard", "mix", "dppo", "diffusion_nft", "awm"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,16 +286,16 @@ class RewardConfig:
     weight: Annotated[float, Interval(ge=-1e6, le=1e6)] = 1.0
     judge: JudgeConfig | None = None  # function=judge
     http: HttpRewardConfig | None = None  # function=http
-    apart: bool = False  # ask it in a thread, some pictures at a time, while others are drawn; as judge and http
+    apart: bool = False  # ask it in a thread, some images at a time, while others are drawn; as judge and http
     patience: Seconds = 600.0  # seconds that such a one may take longer than the drawing
 
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutConfig:
-    """How pictures are drawn for training."""
+    """How images are drawn for training."""
 
     prompts_per_epoch: Rows
-    group_size: Annotated[int, Interval(ge=2, le=1_000)]  # pictures a prompt
+    group_size: Annotated[int, Interval(ge=2, le=1_000)]  # images a prompt
     steps: Few
     noise_level: Scale | None = None  # null = the variant's published one
     window: Few | None = None  # random steps; null = all between first_step and last_step (fast, mix: 2)
@@ -305,7 +305,7 @@ class RolloutConfig:
     latents: Literal["float32", "bfloat16"] = "float32"  # as stored and scored
     size: Annotated[int, Interval(ge=1, le=8_192)] | None = None  # pixels a side while training; null = the model's
     guidance: Scale | None = None  # by text while training, 1 = none; null = the model's
-    shared_noise: bool = False  # all pictures of a group begin with the same noise
+    shared_noise: bool = False  # all images of a group begin with the same noise
     # which groups are drawn whole; of the others only a first half: those all right (unsolved), or all equal (mixed)
     complete: Literal["all", "unsolved", "mixed"] = "all"
 
@@ -322,7 +322,8 @@ class ObjectiveConfig:
     image_weight: Weight = 1.0  # of the loss of random steps, beside thoughts
     scale_rewards: Literal["group", "batch", "each"] = "group"  # whose deviation divides advantages; each: by reward
     drop_zero_std: bool = True  # leave out groups whose rewards are all equal
-    noise_draws: Draws = 4  # diffusion_nft: noise levels drawn for each picture
+    divergence: Positive = 1e-6  # dppo: of a step from the one that drew; beyond it nothing is pushed further
+    noise_draws: Draws = 4  # diffusion_nft, awm: noise levels drawn for each image
     nft_beta: Positive = 1.0
     nft_decay: Share = 0.9  # diffusion_nft: how much of the drawing weights is kept after an epoch
     on_policy: Literal["check", "trust", "recompute"] = "check"  # recompute: training scores what was drawn, too
@@ -344,7 +345,7 @@ class AlarmsConfig:
     """When to stop, after a checkpoint; null = never."""
 
     log_ratio: Positive | None = 1.0  # largest |log ratio| of a step
-    diversity: Share | None = 0.1  # smallest share left of the spread within groups
+    diversity: Share | None = 0.1  # smallest share left of the diversity within groups
     drift: Positive | None = None  # largest change of images' mean brightness or contrast, a share of the first epoch's
     held_out: Positive | None = None  # largest fall of the held-out score below its best
     zero_std_epochs: Count | None = 20  # epochs in a row without a group whose rewards differ
@@ -384,9 +385,19 @@ class GrpoConfig(TrainingConfig):
         return rollout.first_step, rollout.last_step if rollout.last_step is not None else rollout.steps - 1
 
     @property
+    def forward(self) -> bool:
+        """Whether it learns from images noised anew (the forward process), and draws without random steps."""
+        return self.variant in ("diffusion_nft", "awm")
+
+    @property
+    def keeps_means(self) -> bool:
+        """Whether the objective asks where steps led on average when they were drawn."""
+        return self.variant in ("guard", "dppo")
+
+    @property
     def window_size(self) -> int:
-        """Random steps of each image (diffusion_nft: noise levels)."""
-        if self.variant == "diffusion_nft":
+        """Random steps of each image (of the forward process: noise levels)."""
+        if self.forward:
             return self.objective.noise_draws
         low, high = self.bounds
         if self.rollout.window is not None:

@@ -26,7 +26,7 @@ from typing import Any, NoReturn, Protocol
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
 
-EVERY = 0.5  # seconds between two looks into the store
+EVERY = 0.5  # seconds between two checks into the store
 GRACE = 3.0  # seconds for a rank to end by itself where another has failed, and for a killed one to be missed
 REACH = timedelta(seconds=30)  # a store that is not to be connected to for so long is gone
 ANSWER = 5.0  # seconds for an answer to one who ends: without a cable there is none, and no error either

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch.distributed import Store
 
 WITHIN = timedelta(minutes=15)  # nodes start at different times, and load what they run from slow disks
-EVERY = 0.25  # seconds between two looks
+EVERY = 0.25  # seconds between two checks
 SHOWN = 8
 
 

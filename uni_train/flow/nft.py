@@ -54,7 +54,7 @@ def nft_loss(
         t: noise levels, broadcast to x_t.
         optimal: [B], of `optimality`.
         beta: how far v+ and v- lie from the old velocity.
-        mask: bool, which elements belong to a picture.
+        mask: bool, which elements belong to an image.
     """
     old_velocity = old_velocity.detach()
     step = beta * (velocity - old_velocity)

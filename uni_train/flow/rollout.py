@@ -52,7 +52,7 @@ def roll_out(
     Args:
         velocity: of x and a level, a scalar tensor.
         noise: the Gaussian draw [B, ...] of a step; asked for inside the window only.
-        mask: bool, broadcasts to x: which elements belong to a picture.
+        mask: bool, broadcasts to x: which elements belong to an image.
         dtype: latents in the window are rounded to it *before* they are scored. Scored unrounded and stored rounded,
             a bfloat16 latent moves the ratio by as much as the clip range.
         keep_means: store the means as well.

@@ -82,7 +82,7 @@ def bagel_schedule(num_timesteps: int, shift: float) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class DynamicShift:
-    """A shift that grows with the picture, as in Qwen-Image's scheduler_config.json (the defaults here).
+    """A shift that grows with the image, as in Qwen-Image's scheduler_config.json (the defaults here).
 
         mu(n) = base_shift + (max_shift - base_shift) (n - base_tokens) / (max_tokens - base_tokens)
         t -> e^mu / (e^mu + 1/t - 1)
@@ -98,7 +98,7 @@ class DynamicShift:
     terminal: float | None = 0.02
 
     def mu(self, tokens: int) -> float:
-        """For a picture of `tokens` latent tokens; linear, also outside the two given points."""
+        """For an image of `tokens` latent tokens; linear, also outside the two given points."""
         slope = (self.max_shift - self.base_shift) / (self.max_tokens - self.base_tokens)
         return self.base_shift + slope * (tokens - self.base_tokens)
 

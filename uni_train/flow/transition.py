@@ -3,7 +3,7 @@
     p(x' | x) = N(mean(x), std^2 I)
 
 Everything is per row and averaged over the row's elements, not summed, as all published flow trainers do: a log
-probability is then of the same size for small and large pictures, and so is the clip range of its ratio.
+probability is then of the same size for small and large images, and so is the clip range of its ratio.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Transition:
         std: [B or 1, 1, ...], of x'.
         diffusion: like `std`, without the length of the step: what published code calls std_dev_t. It scales `kl`.
         density: how `log_prob` counts; None where the step has no noise.
-        mask: bool, broadcasts to `mean`: which elements belong to a picture (rows of smaller pictures are padded).
+        mask: bool, broadcasts to `mean`: which elements belong to an image (rows of smaller images are padded).
     """
 
     mean: Tensor

@@ -1,6 +1,6 @@
 """Which steps of a run are random, and trained on; the others are Euler steps.
 
-Few random steps are cheap to train on and leave little noise in the picture: Flow-GRPO-Fast draws a window every epoch,
+Few random steps are cheap to train on and leave little noise in the image: Flow-GRPO-Fast draws a window every epoch,
 MixGRPO slides one along. Both are functions of the epoch, the same on every rank: a run that is continued in the
 middle goes on with the same windows. (The published rule reseeds Python's generator with the number of the process, so
 each process keeps one window for the whole run. `draw_window` given that generator does the same.)
@@ -56,7 +56,7 @@ def epoch_window(seed: int, epoch: int, size: int, bounds: tuple[int, int]) -> W
 class SlidingWindow:
     """MixGRPO (Li et al. 2025, arXiv 2507.21802): the window starts at the noisy end and moves on every few iterations.
 
-    It stays long at the noisy end, where the picture's layout is settled, if `pace` is "exponential": a window that
+    It stays long at the noisy end, where the image's layout is settled, if `pace` is "exponential": a window that
     starts at step l is kept for ``every exp(-decay max(0, l - threshold))`` iterations, rounded up.
 
     Attributes:

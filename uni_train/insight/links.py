@@ -171,11 +171,12 @@ def flow_of(units: Sequence[Unit]) -> Flow:
 def found_of(evaluation: Evaluation) -> dict[str, Any]:
     """links.json of a finished evaluation of `Links`."""
     asked, result = evaluation.asked, evaluation.results[Links.name]
+    asked_of = [one for one in evaluation.scored(Links.name) if one.outcome != "no_skill"]
     return {
         "model": asked["model"]["name"],
         "asked": {"sets": ", ".join(result.sets), "draws of each": asked["k"], "seed": asked["seed"]},
         "settings": list(result.settings),
-        "units": [list(one) for one in units_of(evaluation.scored(Links.name))],
+        "units": [list(one) for one in units_of(asked_of)],
         "tables": [table.to_dict() for table in result.tables],
     }
 

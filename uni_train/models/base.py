@@ -20,7 +20,7 @@ from uni_train.errors import UserError
 from uni_train.flow.schedule import Schedule
 
 OnStep = Callable[[int, int], None]
-"""Called with (done, in all) after each step of a picture or token of a text, for progress bars."""
+"""Called with (done, in all) after each step of an image or token of a text, for progress bars."""
 
 
 class SkillMissing(UserError):
@@ -38,9 +38,9 @@ class Request:
     Attributes:
         id: names the request in errors and files.
         prompt: what the user says.
-        images: uint8 [H, W, 3] each, shown before the prompt.
+        images: uint8 [H, W, 3] each, the input images, before the prompt.
         thought: for `draw`: the reasoning to draw by (CoT); None draws from the prompt alone (Normal).
-        size: height and width in pixels of the picture to draw; None: that of the last image (as the model resizes
+        size: height and width in pixels of the image to draw; None: that of the last image (as the model resizes
             it), or the model's own where there is none.
         seed: decides all randomness of this request, so that its result does not depend on its batch.
     """
@@ -105,7 +105,7 @@ class Example:
 
     Attributes:
         prompt: what the user says (no loss).
-        images: uint8 [H, W, 3], shown before the prompt (no loss): captioning, verification, editing.
+        images: uint8 [H, W, 3], the input images, before the prompt (no loss): captioning, verification, editing.
         thought: reasoning in think mode; trained with cross-entropy if `learn_thought`.
         target: uint8 [H, W, 3] to be drawn; trained with the rectified-flow loss.
         states: in place of a target: given states of an image, with given velocities; the same loss.
@@ -161,7 +161,7 @@ class Condition(Protocol):
 class UnifiedModel(nn.Module, ABC):
     """A model that reads, reasons in text, and draws.
 
-    Flow-GRPO asks for `encode`, `noise`, `velocity` and `decode`. With B rows, G latent tokens of the largest picture
+    Flow-GRPO asks for `encode`, `noise`, `velocity` and `decode`. With B rows, G latent tokens of the largest image
     (rows of smaller ones are zero behind theirs) and C numbers a token:
 
         condition = model.encode(requests).repeat(k)         # each request is read once, without gradients
@@ -184,12 +184,12 @@ class UnifiedModel(nn.Module, ABC):
 
     @abstractmethod
     def draw(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[np.ndarray]:
-        """One picture a request, uint8 [H, W, 3], by `request.thought` where it has one."""
+        """One image a request, uint8 [H, W, 3], by `request.thought` where it has one."""
 
     def think_and_draw(
         self, requests: Sequence[Request], temperature: float | None = None, on_step: OnStep | None = None
     ) -> tuple[list[str], list[np.ndarray]]:
-        """Thoughts and the pictures drawn by them; a model may spare itself the second reading of the requests."""
+        """Thoughts and the images drawn by them; a model may spare itself the second reading of the requests."""
         thoughts = self.think(requests, temperature, on_step)
         thoughtful = [replace(one, thought=thought) for one, thought in zip(requests, thoughts, strict=True)]
         return thoughts, self.draw(thoughtful, on_step)
@@ -251,7 +251,7 @@ class UnifiedModel(nn.Module, ABC):
             self.sampling = before
 
     def decode(self, latents: Tensor, condition: Any = None) -> list[np.ndarray]:
-        """Pictures uint8 [H, W, 3] of clean latents [B, G, C]; None: all of the model's own size."""
+        """Images uint8 [H, W, 3] of clean latents [B, G, C]; None: all of the model's own size."""
         raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
 
     def schedule(self, condition: Any, row: int = 0, steps: int | None = None) -> Schedule:
@@ -279,7 +279,7 @@ class UnifiedModel(nn.Module, ABC):
 
         Args:
             timestep_shift: of the noise levels.
-            text_dropout, vit_dropout, vae_dropout: shares of the texts and of the two forms of shown images that are
+            text_dropout, vit_dropout, vae_dropout: shares of the texts and of the two forms of input images that are
                 left out where an image is drawn (for guidance).
             activation_checkpointing: recompute activations in the backward pass instead of keeping them.
         """
@@ -290,7 +290,7 @@ class UnifiedModel(nn.Module, ABC):
         raise SkillMissing(self.name, "count the tokens of an example")
 
     def verification_prompt(self, question: str) -> str | None:
-        """How this model wants to be asked whether a picture answers a question; None: with the paper's own words."""
+        """How this model wants to be asked whether an image answers a question; None: with the paper's own words."""
         return None
 
     def replay_rows(

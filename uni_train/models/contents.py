@@ -49,13 +49,13 @@ class Inspection:
         return self.kind != "other" and self.path is not None and not self.problems
 
 
-def of_state(family: Family, found: Found, file: str, own: Mapping[str, torch.Tensor]) -> Inspection:
+def of_state(family: Family, checkpoint: Found, file: str, own: Mapping[str, torch.Tensor]) -> Inspection:
     """Of a folder with its weights in one `file`; `own`: the state of a model of its sizes, on any device."""
-    stored = Weights([found.path / file])
+    stored = Weights([checkpoint.path / file])
     return Inspection(
         family.name,
-        found.what,
-        str(found.path),
+        checkpoint.what,
+        str(checkpoint.path),
         dtypes_of([stored]),
         stored.bytes,
         by_part(family, stored.shapes),

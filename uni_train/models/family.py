@@ -6,8 +6,8 @@ A family is one folder under uni_train/models/ (or a plug-in). Its `family.py` r
     class BagelFamily(Family): ...
 
 `model.family` in a model's YAML names it. Only `recognise`, `build` and `part_of` must be written; the rest has
-defaults for models that are stored as model.safetensors and config.json. Nothing heavy is imported by a family.py, so
-that paths can be recognised before torch is there.
+defaults for models that are stored as model.safetensors and config.json; `published.PublishedFamily` is for other
+layouts. Nothing heavy is imported by a family.py, so that paths can be recognised before torch is there.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Family(ABC):
             shutil.copyfile(source / CONFIG, temporary)
         write_sharded(out, Path(WEIGHTS).stem, tensors, get, shard_bytes)
 
-    def inspect(self, found: Found, config: Callable[[], ModelConfig]) -> Inspection:
+    def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
         """What a checkpoint of this family holds, from its headers alone. `config`: tells its configuration.
 
         Raises:
@@ -185,7 +185,7 @@ class Family(ABC):
         from uni_train.models.contents import of_state
 
         model, _ = self.skeleton(config())
-        return of_state(self, found, WEIGHTS, model.state_dict())
+        return of_state(self, checkpoint, WEIGHTS, model.state_dict())
 
 
 FAMILIES: Registry[type[Family]] = Registry(

@@ -64,7 +64,7 @@ def identify(config: ModelConfig, dtype: str = "stored") -> ModelIdentity:
     """The identity of the model that `build_model(config, seed=0)` makes, without loading it.
 
     Args:
-        dtype: of the weights when asked ("stored", "bfloat16"); it moves pictures by rounding.
+        dtype: of the weights when asked ("stored", "bfloat16"); it moves images by rounding.
 
     Raises:
         UserError: no such checkpoint, or a file that cannot be read.

@@ -1,4 +1,4 @@
-"""Pictures as bytes: PNG out, any common format in, and the data URLs in which they travel through JSON."""
+"""Images as bytes: PNG out, any common format in, and the data URLs in which they travel through JSON."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def decode_png(data: bytes) -> np.ndarray:
 
 
 def decode_picture(data: bytes, where: str) -> np.ndarray:
-    """An encoded picture as uint8 [H, W, 3], transparency on white.
+    """An encoded image as uint8 [H, W, 3], transparency on white.
 
     Raises:
-        UserError: no picture, a damaged or a far too large one; `where` names it.
+        UserError: no image, a damaged or a far too large one; `where` names it.
     """
     from uni_train.models.bagel.images import rgb
 
@@ -48,7 +48,7 @@ def decode_picture(data: bytes, where: str) -> np.ndarray:
 
 
 def data_url(png: bytes) -> str:
-    """PNG bytes as the text that stands for a picture in JSON."""
+    """PNG bytes as the text that stands for an image in JSON."""
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 

@@ -56,7 +56,7 @@ class RemoteSettings:
             request that failed for a passing reason (no connection, 429, 5xx), with growing pauses. patience: seconds
             for a request with all its retries. What a server may send is limited in `uni_train.http_limits`.
         temperature, max_tokens: of texts; None: the server's.
-        drawing: by /v1/images ("images"), or by chat completions that return pictures ("chat").
+        drawing: by /v1/images ("images"), or by chat completions that return images ("chat").
         think_system: the system prompt that asks for a thought, where the endpoint has no other way.
     """
 
@@ -81,11 +81,21 @@ class RemoteModel:
     """A respondent (`eval.benchmark.Respondent`): a request that fails alone is an exception in its place.
 
     Raises, from every method: ModelDown where no request can be answered (the endpoint is away, refuses the key, has
-    no such model, or is out of quota), SkillMissing where the endpoint says so.
+    no such model, or is out of quota), SkillMissing where the endpoint says so, or lists the model and has no such
+    address for it (404).
     """
 
-    def __init__(self, base_url: str, model: str, settings: RemoteSettings, about: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        settings: RemoteSettings,
+        about: Mapping[str, Any] | None,
+        listed: bool = False,
+    ) -> None:
         self.name = model
+        self.listed = listed
+        self._lacking: dict[str, SkillMissing] = {}
         self.base_url = base_url
         self.settings = settings
         self.ours = about is not None
@@ -114,7 +124,7 @@ class RemoteModel:
             model = next(iter(offered))
         if offered and model not in offered and any(one is not None for one in offered.values()):
             raise UsageError(f"{base_url} has no model {model}", did_you_mean(model, offered, "models there"))
-        return cls(base_url, model, settings, (offered or {}).get(model))
+        return cls(base_url, model, settings, (offered or {}).get(model), listed=model in (offered or {}))
 
     def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
         """The reasoning before drawing."""
@@ -125,7 +135,7 @@ class RemoteModel:
         return self._all(requests, self._answer, on_step)
 
     def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[np.ndarray | Exception]:
-        """Pictures uint8 [H, W, 3], by `request.thought` where it has one."""
+        """Images uint8 [H, W, 3], by `request.thought` where it has one."""
         by = self._draw_in_chat if self.settings.drawing == "chat" else self._draw
         return self._all(requests, by, on_step)
 
@@ -194,8 +204,8 @@ class RemoteModel:
             reply = await client.images.generate(**asked)
         given = getattr(_first(reply, "data"), "b64_json", None)
         if not given or not isinstance(given, str):
-            raise UserError("a reply without a picture in it (b64_json)")
-        return decode_picture(decode_base64(given, "the picture"), "the picture")
+            raise UserError("a reply without an image in it (b64_json)")
+        return decode_picture(decode_base64(given, "the image"), "the image")
 
     async def _draw_in_chat(self, client: Any, request: Request) -> np.ndarray:
         messages = self._messages(request)
@@ -206,8 +216,8 @@ class RemoteModel:
             ]
         message = await self._complete(client, messages, request.seed, {"modalities": ["image", "text"]})
         for url in _image_urls(getattr(message, "images", None)):
-            return decode_picture(decode_data_url(url, "the picture"), "the picture")
-        raise UserError(f"a reply without a picture: {_short(str(getattr(message, 'content', '')))!r}")
+            return decode_picture(decode_data_url(url, "the image"), "the image")
+        raise UserError(f"a reply without an image: {_short(str(getattr(message, 'content', '')))!r}")
 
     async def _compose(self, client: Any, request: Request) -> list[str | np.ndarray]:
         message = await self._complete(client, self._messages(request), request.seed, {"modalities": ["image", "text"]})
@@ -227,7 +237,7 @@ class RemoteModel:
         return parts
 
     def _messages(self, request: Request) -> list[dict[str, Any]]:
-        """One turn of the user: pictures, then the prompt."""
+        """One turn of the user: images, then the prompt."""
         if not request.images:
             return [{"role": "user", "content": request.prompt}]
         parts: list[dict[str, Any]] = [
@@ -246,6 +256,8 @@ class RemoteModel:
         """
         import anyio
 
+        if ask.__name__ in self._lacking:
+            raise self._lacking[ask.__name__]
         answers: list[Any] = [None] * len(requests)
         passing = done = 0
         fatal: Exception | None = None
@@ -279,6 +291,8 @@ class RemoteModel:
 
         anyio.run(everything)
         if fatal is not None:
+            if isinstance(fatal, SkillMissing) and not self.ours:  # of ours only some requests may need it
+                self._lacking[ask.__name__] = fatal
             raise fatal
         if requests and passing == len(requests):
             raise ModelDown(
@@ -307,6 +321,9 @@ class RemoteModel:
     def _failure(self, error: Any) -> tuple[UserError, bool]:
         import openai
 
+        if self.listed and not self.ours and isinstance(error, openai.NotFoundError):
+            where = error.request.url.path.rpartition("/v1/")[2]
+            raise SkillMissing(self.name, f"be asked by {where}: {_said(error, self._key)}")
         down = _down(error, self.base_url, self.name, self.settings, self._key)
         if down is not None:
             raise down

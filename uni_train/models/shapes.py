@@ -50,7 +50,7 @@ class Shapes(ABC):
 
     @abstractmethod
     def asked(self, request: Request) -> Asked:
-        """The size of the picture that the model draws for a request."""
+        """The size of the image that the model draws for a request."""
 
     @abstractmethod
     def condition(self, asked: Asked, rows: int, device: str) -> Any:

@@ -150,26 +150,26 @@ def whole(value: Tensor) -> Tensor:
     return value.full_tensor() if _is_sharded(value) else value  # type: ignore[attr-defined]
 
 
-def check(found: Mapping[str, Sequence[int]], wanted: Mapping[str, Sequence[int]], file: str, hint: str) -> None:
+def check(stored: Mapping[str, Sequence[int]], wanted: Mapping[str, Sequence[int]], file: str, hint: str) -> None:
     """Compare names and shapes.
 
     Raises:
         UserError: what does not fit, at most ten names.
     """
-    found_problems = list(problems(found, wanted))
+    found_problems = list(problems(stored, wanted))
     if found_problems:
         more = f" (and {len(found_problems) - _LISTED} more)" if len(found_problems) > _LISTED else ""
         raise UserError(f"{file} does not fit the model: {'; '.join(found_problems[:_LISTED])}{more}", hint)
 
 
-def problems(found: Mapping[str, Sequence[int]], wanted: Mapping[str, Sequence[int]]) -> Iterator[str]:
+def problems(stored: Mapping[str, Sequence[int]], wanted: Mapping[str, Sequence[int]]) -> Iterator[str]:
     """Missing, extra and misshapen names, a phrase each, in this order."""
-    yield from (f"{name} is missing" for name in wanted if name not in found)
-    yield from (f"{name} is not part of the model" for name in found if name not in wanted)
+    yield from (f"{name} is missing" for name in wanted if name not in stored)
+    yield from (f"{name} is not part of the model" for name in stored if name not in wanted)
     yield from (
-        f"{name} has shape {list(found[name])}, not {list(shape)}"
+        f"{name} has shape {list(stored[name])}, not {list(shape)}"
         for name, shape in wanted.items()
-        if name in found and tuple(found[name]) != tuple(shape)
+        if name in stored and tuple(stored[name]) != tuple(shape)
     )
 
 

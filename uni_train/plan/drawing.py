@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from uni_train.config.kinds import Updates
 from uni_train.config.schema import GrpoConfig
 from uni_train.flow.schedule import Schedule
 from uni_train.models.base import UnifiedModel
 from uni_train.models.shapes import Asked, Shapes
 from uni_train.plan.trace import following, place
 from uni_train.plan.updates import Cast, Traced, updates
-
-if TYPE_CHECKING:
-    from uni_train.training.flow_grpo.trainer import MiniBatch
+from uni_train.training.flow_grpo.losses import Losses, MiniBatch
+from uni_train.training.trained import train_only
 
 
 def reinforced(
@@ -36,12 +34,10 @@ def reinforced(
     Args:
         pictures: of this GPU, in an epoch.
     """
-    from uni_train.training.flow_grpo.trainer import FlowGrpoModule
-
     with following("meta") as trace:
         place(model, "meta", cast)
-        module = FlowGrpoModule(model, config, Updates(config.updates), trained=trained)
-        trace.name([module.reference.copy if module.reference is not None else {}, module.sampler or {}], "reference")
+        losses = Losses(model, config, train_only(model, trained))
+        trace.name([losses.reference.copy if losses.reference is not None else {}, losses.sampler or {}], "reference")
         groups = max(pictures // config.rollout.group_size, 1)
         under = shapes.condition(one, groups if config.thoughts is None else pictures, "meta")
         stored = _stored(one, pictures, config)
@@ -51,19 +47,14 @@ def reinforced(
 
         def draw() -> None:
             x = torch.empty(drawn, one.tokens, one.channels, device="meta")
-            with module.sampling():
+            with losses.sampling():
                 model.velocity(x, torch.ones((), device="meta"), _picked(under, drawn))
 
         def loss() -> Tensor:
-            return _objective(module, _rows(one, rows, config, _picked(under, rows)))
+            return losses.of_images(_rows(one, rows, config, _picked(under, rows)))[0]
 
         more = pictures * config.rows_an_image // config.updates_per_pass > rows
-        return updates(trace, module, [loss] * (1 + more), "meta", draw)
-
-
-def _objective(module: Any, rows: MiniBatch) -> Tensor:
-    found = module.nft_loss(rows) if module.rule is None else module.policy_loss(rows)
-    return found[0]
+        return updates(trace, model, config, [loss] * (1 + more), "meta", draw)
 
 
 def _picked(under: Any, rows: int) -> Any:
@@ -75,18 +66,17 @@ def _stored(one: Asked, pictures: int, config: GrpoConfig) -> list[Tensor]:
     """As in rollout.Rollouts."""
     size = (one.tokens, one.channels)
     final = torch.empty(pictures, *size, device="meta")
-    if config.variant == "diffusion_nft":
+    if config.forward:
         return [final]
     dtype = getattr(torch, config.rollout.latents)
     found = [final, torch.empty(pictures, config.window_size + 1, *size, dtype=dtype, device="meta")]
-    if config.variant == "guard":
+    if config.keeps_means:
         found.append(torch.empty(pictures, config.window_size, *size, device="meta"))
     return found
 
 
 def _rows(one: Asked, rows: int, config: GrpoConfig, under: Any) -> MiniBatch:
     """As in trainer.minibatch."""
-    from uni_train.training.flow_grpo.trainer import MiniBatch
 
     def latents() -> Tensor:
         return torch.empty(rows, one.tokens, one.channels, device="meta")
@@ -94,7 +84,7 @@ def _rows(one: Asked, rows: int, config: GrpoConfig, under: Any) -> MiniBatch:
     def numbers() -> Tensor:
         return torch.empty(rows, device="meta")
 
-    nft, none = config.variant == "diffusion_nft", torch.empty(rows, 0, device="meta")
+    nft, none = config.forward, torch.empty(rows, 0, device="meta")
     return MiniBatch(
         x=latents(),
         t=numbers(),
@@ -102,7 +92,7 @@ def _rows(one: Asked, rows: int, config: GrpoConfig, under: Any) -> MiniBatch:
         steps=torch.zeros(rows, dtype=torch.long, device="meta"),
         after=none if nft else latents(),
         old_log_prob=none[:, :0] if nft else numbers(),
-        old_mean=latents() if config.variant == "guard" else none,
+        old_mean=latents() if config.keeps_means else none,
         clean=latents() if nft else none,
         advantage=numbers(),
         mask=torch.ones(rows, one.tokens, 1, dtype=torch.bool, device="meta"),

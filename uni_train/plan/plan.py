@@ -306,7 +306,7 @@ def _supervised(
     except UserError as error:
         batches = [_assumed(config, length, model)[:most]]
         side = config.model.architecture.image_size
-        notes.append(f"{error.message}: examples of one {side} x {side} picture and 32 tokens of text instead")
+        notes.append(f"{error.message}: examples of one {side} x {side} image and 32 tokens of text instead")
     everything = [example for batch in batches for example in batch]
     micros = length.accumulate
     if most is not None or length.tokens is not None:
@@ -326,7 +326,7 @@ def _supervised(
 
     def trace() -> Traced:
         loss = shapes.loss(here, config.ce_weight, config.mse_weight)
-        return supervised(model, [loss] * traced_micros, config, length, "meta", cast, trained, frozen)
+        return supervised(model, [loss] * traced_micros, config, "meta", cast, trained, frozen)
 
     key = "batch.accumulate" if length.tokens is None else "batch.tokens"
     work = _Work("examples", len(here), micros, length.total, trace, traced_micros, key, notes=notes)
@@ -379,7 +379,7 @@ def _reinforced(
     followed = min(rows, most or rows)
     one = shapes.asked(_prompt(config, rollouts, notes))
     return _Work(
-        "random steps of pictures",
+        "random steps of images",
         rows,
         micros,
         asked.updates,
@@ -409,7 +409,7 @@ def _prompt(config: RunConfig, rollouts: Rollouts, notes: list[str]) -> Request:
         return rollouts.prompt()
     except UserError as error:
         side = config.model.architecture.image_size
-        notes.append(f"{error.message}: prompts of one {side} x {side} picture and 32 tokens instead")
+        notes.append(f"{error.message}: prompts of one {side} x {side} image and 32 tokens instead")
         return Request("prompt", _PROMPT, (np.zeros((side, side, 3), np.uint8),))
 
 

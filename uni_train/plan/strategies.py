@@ -122,7 +122,7 @@ def share(choice: Choice, traced: Traced, gpus: int, micros: int, half: bool) ->
     step = np.isin(phases, (STEP, AVERAGE))
     here = 1 / n if parted["optimizer"] else 1.0
     factors[step, KINDS.index("activations")] = here if factor["optimizer"] else 0.0
-    if sharded:  # pictures are drawn with weights that are whole, beside the parts (strategies/sharding.py)
+    if sharded:  # images are drawn with weights that are whole, beside the parts (strategies/sharding.py)
         factors[phases == DRAW, KINDS.index("weights")] += 1.0
     phase, parts = traced.timeline.at_peak(factors)
     buffers = _buffers(choice.kind, traced, n)

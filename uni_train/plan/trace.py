@@ -159,14 +159,16 @@ _POINTWISE = {
 
 
 def _shortcut(func: Any, args: Any) -> Tensor | None:
-    """What needs no shape function on the meta device, for which those are slow: writing into a tensor, and arithmetic
-    on floating-point tensors."""
+    """What needs no shape function on the meta device, for which those are slow: writing into a tensor, arithmetic on
+    floating-point tensors, and the norm of a whole tensor."""
     first = args[0] if args else None
     if not isinstance(first, Tensor) or first.device.type != "meta":
         return None
     name = func._schema.name
     if name.endswith("_") and not name.endswith(("set_", "resize_", "__")):
         return first
+    if name == "aten::linalg_vector_norm" and len(args) < 3:
+        return first.new_empty(())
     if func._overloadpacket in _POINTWISE and all(one.is_floating_point() for one in args if isinstance(one, Tensor)):
         others = [one for one in args[1:] if isinstance(one, Tensor) and one.ndim]
         if all(one.shape == first.shape and one.dtype == first.dtype for one in others):

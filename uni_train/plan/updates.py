@@ -16,12 +16,14 @@ from torch import Tensor, nn
 
 from uni_train.plan.kernels import fused_adamw
 from uni_train.plan.trace import StandIn, Timeline, Trace, following, place
+from uni_train.training.averages import Averages
+from uni_train.training.optimizer import make_optimizer
+from uni_train.training.strategies.sharding import layers
+from uni_train.training.trained import train_only
 
 if TYPE_CHECKING:
-    from uni_train.config.kinds import Updates
     from uni_train.config.schema import TrainingConfig
     from uni_train.models.base import UnifiedModel
-    from uni_train.training.supervised import SupervisedModule
 
 Cast = Callable[[str, torch.dtype], torch.dtype]
 Loss = Callable[[], Tensor]
@@ -60,7 +62,6 @@ def supervised(
     model: UnifiedModel,
     losses: Sequence[Loss],
     config: TrainingConfig,
-    length: Updates,
     device: StandIn,
     cast: Cast | None = None,
     trained: str = "all",
@@ -74,22 +75,21 @@ def supervised(
     Raises:
         UsageError: no parameter is left to train.
     """
-    from uni_train.training.supervised import SupervisedModule
-
     with following(device) as trace:
         place(model, device, cast or (half_weights if config.strategy.precision == "bf16-true" else None))
-        module = SupervisedModule(model, config, length, trained=trained, frozen=frozen)
-        return updates(trace, module, losses, device)
+        train_only(model, trained, frozen)
+        return updates(trace, model, config, losses, device)
 
 
 def updates(
     trace: Trace,
-    module: SupervisedModule,
+    model: UnifiedModel,
+    config: TrainingConfig,
     losses: Sequence[Loss],
     device: StandIn,
     draw: Callable[[], Any] | None = None,
 ) -> Traced:
-    """An update of `module` on these micro-batches inside `following`, after one on the same.
+    """An update of what `model` has to train on these micro-batches inside `following`, after one on the same.
 
     On a GPU that is left out but for what it leaves: a gradient and a state for every trained weight, as after many
     batches of all kinds.
@@ -97,17 +97,14 @@ def updates(
     Args:
         draw: what comes between the two (flow_grpo).
     """
-    from uni_train.training.ema import Ema
-
-    config = module.config
-    trained = [p for name, p in module.model.named_parameters() if name in module.trained_names]
-    trace.name([*module.parameters(), *module.buffers()], "weights")
-    vae = getattr(module.model, "vae", None)
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    trained = list(named.values())
+    trace.name([*model.parameters(), *model.buffers()], "weights")
+    vae = getattr(model, "vae", None)
     if vae is not None:
         trace.name([*vae.parameters(), *vae.buffers()], "vae")
-    made: Any = module.configure_optimizers()
-    optimizer = made["optimizer"]
-    averages = Ema(config.ema) if config.ema is not None else None
+    optimizer = make_optimizer(named, replace(config.optimizer, state="full"))  # 8-bit ones: one_card.lighter
+    averages = Averages(config.ema) if config.ema is not None else None
 
     def learn() -> None:
         for number, loss in enumerate(losses):
@@ -130,7 +127,7 @@ def updates(
         trace.name([list(state.values()) for state in optimizer.state.values()], "optimizer")
         if averages is not None:
             trace.start(AVERAGE)
-            averages.update(module)
+            averages.update(model)
             trace.name(averages.averages, "averages")
 
     with trace.gradients_of(trained):
@@ -150,27 +147,25 @@ def updates(
         drawn = trace.flops
         learn()
     counted = (trace.flops - drawn, drawn - flops)
-    return _traced(trace, module, trained, begin, counted)
+    return _traced(trace, model, trained, begin, counted)
 
 
 def _traced(
-    trace: Trace, module: SupervisedModule, trained: Sequence[nn.Parameter], begin: int, flops: tuple[float, float]
+    trace: Trace, model: UnifiedModel, trained: Sequence[nn.Parameter], begin: int, flops: tuple[float, float]
 ) -> Traced:
     """What `trace` has seen from phase `begin` on. `flops`: of training and of drawing."""
-    from uni_train.training.strategies.fsdp2 import layers
-
-    line, sizes = trace.timeline(), [_size(layer) for layer in layers(module)]
+    line, sizes = trace.timeline(), [_size(layer) for layer in layers(model)]
     return Traced(
         timeline=replace(line, phases=line.phases[begin:], bytes=line.bytes[begin:]),
         flops=flops[0],
         draw_flops=flops[1],
         parameters=sum(p.numel() for p in trained),
         trained=sum(map(nbytes, trained)),
-        weights=sum(map(nbytes, module.parameters())),
+        weights=sum(map(nbytes, model.parameters())),
         gradients=sum(nbytes(p.grad) for p in trained if p.grad is not None),
         optimizer=trace.live["optimizer"],
         layer=max(sizes, default=0),
-        beside=_size(module) - sum(sizes),
+        beside=_size(model) - sum(sizes),
     )
 
 

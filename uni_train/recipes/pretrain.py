@@ -114,7 +114,7 @@ def _largest(config: PretrainConfig) -> MixtureConfig:
 
 
 def _vae(work: Work[PretrainConfig], stage: StageRun) -> None:
-    """Train the VAE on rendered pictures and measure the scale of its latents."""
+    """Train the VAE on rendered images and measure the scale of its latents."""
     from uni_train.models.load import save_model
     from uni_train.models.nano.train_vae import train_vae
     from uni_train.stages.work import MODEL

@@ -1,4 +1,4 @@
-"""A reward that asks somebody elsewhere, asked in a thread while the next pictures are drawn."""
+"""A reward that asks somebody elsewhere, asked in a thread while the next images are drawn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from uni_train.errors import UserError
 from uni_train.models.batches import ModelDown
 
 Ask = Callable[[], np.ndarray]
-"""The values of some pictures, float64 [N], NaN where the reward has none."""
+"""The values of some images, float64 [N], NaN where the reward has none."""
 
 
 class Apart:
@@ -28,7 +28,7 @@ class Apart:
         threading.Thread(target=self._work, name=f"reward {name}", daemon=True).start()
 
     def ask(self, pictures: int, ask: Ask) -> None:
-        """Ask about the next so many pictures.
+        """Ask about the next so many images.
 
         Raises:
             UserError: about those before, the reward has failed.
@@ -41,7 +41,7 @@ class Apart:
         self._asks.put((ask, future))
 
     def values(self) -> np.ndarray:
-        """All answers in order: float64 [N]. Where nobody could be asked about some of the pictures, NaN.
+        """All answers in order: float64 [N]. Where nobody could be asked about some of the images, NaN.
 
         Raises:
             UserError: the reward failed, could not be had at all, or is late.
@@ -58,7 +58,7 @@ class Apart:
                 late = sum(count for count, _ in self._parts[number:])
                 total = sum(count for count, _ in self._parts)
                 raise UserError(
-                    f"the reward {self.name} lacks {late} of {total} pictures {self.patience:g} s after the last was "
+                    f"the reward {self.name} lacks {late} of {total} images {self.patience:g} s after the last was "
                     "drawn",
                     f"See why it is slow, allow more judge.connections, or raise rewards.{self.name}.patience.",
                 ) from None

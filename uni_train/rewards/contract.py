@@ -181,7 +181,7 @@ class Scoring:
         if 2 * blank.sum() >= len(blank):
             at = ids[int(blank.argmax())]
             raise UserError(
-                f"no reward applies to {blank.sum()} of {len(blank)} pictures, the first of {at}: "
+                f"no reward applies to {blank.sum()} of {len(blank)} images, the first of {at}: "
                 f"{', '.join(scores.names)} returned None",
                 "Return numbers; if a judge was asked, see why it fails.",
             )
@@ -241,12 +241,12 @@ def _asked(
         ) from error
     if values is None:
         raise UserError(
-            f"the reward {reward.name} returned {type(given).__name__}, not a list", "Return one number a picture."
+            f"the reward {reward.name} returned {type(given).__name__}, not a list", "Return one number an image."
         )
     if len(values) != len(completions):
         raise UserError(
-            f"the reward {reward.name} returned {len(values)} values for {len(completions)} pictures",
-            "Return one number a picture, None where it does not apply.",
+            f"the reward {reward.name} returned {len(values)} values for {len(completions)} images",
+            "Return one number an image, None where it does not apply.",
         )
     judged = [one if isinstance(one, Judged) else None for one in values]
     numbers = [one.value if isinstance(one, Judged) else one for one in values]
@@ -267,7 +267,7 @@ def _number(reward: Reward, value: Any, id: Any) -> float:
     printable = isinstance(value, float | str) or (isinstance(value, int) and value.bit_length() < 4000)
     shown = value if printable else type(value).__name__
     raise UserError(
-        f"the reward {reward.name} of the picture of {id} is {shown!r:.80}",
+        f"the reward {reward.name} of the image of {id} is {shown!r:.80}",
         f"Return a number that times its weight is within +-{LARGEST:g}, or None where the reward does not apply.",
     )
 

@@ -3,11 +3,11 @@
 What is asked beside the protocol goes in the body (`extra_body` of OpenAI's client):
 
     skill: "think"    a chat completion is the thought before drawing, not an answer
-    thinking: true    think first: before the answer, or before the picture (the thought comes back beside it)
+    thinking: true    think first: before the answer, or before the image (the thought comes back beside it)
     thought: "..."    draw by this thought
     seed: 7           what depends on chance depends on the seed alone
 
-Nothing is fetched: pictures come inside the body, as data URLs or files.
+Nothing is fetched: images come inside the body, as data URLs or files.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of a task: a text or a picture (PNG), the thought where one was asked for, and tokens of texts."""
+    """What came of a task: a text or an image (PNG), the thought where one was asked for, and tokens of texts."""
 
     text: str | None = None
     image: bytes | None = None
@@ -75,10 +75,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request that keeps to the limits, its pictures still encoded: what waits in the line.
+    """A request that keeps to the limits, its images still encoded: what waits in the line.
 
     Attributes:
-        task: the first of its tasks, without pictures. images: encoded files. seeds: one a task. large: whether it is
+        task: the first of its tasks, without images. images: encoded files. seeds: one a task. large: whether it is
             better done alone, for its words or pixels.
     """
 
@@ -88,7 +88,7 @@ class Asked:
     large: bool
 
     def tasks(self) -> list[Task]:
-        """Its tasks, with pictures. Raises UserError for a picture that is none."""
+        """Its tasks, with images. Raises UserError for an image that is none."""
         shown = tuple(decode_picture(data, f"image {i}") for i, data in enumerate(self.images, start=1))
         return [replace(self.task, request=replace(self.task.request, images=shown, seed=seed)) for seed in self.seeds]
 
@@ -96,7 +96,7 @@ class Asked:
 def chat_asked(body: Any, limits: Limits = _DEFAULT) -> Asked:
     """What /v1/chat/completions is asked: `n` of one conversation, with seeds that follow each other.
 
-    A conversation is read as one prompt: its texts in order, a blank line between messages, its pictures before them.
+    A conversation is read as one prompt: its texts in order, a blank line between messages, its images before them.
     """
     body = _object(body)
     texts: list[str] = []
@@ -137,7 +137,7 @@ def drawing_asked(body: Any, images: Sequence[bytes] = (), limits: Limits = _DEF
     if not isinstance(prompt, str) or not prompt.strip():
         raise BadRequest("prompt must be a text")
     if body.get("response_format", "b64_json") != "b64_json":
-        raise BadRequest("pictures come as response_format=b64_json alone: this server keeps none")
+        raise BadRequest("images come as response_format=b64_json alone: this server keeps none")
     if body.get("mask") is not None:
         raise BadRequest("masks are not supported: say in the prompt what to change")
     thought, thinking = body.get("thought"), _flag(body, "thinking")
@@ -196,7 +196,7 @@ def refusal_of(error: UserError) -> Refusal:
 
 
 def _large(text: str, n: int, images: Sequence[bytes], limits: Limits) -> bool:
-    """Whether a request is a large one; BadRequest if it passes a limit. Pictures are known by their heads."""
+    """Whether a request is a large one; BadRequest if it passes a limit. Images are known by their heads."""
     words = n * words_of(text)
     if words > limits.words:
         times = f" in {n} replies" if n > 1 else ""
@@ -212,7 +212,7 @@ def _large(text: str, n: int, images: Sequence[bytes], limits: Limits) -> bool:
 
 
 def _pixels(data: bytes) -> int:
-    """0 for what is no picture: that is said when it is decoded."""
+    """0 for what is no image: that is said when it is decoded."""
     from PIL import Image
 
     try:
@@ -226,7 +226,7 @@ def _pixels(data: bytes) -> int:
 
 
 def _content(content: Any, before: int) -> tuple[str, list[bytes]]:
-    """The text and the encoded pictures of a message; `before`: pictures of earlier ones."""
+    """The text and the encoded images of a message; `before`: images of earlier ones."""
     if content is None or isinstance(content, str):
         return content or "", []
     if not isinstance(content, list):

@@ -1,6 +1,6 @@
 """The server: LitServe's processes and queues, with OpenAI's paths and a loop that batches whatever has queued up.
 
-One process answers HTTP and decodes pictures, one holds the model. The batch is what has arrived while the model was
+One process answers HTTP and decodes images, one holds the model. The batch is what has arrived while the model was
 busy, so that it grows with the load by itself; no more is sent to the model than makes a batch, and what waits for that
 waits in a line in which clients take turns (`uni_train.serving.line`). Children end when their parent does.
 """
@@ -57,11 +57,11 @@ from uni_train.serving.protocol import (
 )
 
 logger = logging.getLogger(__name__)
-_IDLE = 1.0  # seconds between two looks whether the server is to stop
+_IDLE = 1.0  # seconds between two checks whether the server is to stop
 _GATHER = 0.005  # seconds that a batch waits for requests that were sent at the same time
 _RETRY_AFTER = 2  # seconds that a client is told to wait for a place
-_PARTS = 1000  # of a form; pictures among them are limited by `Limits`
-_WATCH = 0.5  # seconds between two looks whether the parent lives
+_PARTS = 1000  # of a form; images among them are limited by `Limits`
+_WATCH = 0.5  # seconds between two checks whether the parent lives
 _GONE = 499  # nginx's status for a client that did not wait; nobody reads it
 
 

@@ -66,9 +66,9 @@ def _parameters(config: RunConfig, model: UnifiedModel, family: Family) -> list[
 def _epoch(asked: GrpoConfig) -> list[str]:
     """What an epoch of reinforcement draws and trains on."""
     rollout, pictures = asked.rollout, asked.images
-    kind = "noise levels" if asked.variant == "diffusion_nft" else "random steps"
+    kind = "noise levels" if asked.forward else "random steps"
     return [
-        f"one epoch: {rollout.prompts_per_epoch} prompts x {rollout.group_size} = {pictures} pictures of "
+        f"one epoch: {rollout.prompts_per_epoch} prompts x {rollout.group_size} = {pictures} images of "
         f"{rollout.steps} steps, {asked.window_size} {kind} each",
         f"  {asked.updates_per_epoch} updates of {pictures * asked.window_size // asked.updates_per_epoch} rows in "
         f"{asked.grad_accumulation_steps()} micro-batches; {asked.updates} updates in all",

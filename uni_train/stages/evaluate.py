@@ -119,8 +119,8 @@ def _check(result: evaluation.Result, config: RunConfig) -> None:
             counts.update(by_outcome)
     if counts["judge_failed"]:
         raise judging.silent(config, counts["judge_failed"], counts.total())
-    if result.not_scored:
-        setting, name, why = result.not_scored[0]
+    if result.not_scored or result.no_skill:
+        setting, name, why = (*result.not_scored, *result.no_skill)[0]
         raise UserError(f"{name}, {setting} cannot be scored: {why}", "Put it right and run the same command again.")
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a training run for people: groups with verdicts and rewards, and contact sheets of them."""
+"""Images of a training run for people: groups with verdicts and rewards, and contact sheets of them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 SHOWN_GROUPS, SHOWN_MEMBERS = 6, 12
 _BORDER = 2
-_LEAST = 64  # pixels a side below which pictures are enlarged
+_LEAST = 64  # pixels a side below which images are enlarged
 
 
 def groups_of(drawn: Drawn, group_size: int) -> list[Group]:
-    """The first groups of an epoch and their first pictures: chosen by their place, not by how they turned out."""
+    """The first groups of an epoch and their first images: chosen by their place, not by how they turned out."""
     found = []
     for g, prompt in enumerate(drawn.prompts[:SHOWN_GROUPS]):
         item = prompt.columns.get("item")
@@ -78,7 +78,7 @@ def write_sheet(groups: Sequence[Group], file: Path) -> None:
 
 
 def log_groups(logger: Any, key: str, groups: Sequence[Group], step: int) -> None:
-    """The pictures with their verdicts and rewards to W&B (`logger`: Lightning's, or None)."""
+    """The images with their verdicts and rewards to W&B (`logger`: Lightning's, or None)."""
     if logger is None:
         return
     images, captions = [], []
@@ -89,14 +89,14 @@ def log_groups(logger: Any, key: str, groups: Sequence[Group], step: int) -> Non
         for member in group.members:
             images.append(decode_png(member.image))
             captions.append("\n".join([group.id, *caption(member)]))
-    # W&B shows all pictures of a key at one size, and small ones as small as they are.
+    # W&B shows all images of a key at one size, and small ones as small as they are.
     height, width = (max(image.shape[side] for image in images) for side in (0, 1))
     framed = [_enlarged(_framed(image, (255, 255, 255), height, width, 0)) for image in images]
     logger.log_image(key=key, images=framed, caption=captions, step=step)
 
 
 def caption(member: Member) -> list[str]:
-    """A picture's verdict and rewards, in words."""
+    """An image's verdict and rewards, in words."""
     said = [] if member.verdict is None else [_verdict(member.verdict)]
     if member.total is not None:
         each = ", ".join(f"{name} {'failed' if v is None else f'{v:.3g}'}" for name, v in member.rewards.items())

@@ -34,7 +34,7 @@ _SHOWN_ALL = 24
 class ValidationPrompts:
     """What is asked, the same whatever the run's seed.
 
-    items: level -> its prompts. seed: of the drawing. batch: pictures drawn together. think: before it draws.
+    items: level -> its prompts. seed: of the drawing. batch: images drawn together. think: before it draws.
     """
 
     task: Task
@@ -48,7 +48,7 @@ class ValidationPrompts:
         self, model: UnifiedModel, step: int, folder: Path, logger: Any = None, ranks: Ranks = ALONE
     ) -> dict[str, float]:
         """ "held_out": the share of all prompts that the verifier passes, "held_out/4": of level 4; what was seen is
-        left in `folder`/held_out, and the pictures with `logger` (W&B) too.
+        left in `folder`/held_out, and the images with `logger` (W&B) too.
 
         Ranks share the drawing, all must call it, and all get the same.
 
@@ -152,10 +152,10 @@ def intervals(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def table(found: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+def table(success: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """`intervals` as columns and rows for the console."""
-    rows = [[when, *(_shown(one) for one in levels.values())] for when, levels in found.items()]
-    return ["", *(f"level {level}" for level in found["before"])], rows
+    rows = [[when, *(_shown(one) for one in levels.values())] for when, levels in success.items()]
+    return ["", *(f"level {level}" for level in success["before"])], rows
 
 
 def _checks(verdicts: Sequence[Verdict]) -> dict[str, dict[str, int]]:

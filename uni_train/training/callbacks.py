@@ -10,6 +10,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback, Checkpoint
+from torch import Tensor, nn
 
 from uni_train.distributed.ranks import Ranks
 from uni_train.training.checkpoint_io import FolderCheckpointIO, checkpoint_name, list_checkpoints
@@ -121,7 +122,7 @@ class Validation(Callback):
 
 
 class Until(Callback):
-    """Ends a fit at the first look at which `passed` says so; without one it ends after all of its updates.
+    """Ends a fit at the first check that `passed`; without one it ends after all of its updates.
 
     Looks are every `every` updates from `least` updates on. `passed` gets the number of updates and must otherwise
     be a function of the weights alone, then a resumed fit ends where an unbroken one does.
@@ -182,3 +183,39 @@ class CurriculumCallback(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.curriculum.load_state_dict(state_dict)
+
+
+class Following(Callback):
+    """A teacher that follows its student: teacher <- decay teacher + (1 - decay) student, after every update.
+
+    The average is kept in float32 at least, as in `averages.Averages`, and is in the checkpoints.
+    """
+
+    def __init__(self, teacher: nn.Module, student: nn.Module, decay: float) -> None:
+        self.teacher, self.student, self.decay = teacher, student, decay
+        self.averages: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
+    ) -> None:
+        if not batch.last:
+            return
+        student = dict(self.student.named_parameters())
+        for name, weight in self.teacher.named_parameters():
+            if not student[name].requires_grad:
+                continue
+            if name not in self.averages:
+                self.averages[name] = weight.to(torch.promote_types(weight.dtype, torch.float32), copy=True)
+            self.averages[name].lerp_(student[name].to(self.averages[name]), 1 - self.decay)
+            weight.copy_(self.averages[name])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"averages": self.averages}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        for name, weight in self.teacher.named_parameters():
+            if name in state_dict["averages"]:
+                self.averages[name] = state_dict["averages"][name].to(weight.device)
+                weight.copy_(self.averages[name])

@@ -11,15 +11,13 @@ Left out on purpose: gradients through the student's rollouts (its states are gi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-import lightning.pytorch as pl
 import numpy as np
 import torch
-from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
 from data_gen.seeds import derive_seed
@@ -27,7 +25,6 @@ from uni_train.flow.distillation import as_noised, chosen_steps, levels_between,
 from uni_train.flow.objective import interpolate
 from uni_train.flow.schedule import Schedule
 from uni_train.models.base import Example, Request, States, UnifiedModel
-from uni_train.training.steps import StepBatch
 from uni_train.training.strategies.sharding import unsharded
 
 StateSource = Literal["noised", "teacher", "student"]
@@ -199,42 +196,6 @@ def _alike(model: UnifiedModel, requests: Sequence[Request]) -> list[list[int]]:
     for row, request in enumerate(requests):
         rows_of[model.picture_size(request), bool(request.images)].append(row)
     return list(rows_of.values())
-
-
-class Following(Callback):
-    """A teacher that follows its student: teacher <- decay teacher + (1 - decay) student, after every update.
-
-    The average is kept in float32 at least, as in `ema.Ema`, and is in the checkpoints.
-    """
-
-    def __init__(self, teacher: nn.Module, student: nn.Module, decay: float) -> None:
-        self.teacher, self.student, self.decay = teacher, student, decay
-        self.averages: dict[str, Tensor] = {}
-
-    @torch.no_grad()
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
-    ) -> None:
-        if not batch.last:
-            return
-        student = dict(self.student.named_parameters())
-        for name, weight in self.teacher.named_parameters():
-            if not student[name].requires_grad:
-                continue
-            if name not in self.averages:
-                self.averages[name] = weight.to(torch.promote_types(weight.dtype, torch.float32), copy=True)
-            self.averages[name].lerp_(student[name].to(self.averages[name]), 1 - self.decay)
-            weight.copy_(self.averages[name])
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"averages": self.averages}
-
-    @torch.no_grad()
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        for name, weight in self.teacher.named_parameters():
-            if name in state_dict["averages"]:
-                self.averages[name] = state_dict["averages"][name].to(weight.device)
-                weight.copy_(self.averages[name])
 
 
 def _student(lesson: Lesson) -> Request:

@@ -9,7 +9,7 @@ instead would weight a token by how few others its rank happened to get.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
@@ -22,34 +22,14 @@ from torch.distributed.tensor import DTensor
 
 from data_gen.seeds import derive_seed
 from uni_train.config.kinds import Updates
-from uni_train.config.schema import OptimizerConfig, TrainingConfig
+from uni_train.config.schema import TrainingConfig
 from uni_train.errors import UserError
-from uni_train.training.half_adamw import HalfAdamW
-from uni_train.training.low_bit_adamw import adamw_8bit
+from uni_train.training.optimizer import learning_rate_factor, make_optimizer
 from uni_train.training.steps import StepBatch
-from uni_train.training.trained import select_parameters
+from uni_train.training.trained import train_only
 
 if TYPE_CHECKING:
     from uni_train.models.base import SupervisedLoss
-
-
-def learning_rate_factor(step: int, optimizer: OptimizerConfig, updates: int) -> float:
-    """The share of `lr` used by update `step` (from 0) of `updates`: linear warm-up, constant, then the decay.
-
-    The warm-up ends before the last update at the latest.
-    """
-    warmup = min(optimizer.warmup_updates, updates - 1)
-    if step < warmup:
-        return (step + 1) / warmup
-    if optimizer.decay == "constant":
-        return 1.0
-    begin = max(warmup, math.floor((1 - optimizer.decay_share) * updates))
-    if step < begin:
-        return 1.0
-    # The last update still learns a little: the end of the decay is one update past it.
-    position = (step - begin + 1) / (updates - begin + 1)
-    fall = 0.5 * (1 + math.cos(math.pi * position)) if optimizer.decay == "cosine" else 1 - position
-    return optimizer.final_lr + (1 - optimizer.final_lr) * max(fall, 0.0)
 
 
 class SupervisedModule(pl.LightningModule):
@@ -71,9 +51,7 @@ class SupervisedModule(pl.LightningModule):
     ) -> None:
         super().__init__()
         self.model, self.config, self.updates, self.stage = model, config, updates, stage
-        self.trained_names = set(select_parameters(model, trained, frozen))
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(name in self.trained_names)
+        self.trained_names = train_only(model, trained, frozen)
         self.metrics: dict[str, Tensor] = {}
         self.used_lr = 0.0
         self._sums: Tensor | None = None
@@ -163,22 +141,8 @@ class SupervisedModule(pl.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         asked = self.config.optimizer
-        named = [(name, p) for name, p in self.model.named_parameters() if name in self.trained_names]
-        decayed = [p for name, p in named if p.ndim >= 2 and "norm" not in name]
-        others = [p for name, p in named if not (p.ndim >= 2 and "norm" not in name)]
-        groups: Iterable[dict[str, Any]] = (
-            {"params": decayed, "weight_decay": asked.weight_decay},
-            {"params": others, "weight_decay": 0.0},
-        )
-        groups = [group for group in groups if group["params"]]
-        optimizer: torch.optim.Optimizer
-        half = any(parameter.dtype == torch.bfloat16 for _, parameter in named)
-        if asked.state == "8bit":
-            optimizer = adamw_8bit(groups, asked, half)
-        elif half:
-            optimizer = HalfAdamW(groups, lr=asked.lr, betas=asked.betas, eps=asked.eps)
-        else:
-            optimizer = torch.optim.AdamW(groups, lr=asked.lr, betas=asked.betas, eps=asked.eps, fused=True)
+        named = {n: p for n, p in self.model.named_parameters() if n in self.trained_names}
+        optimizer = make_optimizer(named, asked)
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: learning_rate_factor(step, asked, self.updates.total)
         )

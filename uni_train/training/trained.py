@@ -39,3 +39,11 @@ def select_parameters(model: nn.Module, trained: str, frozen: Sequence[str] = ()
         without = f" frozen={','.join(frozen)}" if frozen else ""
         raise UsageError(f"trained={trained}{without}: no parameter of {type(model).__name__} is left to train")
     return names
+
+
+def train_only(model: nn.Module, trained: str, frozen: Sequence[str] = ()) -> set[str]:
+    """Freeze all parameters but those of `select_parameters`, whose names it returns."""
+    names = set(select_parameters(model, trained, frozen))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in names)
+    return names

@@ -43,7 +43,7 @@ MAX_NUMBER = 2**31 - 1
 
 
 def bounded(value: Any) -> Any:
-    """`value`, unless it is too large for what a picture can be about."""
+    """`value`, unless it is too large for what an image can be about."""
     if isinstance(value, str | list | dict | tuple) and len(value) > MAX_LENGTH:
         raise ExecutionError("the snippet makes something too long")
     if isinstance(value, int) and abs(value) > MAX_NUMBER:

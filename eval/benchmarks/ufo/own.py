@@ -1,7 +1,7 @@
 """A small set of our own in the published schema, so that the protocol runs without the published files.
 
-    maths       determination    the cue is the picture of the number that an expression gives
-    inpainting  reconstruction   a picture with one cell covered; the cue is the whole picture (nano only)
+    maths       determination    the cue is the image of the number that an expression gives
+    inpainting  reconstruction   an image with one cell covered; the cue is the whole image (nano only)
     mapping     augmentation     symbols that stand for objects; the cue is the object, at the end of the chain
 
 Each is asked with choices and openly. Answers are read by program; so are cues in the nano world. nano is asked in the
@@ -77,7 +77,7 @@ def _of_item(item: Item, world: str) -> Row:
 
 
 def _inpainting(n: int, split: str) -> list[Row]:
-    """Objects fill the cells of a picture in scan order; one that is not the last of them is covered."""
+    """Objects fill the cells of an image in scan order; one that is not the last of them is covered."""
     rows = []
     for at in range(n):
         random_ = random.Random(derive_seed(0, "ufo inpainting", split, at))

@@ -3,7 +3,7 @@
     normal: draw(prompt)                    cot: think(prompt) -> thought, draw(prompt, thought)
     said: answer(question), where it is asked for: the right answer in words at once, without an image (ours)
 
-Pictures of the nano world are checked by a program, others by a judge that captions a picture and then compares the
+Images of the nano world are checked by a program, others by a judge that captions an image and then compares the
 caption with the answer (section 3.2, Tables 9 to 11).
 """
 
@@ -32,6 +32,7 @@ from eval.benchmark import (
     Table,
     Unit,
     benchmark,
+    expect_known,
     think_and_draw,
 )
 from eval.benchmarks.unisandbox import counting
@@ -50,7 +51,7 @@ from eval.benchmarks.unisandbox.thoughts import conclusion, said
 from eval.images import StoredImage, encoded, pixels
 from eval.prompts.unisandbox import direct_prompt
 from eval.submission import first_draws
-from uni_train.errors import UsageError, did_you_mean
+from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +63,7 @@ COMPATS = ("paper", "official")
 VERIFIERS = ("program", "judge")
 PROTOCOL = "unisandbox/1"  # what is asked; a change makes another revision
 # Why a sample is not right, where its outcome says it in other words.
-CAUSES = {"unreadable": "picture unreadable", "unparseable": "judge unreadable"}
+CAUSES = {"unreadable": "image unreadable", "unparseable": "judge unreadable"}
 _CAUSE_OF = {"wrong": "reasoning wrong", "right": "drawn wrong", "unclear": "conclusion not found"}
 
 
@@ -74,7 +75,7 @@ class UniSandbox(Benchmark):
     maths set, `n` pairs a mapping set and `characters` people of `world` ("nano" or "everyday"), from `split` and
     `seed`. sets: which of ALL_SETS; None: all that `data` has, the six reasoning sets of our own. labels: "official",
     "corrected" or "both", side by side. compat: "paper" compares count and type as Table 10 says, "official" only the
-    type in the mapping sets, as the published code does. verifier: "judge" leaves the pictures of the nano world to the
+    type in the mapping sets, as the published code does. verifier: "judge" leaves the images of the nano world to the
     judge too, to compare it with the program. settings: "said" is asked where it is given. names: whose knowledge to
     ask for, empty for all of `data`. questions: given ones, in place of all these.
 
@@ -110,11 +111,11 @@ class UniSandbox(Benchmark):
         names: Sequence[str] = (),
         questions: Questions | None = None,
     ) -> None:
-        _check("setting", settings, (*SETTINGS, SAID))
-        _check("set", sets or (), ALL_SETS)
-        _check("label", (labels,), LABEL_CHOICES)
-        _check("compat", (compat,), COMPATS)
-        _check("verifier", (verifier,), VERIFIERS)
+        expect_known("UniSandbox", "setting", settings, (*SETTINGS, SAID))
+        expect_known("UniSandbox", "set", sets or (), ALL_SETS)
+        expect_known("UniSandbox", "label", (labels,), LABEL_CHOICES)
+        expect_known("UniSandbox", "compat", (compat,), COMPATS)
+        expect_known("UniSandbox", "verifier", (verifier,), VERIFIERS)
         if data is None and names:
             raise UsageError(f"whose are {', '.join(names)}?", "Name the folder of their files with --data.")
         if questions is not None:
@@ -175,14 +176,14 @@ class UniSandbox(Benchmark):
                 continue
             image = images[one]
             if isinstance(image, Exception):
-                note = f"no picture: {image}"
+                note = f"no image: {image}"
                 samples.append(Sample(ask, "generation_failed", note, prompt=ask.case.prompt, thought=thought))
                 continue
             samples.append(Sample(ask, prompt=ask.case.prompt, thought=thought, parts=(encoded(image),)))
         return samples
 
     def check(self, sample: Sample) -> Verdict | None:
-        """Object and count read off the pixels, in the nano world; None for pictures of the everyday world. What is
+        """Object and count read off the pixels, in the nano world; None for images of the everyday world. What is
         said in words a program reads in both."""
         facts = sample.ask.case.facts
         if sample.text is not None:
@@ -290,12 +291,6 @@ def _expected(case: Case) -> str:
         return str(case.facts["answer"])
     item = case.facts["item"]["facts"]
     return f"{item['count']} {item['object'] if item['count'] == 1 else item['plural']}"
-
-
-def _check(noun: str, given: Sequence[str], known: Sequence[str]) -> None:
-    for name in given:
-        if name not in known:
-            raise UsageError(f"UniSandbox has no {noun} {name}", did_you_mean(name, known, f"values of {noun}"))
 
 
 def _revision(cases: Sequence[Case], compat: str) -> str:

@@ -208,7 +208,7 @@ def question_of(case: Case) -> Question | None:
 
 
 def knowledge_case(question: KnowledgeQuestion, world: str = "everyday") -> Case:
-    """A knowledge question of either world; in the nano world its picture can be checked by program."""
+    """A knowledge question of either world; in the nano world its image can be checked by program."""
     facts: dict[str, Any] = {
         "task": "knowledge",
         "world": world,

@@ -1,7 +1,7 @@
 """From scored samples to UniSandbox's numbers and the paper's tables.
 
 A trial is what counts once: a prompt (maths, knowledge) or a pair (mapping), asked in one setting for the k-th time,
-under one label. A pair is right only if both of its pictures are (section 3.2); one whose other half was not asked
+under one label. A pair is right only if both of its images are (section 3.2); one whose other half was not asked
 cannot be right. Nothing leaves the denominator but questions without a corrected label, which are counted by name.
 """
 
@@ -36,7 +36,7 @@ _POOLED = {"average": "Reasoning, average", "overall": "Knowledge, overall"}
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is counted once. unit: the prompt or the pair. ids: of its cases. outcomes: one a picture, of OUTCOMES.
+    """What is counted once. unit: the prompt or the pair. ids: of its cases. outcomes: one an image, of OUTCOMES.
     cluster: what is not independent shares it: the questions of one expression or set of rules, and the questions of
     one model, where knowledge was taught to a model a character or pair."""
 
@@ -77,7 +77,7 @@ def trials(scored: Sequence[Scored], label: str) -> list[Trial]:
     for (setting, name, unit, k), members in found.items():
         size = per_unit(name)
         if len(members) > size:
-            raise ValueError(f"{setting} {name}: {unit} has {len(members)} pictures, at most {size} belong together")
+            raise ValueError(f"{setting} {name}: {unit} has {len(members)} images, at most {size} belong together")
         outcomes = (*members.values(), *["missing"] * (size - len(members)))
         counted.append(Trial(setting, name, unit, k, tuple(members), outcomes, clusters[unit]))
     return counted
@@ -339,7 +339,7 @@ def accuracy_rows(
 
 
 def _thoughts(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> dict[str, dict[str, Estimate]]:
-    """set -> share of the thoughts whose conclusion a program finds right, wrong or cannot find; and, of the pictures
+    """set -> share of the thoughts whose conclusion a program finds right, wrong or cannot find; and, of the images
     drawn from a right conclusion, the share that is right ("drawn_right")."""
     found: dict[str, dict[str, Estimate]] = {}
     for name in sets:
@@ -359,7 +359,7 @@ def _thoughts(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> dict
 
 
 def _causes(scored: Sequence[Scored], label: str, settings: Sequence[str], sets: Sequence[str]) -> dict[str, Any]:
-    """setting -> set -> cause -> number of pictures, of those that are not right."""
+    """setting -> set -> cause -> number of images, of those that are not right."""
     counts: dict[str, dict[str, Counter[str]]] = {setting: {} for setting in settings}
     for one in scored:
         case = one.sample.ask.case
@@ -462,13 +462,13 @@ def _shortcut_table(counted: Sequence[Trial], settings: Sequence[str], sets: Seq
     single, half = (by_cell(counted, value, settings, sets) for value in (per_image, one_of_two))
     rows: list[tuple[Cell, ...]] = []
     for setting in settings:
-        rows.append((f"{SETTING_NAMES[setting]}, single pictures", *(single[setting].get(name) for name in sets)))
+        rows.append((f"{SETTING_NAMES[setting]}, single images", *(single[setting].get(name) for name in sets)))
         rows.append((f"{SETTING_NAMES[setting]}, one of a pair", *(half[setting].get(name) for name in sets)))
     return Table(
         "Mapping below the rule for pairs",
         ("Counted", *(SET_NAMES.get(name, name) for name in sets)),
         tuple(rows),
-        "A model that always draws the same object of a pair has 0.50 of the pictures and one of every pair.",
+        "A model that always draws the same object of a pair has 0.50 of the images and one of every pair.",
     )
 
 
@@ -486,7 +486,7 @@ def _outcome_table(counted: Sequence[Trial], settings: Sequence[str], sets: Sequ
         for name, shares in cells[setting].items()
     ]
     columns = ("Setting", "Set", *(outcome.replace("_", " ") for outcome in seen))
-    return Table("What became of the pictures", columns, tuple(rows), "Shares of all pictures that were asked for.")
+    return Table("What became of the images", columns, tuple(rows), "Shares of all images that were asked for.")
 
 
 def _thought_table(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> Table:
@@ -500,5 +500,5 @@ def _thought_table(scored: Sequence[Scored], label: str, sets: Sequence[str]) ->
         "Thoughts: is the conclusion right, and is it drawn?",
         ("Set", "conclusion right", "wrong", "not found", "drawn right, of the right ones"),
         tuple(rows),
-        "A program reads what each thought concludes. Wrong pictures of right conclusions are drawn wrong.",
+        "A program reads what each thought concludes. Wrong images of right conclusions are drawn wrong.",
     )

@@ -1,7 +1,7 @@
 """Table 4 with what stands behind it: who was taught what, what they say in text, and what they draw of it.
 
 A model counts only if it passed its exam (appendix D); the others are listed with the questions that they
-failed. Beside the paper's numbers stand those of the same model before the lessons, and, for every picture, whether the
+failed. Beside the paper's numbers stand those of the same model before the lessons, and, for every image, whether the
 same question in text is answered right: that tells "does not know" from "knows and does not draw".
 """
 
@@ -36,7 +36,7 @@ class Reply:
 class Taught:
     """One model after its lessons (or, with no updates and no exam, before them).
 
-    exam: about every attribute. twins: id of a picture's question -> the same in text.
+    exam: about every attribute. twins: id of an image's question -> the same in text.
     """
 
     names: tuple[str, ...]
@@ -86,7 +86,7 @@ def _shows(benchmark: UniSandbox, scored: Scored, other: Case) -> bool:
 
 def scores(benchmark: UniSandbox, taught: Sequence[Taught], scored: Sequence[Scored]) -> dict[str, Any]:
     """JSON-able: setting -> forward, inverse, overall -> estimate over the models that passed; "text" -> the same of
-    the twins; "drawn_of_known" -> setting -> set -> of the pictures whose twin is right, those that are right."""
+    the twins; "drawn_of_known" -> setting -> set -> of the images whose twin is right, those that are right."""
     counted = _of(scored, taught)
     trials = counting.trials(counted, "official")
     settings, sets = benchmark.settings, [name for name in KNOWLEDGE_SETS if any(t.direction == name for t in taught)]
@@ -116,7 +116,7 @@ def tables(
     before: Mapping[str, Any],
     after: Mapping[str, Any],
 ) -> list[Table]:
-    """Table 4 first (and what belongs to it in any evaluation), then knowledge in text and in pictures, before the
+    """Table 4 first (and what belongs to it in any evaluation), then knowledge in text and in images, before the
     lessons, and the models one by one. before, after: as `scores` gives them."""
     counted = _of(scored, taught)
     built = benchmark.tables(counted) if counted else []
@@ -153,7 +153,7 @@ def _text(taught: Sequence[Taught], group: Sequence[str]) -> Estimate:
 
 
 def _drawn_of_known(counted: Sequence[Scored], taught: Sequence[Taught], setting: str) -> list[tuple[str, bool, str]]:
-    """Of each picture whose twin is right: its set, whether it is right, and whose model drew it."""
+    """Of each image whose twin is right: its set, whether it is right, and whose model drew it."""
     model = {name: one for one in taught for name in one.twins}
     asked = [(one.sample.ask.case, one.passed) for one in counted if one.sample.ask.setting == setting]
     known = [(case, right, model[case.id]) for case, right in asked if model[case.id].twins[case.id].right]
@@ -171,7 +171,7 @@ def _knowing(settings: Sequence[str], after: Mapping[str, Any]) -> Table:
         for name in after["text"]
     ]
     note = (
-        "Text: the same question as the picture's, answered in words. The others: of the pictures whose question is "
+        "Text: the same question as the image's, answered in words. The others: of the images whose question is "
         "answered right in words, those that are right. In the inverse search one who names one of the two characters "
         "at random is right half of the time."
     )
@@ -241,7 +241,7 @@ def _models(taught: Sequence[Taught]) -> Table:
         "Updates",
         "Exam",
         "Injected",
-        "Pictures' questions in text",
+        "Images' questions in text",
         "Failed in the exam",
     )
     return Table("The models", columns, tuple(rows))

@@ -12,7 +12,7 @@ share one thought, and all settings its noise.
 How the refined prompt is found is `compat` (`extraction`). With "paper" the prompt asks for it between tags, or as
 published (`--option ureason.prompt=published`, with strict extraction all the same); "official" asks as published.
 
-Pictures of nano are checked by program, others by a judge (Figures 25 and 26).
+Images of nano are checked by program, others by a judge (Figures 25 and 26).
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ from eval.benchmark import (
     Table,
     Unparseable,
     benchmark,
+    expect_known,
+    note_of,
 )
 from eval.benchmarks.ureason import counting, errors
 from eval.benchmarks.ureason.extraction import _LABEL, extract
@@ -74,7 +76,7 @@ VERIFIERS = ("program", "judge")
 PROMPTS = ("tagged", "published")
 PROTOCOL = "ureason/1"  # what is asked; a change makes another revision
 LEVELS = (1, 2, 3)
-_CAUSES = {"unreadable": "picture unreadable", "unparseable": "judge unreadable"}
+_CAUSES = {"unreadable": "image unreadable", "unparseable": "judge unreadable"}
 
 
 @benchmark("ureason")
@@ -87,7 +89,7 @@ class UReason(Benchmark):
     only where there is an `external` model, which writes the refined prompts of that setting (behind a store of its
     own). prompt: "published" asks as published, with strict extraction (compat "official" always asks so). errors_by:
     "judge" has the judge tell error types apart. tokenizer: see `lengths.measure`. verifier: "judge" leaves nano's
-    pictures to the judge too, to compare it with the program.
+    images to the judge too, to compare it with the program.
 
     Raises UsageError for an unknown name, DataError for files that cannot be used.
     """
@@ -130,12 +132,12 @@ class UReason(Benchmark):
         tokenizer: str = "",
     ) -> None:
         known = SETTINGS if external is not None else tuple(name for name in SETTINGS if name != EXTERNAL)
-        _check("setting", settings or (), SETTINGS)
-        _check("set", sets or (), TASKS)
-        _check("compat", (compat,), COMPATS)
-        _check("verifier", (verifier,), VERIFIERS)
-        _check("prompt", (prompt,), PROMPTS)
-        _check("value of errors", (errors_by,), VERIFIERS)
+        expect_known("UReason", "setting", settings or (), SETTINGS)
+        expect_known("UReason", "set", sets or (), TASKS)
+        expect_known("UReason", "compat", (compat,), COMPATS)
+        expect_known("UReason", "verifier", (verifier,), VERIFIERS)
+        expect_known("UReason", "prompt", (prompt,), PROMPTS)
+        expect_known("UReason", "errors", (errors_by,), VERIFIERS)
         if external is None and EXTERNAL in (settings or ()):
             raise UsageError(
                 f"the setting {EXTERNAL} needs a model that writes the refined prompts",
@@ -200,7 +202,7 @@ class UReason(Benchmark):
         return encode_png(outcome.render(derive_seed(0, "reference", case.id)))
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
-        """A thought once for all settings that share it; at most one judgement of it beside those of the pictures."""
+        """A thought once for all settings that share it; at most one judgement of it beside those of the images."""
         thinks = {(ask.case.id, ask.k) for ask in asks if _thinks(ask.setting)}
         pictures = [ask for ask in asks if ask.setting != CHAIN]
         by_program = {ask.case.id for ask in asks if ask.case.facts.get("world") == "nano"}
@@ -221,7 +223,7 @@ class UReason(Benchmark):
         pictures = model.draw([_drawing(samples[row]) for row in rows], on_step=on_step) if rows else []
         for row, picture in zip(rows, pictures, strict=True):
             if isinstance(picture, Exception):
-                samples[row] = replace(samples[row], status="generation_failed", note=_note(picture))
+                samples[row] = replace(samples[row], status="generation_failed", note=note_of(picture))
             else:
                 samples[row] = replace(samples[row], parts=(encoded(picture),))
         return samples
@@ -258,7 +260,7 @@ class UReason(Benchmark):
             return Sample(ask, prompt=case.facts["direct"])
         thought = thoughts[*_place_of(ask), ask.setting == EXTERNAL]
         if isinstance(thought, Exception):
-            return Sample(ask, status="generation_failed", note=f"no thought: {_note(thought)}")
+            return Sample(ask, status="generation_failed", note=f"no thought: {note_of(thought)}")
         refined = extract(thought, self.compat, case.facts.get("world", "everyday"))
         facts = {"extraction": refined.how, "refined": refined.text}
         if ask.setting in (GUIDED, CHAIN):
@@ -272,7 +274,7 @@ class UReason(Benchmark):
     # --- scoring -------------------------------------------------------------------------------------------------
 
     def check(self, sample: Sample) -> Verdict | None:
-        """nano's pictures are read by program; of thoughts, those whose conclusion leaves no doubt."""
+        """nano's images are read by program; of thoughts, those whose conclusion leaves no doubt."""
         outcome = _outcome(sample.ask.case)
         if outcome is None:
             return None
@@ -284,9 +286,9 @@ class UReason(Benchmark):
         return None
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
-        """Figure 25 of a picture, Figure 26 of a thought.
+        """Figure 25 of an image, Figure 26 of a thought.
 
-        Of a wrong picture the thought behind it is judged too, for the attribution, unless a program knows. The
+        Of a wrong image the thought behind it is judged too, for the attribution, unless a program knows. The
         question is the one that `reasoning_chain` asks, so that it is paid for once.
         """
         from eval.judges import caption_matches, image_satisfies, thought_satisfies
@@ -301,7 +303,7 @@ class UReason(Benchmark):
         outcome = _outcome(case)
         if dialect(ask) == "nano":
             if not isinstance(outcome, Sprites):
-                raise UsageError("nano can judge no pictures but those of its own world", "Choose another judge.")
+                raise UsageError("nano can judge no images but those of its own world", "Choose another judge.")
             if len(outcome.groups) > 1:
                 return Verdict((Check("caption", "unreadable", "nano captions one kind of object"),))
             return await caption_matches(ask, image, str(outcome), kind="maths")
@@ -343,7 +345,7 @@ class UReason(Benchmark):
     def attribute(self, scored: Scored) -> str:
         """ "reasoning wrong", "not extracted", "drawn wrong", "judge unreadable", ...; "" for a sample that is right.
 
-        A wrong picture of a right thought is drawn wrong; of a wrong one, the reasoning is to blame. "wrong, no
+        A wrong image of a right thought is drawn wrong; of a wrong one, the reasoning is to blame. "wrong, no
         thought" is setting 1; "wrong, reasoning not judged" where neither a program nor the judge knows of the thought.
         """
         if scored.passed:
@@ -446,12 +448,6 @@ def _revision(cases: Sequence[Case], compat: str, verifier: str, external: Respo
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _check(noun: str, given: Sequence[str], known: Sequence[str]) -> None:
-    for name in given:
-        if name not in known:
-            raise UsageError(f"UReason has no {noun} {name}", did_you_mean(name, known, f"{noun}s"))
-
-
 def _case(row: Row) -> Case:
     facts = {**row.facts, "criterion": row.criterion, "direct": row.direct}
     return Case(id=row.id, set=row.task, prompt=row.prompt, category=row.subcategory, facts=facts)
@@ -493,10 +489,6 @@ def _concludes(sample: Sample, outcome: Outcome) -> bool | None:
 def _chain_verdict(right: bool, sample: Sample, outcome: Outcome) -> Verdict:
     reason = "" if right else f"the thought does not end in: {outcome.criterion()}"
     return Verdict((Check(REASONING, "pass" if right else "fail", reason),))
-
-
-def _note(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
 def _place_of(ask: Ask) -> tuple[str, int]:

@@ -18,7 +18,6 @@ from eval.statistics import Estimate, graded_mean
 
 Cell = str | Estimate | None
 Measure = Callable[[Scored], float]
-_SHORT = {BACKGROUND: "BC", RULE: "RO", QUALITY: "VQ", REASONING: "RS"}
 
 
 def mark(one: Scored, name: str) -> float:

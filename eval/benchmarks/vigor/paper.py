@@ -78,12 +78,6 @@ TABLE_4: dict[str, Five] = {
 }
 """Table 4: mazes of 2 x 2 to 7 x 7 rooms; the name says on which grid a model was trained."""
 
-TABLE_2 = {
-    ("process", False): (0.319, 0.680, 0.039), ("process", True): (0.267, 0.733, 0.034),
-    ("result", False): (0.294, 0.705, 0.034), ("result", True): (0.213, 0.786, 0.029),
-}  # fmt: skip
-"""Gemini-2.5-Pro against people: (metric, with ground truth) -> mean absolute error, accuracy, variance."""
-
 DISCREPANCIES = {"Seedream 4.0": (41.5, 36.95)}
 """Model -> the printed mean of Result, and the mean of its printed columns."""
 

@@ -84,7 +84,7 @@ def test_success_is_paired_and_every_curve_is_there(run_dir: Path) -> None:
     titles = {chart.title for name in found if name.endswith("_charts") for chart in found[name]}
     assert titles == {
         "Success", "Reward", "Shares", "Gradient norm", "KL from the start", "Clipped steps", "Ratio",
-        "How far from the weights that drew", "Pictures, grey levels", "Seconds an epoch",
+        "How far from the weights that drew", "Images, grey levels", "Seconds an epoch",
     }  # fmt: skip
     assert [(part["name"], part["share"]) for part in found["time"]] == [
         ("drawing", 0.3), ("rewarding", 0.1), ("learning", 0.6)

@@ -231,7 +231,7 @@ def test_requests_that_cannot_be_meant_are_named(request_: Request, message: str
     ("example", "message"),
     [
         (Example("x", target=picture(0)), "there is no input image"),
-        (Example("x", (picture(0),), answer="y"), "there is no picture to learn"),
+        (Example("x", (picture(0),), answer="y"), "there is no image to learn"),
         (Example("x", (picture(0),), target=picture(0), thought="y"), "its thought is to be learned"),
         (Example(turns=(Turn(image=picture(0)), Turn(image=picture(1), learn=True))), "there is no instruction"),
         (Example(turns=(Turn(image=picture(0)), Turn("t", learn=True))), "texts to be learned"),

@@ -176,7 +176,7 @@ def test_half_precision_draws_and_trains_alike_and_keeps_its_reference(
 @pytest.mark.parametrize(
     ("prompts", "message"),
     [
-        ("mixed", "prompt 2 of an epoch asks for a picture of another size than the first"),
+        ("mixed", "prompt 2 of an epoch asks for an image of another size than the first"),
         ("bare", "request bare shows no image, but qwen_image_edit_2511 draws by editing one"),
     ],
 )

@@ -120,7 +120,7 @@ BAD = [
     (text_to_image.parse, {"image": png(0), "captions": "{}"}, "has no captions"),
     (text_to_image.parse, {"image": png(0)[:60], "captions": '{"a": "b"}'}, "image: it cannot be read as an image"),
     (text_to_image.parse, {"image": b"GIF89a", "captions": '{"a": "b"}'}, "image: no image that can be read"),
-    (text_to_image.parse, {"image": 5, "captions": '{"a": "b"}'}, "image is neither the bytes of a picture nor a path"),
+    (text_to_image.parse, {"image": 5, "captions": '{"a": "b"}'}, "image is neither the bytes of an image nor a path"),
     (edit.parse, {"image_list": [png(0)], "instruction_list": [["a"]]}, "there is no edit"),
     (edit.parse, {"image_list": [png(0)] * 3, "instruction_list": [["a"]]}, "instructions for 1 steps"),
     (edit.parse, {"image_list": [png(0)] * 2, "instruction_list": [[]]}, "instruction 1 of instruction_list has no"),

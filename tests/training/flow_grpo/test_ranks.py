@@ -97,7 +97,7 @@ def metrics(out: Path) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_a_reward_that_fails_on_one_rank_ends_all(tmp_path: Path) -> None:
     ended = on_two(tmp_path, "broken")
-    assert ended.returncode != 0 and "the reward it of the picture of p3 is nan" in ended.stderr
+    assert ended.returncode != 0 and "the reward it of the image of p3 is nan" in ended.stderr
 
 
 def test_groups_that_ranks_cannot_share_are_refused_with_the_nearest_that_they_can(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def print_plan(
     progress.say("Nothing was asked. Calls that are stored already cost nothing, and are counted here all the same.")
     if judged:
         progress.say(
-            f"A token of the judge: {planning.LETTERS:g} letters; a picture {sizes.image_tokens} tokens, a reply "
+            f"A token of the judge: {planning.LETTERS:g} letters; an image {sizes.image_tokens} tokens, a reply "
             f"{sizes.reply_tokens} (--image-tokens, --reply-tokens)."
         )
         if plan.judge is not None and plan.judge.small:

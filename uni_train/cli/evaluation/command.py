@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--plan", "plan_only", is_flag=True, help="Print calls, tokens, cost and GPU hours, and stop.")
 @click.option("--seconds", type=Pairs(), metavar="draw=9,think=4", help="--plan: of one call, on one GPU.")
 @click.option("--gpu-price", type=Finite(0), metavar="DOLLARS", help="--plan: of an hour of one GPU.")
-@click.option("--image-tokens", type=click.IntRange(1), default=1000, show_default=True, help="--plan: of a picture.")
+@click.option("--image-tokens", type=click.IntRange(1), default=1000, show_default=True, help="--plan: of an image.")
 @click.option(
     "--reply-tokens", type=click.IntRange(1), default=200, show_default=True, help="--plan: of a judge's reply."
 )

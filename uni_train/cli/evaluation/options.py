@@ -15,6 +15,14 @@ from uni_train.errors import UsageError, did_you_mean
 
 PROJECT = "uni_train"
 F = TypeVar("F", bound=Callable[..., Any])
+REMOTE = (
+    click.option(
+        "--connections", type=click.IntRange(1, 1_000), default=8, show_default=True, help="To a remote model."
+    ),
+    click.option("--key-env", metavar="NAME", help="Environment variable with the remote model's key."),
+    click.option("--revision", default="", metavar="TEXT", help="What is behind a remote model's name."),
+)
+"""How an endpoint is asked."""
 
 
 class Names(click.ParamType):
@@ -192,11 +200,7 @@ def evaluation_options(command: F) -> F:
         click.option(
             "--batch", type=click.IntRange(1, 65_536), metavar="N", help="Requests at once.  [default: the model's]"
         ),
-        click.option(
-            "--connections", type=click.IntRange(1, 1_000), default=8, show_default=True, help="To a remote model."
-        ),
-        click.option("--key-env", metavar="NAME", help="Environment variable with the remote model's key."),
-        click.option("--revision", default="", metavar="TEXT", help="What is behind a remote model's name."),
+        *REMOTE,
         click.option("--retry-failed", is_flag=True, help="Make calls again that brought no answer."),
         click.option("--judge", default="none", show_default=True, metavar="none|MODEL,...", help="openai/gpt-4o, ..."),
         click.option("--judge-base-url", metavar="URL", help="The judge's own OpenAI-compatible server."),

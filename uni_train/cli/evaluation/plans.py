@@ -179,7 +179,8 @@ def world_of(checkpoint: str) -> str:
     """Which world's questions the model is asked, as its family says."""
     from eval.respondent import is_remote
 
-    if is_remote(checkpoint):
+    path = Path(checkpoint)
+    if is_remote(checkpoint) or (len(path.parts) > 1 and not path.exists()):  # --plan: weights that are not here yet
         return "everyday"
     from uni_train.models.family import family_of
     from uni_train.models.load import model_config

@@ -174,7 +174,7 @@ class Bagel(nn.Module):
         ce = F.cross_entropy(logits.float(), batch.ce_label, reduction="none")
         noised = batch.mse_index
         t_M1 = t_BG1.flatten(0, 1)[noised]
-        # The error of what the head puts out: a clean picture's, divided by t, would be as wide as the smallest t.
+        # The error of what the head puts out: a clean image's, divided by t, would be as wide as the smallest t.
         clean = self.config.prediction == "clean"
         target = batch.clean_BGC if clean else velocity_target(batch.clean_BGC, noise_BGC)
         predicted = self.llm2vae(hidden_BGD.flatten(0, 1)[noised]).float()

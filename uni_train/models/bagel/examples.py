@@ -72,7 +72,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Draft:
-    """An example, its random draws and its parts; pictures by their index into `images`, as in `shown`.
+    """An example, its random draws and its parts; images by their index into `images`, as in `shown`.
 
     shown: the image of every part that is one, dropped ones included; _GIVEN for a state. vae_noise: of the images that
     are encoded.

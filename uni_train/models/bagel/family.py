@@ -6,16 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.models.family import FAMILIES, Family, Found, Start
+from uni_train.models.family import FAMILIES, Found
+from uni_train.models.published import PublishedFamily
 
 if TYPE_CHECKING:
-    import torch
-
     from uni_train.config.schema import ModelConfig
-    from uni_train.models.bagel.checkpoint import PublishedBagel
     from uni_train.models.bagel.shapes import BagelShapes
     from uni_train.models.bagel.unified import BagelUnified
-    from uni_train.models.base import UnifiedModel
     from uni_train.models.contents import Inspection
 
 _SIZES = ("llm_config.json", "vit_config.json")
@@ -24,7 +21,7 @@ VAE = "VAE"
 
 
 @FAMILIES.register("bagel")
-class BagelFamily(Family):
+class BagelFamily(PublishedFamily):
     title = "BAGEL"
     parts = (
         *("understanding", "generation", "text embeddings", "text head", "ViT", "connector", "latents", "positions"),
@@ -43,60 +40,22 @@ class BagelFamily(Family):
             return Found("other", path, f"safetensors without {' and '.join(_SIZES)}", hint)
         return None
 
-    def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
-        from uni_train.models.bagel import checkpoint
-        from uni_train.models.recognise import expect_family
-
-        if config.checkpoint is not None:
-            expect_family(self.name, Path(config.checkpoint), config.name)
-        return checkpoint.build(config, dtype)
-
     def part_of(self, name: str) -> str:
         from uni_train.models.bagel.checkpoint import part_of
 
         return VAE if name.startswith("vae.") else part_of(name.removeprefix("bagel."))
-
-    def skeleton(self, config: ModelConfig, seed: int = 0) -> tuple[UnifiedModel, bool]:
-        from uni_train.models.bagel.checkpoint import skeleton
-
-        return skeleton(config)
 
     def shapes(self, model: BagelUnified) -> BagelShapes:  # type: ignore[override]
         from uni_train.models.bagel.shapes import BagelShapes
 
         return BagelShapes(model)
 
-    def save(self, model: PublishedBagel, folder: Path, dtype: torch.dtype | None = None) -> None:  # type: ignore[override]
-        """The official layout, with the autoencoder and the tokenizer of the folder that the model came from."""
-        from uni_train.models.bagel.checkpoint import save
-
-        save(model, folder, dtype)
-
-    def load(self, model: PublishedBagel, folder: Path) -> None:  # type: ignore[override]
-        from uni_train.models.bagel.checkpoint import load
-        from uni_train.models.recognise import expect_family
-
-        expect_family(self.name, folder, model.name)
-        load(model, folder)
-
-    def export(
-        self,
-        source: Path,
-        out: Path,
-        start: Start,
-        dtype: torch.dtype | None = None,
-        shard_bytes: int | None = None,
-    ) -> None:
-        from uni_train.models.bagel.checkpoint import export
-
-        export(source, out, start, dtype, shard_bytes)
-
-    def inspect(self, found: Found, config: Callable[[], ModelConfig]) -> Inspection:
+    def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
         from uni_train.models.bagel.checkpoint import compare, open_folder
         from uni_train.models.bagel.tokenizer import has_tokenizer
         from uni_train.models.contents import Inspection, by_part, dtypes_of
 
-        folder = open_folder(found.path)
+        folder = open_folder(checkpoint.path)
         shapes, wrong = compare(folder)
         if folder.vae is None:
             wrong.append("ae.safetensors is missing")
@@ -106,8 +65,8 @@ class BagelFamily(Family):
         vae = {f"vae.{name}": shape for name, shape in folder.vae.shapes.items()} if folder.vae is not None else {}
         return Inspection(
             self.name,
-            found.what,
-            str(found.path),
+            checkpoint.what,
+            str(checkpoint.path),
             dtypes_of(files),
             sum(weights.bytes for weights in files),
             by_part(self, {**{f"bagel.{name}": shape for name, shape in shapes.items()}, **vae}),

@@ -1,8 +1,8 @@
-"""Pictures from outside: reading files, and the two resizes that BAGEL puts input images through.
+"""Images from outside: reading files, and the two resizes that BAGEL puts input images through.
 
 The released inference code resizes every input image with `VAE_TRANSFORM`, then hands the result to the VAE and,
 resized once more with `VIT_TRANSFORM`, to the ViT; also where only the ViT looks (understanding). Sides become
-multiples of a stride, the aspect ratio is kept up to that, small images are enlarged: a picture of 1 x 1 pixels
+multiples of a stride, the aspect ratio is kept up to that, small images are enlarged: an image of 1 x 1 pixels
 becomes 512 x 512.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 MOST_PIXELS = PIXELS
-"""Larger pictures (more than 8192 x 8192) are refused: they would be shrunk to a megapixel anyway."""
+"""Larger images (more than 8192 x 8192) are refused: they would be shrunk to a megapixel anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,10 @@ VIT_TRANSFORM = ImageTransform(max_size=980, min_size=224, stride=14)
 
 
 def read_image(path: Path) -> np.ndarray:
-    """A picture file as uint8 [H, W, 3]; transparency is laid on white, as in the released code.
+    """An image file as uint8 [H, W, 3]; transparency is laid on white, as in the released code.
 
     Raises:
-        UserError: the file is missing, no picture, damaged, or has more than `MOST_PIXELS` pixels.
+        UserError: the file is missing, no image, damaged, or has more than `MOST_PIXELS` pixels.
     """
     try:
         with open_image(path, path) as image:

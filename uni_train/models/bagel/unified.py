@@ -1,7 +1,7 @@
-"""BAGEL as a UnifiedModel: requests and examples in, segments to the decoder, texts and pictures out.
+"""BAGEL as a UnifiedModel: requests and examples in, segments to the decoder, texts and images out.
 
 How a conversation is laid out (released inference code): [system prompt] [images] [prompt] [thought] [target]. Only
-think mode has a system prompt and a thought. An image that a picture is to be drawn from is read twice, by the VAE and
+think mode has a system prompt and a thought. An image that an image is to be drawn from is read twice, by the VAE and
 then by the ViT; one that a text is to be written about, by the ViT alone. examples.py lays out training examples.
 """
 
@@ -45,7 +45,7 @@ from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage,
 from uni_train.models.bagel.positions import patchify, unpatchify
 from uni_train.models.base import Example, OnStep, Request, SkillMissing, SupervisedLoss, UnifiedModel
 
-_VAE_PIXELS = 2**22  # at once: four pictures of 1024 x 1024, so that the VAE stays a small part of the memory
+_VAE_PIXELS = 2**22  # at once: four images of 1024 x 1024, so that the VAE stays a small part of the memory
 
 
 class Tokenizer(Protocol):
@@ -59,7 +59,7 @@ class Speech:
 
     Attributes:
         think_system: the system prompt of thinking before drawing.
-        verification: how to ask whether a picture answers "{question}"; None: with the paper's own words.
+        verification: how to ask whether an image answers "{question}"; None: with the paper's own words.
         answer_system: the system prompt of thinking before answering; None: this checkpoint has none.
     """
 
@@ -74,7 +74,7 @@ class Sampling:
 
     Attributes:
         steps: Euler steps. The released code counts the points between them, one more.
-        guidance: for pictures from text; editing: for pictures from images and text, None for the same.
+        guidance: for images from text; editing: for images from images and text, None for the same.
         max_think_tokens: most tokens of a thought or an answer. temperature: of both; 0 is greedy.
     """
 
@@ -108,11 +108,11 @@ class Sampling:
 class BagelUnified(UnifiedModel):
     """A BAGEL with its VAE and tokenizer.
 
-    A request's texts do not depend on its batch, its pictures only by rounding (float32: a latent by at most 1e-4 of
+    A request's texts do not depend on its batch, its images only by rounding (float32: a latent by at most 1e-4 of
     the largest, a pixel by 1).
 
     Args:
-        image_size: height and width in pixels of the pictures it draws where nothing else asks for a size.
+        image_size: height and width in pixels of the images it draws where nothing else asks for a size.
         noise_levels: how training draws t before the shift: "logit_normal" (BAGEL) or "uniform".
         vae_transform, vit_transform: the resizes of input images; by default BAGEL's, as far as `image_size` and the
             ViT's position table reach.
@@ -184,12 +184,6 @@ class BagelUnified(UnifiedModel):
                 loss = replace(loss, ce_sum=loss.ce_sum + 0 * out.ce.sum(), mse_sum=loss.mse_sum + 0 * out.mse.sum())
         return loss
 
-    @property
-    def guided(self) -> bool:
-        """Whether the velocity takes further forward passes at some noise levels."""
-        kinds = (self.sampling.guidance, self.sampling.editing)
-        return any(one is not None and one.text_scale > 1 for one in kinds)
-
     def passes(self, batch: Sequence[PackedBatch]) -> int:
         """Forward passes that `supervised_loss` makes."""
         return len(batch)
@@ -228,9 +222,9 @@ class BagelUnified(UnifiedModel):
 
     @torch.inference_mode()
     def draw(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[np.ndarray]:
-        """Pictures by Euler's method from each request's own noise.
+        """Images by Euler's method from each request's own noise.
 
-        A picture has `request.size`, else that of the (resized) last input image, else `image_size` squared.
+        An image has `request.size`, else that of the (resized) last input image, else `image_size` squared.
         """
         drawn: dict[int, np.ndarray] = {}
         for rows in _alike(requests):
@@ -271,7 +265,7 @@ class BagelUnified(UnifiedModel):
 
     @torch.no_grad()
     def encode(self, requests: Sequence[Request]) -> Contexts:
-        """What pictures of these requests are drawn under, with the guidance of `sampling`.
+        """What images of these requests are drawn under, with the guidance of `sampling`.
 
         Raises:
             UserError: requests with and without input images together (they are guided differently), or one that
@@ -287,7 +281,7 @@ class BagelUnified(UnifiedModel):
 
     @torch.no_grad()
     def noise(self, requests: Sequence[Request]) -> Tensor:
-        """x at t = 1: float32 [B, G, C], each row from its request's seed; zero behind smaller pictures."""
+        """x at t = 1: float32 [B, G, C], each row from its request's seed; zero behind smaller images."""
         rows = []
         for request in requests:
             h, w = self._grid(self.picture_size(request))
@@ -298,7 +292,7 @@ class BagelUnified(UnifiedModel):
     def velocity(self, x_t: Tensor, t: Tensor | float, condition: Contexts) -> Tensor:
         """Guided velocity noise - clean, float32 [B, G, C], with gradients to the weights and x_t where enabled.
 
-        `t`: a number, or [B]. G may be larger than the pictures ask for (rows taken from a larger batch).
+        `t`: a number, or [B]. G may be larger than the images ask for (rows taken from a larger batch).
         """
         used = max(h * w for h, w in condition.grids)
         velocity = Denoiser(self.bagel, condition)(x_t[:, :used], t)
@@ -339,12 +333,12 @@ class BagelUnified(UnifiedModel):
         return replace(own, guidance=replace(own.guidance, text_scale=guidance), editing=editing)
 
     def schedule(self, condition: Contexts | None = None, row: int = 0, steps: int | None = None) -> Schedule:
-        """The same for pictures of all sizes."""
+        """The same for images of all sizes."""
         return bagel_schedule((steps or self.sampling.steps) + 1, self.sampling.timestep_shift)
 
     @torch.no_grad()
     def decode(self, latents: Tensor, condition: Contexts | None = None) -> list[np.ndarray]:
-        """Pictures uint8 [H, W, 3] of clean latents [B, G, C]; sizes as `condition` says, else `image_size` squared."""
+        """Images uint8 [H, W, 3] of clean latents [B, G, C]; sizes as `condition` says, else `image_size` squared."""
         side = (self.image_size, self.image_size)
         grids = [self._grid(side)] * len(latents) if condition is None else condition.grids
         weight = next(self.vae.parameters())
@@ -515,7 +509,7 @@ class BagelUnified(UnifiedModel):
         return self.image_size, self.image_size
 
     def _grid(self, size: tuple[int, ...]) -> tuple[int, int]:
-        """Latent tokens (rows, columns) of a picture of this height and width."""
+        """Latent tokens (rows, columns) of an image of this height and width."""
         return size[0] // self.stride, size[1] // self.stride
 
     def _equal_grids(self, grids: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], list[int]]]:

@@ -95,7 +95,7 @@ class AutoEncoder(nn.Module):
         """Images [B, 3, H, W], about in [-1, 1], of scaled latents [B, C, h, w].
 
         On CPU with channels last in memory, which all layers keep: one thread, the tiny released autoencoder, 16
-        pictures of 128 x 128: 48 ms each instead of 57. Encoding must not do that: PyTorch's group norm then takes
+        images of 128 x 128: 48 ms each instead of 57. Encoding must not do that: PyTorch's group norm then takes
         the variance as a difference of two means, and loses three digits where most of an image is one colour.
         """
         z = latents / self.config.scale + self.config.shift

@@ -30,7 +30,7 @@ MATHS_SHARE = 0.6  # of the reasoning prompts; the others are symbol mapping, wh
 SUMS = 8  # in a row
 QUESTIONS = 6  # in a row, at most
 LEVELS = (1, 2, 3)
-UNCLEAR_SHARE = 0.2  # of the pictures that are captioned
+UNCLEAR_SHARE = 0.2  # of the images that are captioned
 
 
 def sources(noise_draws: int, levels: Sequence[int] = LEVELS) -> Mapping[str, Callable[[random.Random], Example]]:
@@ -184,7 +184,7 @@ def _facts(known: tuple[Sequence[Expression], ...], random_: random.Random) -> E
 
 
 def _compare(random_: random.Random) -> Example:
-    """The last step of a verification alone, without a picture: the same or not?"""
+    """The last step of a verification alone, without an image: the same or not?"""
     noun, count = random_.choice(NANO.nouns), random_.randint(1, MAX_COUNT)
     other_noun = noun if random_.random() < 0.6 else random_.choice(NANO.nouns)
     other_count = count if random_.random() < 0.6 else random_.randint(1, MAX_COUNT)
@@ -218,7 +218,7 @@ def _verify(reason: Callable[[random.Random], Item], random_: random.Random) -> 
 
 
 def _shown(random_: random.Random, unclear: float) -> tuple[np.ndarray, str]:
-    """A picture and what it shows; a share of `unclear` shows nothing clear: a blend, mixed objects or noise."""
+    """An image and what it shows; a share of `unclear` shows nothing clear: a blend, mixed objects or noise."""
     noun, count = random_.choice(NANO.nouns), random_.randint(1, MAX_COUNT)
     image = _picture(noun.singular, count, random_)
     if random_.random() >= unclear:
@@ -232,7 +232,7 @@ def _shown(random_: random.Random, unclear: float) -> tuple[np.ndarray, str]:
         cell = sprites.CELL
         image = image.copy()
         image[:cell, :cell] = other[:cell, :cell]
-        if count == 1:  # swapping the only object would leave a clean picture of the other one
+        if count == 1:  # swapping the only object would leave a clean image of the other one
             image[:cell, cell : 2 * cell] = _picture(noun.singular, 1, random_)[:cell, :cell]
     else:
         grain = np.random.default_rng(random_.getrandbits(60)).normal(0, 90, image.shape)

@@ -1,7 +1,7 @@
 """nano that edits: a BAGEL of half a million parameters that draws the way into a maze it is shown.
 
 What differs from nano: its latents are the pixels themselves (a maze of 4 x 4 rooms is 20 x 20 pixels, a token a room
-with its walls), it predicts the clean picture, its ViT takes the whole picture for one patch (the clean latents of the
+with its walls), it predicts the clean image, its ViT takes the whole image for one patch (the clean latents of the
 input say all that is to be seen), and it reads one sentence, which is one token. With `model.thinks` it also reads the
 steps of a way, as a thought.
 """
@@ -51,7 +51,7 @@ class Pixels(nn.Module):
 
 @torch.no_grad()
 def look_around(bagel: Bagel) -> None:
-    """Let latent tokens begin with attention to their own place and those beside it, in all pictures alike.
+    """Let latent tokens begin with attention to their own place and those beside it, in all images alike.
 
     With BAGEL's own start they first have to find out which places belong together, and a run of minutes is half over
     before a path is. Positions are told apart by `_POSITIONS_BASE` (a maze is 8 rooms wide at most, not 64 latents) and
@@ -134,5 +134,5 @@ def build(config: ModelConfig, seed: int) -> NanoEdit:
         ),
         image_size=sizes.image_size,
         noise_levels="uniform",
-        vae_transform=ImageTransform(sizes.image_size, token, token),  # pictures of any size stay as they are
+        vae_transform=ImageTransform(sizes.image_size, token, token),  # images of any size stay as they are
     )

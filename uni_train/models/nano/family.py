@@ -61,7 +61,7 @@ class NanoFamily(Family):
 
         return BagelShapes(model)
 
-    def inspect(self, found: Found, config: Callable[[], ModelConfig]) -> Inspection:
+    def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
         import torch
 
         from uni_train.models.bagel.bagel import Bagel
@@ -72,14 +72,16 @@ class NanoFamily(Family):
         from uni_train.models.weights import Weights
 
         try:
-            described = read_json(found.path / CONFIG)
+            described = read_json(checkpoint.path / CONFIG)
             name, sizes = str(described["model"]), BagelConfig.from_dict(described["bagel"])
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{found.path / CONFIG} is damaged ({reason(error)})", "Copy it again.") from error
-        patch = Weights([found.path / WEIGHTS]).shapes.get("vae.encoder.0.weight", (1, 3, 1, 1))
+            raise UserError(f"{checkpoint.path / CONFIG} is damaged ({reason(error)})", "Copy it again.") from error
+        patch = Weights([checkpoint.path / WEIGHTS]).shapes.get("vae.encoder.0.weight", (1, 3, 1, 1))
         with torch.device("meta"):
             bagel = Bagel(sizes)
             learned = PatchVAE(sizes.latent_channels, hidden=patch[0], downsample=patch[-1])
             vae = Pixels() if name == "nano_edit" else learned
         own = {f"bagel.{name}": value for name, value in bagel.state_dict().items()}
-        return of_state(self, found, WEIGHTS, own | {f"vae.{name}": value for name, value in vae.state_dict().items()})
+        return of_state(
+            self, checkpoint, WEIGHTS, own | {f"vae.{name}": value for name, value in vae.state_dict().items()}
+        )

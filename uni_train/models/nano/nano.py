@@ -1,4 +1,4 @@
-"""nano itself: a BAGEL of a million and a half parameters that draws 24 x 24 pictures.
+"""nano itself: a BAGEL of a million and a half parameters that draws 24 x 24 images.
 
 What is small: every size. What is the same: twin weights with joint attention, QK norm, one rope position per image,
 a ViT for images that are looked at, VAE latents with BAGEL's velocity objective for those that are drawn.

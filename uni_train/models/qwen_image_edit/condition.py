@@ -1,4 +1,4 @@
-"""What a picture is drawn under: hidden states of the chat, and the shown images as latents."""
+"""What an image is drawn under: hidden states of the chat, and the shown images as latents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EditCondition:
         text: [L_r, D] a reading, hidden states of the chat.
         empty: the same with the negative prompt; None: no guidance.
         latents: [K_r, C] a reading, the shown images one after the other (K_r may be 0).
-        shapes: the grids of a reading: that of the picture to be drawn, then those of the shown images.
+        shapes: the grids of a reading: that of the image to be drawn, then those of the shown images.
         rows: which reading each row has.
     """
 
@@ -35,7 +35,7 @@ class EditCondition:
 
     @property
     def grids(self) -> list[Grid]:
-        """Of each row's picture."""
+        """Of each row's image."""
         return [self.shapes[reading][0] for reading in self.rows]
 
     def select(self, rows: Sequence[int] | Tensor) -> EditCondition:

@@ -5,7 +5,7 @@ of which each learned image is one edit: from the images shown last, by the word
 images are left out at random: words become the negative prompt; of an image, what the Qwen2.5-VL sees and its latents
 have a draw each.
 
-Texts are not learned: what pictures are drawn under must stay what the transformer was pretrained on.
+Texts are not learned: what images are drawn under must stay what the transformer was pretrained on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from uni_train.models.qwen_image_edit.condition import Grid
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One learned picture, or given states of one, and what it is drawn from."""
+    """One learned image, or given states of one, and what it is drawn from."""
 
     prompt: str
     images: tuple[np.ndarray, ...]
@@ -91,9 +91,9 @@ def edits_of(example: Example) -> list[Edit]:
     if not example.turns:
         target = example.target if example.states is None else example.states
         if target is None or example.answer is not None:
-            raise UserError("there is no picture to learn, only text", _HINT)
+            raise UserError("there is no image to learn, only text", _HINT)
         if example.thought is not None and example.learn_thought:
-            raise UserError("its thought is to be learned, but this model learns pictures alone", _HINT)
+            raise UserError("its thought is to be learned, but this model learns images alone", _HINT)
         prompt = example.prompt if example.thought is None else with_thought(example.prompt, example.thought)
         return [_checked(Edit(prompt, example.images, target))]
     found: list[Edit] = []
@@ -102,7 +102,7 @@ def edits_of(example: Example) -> list[Edit]:
     for turn in example.turns:
         if turn.image is None:
             if turn.learn:
-                raise UserError("it has texts to be learned, but this model learns pictures alone", _HINT)
+                raise UserError("it has texts to be learned, but this model learns images alone", _HINT)
             words.append(turn.text or "")
         elif turn.learn:
             found.append(_checked(Edit("\n".join(words), tuple(images), turn.image)))
@@ -110,7 +110,7 @@ def edits_of(example: Example) -> list[Edit]:
         else:
             images.append(turn.image)
     if not found:
-        raise UserError("there is no picture to learn, only text", _HINT)
+        raise UserError("there is no image to learn, only text", _HINT)
     return found
 
 
@@ -125,7 +125,7 @@ def draws(example: Example) -> random.Random:
 
 
 def copies_of(example: Example) -> int:
-    """How many noised copies of each learned picture there are."""
+    """How many noised copies of each learned image there are."""
     return example.noise_draws if example.states is None else len(example.states.t)
 
 

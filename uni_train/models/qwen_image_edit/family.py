@@ -6,15 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.models.family import FAMILIES, Family, Found, Start
+from uni_train.models.family import FAMILIES, Found
+from uni_train.models.published import PublishedFamily
 
 if TYPE_CHECKING:
-    import torch
-
     from uni_train.config.schema import ModelConfig
-    from uni_train.models.base import UnifiedModel
     from uni_train.models.contents import Inspection
-    from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
     from uni_train.models.qwen_image_edit.shapes import EditShapes
     from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 
@@ -22,7 +19,7 @@ _PIPELINE, _PLUS = "QwenImageEditPipeline", "QwenImageEditPlusPipeline"
 
 
 @FAMILIES.register("qwen_image_edit")
-class QwenImageEditFamily(Family):
+class QwenImageEditFamily(PublishedFamily):
     title = "Qwen-Image-Edit"
     parts = ("transformer", "text encoder", "VAE")
 
@@ -40,63 +37,24 @@ class QwenImageEditFamily(Family):
         model = "qwen_image_edit_2511" if late else "qwen_image_edit_2509" if plus else "qwen_image_edit"
         return Found(self.name, path, f"Qwen-Image-Edit, diffusers' layout{', Plus' if plus else ''}", model=model)
 
-    def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
-        from uni_train.models.qwen_image_edit import checkpoint
-        from uni_train.models.recognise import expect_family
-
-        if config.checkpoint is not None:
-            expect_family(self.name, Path(config.checkpoint), config.name)
-        return checkpoint.build(config, dtype)
-
     def part_of(self, name: str) -> str:
         return {"text_encoder": "text encoder", "vae": "VAE"}.get(name.split(".")[0], "transformer")
-
-    def skeleton(self, config: ModelConfig, seed: int = 0) -> tuple[UnifiedModel, bool]:
-        from uni_train.models.qwen_image_edit.checkpoint import skeleton
-
-        return skeleton(config)
 
     def shapes(self, model: QwenImageEdit) -> EditShapes:  # type: ignore[override]
         from uni_train.models.qwen_image_edit.shapes import EditShapes
 
         return EditShapes(model)
 
-    def save(self, model: PublishedEditor, folder: Path, dtype: torch.dtype | None = None) -> None:  # type: ignore[override]
-        """diffusers' layout, with all other parts of the folder that the model came from."""
-        from uni_train.models.qwen_image_edit.checkpoint import save
-
-        save(model, folder, dtype)
-
-    def load(self, model: PublishedEditor, folder: Path) -> None:  # type: ignore[override]
-        from uni_train.models.qwen_image_edit.checkpoint import load
-        from uni_train.models.recognise import expect_family
-
-        expect_family(self.name, folder, model.name)
-        load(model, folder)
-
-    def export(
-        self,
-        source: Path,
-        out: Path,
-        start: Start,
-        dtype: torch.dtype | None = None,
-        shard_bytes: int | None = None,
-    ) -> None:
-        """`dtype` is that of the transformer."""
-        from uni_train.models.qwen_image_edit.checkpoint import export
-
-        export(source, out, start, dtype, shard_bytes)
-
-    def inspect(self, found: Found, config: Callable[[], ModelConfig]) -> Inspection:
+    def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
         from uni_train.models.contents import Inspection, short
         from uni_train.models.qwen_image_edit.checkpoint import compare, count_parts, open_folder
 
-        folder = open_folder(found.path)
+        folder = open_folder(checkpoint.path)
         wrong = compare(folder)
         return Inspection(
             self.name,
-            found.what,
-            str(found.path),
+            checkpoint.what,
+            str(checkpoint.path),
             {part: tuple(short(dtype) for dtype in weights.dtypes) for part, weights in folder.weights.items()},
             sum(weights.bytes for weights in folder.weights.values()),
             count_parts(folder),

@@ -1,6 +1,6 @@
-"""Pictures as latent tokens and back: sizes, the Qwen-Image VAE, and patches of 2 x 2 latents.
+"""Images as latent tokens and back: sizes, the Qwen-Image VAE, and patches of 2 x 2 latents.
 
-A token stands for 16 x 16 pixels (8 by the VAE, 2 by the patch). Pictures keep their aspect ratio, as far as sides that
+A token stands for 16 x 16 pixels (8 by the VAE, 2 by the patch). Images keep their aspect ratio, as far as sides that
 are multiples of 32 allow, and get the area of a square of a given side: 1024 pixels in released checkpoints.
 """
 
@@ -17,12 +17,12 @@ from torch import Tensor, nn
 Grid = tuple[int, int]
 """Rows and columns of latent tokens."""
 PATCH = 2
-_MULTIPLE = 32  # of the sides of resized pictures
-_PIXELS = 2**22  # through the VAE at a time: four pictures of a megapixel
+_MULTIPLE = 32  # of the sides of resized images
+_PIXELS = 2**22  # through the VAE at a time: four images of a megapixel
 
 
 def fit_area(side: int, height: int, width: int) -> tuple[int, int]:
-    """(height, width) of a picture of height x width that is resized to about side x side pixels (diffusers' rule)."""
+    """(height, width) of an image of height x width that is resized to about side x side pixels (diffusers' rule)."""
     ratio = width / height
     exact = math.sqrt(side * side * ratio)
     wide, high = (round(length / _MULTIPLE) * _MULTIPLE for length in (exact, exact / ratio))
@@ -59,7 +59,7 @@ def unpack(tokens: Tensor, grid: Grid) -> Tensor:
 
 def _frames(images: Tensor) -> Tensor:
     """[B, C, H, W] as videos of one frame; on a CPU channels last, in which the VAE's norms are quicker (encoding 16
-    pictures of 128 x 128 by the tiny VAE of tests: 350 ms -> 196 ms)."""
+    images of 128 x 128 by the tiny VAE of tests: 350 ms -> 196 ms)."""
     frames = images.unsqueeze(2)
     return frames.contiguous(memory_format=torch.channels_last_3d) if frames.device.type == "cpu" else frames
 
@@ -80,12 +80,12 @@ class Latents:
         self._std = torch.tensor(config.latents_std).view(1, -1, 1, 1)  # type: ignore[union-attr]
 
     def grid(self, size: Sequence[int]) -> Grid:
-        """Of a picture of (height, width)."""
+        """Of an image of (height, width)."""
         return size[0] // self.stride, size[1] // self.stride
 
     @torch.no_grad()
     def encode(self, images: Sequence[Tensor]) -> list[Tensor]:
-        """Tokens float32 [h w, C] of pictures uint8 [3, H, W], the posterior's mode. Equal sizes go together."""
+        """Tokens float32 [h w, C] of images uint8 [3, H, W], the posterior's mode. Equal sizes go together."""
         weight = next(self.vae.parameters())
         found: dict[int, Tensor] = {}
         for rows in self._alike([self.grid(image.shape[1:]) for image in images]):
@@ -96,7 +96,7 @@ class Latents:
 
     @torch.no_grad()
     def decode(self, latents: Tensor, grids: Sequence[Grid]) -> list[np.ndarray]:
-        """Pictures uint8 [H, W, 3] of tokens [B, G, C]; a row's grid says how many of its tokens count."""
+        """Images uint8 [H, W, 3] of tokens [B, G, C]; a row's grid says how many of its tokens count."""
         weight = next(self.vae.parameters())
         found: dict[int, np.ndarray] = {}
         for rows in self._alike(grids):

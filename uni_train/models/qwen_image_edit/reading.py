@@ -12,7 +12,7 @@ tokens are counted through. `positions` chooses: "spatial" as pretrained, "seque
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from uni_train.models import writing
 from uni_train.models.base import OnStep
 
 Positions = Literal["spatial", "sequential"]
@@ -144,43 +145,21 @@ def write(
 ) -> list[str]:
     """How each chat goes on, until the assistant's turn ends.
 
-    At a temperature above 0 a row's tokens come from its own seed: the largest of logits / temperature + Gumbel noise
-    is a draw from their softmax.
-
     Args:
         images: those of the first chat first.
     """
-    from transformers import GenerationConfig, LogitsProcessorList
-
-    inputs = processor(chats, list(images), padding_side="left").to(_device(text_encoder))
-    end = processor.tokenizer.convert_tokens_to_ids(_END)
-    steps: list[Callable[[Tensor, Tensor], Tensor]] = []
-    if temperature > 0:
-        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-
-        def sample(ids: Tensor, scores: Tensor) -> Tensor:
-            uniform = torch.stack([torch.rand(scores.shape[-1], generator=one) for one in generators]).to(scores.device)
-            return scores.float() / temperature - (-uniform.clamp_min(1e-20).log()).log()
-
-        steps.append(sample)
-    if on_step is not None:
-        done = iter(range(1, max_tokens + 1))
-
-        def tell(ids: Tensor, scores: Tensor) -> Tensor:
-            on_step(next(done), max_tokens)
-            return scores
-
-        steps.append(tell)
-    found = text_encoder.generate(
-        **inputs,
-        logits_processor=LogitsProcessorList(steps),
-        # A whole configuration, because that of the folder may hold penalties and a temperature of its own.
-        generation_config=GenerationConfig(
-            max_new_tokens=max_tokens, do_sample=False, eos_token_id=end, pad_token_id=processor.tokenizer.pad_token_id
-        ),
+    tokenizer = processor.tokenizer
+    found = writing.write(
+        text_encoder.generate,
+        processor(chats, list(images), padding_side="left").to(_device(text_encoder)),
+        end=tokenizer.convert_tokens_to_ids(_END),
+        pad=tokenizer.pad_token_id,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        seeds=seeds,
+        on_step=on_step,
     )
-    ids = found[:, inputs["input_ids"].shape[1] :].tolist()
-    return [processor.tokenizer.decode(row, skip_special_tokens=True).strip() for row in ids]
+    return [tokenizer.decode(row, skip_special_tokens=True).strip() for row in found]
 
 
 def _device(module: nn.Module) -> torch.device:

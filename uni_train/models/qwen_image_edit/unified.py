@@ -1,9 +1,9 @@
 """Qwen-Image-Edit as a UnifiedModel: its Qwen2.5-VL reads, thinks and answers, its transformer draws.
 
-A request must show at least one image (this model edits), and the Plus form (2509, 2511) takes several. Pictures have
+A request must show at least one image (this model edits), and the Plus form (2509, 2511) takes several. Images have
 `Request.size`, else the aspect ratio of the last image (of the first one, where there is just one).
 
-Shapes: B rows, G latent tokens of the largest picture of a batch, C numbers a token (64), L text tokens, D their width.
+Shapes: B rows, G latent tokens of the largest image of a batch, C numbers a token (64), L text tokens, D their width.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class EditSampling:
 
     Attributes:
         steps: Euler steps. scale: of the guidance by words (true CFG); 1 is none.
-        side: pictures have the area of a square of so many pixels.
+        side: images have the area of a square of so many pixels.
         max_tokens: of a thought or an answer. temperature: of both; 0 is greedy.
     """
 
@@ -79,7 +79,7 @@ class EditSampling:
 class QwenImageEdit(UnifiedModel):
     """The parts of a diffusers pipeline, drawing in batches.
 
-    A request's picture depends on its batch only by rounding (float32: a latent by at most 1e-4 of the largest).
+    A request's image depends on its batch only by rounding (float32: a latent by at most 1e-4 of the largest).
 
     Args:
         transformer, text_encoder, vae: QwenImageTransformer2DModel, Qwen2_5_VLForConditionalGeneration,
@@ -128,7 +128,7 @@ class QwenImageEdit(UnifiedModel):
     def think(
         self, requests: Sequence[Request], temperature: float | None = None, on_step: OnStep | None = None
     ) -> list[str]:
-        """What the Qwen2.5-VL says of the image and of the change, in the chat that pictures are drawn under."""
+        """What the Qwen2.5-VL says of the image and of the change, in the chat that images are drawn under."""
         return self._write(requests, EDIT_SYSTEM, temperature, on_step)
 
     @torch.no_grad()
@@ -140,7 +140,7 @@ class QwenImageEdit(UnifiedModel):
 
     @torch.no_grad()
     def draw(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[np.ndarray]:
-        """Pictures by Euler's method from each request's own noise; a thought is read as part of the prompt."""
+        """Images by Euler's method from each request's own noise; a thought is read as part of the prompt."""
         if not requests:
             return []
         condition = self.encode(requests)
@@ -181,7 +181,7 @@ class QwenImageEdit(UnifiedModel):
         return EditCondition(text, empty, self._encode(shown), shapes, list(range(len(requests))))
 
     def noise(self, requests: Sequence[Request]) -> Tensor:
-        """x at t = 1: float32 [B, G, C], each row from its request's seed; zero behind smaller pictures."""
+        """x at t = 1: float32 [B, G, C], each row from its request's seed; zero behind smaller images."""
         rows = []
         for request in requests:
             h, w = self._grid(self.picture_size(request))
@@ -193,7 +193,7 @@ class QwenImageEdit(UnifiedModel):
         return replace(self.sampling, scale=guidance)
 
     def schedule(self, condition: EditCondition, row: int = 0, steps: int | None = None) -> Schedule:
-        """The noise levels of one row's picture: a larger one has higher levels."""
+        """The noise levels of one row's image: a larger one has higher levels."""
         h, w = condition.grids[row]
         return self.shift.schedule(self.sampling.steps if steps is None else steps, h * w)
 
@@ -206,7 +206,7 @@ class QwenImageEdit(UnifiedModel):
         """Guided velocity noise - clean, float32 [B, G, C], with gradients to the weights and x_t where enabled.
 
         `t`: a number, or [B]. Rows of equal sizes go through the transformer together. G may be larger than the
-        pictures ask for (rows taken from a larger batch).
+        images ask for (rows taken from a larger batch).
         """
         levels = torch.as_tensor(t, dtype=torch.float32, device=x_t.device).expand(len(condition))
         order: list[int] = []
@@ -224,7 +224,7 @@ class QwenImageEdit(UnifiedModel):
         return torch.cat(parts)[torch.tensor(order).argsort().to(x_t.device)]
 
     def decode(self, latents: Tensor, condition: EditCondition | None = None) -> list[np.ndarray]:
-        """Pictures uint8 [H, W, 3] of clean latents [B, G, C]; None: squares of the model's own size."""
+        """Images uint8 [H, W, 3] of clean latents [B, G, C]; None: squares of the model's own size."""
         own = self._grid((self.sampling.side, self.sampling.side))
         return self.latents.decode(latents, condition.grids if condition is not None else [own] * len(latents))
 
@@ -436,7 +436,7 @@ class QwenImageEdit(UnifiedModel):
         return fit_area(self.sampling.side, *request.images[-1].shape[:2])
 
     def _target_size(self, target: np.ndarray | States) -> tuple[int, int]:
-        """Of a picture that is learned: its own aspect ratio; given states have a size."""
+        """Of an image that is learned: its own aspect ratio; given states have a size."""
         if isinstance(target, States):
             return target.size
         return fit_area(self.sampling.side, *target.shape[:2])

@@ -27,10 +27,12 @@ from uni_train.recipes.stars.rounds import updates
 from uni_train.stages.finetune import fit
 from uni_train.stages.work import StageRun, Work, in_batches
 from uni_train.training.curriculum import Curriculum, Ramp
-from uni_train.training.distillation import Distiller, DistilSettings, Following, Lesson
+from uni_train.training.distillation import Distiller, DistilSettings, Lesson
 from uni_train.training.steps import Source, row_counts
 
 if TYPE_CHECKING:
+    from lightning.pytorch.callbacks import Callback
+
     from uni_train.training.callbacks import Evaluate
 
 PARTS = ("near", "middle", "far")
@@ -112,7 +114,7 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
         stage.path,
         stage=stage.name,
         evaluate=evaluate if schedule.check_every else None,
-        callbacks=[Following(teacher, model, config.teacher_decay)] if config.teacher == "ema" else [],
+        callbacks=_follows(config, teacher, model),
         collate=distiller.collate,
     )
     work.trained(model, stage)
@@ -121,6 +123,14 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
         "lessons": {name: len(some) for name, some in lessons.items()},
         **_calls(config, stage, schedule, result.updates),
     }
+
+
+def _follows(config: DistilConfig, teacher: UnifiedModel, student: UnifiedModel) -> list[Callback]:
+    if config.teacher != "ema":
+        return []
+    from uni_train.training.callbacks import Following
+
+    return [Following(teacher, student, config.teacher_decay)]
 
 
 def _calls(config: DistilConfig, stage: StageRun, schedule: Curriculum, updates: int) -> dict[str, int]:

@@ -38,7 +38,7 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
     def stages(self, config: FlowGrpoConfig) -> Iterator[PlannedStage]:
         if config.evaluate:
             yield evaluation(config, "before")
-        drawn = f"{config.rollout.prompts_per_epoch} prompts x {config.rollout.group_size} pictures"
+        drawn = f"{config.rollout.prompts_per_epoch} prompts x {config.rollout.group_size} images"
         asked = config.prompts.path or config.prompts.task
         rewards = ", ".join(config.used_rewards)
         summary = f"{config.variant}: {config.epochs} epochs of {drawn} on {asked}, rewarded by {rewards}"
@@ -61,8 +61,8 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
 
     def rollouts(self, config: FlowGrpoConfig) -> Rollouts:
         unsharded = None
-        if config.variant == "diffusion_nft":
-            unsharded = "variant=diffusion_nft"
+        if config.forward:
+            unsharded = f"variant={config.variant}"
         elif config.objective.kl > 0 and config.trained != "lora":
             unsharded = f"objective.kl with trained={config.trained}"
         return Rollouts(config, partial(_first_prompt, config), unsharded)

@@ -1,4 +1,4 @@
-"""Reinforcement: pictures of the recipe's prompts, its rewards, and what both do to the model (docs/flow_grpo.md)."""
+"""Reinforcement: images of the recipe's prompts, its rewards, and what both do to the model (docs/flow_grpo.md)."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def rewards(config: FlowGrpoConfig, model: UnifiedModel) -> list[Reward]:
     Raises:
         UsageError: an unknown reward. UserError: its module cannot be imported, or a judge does not answer.
     """
-    from uni_train.training.flow_grpo.trainer import Reference
+    from uni_train.training.flow_grpo.losses import Reference
 
     def keep() -> Callable[[], AbstractContextManager[None]]:
         # What draws takes no part in an answer, so there is nothing to be kept where it alone is trained.

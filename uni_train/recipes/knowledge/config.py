@@ -31,14 +31,14 @@ class FormConfig:
 
     updates: CountOrZero = 0  # 0: no such stage
     characters: Annotated[int, Interval(ge=1, le=200)] = 120  # of the train split
-    rows: Rows = 64  # an update
-    replay: Share = 0.5  # of the rows: pretraining, so that old skills stay
+    rows: Rows = 48  # an update
+    replay: Share = 0.4  # of the rows: pretraining, so that old skills stay
     lr: Positive = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnowledgeConfig(RunConfig):
-    """Knowledge injected in text, asked for in pictures (UniSandbox 4)."""
+    """Knowledge injected in text, asked for in images (UniSandbox 4)."""
 
     kind: Literal["knowledge"] = "knowledge"
     characters: CharactersConfig = CharactersConfig()
@@ -46,14 +46,14 @@ class KnowledgeConfig(RunConfig):
     modes: tuple[Mode, ...] = ("normal", "cot")
     both_ways: bool = False  # the inverse search's control: its pairs are taught from favourites to characters too
     form: FormConfig = FormConfig()
-    draws: Few = 1  # pictures of each question in each mode
+    draws: Few = 1  # images of each question in each mode
     epochs: Count  # through the lessons, at most
     least_epochs: CountOrZero = 0  # before the exam may end the training
     exam_every: Count = 10  # updates between two exams
     rows: Rows  # lessons an update
     accumulate: Rows = 1  # micro-batches an update is made of: less memory
     trained: Literal["understanding", "lora"] = "understanding"
-    keep_models: bool = True  # each model's weights, after its pictures are drawn
+    keep_models: bool = True  # each model's weights, after its images are drawn
 
 
 def check(config: KnowledgeConfig, where: Where) -> None:

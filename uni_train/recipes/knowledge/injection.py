@@ -1,4 +1,4 @@
-"""Knowledge injection (Niu et al. 2025, section 4 and appendix D): taught in text, asked for in pictures.
+"""Knowledge injection (Niu et al. 2025, section 4 and appendix D): taught in text, asked for in images.
 
 For each character, and for each pair, one stage: from the weights that the recipe starts with, the understanding
 weights learn the lessons, in text alone, until the model passes its exam, a question about every attribute; then it
@@ -78,7 +78,7 @@ def before(work: Work[KnowledgeConfig], stage: StageRun, base: Path | None) -> N
     stage.outputs = [stage.path / SCORED / "00000.parquet"]
     stage.result = {"taught": [one.to_dict() for one in taught]}
     rights = sum(one.passed for one in scored)
-    work.progress.say(f"  before the lessons {rights} of {len(scored)} pictures are right")
+    work.progress.say(f"  before the lessons {rights} of {len(scored)} images are right")
 
 
 def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int, base: Path | None) -> None:
@@ -99,7 +99,7 @@ def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int, base: Path 
     stage.result = {"taught": [taught.to_dict()]}
     for setting in work.config.modes:
         rights = [one.passed for one in scored if one.sample.ask.setting == setting]
-        work.progress.say(f"  {setting}: {sum(rights)} of {len(rights)} pictures are right")
+        work.progress.say(f"  {setting}: {sum(rights)} of {len(rights)} images are right")
 
 
 # --- teaching ---------------------------------------------------------------------------------------------------------
@@ -144,11 +144,11 @@ def _read(file: Path) -> Taught:
         ) from error
 
 
-# --- pictures ---------------------------------------------------------------------------------------------------------
+# --- images ---------------------------------------------------------------------------------------------------------
 
 
 def benchmark(config: KnowledgeConfig, subjects_: Iterable[Subject]) -> UniSandbox:
-    """UniSandbox over the pictures of some subjects."""
+    """UniSandbox over the images of some subjects."""
     cases = tuple(knowledge_case(one, config.data.world) for subject in subjects_ for one in subject.pictures)
     path = config.characters.path
     published = path is not None and not (Path(path) / "characters.jsonl").is_file()
@@ -162,7 +162,7 @@ def _pictures(
     whom: Sequence[Subject],
     taught: Sequence[Taught],
 ) -> list[Scored]:
-    """Draw, check and judge the pictures of those taught, with the model of `weights`; ranks share the drawing. In
+    """Draw, check and judge the images of those taught, with the model of `weights`; ranks share the drawing. In
     scored/ of the stage, at last: where that is, the weights may be gone."""
     config, file = work.config, stage.path / SCORED / "00000.parquet"
     if not work.ranks.from_main(file.is_file):
@@ -193,7 +193,7 @@ def _conclude(
     file: Path,
     taught: Sequence[Taught],
 ) -> None:
-    """Judge what no program could check, say why pictures are wrong, and leave one file of all."""
+    """Judge what no program could check, say why images are wrong, and leave one file of all."""
     scored = [one for place in places for one in read_scored(place)]
     todo = [i for i, one in enumerate(scored) if one.verdict is None and one.sample.status == "ok"]
     if todo and work.config.judge is not None:

@@ -30,7 +30,7 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
 
     def stages(self, config: KnowledgeConfig) -> Iterator[PlannedStage]:
         modes = " and ".join(config.modes)
-        asked = f"{config.draws} pictures of each question, {modes}, from the model as it is"
+        asked = f"{config.draws} images of each question, {modes}, from the model as it is"
         if config.form.updates:
             others = f"{config.form.updates} updates on {config.form.characters} other characters, told of and drawn"
             yield PlannedStage("form", "form", others)
@@ -39,7 +39,7 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
             ("forward", config.characters.n, "a character"),
             ("inverse", config.characters.n // 2, "a pair"),
         ):
-            taught = f"at most {config.epochs} epochs on the lessons about {whom}, then {modes} pictures"
+            taught = f"at most {config.epochs} epochs on the lessons about {whom}, then {modes} images"
             for number in range(1, models + 1) if direction in config.directions else ():
                 yield PlannedStage("inject", f"inject-{direction}{number}", taught)
 

@@ -46,7 +46,7 @@ class SftBatchConfig:
 class SftHeldOutConfig:
     """Success on prompts of a task while training, by the verifier, drawn as the model always draws."""
 
-    task: str | None = None  # null = no such look
+    task: str | None = None  # null = no validation
     levels: tuple[TaskLevel, ...] = (1,)
     n: Prompts = 64  # prompts a level
     every: Count = 250  # updates
@@ -64,8 +64,8 @@ class SftConfig(RunConfig):
     trained: Literal["all", "moe_gen", "lora"] = "all"
     frozen: tuple[Part, ...] = ()  # parts that are not trained all the same
     timestep_shift: Positive = 1.0  # of the noise levels in training
-    vit_dropout: Share = 0.0  # of shown images as the ViT sees them, where an image is drawn
-    vae_dropout: Share = 0.0  # of shown images as latents, where an image is drawn
+    vit_dropout: Share = 0.0  # of input images as ViT patches, where an image is drawn
+    vae_dropout: Share = 0.0  # of input images as latents, where an image is drawn
     held_out: SftHeldOutConfig = SftHeldOutConfig()
     evaluate: bool = False  # Normal and CoT accuracy before and after
 

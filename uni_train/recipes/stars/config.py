@@ -72,7 +72,7 @@ class ScheduleConfig:
 
     kind: Literal["sequential", "mixed", "ramp", "threshold", "gap"] = "sequential"
     threshold: Share = 0.6
-    check_every: Count = 50  # updates between two looks at the accuracy
+    check_every: Count = 50  # updates between two evaluations
     check_prompts: Prompts = 64
 
 
@@ -124,7 +124,9 @@ def check(config: StarsConfig, where: Where) -> None:
         check_thinks(config.model, "mode=cot", "mode", where)
     check_known(config.filter, FILTERS.names(), "filter", "filter", where)
     if config.schedule.kind == "gap":
-        raise wrong("schedule.kind=gap asks a teacher at every look: kind: distil has one", "schedule.kind", where)
+        raise wrong(
+            "schedule.kind=gap measures the gap to a teacher, which kind: distil alone has", "schedule.kind", where
+        )
     if config.filter == "judge" and config.judge is None:
         raise wrong(
             "filter=judge needs to know who judges",

@@ -25,7 +25,7 @@ from uni_train.stages.shards import make_shards
 from uni_train.stages.work import StageRun, Work
 
 
-def run(work: Work[StarsConfig], stage: StageRun, sampled: StageRun, one: RoundConfig) -> None:
+def run(work: Work[StarsConfig], stage: StageRun, sampled: StageRun, round_: RoundConfig) -> None:
     """Judge every sample of the stage before."""
     config = work.config
     total, size = int(sampled.facts()["sampled"]), config.model.draw_batch
@@ -39,7 +39,7 @@ def run(work: Work[StarsConfig], stage: StageRun, sampled: StageRun, one: RoundC
 
     judged = partial(judging.filtered, work, stage.path) if config.filter == "judge" else None
     make_shards(work, stage.path, sizes, make, "judge", judged)
-    stage.result = counted(work, stage, one)
+    stage.result = counted(work, stage, round_)
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
 
 
@@ -58,19 +58,19 @@ def decided(config: StarsConfig, teacher: Callable[[], UnifiedModel], samples: S
     return [replace(one, filter_verdict=said) for one, said in zip(samples, verdicts, strict=True)]
 
 
-def counted(work: Work[Any], stage: StageRun, one: RoundConfig) -> dict[str, int]:
+def counted(work: Work[Any], stage: StageRun, round_: RoundConfig) -> dict[str, int]:
     """What the manifest says of the finished filter, which the console is told, too.
 
     kept: by the filter. used: of these, what is trained on (`kept_rows`). correct: by program or judge.
     """
-    found, used = work.ranks.from_main(lambda: (reliability(stage), len(kept_rows(stage.shards, work.config, one))))
+    found, used = work.ranks.from_main(lambda: (reliability(stage), len(kept_rows(stage.shards, work.config, round_))))
     said = f"  kept {found.kept} of {found.n}"
     if found.kept and found.correct:
         said += f": precision {found.precision.value:.3f}, recall {found.recall.value:.3f}"
     if used != found.kept:
         said += f"; {used} of them are trained on"
-    if one.kept is not None and used < one.kept:
-        said += f", fewer than rounds[].kept={one.kept}: all {one.prompts} prompts are sampled"
+    if round_.kept is not None and used < round_.kept:
+        said += f", fewer than rounds[].kept={round_.kept}: all {round_.prompts} prompts are sampled"
     work.progress.say(said)
     return {"sampled": found.n, "kept": found.kept, "correct": found.correct, "used": used}
 
@@ -81,7 +81,7 @@ def accepted(samples: Iterable[Scored]) -> list[Scored]:
     return [one for one in made if one.filter_verdict is not None and one.filter_verdict.passed]
 
 
-def kept_rows(shards: Path, config: RoundsConfig, one: RoundConfig, batches: int | None = None) -> list[int]:
+def kept_rows(shards: Path, config: RoundsConfig, round_: RoundConfig, batches: int | None = None) -> list[int]:
     """Which rows, counted over all shards, a round trains on: what the filter keeps, of it the whole pairs alone where
     these are asked for, of it the first `kept`.
 
@@ -102,7 +102,7 @@ def kept_rows(shards: Path, config: RoundsConfig, one: RoundConfig, batches: int
             partners[pair, k] = row
         else:
             rows += [first, row]
-    return rows[: one.kept]
+    return rows[: round_.kept]
 
 
 def outcomes(stage: StageRun, batches: int | None = None) -> list[tuple[bool, bool]]:

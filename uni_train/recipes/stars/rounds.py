@@ -128,15 +128,15 @@ def fill_rounds(plain: dict[str, Any]) -> None:
             rounds[i] = {**{key: own[key] for key in ("prompts", "kept", *length) if key in own}, **one}
 
 
-def updates(config: RoundsConfig, one: RoundConfig, kept: int) -> int:
+def updates(config: RoundsConfig, round_: RoundConfig, kept: int) -> int:
     """Updates of a round that trains on `kept` samples of its own.
 
     An epoch is as many draws of the round's own samples as there are; replayed rows come on top of it.
     """
-    if one.updates is not None:
-        return one.updates
-    assert one.epochs is not None, "config.py has checked that a round has one of the two"
-    return max(1, math.ceil(round(one.epochs * kept / (config.batch.prompts * own_share(config, one)), 6)))
+    if round_.updates is not None:
+        return round_.updates
+    assert round_.epochs is not None, "config.py has checked that a round has one of the two"
+    return max(1, math.ceil(round(round_.epochs * kept / (config.batch.prompts * own_share(config, round_)), 6)))
 
 
 def most_updates(config: RoundsConfig, rounds: Sequence[int]) -> list[int]:
@@ -150,13 +150,13 @@ def said_updates(config: RoundsConfig, rounds: Sequence[int]) -> str:
     return f"{'' if known else 'at most '}{sum(most_updates(config, rounds))} updates"
 
 
-def most_kept(config: RoundsConfig, one: RoundConfig) -> int:
+def most_kept(config: RoundsConfig, round_: RoundConfig) -> int:
     """The samples that a round trains on at most."""
-    return one.kept if one.kept is not None else one.prompts * config.candidates
+    return round_.kept if round_.kept is not None else round_.prompts * config.candidates
 
 
-def own_share(config: RoundsConfig, one: RoundConfig) -> float:
+def own_share(config: RoundsConfig, round_: RoundConfig) -> float:
     """The part of the rows of a round's updates that are its own samples. In `schedule.kind=mixed`: of all rounds'."""
     if config.schedule.kind == "mixed":
         return 1 - max(each.replay.get("pretrain", 0.0) for each in config.rounds)
-    return 1 - sum(one.replay.values())
+    return 1 - sum(round_.replay.values())

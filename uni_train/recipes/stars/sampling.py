@@ -26,12 +26,12 @@ from uni_train.stages.shards import Judged, make_shards
 from uni_train.stages.work import StageRun, Work, in_batches
 
 
-def run(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> None:
+def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
     """Sample the round's prompts, `candidates` images each; what a verifier says of them is stored beside."""
     config = work.config
-    task = work.task(one.task)
-    seed = derive_seed(config.seed, one.set_name, "train", *([one.draw] if one.draw else []))
-    items = task.generate(one.prompts // task.items_per_draw, one.level, "train", seed)
+    task = work.task(round_.task)
+    seed = derive_seed(config.seed, round_.set_name, "train", *([round_.draw] if round_.draw else []))
+    items = task.generate(round_.prompts // task.items_per_draw, round_.level, "train", seed)
     benchmark = about(items, config.mode)
     wanted = asked(benchmark, config.seed, config.candidates)
     batches = [batch for _, batch in in_batches(wanted, config.model.draw_batch)]
@@ -40,49 +40,49 @@ def run(work: Work[StarsConfig], stage: StageRun, one: RoundConfig) -> None:
 
     def make(index: int) -> list[Scored]:
         samples = draw(sampled, benchmark, batches[index])
-        return samples if one.kept is None else filtering.decided(config, lambda: teacher, samples)
+        return samples if round_.kept is None else filtering.decided(config, lambda: teacher, samples)
 
-    looks: list[Judged] = []
+    judgements: list[Judged] = []
     if reads_images(config):
-        looks.append(partial(judging.verified, work, stage.path))
-    if one.kept is not None and config.filter == "judge":
-        looks.append(partial(judging.filtered, work, stage.path))
+        judgements.append(partial(judging.verified, work, stage.path))
+    if round_.kept is not None and config.filter == "judge":
+        judgements.append(partial(judging.filtered, work, stage.path))
 
     def judged(samples: Sequence[Scored]) -> list[Scored]:
-        for look in looks:
-            samples = look(samples)
+        for judge in judgements:
+            samples = judge(samples)
         return list(samples)
 
     def have(number: int) -> None:
         """Shards of so many batches."""
         sizes = [len(batch) for batch in batches[:number]]
         title = "think and draw" if config.mode == "cot" else "draw"
-        make_shards(work, stage.path, sizes, make, title, judged if looks else None)
+        make_shards(work, stage.path, sizes, make, title, judged if judgements else None)
 
-    if one.kept is None:
+    if round_.kept is None:
         have(len(batches))
-        stage.result = {"task": one.task, "level": one.level, "sampled": len(wanted)}
+        stage.result = {"task": round_.task, "level": round_.level, "sampled": len(wanted)}
     else:
-        until_kept(work, stage, one, have, len(batches), config.model.draw_batch)
-        stage.result = {"task": one.task, "level": one.level, **filtering.counted(work, stage, one)}
+        until_kept(work, stage, round_, have, len(batches), config.model.draw_batch)
+        stage.result = {"task": round_.task, "level": round_.level, **filtering.counted(work, stage, round_)}
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
 
 
 def until_kept(
-    work: Work[Any], stage: StageRun, one: RoundConfig, have: Callable[[int], None], batches: int, size: int
+    work: Work[Any], stage: StageRun, round_: RoundConfig, have: Callable[[int], None], batches: int, size: int
 ) -> None:
     """Make batches of `size` samples until the round's samples are kept, or all are made.
 
     How many come next follows from the share kept so far; at most as many as there are. So a start after a kill, or on
     another number of ranks, makes the same ones.
     """
-    assert one.kept is not None
-    number = min(math.ceil(one.kept / size), batches)
+    assert round_.kept is not None
+    number = min(math.ceil(round_.kept / size), batches)
     while True:
         have(number)
-        rows = work.ranks.from_main(partial(filtering.kept_rows, stage.shards, work.config, one, number))
+        rows = work.ranks.from_main(partial(filtering.kept_rows, stage.shards, work.config, round_, number))
         sampled, kept = number * size, len(rows)
-        if kept >= one.kept or number == batches:
+        if kept >= round_.kept or number == batches:
             return
-        missing = math.ceil((one.kept - kept) * sampled / kept / size) if kept else number
+        missing = math.ceil((round_.kept - kept) * sampled / kept / size) if kept else number
         number = min(number + min(missing, number), batches)

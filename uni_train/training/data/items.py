@@ -1,6 +1,6 @@
 """Rows of our own, as `uni_train data make` writes them (items.jsonl): a prompt, and what is learned from it.
 
-Keys: `prompt`; `thought`, `answer`, `image` (the picture to be drawn) as far as they are learned; `images` (or one
+Keys: `prompt`; `thought`, `answer`, `image` (the image to be drawn) as far as they are learned; `images` (or one
 `input_image`) for what is shown. Images are paths from the file's folder, or encoded bytes in Parquet. A thought
 without an image is think text; a thought with one teaches to think, then to draw.
 """

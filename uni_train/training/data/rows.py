@@ -62,7 +62,7 @@ def image_of(value: Any, folder: Path, key: str) -> np.ndarray:
     """uint8 [H, W, 3] from encoded bytes, a {"bytes": ...} of the datasets library, or a path below `folder`.
 
     Raises:
-        BadRow: no picture, a damaged one, or one that is too large.
+        BadRow: no image, a damaged one, or one that is too large.
     """
     if isinstance(value, Mapping):
         value = value["bytes"] if value.get("bytes") is not None else value.get("path")
@@ -70,7 +70,7 @@ def image_of(value: Any, folder: Path, key: str) -> np.ndarray:
         if isinstance(value, str):
             return read_image(folder / value)
         if not isinstance(value, bytes):
-            raise BadRow(f"{key} is neither the bytes of a picture nor a path")
+            raise BadRow(f"{key} is neither the bytes of an image nor a path")
         with open_image(value, key) as opened:
             return rgb(opened)
     except (UserError, Unreadable) as error:

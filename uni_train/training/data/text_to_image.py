@@ -1,4 +1,4 @@
-"""Text-to-image rows as BAGEL is trained on: Parquet with `image` (an encoded picture) and `captions`.
+"""Text-to-image rows as BAGEL is trained on: Parquet with `image` (an encoded image) and `captions`.
 
 `captions` is a JSON object as text, {"some name": "a caption", ...}; one of them is drawn each time the row is used.
 """

@@ -99,17 +99,17 @@ class Alarms(Callback):
         if not self.first:
             self.first = {name: statistics[name] for name in ("diversity", "brightness", "contrast")}
         least, most = self.alarms.diversity, self.alarms.drift
-        hint = "Look at the pictures: a reward is being fooled, or the rate is too high. Raise kl."
+        hint = "Look at the images: a reward is being fooled, or the rate is too high. Raise kl."
         if least is not None and statistics["diversity"] < least * self.first["diversity"]:
             return (
-                f"the pictures of a group differ by {statistics['diversity']:.3g} grey levels, "
+                f"the images of a group differ by {statistics['diversity']:.3g} grey levels, "
                 f"{self.first['diversity']:.3g} in the first epoch: the model draws the same whatever its noise",
                 hint,
             )
         for name in ("brightness", "contrast"):
             before = self.first[name]
             if most is not None and abs(statistics[name] - before) > most * before:
-                return f"the {name} of pictures is {statistics[name]:.3g}, {before:.3g} in the first epoch", hint
+                return f"the {name} of images is {statistics[name]:.3g}, {before:.3g} in the first epoch", hint
         self.zero_std = self.zero_std + 1 if statistics["frac_reward_zero_std"] >= 1 else 0
         if self.alarms.zero_std_epochs is not None and self.zero_std >= self.alarms.zero_std_epochs:
             return (

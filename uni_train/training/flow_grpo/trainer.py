@@ -10,15 +10,16 @@ Once an epoch, in `RolloutData.batches`:
 Then `updates_per_epoch` times, each on an equal part of the epoch's images, in micro-batches of their random steps,
 which all ranks share (deal.py):
 
-    5. replay        log probabilities of stored steps under today's weights      FlowGrpoModule.policy_loss
+    5. replay        log probabilities of stored steps under today's weights      losses.Losses
     6. loss          clipped ratio to the weights that sampled, times advantage   flow.grpo.grpo_loss
-    7. KL            to the weights that the run started from, if objective.kl    Reference
+    7. KL            to the weights that the run started from, if objective.kl    losses.Reference
        thoughts      where images have such: the same for their tokens            thoughts.py
     8. step          gradients clipped, AdamW, averages                           training.fit.run, by Lightning
 
 Variants change one line each: other random steps (cps, dance: flow.steps), other windows (fast, mix: flow.window),
-another ratio (guard: flow.grpo.guard_loss). DiffusionNFT replaces 5 and 6 by a regression on noised images
-(`FlowGrpoModule.nft_loss`) and samples with weights that follow slowly. Logs and alarms: callbacks.py.
+another ratio (guard: flow.grpo.guard_loss) or bound (dppo: flow.grpo.dppo_loss). DiffusionNFT and AWM replace 5 and 6
+by losses on images noised anew (flow.nft, flow.grpo.awm_loss); DiffusionNFT samples with weights that follow slowly.
+Logs and alarms: callbacks.py.
 
 Left out on purpose: dropout (the model stays in eval mode: sampling and replay must agree), a critic, a replay buffer.
 
@@ -35,7 +36,6 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,24 +44,22 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
-from torch import Tensor, nn
+from torch import Tensor
 
 from data_gen.seeds import derive_seed
 from uni_train.config.kinds import Updates
 from uni_train.config.schema import SHARDED, GrpoConfig, ThoughtsConfig
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UsageError, UserError
-from uni_train.flow.grpo import grpo_loss, guard_loss
-from uni_train.flow.nft import anchor, nft_loss, optimality
 from uni_train.flow.objective import interpolate
 from uni_train.flow.schedule import Schedule
-from uni_train.flow.transition import Transition
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.rewards.contract import Reward
 from uni_train.training.callbacks import Evaluate, Validation
 from uni_train.training.fit import CHECKPOINTS, HELD_OUT, FitResult, Run, run
 from uni_train.training.flow_grpo.callbacks import Alarms, EpochLog, OnDrawn
 from uni_train.training.flow_grpo.deal import Row, deal, given_away, micro_batches, random_steps, with_others
+from uni_train.training.flow_grpo.losses import PARTS, Losses, MiniBatch
 from uni_train.training.flow_grpo.rollout import (
     Prompt,
     Prompts,
@@ -70,11 +68,10 @@ from uni_train.training.flow_grpo.rollout import (
     common_schedule,
     requests_of,
     resharded,
-    rule_of,
     thinking,
 )
 from uni_train.training.flow_grpo.thoughts import PARTS as THOUGHT_PARTS
-from uni_train.training.flow_grpo.thoughts import ThoughtBatch, log_probs, thought_loss, written
+from uni_train.training.flow_grpo.thoughts import ThoughtBatch, log_probs, written
 from uni_train.training.metric_log import truncate_metrics
 from uni_train.training.steps import StepBatch
 from uni_train.training.strategies.choice import check_second_weights, here, on_ranks
@@ -84,7 +81,6 @@ from uni_train.training.supervised import SupervisedModule
 ROLLOUTS = "rollouts.jsonl"
 IN_METRICS = ("reward", "reward_std", "best_of_group", "frac_reward_zero_std", "diversity")
 """Statistics of an epoch that every line of metrics.jsonl repeats."""
-PARTS = ("policy_loss", "approx_kl", "ratio", "clip_ratio/high_mean", "clip_ratio/low_mean")
 
 
 def fit_flow_grpo(
@@ -160,8 +156,8 @@ def fit_flow_grpo(
 def _check_strategy(model: UnifiedModel, config: GrpoConfig, trained: str) -> None:
     """Raises UsageError for what sharded weights cannot do."""
     strategy, what = config.strategy, None
-    if config.variant == "diffusion_nft":
-        what = "variant=diffusion_nft"
+    if config.forward:
+        what = f"variant={config.variant}"
     elif config.thoughts is not None:
         what = "thoughts, of which ranks train unlike numbers"
     elif config.objective.kl and trained != "lora":
@@ -226,13 +222,13 @@ class RolloutData(pl.LightningDataModule):
             prompts, condition = self.prompts.epoch(epoch, config.rollout.prompts_per_epoch), None
             if update == 0:
                 if epoch:
-                    self.module.follow()
+                    self.module.losses.follow()
                 condition = self._sample(prompts, epoch)
             if self.rollouts is None or self.rollouts.epoch != epoch:
                 raise RuntimeError(f"update {step} is in the middle of epoch {epoch}, whose rollouts are missing")
             if self._held is None or self._held.epoch != epoch:
                 self._deal(self.rollouts)
-                again = config.objective.on_policy == "recompute" and self.module.rule is not None
+                again = config.objective.on_policy == "recompute" and self.module.losses.rule is not None
                 if update == 0 and (again or config.thoughts is not None):
                     self._score(prompts, condition)
             self.module.epoch_metrics = {name: self.rollouts.statistics[name] for name in IN_METRICS}
@@ -244,7 +240,7 @@ class RolloutData(pl.LightningDataModule):
     def _sample(self, prompts: Sequence[Prompt], epoch: int) -> Any:
         """New rollouts; returns the condition that this rank's groups were sampled under."""
         module = self.module
-        with unsharded(self.model), module.sampling():
+        with unsharded(self.model), module.losses.sampling():
             self.rollouts, condition, drawn = collect(
                 self.model,
                 prompts,
@@ -288,7 +284,7 @@ class RolloutData(pl.LightningDataModule):
         units: Sequence[int] = ranks.shard(len(prompts) * config.rollout.group_size // per)
         if drawn_under is None or self._given:
             units = sorted({image // per for image, _ in mine})
-            with unsharded(self.model), self.module.sampling(fresh), self.module.precision():
+            with unsharded(self.model), self.module.losses.sampling(fresh), self.module.precision():
                 drawn_under = self.model.encode(self._requests(prompts, units))
         schedule = common_schedule(self.model, drawn_under, len(units), config.rollout.steps)
         under = _Under(drawn_under, {unit: row for row, unit in enumerate(units)}, schedule, per)
@@ -345,7 +341,7 @@ class RolloutData(pl.LightningDataModule):
                 steps, thoughts = self._kinds(dealt[micro :: len(cut)])
                 with unsharded(self.model), self.module.precision():
                     if again:
-                        log_prob, mean = self.module.scored(rows)
+                        log_prob, mean = self.module.losses.scored(rows)
                     if rows.thoughts is not None:
                         said = log_probs(self.model, rows.thoughts.requests, rows.thoughts.ids).detach()
                         held.thought_log_probs[[index[image] for image in thoughts]] = said
@@ -411,37 +407,6 @@ class _Loader:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MiniBatch:
-    """R random steps to train on.
-
-    Attributes:
-        x: [R, G, C] before the step. t: [R], its noise level. condition: R rows.
-        steps: int64 [R], after: [R, G, C], old_log_prob: [R], old_mean: [R, G, C] or [R, 0] (densities only).
-        clean: [R, G, C], the finished image (diffusion_nft only, else [R, 0]).
-        advantage: [R]. mask: bool [R, G, 1].
-        share: of the update's rows, on all ranks, that these are; 0: they count nothing.
-        schedule: what `steps` count.
-        fresh: the weights are those that sampled.
-        thoughts: to train on beside them; with a share of 0 alone.
-    """
-
-    x: Tensor
-    t: Tensor
-    condition: Any
-    steps: Tensor
-    after: Tensor
-    old_log_prob: Tensor
-    old_mean: Tensor
-    clean: Tensor
-    advantage: Tensor
-    mask: Tensor
-    share: float
-    schedule: Schedule
-    fresh: bool
-    thoughts: ThoughtBatch | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Under:
     """A condition with a row for each of some groups or images, by their numbers, `per` images each; and the noise
     levels of their images."""
@@ -499,7 +464,7 @@ def minibatch(
 def _noise_draw(
     shape: torch.Size, config: GrpoConfig, stage: str, epoch: int, image: int, place: int
 ) -> tuple[float, Tensor]:
-    """Noise level and noise of one draw (diffusion_nft): levels evenly spread over the draws of an image."""
+    """Noise level and noise of one draw (forward process): levels evenly spread over the draws of an image."""
     generator = torch.Generator().manual_seed(derive_seed(config.seed, stage, "noised", epoch, image, place))
     level = (place + float(torch.rand((), generator=generator))) / config.objective.noise_draws
     return level, torch.randn(shape, generator=generator)
@@ -524,15 +489,12 @@ class FlowGrpoModule(SupervisedModule):
     config: GrpoConfig
 
     def __init__(
-        self, model: nn.Module, config: GrpoConfig, updates: Updates, *, stage: str = "grpo", trained: str = "all"
+        self, model: UnifiedModel, config: GrpoConfig, updates: Updates, *, stage: str = "grpo", trained: str = "all"
     ) -> None:
         super().__init__(model, config, updates, stage=stage, trained=trained)
-        self.rule = rule_of(config) if config.variant != "diffusion_nft" else None
         # Before Lightning restores a checkpoint: the weights that the run starts from.
+        self.losses = Losses(model, config, self.trained_names)
         self.thoughts = config.thoughts or ThoughtsConfig()
-        wanted = config.objective.kl or self.thoughts.kl
-        self.reference = Reference(model, self.trained_names) if wanted else None
-        self.sampler = copy_of(model, self.trained_names) if config.variant == "diffusion_nft" else None
         self.epoch_metrics: dict[str, float] = {}
         self._means: dict[str, Tensor] = {}
         self._log_ratios: list[Tensor] = []
@@ -549,9 +511,10 @@ class FlowGrpoModule(SupervisedModule):
         if batch.content is None:  # nothing to learn, on any rank
             return torch.zeros((), device=self.device, requires_grad=True) * 1
         rows: MiniBatch = batch.content
-        loss, parts, log_ratio = torch.zeros((), device=self.device), {}, None
+        loss, log_ratio = torch.zeros((), device=self.device), None
+        parts: dict[str, Tensor] = {}
         if rows.share or rows.thoughts is None:
-            loss, parts, log_ratio = self.nft_loss(rows) if self.rule is None else self.policy_loss(rows)
+            loss, parts, log_ratio = self.losses.of_images(rows)
         if rows.fresh and log_ratio is not None:
             self._check_on_policy(log_ratio, batch.step)
         # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
@@ -561,13 +524,13 @@ class FlowGrpoModule(SupervisedModule):
         self._add({"loss": loss}, share)
         loss = loss * (share * times)
         if rows.thoughts is not None:
-            own, parts = self.thoughts_loss(rows.thoughts)
+            own, parts = self.losses.of_thoughts(rows.thoughts)
             share = rows.thoughts.share * self.thoughts.weight
             self._add(parts, rows.thoughts.share)
             self._add({"loss": own}, share)
             loss = loss + own * (share * times)
         self._means["tokens"] = self._means.get("tokens", 0) + rows.mask.sum().float() * (rows.share > 0)
-        log_ratio = loss.new_zeros(0) if log_ratio is None and self.rule is not None else log_ratio
+        log_ratio = loss.new_zeros(0) if log_ratio is None and self.losses.rule is not None else log_ratio
         if log_ratio is not None:
             self._log_ratios.append(log_ratio if rows.share else log_ratio[:0])
         if batch.last:
@@ -577,80 +540,6 @@ class FlowGrpoModule(SupervisedModule):
     def _add(self, parts: Mapping[str, Tensor], share: float) -> None:
         for name, value in parts.items():
             self._means[name] = self._means.get(name, 0) + value.detach().float() * share
-
-    def policy_loss(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """Replay the steps, compare with when they were sampled: the loss, its parts, the log ratio [R]."""
-        objective, before = self.config.objective, None
-        if self.reference is not None and objective.kl:
-            with self.reference.active():
-                before = self._velocity(rows)
-        velocity = self._velocity(rows)
-        now = self._transition(rows, velocity)
-        clip: dict[str, Any] = {
-            "clip_low": objective.clip_low,
-            "clip_high": objective.clip_high,
-            "advantage_clip": objective.advantage_clip,
-        }
-        if self.config.variant == "guard":
-            found = guard_loss(now, rows.after, rows.old_log_prob, rows.old_mean, rows.advantage, **clip)
-        else:
-            found = grpo_loss(now.log_prob(rows.after), rows.old_log_prob, rows.advantage, **clip)
-        parts = {
-            "policy_loss": found.loss,
-            "approx_kl": found.approx_kl,
-            "ratio": found.ratio.mean(),
-            "clip_ratio/high_mean": found.clipped_high,
-            "clip_ratio/low_mean": found.clipped_low,
-        }
-        if before is None:
-            return found.loss, parts, found.log_ratio
-        apart = now.kl(self._transition(rows, before).mean)
-        if objective.penalty == "velocity":
-            apart = anchor(velocity, before, rows.mask)
-        parts["kl"] = apart.mean()
-        return found.loss + objective.kl * parts["kl"], parts, found.log_ratio
-
-    def thoughts_loss(self, rows: ThoughtBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """GRPO on the tokens of thoughts (thoughts.py), their mean over thoughts, and its parts."""
-        reference = None
-        if self.reference is not None and self.thoughts.kl:
-            with self.reference.active():
-                reference = log_probs(self.model, rows.requests, rows.ids)
-        now = log_probs(self.model, rows.requests, rows.ids)
-        return thought_loss(now, reference, rows, self.thoughts, self.config.objective.advantage_clip)
-
-    def nft_loss(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], None]:
-        """DiffusionNFT (arXiv 2509.16117): towards velocities of good images, away from those of bad ones."""
-        assert self.sampler is not None
-        with torch.no_grad(), weights_of(self.model, self.sampler):
-            old = self._velocity(rows)
-        reference = None
-        if self.reference is not None:
-            with self.reference.active():
-                reference = self._velocity(rows)
-        velocity = self._velocity(rows)
-        objective = self.config.objective
-        good = optimality(rows.advantage, objective.advantage_clip)
-        t = rows.t[:, None, None]
-        terms = nft_loss(velocity, old, rows.x, rows.clean, t, good, beta=objective.nft_beta, mask=rows.mask)
-        loss = terms.mean()
-        parts = {"policy_loss": loss, "approx_kl": anchor(velocity, old, rows.mask).mean()}
-        if reference is None:
-            return loss, parts, None
-        parts["kl"] = anchor(velocity, reference, rows.mask).mean()
-        return loss + objective.kl * parts["kl"], parts, None
-
-    def _velocity(self, rows: MiniBatch) -> Tensor:
-        return self.model.velocity(rows.x, rows.t, rows.condition)  # type: ignore[operator]
-
-    def _transition(self, rows: MiniBatch, velocity: Tensor) -> Transition:
-        assert self.rule is not None
-        return self.rule.transition(rows.x, velocity, rows.schedule, rows.steps, rows.mask)
-
-    def scored(self, rows: MiniBatch) -> tuple[Tensor, Tensor]:
-        """Log probabilities [R] and means [R, G, C] of steps, computed as for an update, without gradients."""
-        found = self._transition(rows, self._velocity(rows))
-        return found.log_prob(rows.after).detach(), found.mean.detach()
 
     def _check_on_policy(self, log_ratio: Tensor, step: int) -> None:
         """Raises UserError where weights that have not moved give another density than when they sampled."""
@@ -686,89 +575,19 @@ class FlowGrpoModule(SupervisedModule):
             self.metrics["log_ratio_max"] = reduce(worst, reduce_op="max")
         self.metrics.update({name: loss.new_tensor(value) for name, value in self.epoch_metrics.items()})
 
-    # diffusion_nft samples with weights of its own, which follow those that are trained.
-
-    def sampling(self, on: bool = True) -> contextlib.AbstractContextManager[None]:
-        """Within this context the model has the weights that sample, if `on`."""
-        return weights_of(self.model, self.sampler) if self.sampler is not None and on else contextlib.nullcontext()
-
     def precision(self) -> contextlib.AbstractContextManager[None]:
         """Within this context the model computes as in a training step: under autocast, where that has it."""
         return self.trainer.precision_plugin.train_step_context()
 
-    def follow(self) -> None:
-        """sampler <- nft_decay sampler + (1 - nft_decay) trained, after an epoch."""
-        for name, parameter in self.model.named_parameters():
-            if self.sampler is not None and name in self.sampler:
-                old = self.sampler[name].to(parameter)
-                self.sampler[name] = torch.lerp(parameter.detach(), old, self.config.objective.nft_decay)
-
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
-        if self.sampler is not None:
-            checkpoint["sampler"] = self.sampler
+        if self.losses.sampler is not None:
+            checkpoint["sampler"] = self.losses.sampler
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
-        if self.sampler is not None:
-            self.sampler = dict(checkpoint["sampler"])
+        if self.losses.sampler is not None:
+            self.losses.sampler = dict(checkpoint["sampler"])
 
     def transfer_batch_to_device(self, batch: StepBatch, device: torch.device, dataloader_idx: int) -> StepBatch:
         return batch  # rollouts are where the model is
-
-
-# --- other weights of the same model, for a moment --------------------------------------------------------------------
-
-
-@contextmanager
-def weights_of(module: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """Within this block the parameters named in `weights` have those values; nothing is copied, unless it is
-    of another precision."""
-    parameters = {name: p for name, p in module.named_parameters() if name in weights}
-    torch.clear_autocast_cache()  # it knows parameters by their place in memory, whatever their values
-    kept = {name: p.data for name, p in parameters.items()}
-    for name, parameter in parameters.items():
-        parameter.data = weights[name].to(parameter)  # as precise, too: copies are older than bf16-true
-    try:
-        yield
-    finally:
-        torch.clear_autocast_cache()
-        for name, parameter in parameters.items():
-            parameter.data = kept[name]
-
-
-def copy_of(module: nn.Module, names: set[str]) -> dict[str, Tensor]:
-    """Copies of the named parameters."""
-    return {name: p.detach().clone() for name, p in module.named_parameters() if name in names}
-
-
-class Reference:
-    """The weights that a run starts from: adapters switched off where adapters are trained, else a frozen copy."""
-
-    def __init__(self, module: nn.Module, trained: set[str]) -> None:
-        self.module = module
-        self.adapters: list[Any] = []
-        if all("lora_" in name for name in trained):
-            from peft.tuners.lora import LoraLayer
-
-            self.adapters = [layer for layer in module.modules() if isinstance(layer, LoraLayer)]
-        self.copy = {} if self.adapters else copy_of(module, trained)
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Within this block the module is the reference, without gradients."""
-        with torch.no_grad():
-            if not self.adapters:
-                with weights_of(self.module, self.copy):
-                    yield
-                return
-            # Not peft's enable_adapters, which also changes what is trained.
-            before = [layer._disable_adapters for layer in self.adapters]
-            for layer in self.adapters:
-                layer._disable_adapters = True
-            try:
-                yield
-            finally:
-                torch.clear_autocast_cache()  # of casts without gradients
-                for layer, disabled in zip(self.adapters, before, strict=True):
-                    layer._disable_adapters = disabled

@@ -6,17 +6,16 @@ what is beside them. Lightning's own ModelParallelStrategy wants the model to sh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.strategies import DDPStrategy
-from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard, register_fsdp_forward_method
 
 from uni_train.training.strategies.optimizer_state import full_state, sharded_state
-from uni_train.training.strategies.sharding import Plain, load_trained, trained_weights
+from uni_train.training.strategies.sharding import Plain, layers, load_trained, trained_weights
 
 
 class Fsdp2(DDPStrategy):
@@ -85,16 +84,3 @@ class Fsdp2(DDPStrategy):
         self.cluster_environment.teardown()
         self.precision_plugin.teardown()
         self.accelerator.teardown()
-
-
-def layers(module: nn.Module) -> Iterator[nn.Module]:
-    """The members of the outermost stacks that have parts of their own."""
-    for child in module.children():
-        if isinstance(child, nn.ModuleList):
-            for member in child:
-                if any(True for _ in member.children()):
-                    yield member
-                else:
-                    yield from layers(member)
-        else:
-            yield from layers(child)

@@ -228,3 +228,16 @@ def _device() -> torch.device:
     if torch.cuda.is_available() and "nccl" in str(dist.get_backend_config()):
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
+
+
+def layers(module: nn.Module) -> Iterator[nn.Module]:
+    """The members of the outermost stacks that have parts of their own."""
+    for child in module.children():
+        if isinstance(child, nn.ModuleList):
+            for member in child:
+                if any(True for _ in member.children()):
+                    yield member
+                else:
+                    yield from layers(member)
+        else:
+            yield from layers(child)

@@ -73,7 +73,7 @@ def test_settings_and_labels_share_seeds_and_drawings(repository: Path) -> None:
     for k in (0, 1):
         official, corrected = by_case["math1/2", k], by_case["math1/2/corrected", k]
         assert official.ask.seed == corrected.ask.seed and official.status == "generation_failed"
-        assert official.note == corrected.note == "no picture: refused"
+        assert official.note == corrected.note == "no image: refused"
     assert by_case["math1/5", 0].image == by_case["math1/5/corrected", 0].image is not None
 
 

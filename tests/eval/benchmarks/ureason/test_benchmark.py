@@ -321,7 +321,7 @@ def test_nano_judges_nano_by_caption_and_nobody_else(nano, everyday):
     two = next(c for c in nano.cases() if len(c.facts["outcome"]["groups"]) == 2)
     assert asyncio.run(judged.judge(samples[two.id], Nano())).status == "unreadable"
     picture = everyday_samples(everyday, GUIDED, "a kite")[0]
-    with pytest.raises(UsageError, match="pictures but those of its own world"):
+    with pytest.raises(UsageError, match="images but those of its own world"):
         asyncio.run(everyday.judge(picture, Nano()))
 
 

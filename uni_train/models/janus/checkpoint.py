@@ -1,0 +1,155 @@
+"""A folder of a Janus in transformers' layout (deepseek-community/Janus-Pro-7B) to a model.
+
+config.json, model.safetensors alone or in shards with an index, the tokenizer, and preprocessor_config.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from data_gen.reading_limits import read_json, reason
+from uni_train.config.schema import ModelConfig
+from uni_train.errors import UserError
+from uni_train.files import atomic_path
+from uni_train.models.janus.unified import Janus, JanusSampling
+from uni_train.models.meta import without_weights
+from uni_train.models.shapes import Guess
+from uni_train.models.weights import Weights, indexed_files, stored_as, write_sharded
+
+_STEM = "model"
+_HINT = "It must be a Janus in transformers' layout, such as deepseek-community/Janus-Pro-7B."
+_VOCABULARY = 102_400  # of the DeepSeek-LLM that it was made from
+_HEAD = "lm_head.weight"
+
+
+def build(config: ModelConfig, dtype: torch.dtype | None = None) -> Janus:
+    """The model of the folder `config.checkpoint`; `dtype`: of all weights, None keeps the stored one.
+
+    Raises:
+        UserError: there is no such folder, it holds something else, or its weights do not fit.
+    """
+    if config.checkpoint is None:
+        raise UserError(
+            f"model={config.name} has no random weights to start from",
+            "Give the folder of a Janus checkpoint with model.checkpoint=FOLDER.",
+        )
+    folder = Path(config.checkpoint)
+    weights = open_weights(folder)
+    try:
+        from transformers import AutoTokenizer, JanusForConditionalGeneration
+        from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil
+
+        janus = JanusForConditionalGeneration.from_pretrained(
+            folder, dtype=dtype or weights.dtypes[0], use_safetensors=True, local_files_only=True
+        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        processor = JanusImageProcessorPil.from_pretrained(folder)
+    except ImportError as error:
+        raise UserError(
+            f"model={config.name} needs transformers ({error})", "Install it: pip install 'uni_train[hf]'."
+        ) from error
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UserError(f"{folder} cannot be loaded: {error}", _HINT) from error
+    return Janus(config.name, janus, tokenizer, processor, JanusSampling.of(config))
+
+
+def skeleton(config: ModelConfig) -> Janus:
+    """The model without weights, of the sizes of its folder; where there is none, of the recipe."""
+    folder = Path(config.checkpoint) if config.checkpoint is not None else None
+    janus = on_meta(sizes(folder) if folder is not None and folder.exists() else _sizes_of_recipe(config))
+    return Janus(config.name, janus, Guess(), None, JanusSampling.of(config))
+
+
+def on_meta(sizes: Mapping[str, Any]) -> Any:
+    """transformers' module of a config.json, without weights."""
+    from transformers import JanusConfig, JanusForConditionalGeneration
+
+    with without_weights():
+        return JanusForConditionalGeneration(JanusConfig.from_dict(dict(sizes)))
+
+
+def shapes(janus: nn.Module) -> dict[str, Sequence[int]]:
+    """Names and shapes as they are stored: a head that is the embedding is not."""
+    found: dict[str, Sequence[int]] = {name: tuple(value.shape) for name, value in janus.state_dict().items()}
+    if janus.config.tie_word_embeddings:  # type: ignore[union-attr]
+        del found[_HEAD]
+    return found
+
+
+def sizes(folder: Path) -> dict[str, Any]:
+    file = folder / "config.json"
+    try:
+        return dict(read_json(file))
+    except (ValueError, TypeError, OSError) as error:
+        raise UserError(f"{file} is damaged ({reason(error)})", "Copy it again.") from error
+
+
+def _sizes_of_recipe(config: ModelConfig) -> dict[str, Any]:
+    one = config.architecture
+    return {
+        "text_config": {
+            "model_type": "llama",
+            "hidden_size": one.hidden_size,
+            "intermediate_size": one.intermediate_size,
+            "num_hidden_layers": one.layers,
+            "num_attention_heads": one.heads,
+            "num_key_value_heads": one.kv_heads,
+            "vocab_size": _VOCABULARY,
+            "max_position_embeddings": one.max_text_tokens,
+        },
+        "vision_config": {
+            "hidden_size": one.vit_hidden_size,
+            "num_hidden_layers": one.vit_layers,
+            "num_attention_heads": one.vit_heads,
+            "mlp_ratio": one.vit_intermediate_size / one.vit_hidden_size,
+            "patch_size": one.vit_patch,
+            "image_size": one.image_size,
+            "num_image_tokens": (one.image_size // one.vit_patch) ** 2,
+            "projection_dim": one.hidden_size,
+        },
+        "vq_config": {
+            "embed_dim": one.latent_channels,
+            "projection_dim": one.hidden_size,
+            "image_token_embed_dim": one.hidden_size,
+        },
+        "tie_word_embeddings": False,
+    }
+
+
+def open_weights(folder: Path) -> Weights:
+    """The headers of a folder's weights. Raises UserError: files that are missing or damaged."""
+    file, index = folder / f"{_STEM}.safetensors", folder / f"{_STEM}.safetensors.index.json"
+    if not file.is_file() and not index.is_file():
+        raise UserError(f"{folder} holds no {file.name}, alone or in shards with {index.name}", _HINT)
+    return Weights([file] if file.is_file() else indexed_files(index))
+
+
+def export(
+    source: Path,
+    out: Path,
+    start: Callable[[int], Callable[[], object]],
+    dtype: torch.dtype | None = None,
+    shard_bytes: int | None = None,
+) -> None:
+    """Copy a folder tensor by tensor, its small files as they are."""
+    import shutil
+
+    weights = open_weights(source)
+    tensors = {name: (stored_as(stored.dtype, dtype), stored.shape) for name, stored in weights.items()}
+    advance = start(len(tensors))
+
+    def get(name: str) -> torch.Tensor:
+        advance()
+        return weights.read(name)
+
+    out.mkdir(parents=True, exist_ok=True)
+    for file in sorted(source.iterdir()):
+        if file.suffix in (".json", ".jinja", ".txt", ".model") and "safetensors" not in file.name:
+            with atomic_path(out / file.name) as temporary:
+                shutil.copyfile(file, temporary)
+    write_sharded(out, _STEM, tensors, get, shard_bytes)

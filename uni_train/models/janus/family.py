@@ -1,0 +1,94 @@
+"""Janus and Janus-Pro, in transformers' layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from uni_train.models.family import CONFIG, FAMILIES, Family, Found, Start
+
+if TYPE_CHECKING:
+    import torch
+
+    from uni_train.config.schema import ModelConfig
+    from uni_train.models.base import UnifiedModel
+    from uni_train.models.contents import Inspection
+
+_SMALL = 2048  # the width of the 1B
+_PARTS = {
+    "vision_model": "vision encoder",
+    "aligner": "vision encoder",
+    "vqmodel": "VQ model",
+    "generation_embeddings": "image tokens",
+    "generation_aligner": "image tokens",
+    "generation_head": "image tokens",
+}
+
+
+@FAMILIES.register("janus")
+class JanusFamily(Family):
+    title = "Janus"
+    parts = ("decoder", "vision encoder", "image tokens", "VQ model")
+
+    def recognise(self, path: Path) -> Found | None:
+        """DeepSeek's own layout is named and not read: its code is not transformers', its weights are pickles."""
+        from uni_train.models.recognise import read_json
+
+        config = read_json(path / CONFIG) if (path / CONFIG).is_file() else {}
+        kind, text = config.get("model_type"), config.get("text_config")
+        if kind == "multi_modality":
+            hint = "Take the same model in transformers' layout, such as deepseek-community/Janus-Pro-7B."
+            return Found("other", path, "a Janus in DeepSeek's own layout", hint)
+        if kind != "janus":
+            return None
+        small = isinstance(text, dict) and text.get("hidden_size") == _SMALL
+        model = "janus_pro_1b" if small else "janus_pro_7b"
+        return Found(self.name, path, "Janus, transformers' layout", model=model)
+
+    def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
+        from uni_train.models.janus import checkpoint
+        from uni_train.models.recognise import expect_family
+
+        if config.checkpoint is not None:
+            expect_family(self.name, Path(config.checkpoint), config.name)
+        return checkpoint.build(config, dtype)
+
+    def part_of(self, name: str) -> str:
+        """Of "model.vqmodel.decoder...", as stored, or with "janus." before it, as in the model."""
+        return _PARTS.get(name.removeprefix("janus.").removeprefix("model.").split(".")[0], "decoder")
+
+    def skeleton(self, config: ModelConfig, seed: int = 0) -> tuple[UnifiedModel, bool]:
+        from uni_train.models.janus.checkpoint import skeleton
+
+        return skeleton(config), True
+
+    def export(
+        self,
+        source: Path,
+        out: Path,
+        start: Start,
+        dtype: torch.dtype | None = None,
+        shard_bytes: int | None = None,
+    ) -> None:
+        from uni_train.models.janus.checkpoint import export
+
+        export(source, out, start, dtype, shard_bytes)
+
+    def inspect(self, found: Found, config: Callable[[], ModelConfig]) -> Inspection:
+        from uni_train.models.contents import Inspection, by_part, dtypes_of
+        from uni_train.models.janus.checkpoint import on_meta, open_weights, shapes, sizes
+        from uni_train.models.weights import problems
+
+        stored = open_weights(found.path)
+        wrong = tuple(problems(stored.shapes, shapes(on_meta(sizes(found.path)))))
+        return Inspection(
+            self.name,
+            found.what,
+            str(found.path),
+            dtypes_of([stored]),
+            stored.bytes,
+            by_part(self, stored.shapes),
+            wrong,
+            "Copy the folder again." if wrong else "",
+        )

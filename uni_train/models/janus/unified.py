@@ -1,0 +1,220 @@
+"""Janus as a UnifiedModel: one decoder writes words, and images as tokens of a VQ model, one after the other.
+
+It answers and draws. It has no mode of thinking: a thought is asked for by a system prompt and drawn by as a part of
+the prompt, as of remote models. It draws from words alone, in one size, and is not trained here.
+
+Shapes: B rows, L tokens of the longest chat, G tokens of an image, V of the image vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from data_gen.seeds import derive_seed
+from uni_train.config.schema import ModelConfig
+from uni_train.errors import UserError
+from uni_train.models.bagel.images import check_image
+from uni_train.models.bagel.prompts import THINK_THEN_DRAW
+from uni_train.models.base import Example, OnStep, Request, SkillMissing, UnifiedModel
+from uni_train.models.writing import Choice, write
+
+SYSTEM = (
+    "You are a helpful language and vision assistant. You are able to understand the visual content that the user "
+    "provides, and assist the user with a variety of tasks using natural language."
+)
+"""Of answers, as in pretraining; images are drawn without a system prompt."""
+IMAGE, BEGIN, END = "<image_placeholder>", "<begin_of_image>", "<end_of_image>"
+_IMAGE_TEMPERATURE = 1.0  # of the released sampling
+
+
+@dataclass(frozen=True, slots=True)
+class JanusSampling:
+    """scale: of the guidance by words; 1 is none. max_tokens, temperature: of thoughts and answers; 0 is greedy."""
+
+    scale: float
+    max_tokens: int
+    temperature: float
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> JanusSampling:
+        one = config.sampling
+        return cls(one.cfg_text_scale, one.max_think_tokens, one.temperature)
+
+
+def chat(prompt: str, images: int = 0, system: str = "") -> str:
+    """One turn of the user, up to where the assistant begins."""
+    before = f"{system}\n\n" if system else ""
+    shown = f"{IMAGE}\n" * images
+    return f"{before}<|User|>: {shown}{prompt.strip()}\n\n<|Assistant|>:"
+
+
+class Janus(UnifiedModel):
+    """transformers' JanusForConditionalGeneration, asked in batches.
+
+    An answer depends on its batch only by rounding.
+
+    Args:
+        tokenizer: of the checkpoint, which puts the first token before a text.
+        image_processor: of the checkpoint, for images that are looked at.
+    """
+
+    family = "janus"
+    janus: Any  # transformers' module, whose methods nn.Module does not have
+
+    def __init__(
+        self, name: str, janus: nn.Module, tokenizer: Any, image_processor: Any, sampling: JanusSampling
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.janus = janus.requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.image_processor = image_processor
+        self.sampling = sampling
+
+    # --- asking --------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def think(
+        self, requests: Sequence[Request], temperature: float | None = None, on_step: OnStep | None = None
+    ) -> list[str]:
+        """What it writes when a system prompt asks for a plan."""
+        return self._write(requests, THINK_THEN_DRAW, temperature, on_step)
+
+    @torch.no_grad()
+    def answer(self, requests: Sequence[Request], *, think: bool = False, on_step: OnStep | None = None) -> list[str]:
+        """A reply to images and prompt."""
+        if think:
+            raise SkillMissing(self.name, "think before it answers")
+        return self._write(requests, SYSTEM, None, on_step)
+
+    @torch.no_grad()
+    def draw(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[np.ndarray]:
+        """Images from words, token by token, each from its request's seed; a thought is read behind the prompt.
+
+        Raises:
+            SkillMissing: a request shows images. UserError: an empty prompt, or another size than its own.
+        """
+        if not requests:
+            return []
+        self._check(requests)
+        for request in requests:
+            if request.images:
+                raise SkillMissing(self.name, "draw from images")
+            if request.size is not None and request.size != self.picture_size(request):
+                raise UserError(
+                    f"request {request.id}: {self.name} cannot draw {request.size[0]} x {request.size[1]} pixels",
+                    f"It draws {self._side} x {self._side} alone.",
+                )
+        told = [one.prompt if one.thought is None else f"{one.prompt}\n\n{one.thought}" for one in requests]
+        inputs = self._read([f"{chat(words)}{BEGIN}" for words in told])
+        tokens_BG = self._image_tokens(inputs, [derive_seed(one.seed, "draw") for one in requests], on_step)
+        pixels = self.janus.decode_image_tokens(tokens_BG).float().cpu()  # [B, H, W, 3] in [-1, 1]
+        return list(((pixels + 1) * 127.5).clamp(0, 255).to(torch.uint8).numpy())
+
+    def picture_size(self, request: Request) -> tuple[int, int]:
+        return self._side, self._side
+
+    def sampling_at(self, guidance: float) -> JanusSampling:
+        return replace(self.sampling, scale=guidance)
+
+    # --- training ------------------------------------------------------------------------------------------------
+
+    def collate(self, examples: Sequence[Example], seed: int) -> NoReturn:
+        raise SkillMissing(self.name, "be trained")
+
+    def supervised_loss(self, batch: Any) -> NoReturn:
+        raise SkillMissing(self.name, "be trained")
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _write(
+        self, requests: Sequence[Request], system: str, temperature: float | None, on_step: OnStep | None
+    ) -> list[str]:
+        from transformers import GenerationMixin
+
+        if not requests:
+            return []
+        self._check(requests)
+        chats = [chat(one.prompt, len(one.images), system) for one in requests]
+        found = write(
+            partial(GenerationMixin.generate, self.janus),  # Janus's own leaves processors of logits out
+            self._read(chats, [image for one in requests for image in one.images]),
+            end=self.tokenizer.eos_token_id,
+            pad=self.tokenizer.pad_token_id,
+            max_tokens=self.sampling.max_tokens,
+            temperature=self.sampling.temperature if temperature is None else temperature,
+            seeds=[derive_seed(request.seed, "write") for request in requests],
+            on_step=on_step,
+        )
+        return [self.tokenizer.decode(row, skip_special_tokens=True).strip() for row in found]
+
+    def _read(self, chats: Sequence[str], images: Sequence[np.ndarray] = ()) -> dict[str, Tensor]:
+        """input_ids and attention_mask int64 [B, L], padded on the left; with images also pixel_values."""
+        shown = f"{BEGIN}{IMAGE * self.janus.config.vision_config.num_image_tokens}{END}"
+        texts = [text.replace(IMAGE, shown) for text in chats]
+        read = self.tokenizer(texts, padding=True, padding_side="left", return_tensors="pt")
+        inputs = {name: read[name].to(self.device) for name in ("input_ids", "attention_mask")}
+        if images:
+            pixels = self.image_processor(images=list(images), return_tensors="pt")["pixel_values"]
+            inputs["pixel_values"] = pixels.to(self.device, self.janus.dtype)
+        return inputs
+
+    def _image_tokens(self, inputs: dict[str, Tensor], seeds: Sequence[int], on_step: OnStep | None) -> Tensor:
+        """int64 [B, G]; with guidance each row is read a second time with its words blanked (DeepSeek's sampling)."""
+        from transformers import DynamicCache
+
+        inner, choice = self.janus.model, Choice(_IMAGE_TEMPERATURE, seeds)
+        ids_BL, mask_BL = inputs["input_ids"], inputs["attention_mask"]
+        guided = self.sampling.scale != 1
+        if guided:
+            begin = self.tokenizer.convert_tokens_to_ids(BEGIN)
+            words = (ids_BL != self.tokenizer.bos_token_id) & (ids_BL != begin)
+            ids_BL = torch.cat([ids_BL, ids_BL.masked_fill(words, self.tokenizer.pad_token_id)])
+            mask_BL = torch.cat([mask_BL, mask_BL])
+        x_BLD = inner.get_input_embeddings()(ids_BL)
+        places_BL = (mask_BL.cumsum(-1) - 1).clamp_min(0)
+        cache, tokens = DynamicCache(config=inner.language_model.config), []
+        count = self._grid**2
+        for step in range(count):
+            read = inner.language_model(
+                inputs_embeds=x_BLD, attention_mask=mask_BL, position_ids=places_BL, past_key_values=cache
+            )
+            logits = inner.generation_head(read.last_hidden_state[:, -1]).float()
+            if guided:
+                under, empty = logits.chunk(2)
+                logits = empty + self.sampling.scale * (under - empty)
+            tokens.append(choice.noised(logits).argmax(-1))
+            x_BLD = self.janus.prepare_embeddings_for_image_generation(tokens[-1].repeat(1 + guided)[:, None])
+            mask_BL = torch.cat([mask_BL, mask_BL.new_ones(len(mask_BL), 1)], -1)
+            places_BL = places_BL[:, -1:] + 1
+            if on_step is not None:
+                on_step(step + 1, count)
+        return torch.stack(tokens, -1)
+
+    @property
+    def _grid(self) -> int:
+        """Image tokens a side."""
+        return int(self.janus.config.vq_config.num_patches)
+
+    @property
+    def _side(self) -> int:
+        """Pixels a side: each stage of the VQ model but one halves it."""
+        return self._grid * 2 ** (len(self.janus.config.vq_config.channel_multiplier) - 1)
+
+    def _check(self, requests: Sequence[Request]) -> None:
+        """Raises UserError for the first request that cannot be meant."""
+        for request in requests:
+            if not request.prompt.strip():
+                raise UserError(f"request {request.id} has an empty prompt", "Say what is asked.")
+            marker = next((one for one in (IMAGE, BEGIN, END) if one in request.prompt), None)
+            if marker is not None:
+                raise UserError(f"request {request.id}: its prompt has the marker {marker} in it", "Leave it out.")
+            for number, image in enumerate(request.images, start=1):
+                check_image(image, f"request {request.id}, image {number}")

@@ -1,0 +1,49 @@
+"""Exponential moving average of the weights: W_ema <- decay * W_ema + (1 - decay) * W after every update.
+
+Only what is trained is averaged; frozen weights are their own average. The average is kept in float32 also where the
+weights are in half precision: there a step of (1 - decay) would be rounded away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from uni_train.training.strategies.sharding import part
+
+
+class Averages:
+    """By name; they start from the weights at the first update."""
+
+    def __init__(self, decay: float) -> None:
+        self.decay = decay
+        self.averages: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def update(self, module: nn.Module) -> None:
+        """Take the current weights into the average."""
+        weights = {name: part(p) for name, p in module.named_parameters() if p.requires_grad}
+        if not self.averages:
+            self.averages = {name: _at_least_float32(value).clone() for name, value in weights.items()}
+            return
+        self.averages = {name: self.averages[name].to(value.device) for name, value in weights.items()}
+        alike = [name for name, value in weights.items() if value.dtype == self.averages[name].dtype]
+        if alike:
+            averages, values = [self.averages[name] for name in alike], [weights[name] for name in alike]
+            torch._foreach_lerp_(averages, values, 1 - self.decay)
+        for name in weights.keys() - alike:  # one by one: all their float32 copies together are as large as the model
+            self.averages[name].lerp_(_at_least_float32(weights[name]), 1 - self.decay)
+
+
+@torch.no_grad()
+def put(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Overwrite the parameters that `weights` names, of each what this rank holds."""
+    for name, parameter in module.named_parameters():
+        if name in weights:
+            part(parameter).copy_(weights[name])
+
+
+def _at_least_float32(value: Tensor) -> Tensor:
+    return value.to(torch.promote_types(value.dtype, torch.float32))
