@@ -12,8 +12,8 @@ from eval.judges.config import JudgeConfig
 from eval.judges.failures import cleaned, hide_secrets, of_form, of_one_question, of_the_judge
 from eval.judges.replies import Reply, Turn
 from uni_train.errors import UserError
-from uni_train.http_limits import clean as half_pairs_replaced
 from uni_train.http_limits import LETTERS_A_TOKEN, limited
+from uni_train.http_limits import clean as half_pairs_replaced
 
 if TYPE_CHECKING:
     from inspect_ai.model import ChatMessage, Model
