@@ -955,7 +955,6 @@ insight attention -c shipped --task mapping --n 1 --layers 0-0
 insight attention -c shipped --task mapping --n 1 --layers x
 insight attention -c shipped --task mapping --n 1 --layers 1-99
 insight attention -c shipped --task mapping --n 1 --tokens 9-3
-insight attention -c shipped --task mapping --n 1 --tokens 5000-6000
 insight attention -c shipped --task mapping --n 1 --maps -1
 doctor
 doctor ''
