@@ -423,7 +423,7 @@ def line_cases() -> Iterator[Case]:
             "5,001 digits in a question": row.replace(b"1 + 1", b"1" * 5001 + b" + 1").replace(b"2 - 1", b"2" * 5001),
         }.items():  # fmt: skip
             yield Case(f"data {command}", name, ask(command, content), cheap="100 MB" not in name,
-                       fine=name == "an escape in the id")  # fmt: skip
+                       fine=name == "an escape in the id" or "digits" in name)  # fmt: skip
 
 
 _LABEL = b'{"id": "c0", "label": "pass", "rater": "ann", "k": 0, "images": ["x.png"]}'
