@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,7 @@ class Numbers(click.ParamType):
         try:
             return tuple(int(one) for one in value.split(",") if one.strip())
         except ValueError:
-            self.fail(f"{value!r} is not a list of whole numbers", param, ctx)
+            self.fail(f"{value[:60]!r} is not a list of whole numbers", param, ctx)
 
 
 class Range(click.ParamType):
@@ -44,11 +45,11 @@ class Range(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
-        first, dash, last = value.partition("-")
-        try:
-            return int(first), int(last if dash else first)
-        except ValueError:
-            self.fail(f"{value!r} is not A-B or A, whole numbers", param, ctx)
+        found = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", value)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+        if not 1 <= first <= last:
+            self.fail(f"{value[:60]!r} is not A-B or A, whole numbers from 1 on, the smaller one first", param, ctx)
+        return first, last
 
 
 def _about(n: int) -> Callable[[F], F]:
