@@ -3,7 +3,8 @@
     python bench/insight.py [--rounds 12] [--rows 64] [--side 256]
 
 nano    the shipped checkpoint, by the thoughts of mapping items of levels 2 and 3, one thread, seconds of CPU time: the
-        least of `rounds`, the three ways in turn, so that a machine that is busy slows down all alike
+        three ways in turn, `rounds` times; the median of each round's ratio, so that a machine that is busy slows down
+        both of a pair alike
 bagel   random BAGEL weights of a realistic shape (head width 128, grouped keys), bfloat16 on a GPU, else float32
 
 Off: before the hooks were ever put on. Again: after they were taken off. Memory is the most that is resident while it
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import gc
 import multiprocessing
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -76,18 +78,22 @@ def ways(model: BagelUnified, requests: list[Request]) -> dict[str, Callable[[],
 
 
 def seconds(model: BagelUnified, requests: list[Request], rounds: int) -> dict[str, float]:
-    """The least CPU time of each way (on a GPU: wall time)."""
+    """The least CPU time of "off" (on a GPU: wall time), and the median ratio of the others to it, round by round."""
     gpu = torch.cuda.is_available() and model.device.type == "cuda"
     clock = time.perf_counter if gpu else time.process_time
-    best: dict[str, float] = {}
+    taken: dict[str, list[float]] = {}
     for _ in range(rounds):
         for name, way in ways(model, requests).items():
             began = clock()
             way()
             if gpu:
                 torch.cuda.synchronize()
-            best[name] = min(best.get(name, float("inf")), clock() - began)
-    return best
+            taken.setdefault(name, []).append(clock() - began)
+    ratios = {
+        name: statistics.median(one / off for one, off in zip(some, taken["off"], strict=True))
+        for name, some in taken.items()
+    }
+    return {**ratios, "off": min(taken["off"])}
 
 
 def peak(make: Callable[..., tuple[BagelUnified, list[Request]]], arguments: tuple[int, ...], way: str) -> int:
@@ -130,8 +136,8 @@ def main() -> None:
         model, requests = make(*arguments)
         taken = seconds(model, requests, given.rounds)
         memory = {way: peak(make, arguments, way) for way in ("off", "on")}
-        slower, larger = taken["on"] / taken["off"] - 1, memory["on"] / memory["off"] - 1
-        again = taken["again"] / taken["off"] - 1
+        slower, larger = taken["on"] - 1, memory["on"] / memory["off"] - 1
+        again = taken["again"] - 1
         lines.append(
             row(
                 name,

@@ -60,6 +60,8 @@ import uni_train.recipes.flow_grpo.training  # noqa: E402
 import uni_train.recipes.pretrain  # noqa: E402
 import uni_train.stages.run  # noqa: E402
 from data_gen.reading_limits import read_yaml  # noqa: E402
+from tests.models.bagel.conftest import FOLDER  # noqa: E402
+from tests.models.bagel.published import published  # noqa: E402
 from tests.models.nano.test_edit import SMALL  # noqa: E402
 from tests.tiny import MODEL, TINY  # noqa: E402
 from uni_train.cli.main import uni_train  # noqa: E402
@@ -119,6 +121,9 @@ SUBJECTS = (
          *_PRETRAIN),
     Subject("eval", ("eval", "-c", "{data}/tiny/stages/00-made/model", "--n", "6", "--sets", "math1,mapping1",
                      "--batch", "2", "--out", "{out}"), ranks=False),
+    _fit("distil", "distil_curriculum", *_STARS, "states=teacher", "batch.noise_draws=2", "optimizer.warmup_updates=0"),
+    Subject("insight", ("insight", "links", "-c", "{data}/tiny/stages/00-made/model", "--task", "mapping", "--level",
+                        "1", "--n", "3", "--batch", "2", "--out", "{out}"), ranks=False),
     _fit("stars_mixed", "stars_mixed", *_STARS),
     _fit("stars_no_filter", "stars_no_filter", *_STARS),
     _fit("stars_mapping", "stars_mapping", *_STARS, "level=2"),
@@ -129,9 +134,18 @@ SUBJECTS = (
          "batch.rows=4", "held_out.n=4", "held_out.every=2", "checkpoint_every=2", "optimizer.warmup_updates=1"),
     _fit("flow_grpo_maze", "flow_grpo_maze", *SMALL, "model.threads=1", *_GRPO, "rows=4", "model.checkpoint=null",
          "rewards.solved.function=verifier_dense"),
+    _fit("unigrpo", "unigrpo_math", *MODEL, *_GRPO, "evaluate=false", "rows=8"),
+    _fit("stars_maze", "stars_maze", *SMALL, "model.threads=1", "model.checkpoint=null", "filter=none",
+         "solved={data}/maze4/items.jsonl", "rounds=[{task:maze,level:4,prompts:8,updates:3,replay:{solved:0.3}}]",
+         "batch.prompts=4", "checkpoint_every=2", "evaluation.n=2", "optimizer.warmup_updates=0"),
+    _fit("stars_bagel", "stars_curriculum", "model=bagel_7b", "model.checkpoint={data}/bagel", "data.world=nano",
+         "model.threads=1", "model.draw_batch=4", "model.sampling.steps=1", "model.sampling.max_think_tokens=2",
+         "strategy.precision=32-true", "filter=none", "data.distractors=0", "rounds=[{task:mapping,level:1}]",
+         "budget={mapping1:{prompts:8,kept:null,epochs:null,updates:3}}", "batch.prompts=4", "batch.accumulate=2",
+         "checkpoint_every=1", "evaluation.n=1", "evaluation.sets=[mapping1]"),
 )  # fmt: skip
-KINDS = SUBJECTS[:6]
-"""One of each kind of recipe, and `eval`."""
+KINDS = SUBJECTS[:8]
+"""One of each kind of recipe, `eval` and `insight`."""
 
 
 # --- starts, in forks of this process --------------------------------------------------------------------------------
@@ -283,7 +297,7 @@ def forked(compute: Callable[[], Any]) -> Any:
 
 # --- what a run leaves -----------------------------------------------------------------------------------------------
 
-_NOTES = ("run.json", "report.html", "config.yaml", "asked.json", "record.json")
+_NOTES = ("run.json", "report.html", "insight.html", "config.yaml", "asked.json", "record.json")
 """Starts, commands, times, places; config.yaml is compared by `fit` itself at every start."""
 _TIMES = {
     "seconds",
@@ -296,6 +310,7 @@ _TIMES = {
     "command",
     "calls",
     "started",
+    "changed_files",
 }
 
 
@@ -487,8 +502,9 @@ class Torture:
         return Going(arguments, out, start, self.work / "writes").wait()
 
     def prepare(self) -> None:
-        """What all runs read: rows of two tasks, a model."""
+        """What all runs read: rows of two tasks, a nano, a BAGEL in the published layout."""
         self.data.mkdir(parents=True)
+        published(FOLDER, self.data / "bagel")
         for task, folder in (("mapping --level 1 --world nano", "mapping1"), ("maze --style nano --size 4", "maze4")):
             options = f"data make --task {task} --n 12 --split train --out {self.data / folder}".split()
             ended = self.go(options, self.data, Start())

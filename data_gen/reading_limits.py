@@ -82,6 +82,8 @@ def reason(error: BaseException) -> str:
 
 def open_file(path: Path | str) -> IO[bytes]:
     """An ordinary file, to be read. OSError as `open` raises it, Unreadable for a FIFO, a device, a socket."""
+    if "\0" in str(path):
+        raise Unreadable(repr(str(path)), "a name with a NUL character, which no file has")
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     try:
         mode = os.fstat(descriptor).st_mode

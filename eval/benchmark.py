@@ -219,6 +219,18 @@ def think_then_draw(
     return thoughts, images
 
 
+def expect_known(title: str, noun: str, given: Sequence[str], known: Sequence[str]) -> None:
+    """Raises UsageError for what the benchmark called `title` does not have: "UReason has no setting cot"."""
+    for name in given:
+        if name not in known:
+            raise UsageError(f"{title} has no {noun} {name}", did_you_mean(name, known, f"values of {noun}"))
+
+
+def note_of(error: Exception) -> str:
+    """Why a call of a model brought nothing, on one line, for `Sample.note`."""
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+
+
 class JudgeAsk(Protocol):
     """Asks the judge model once: a prompt and encoded images to its words.
 

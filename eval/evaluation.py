@@ -299,11 +299,32 @@ def load(folder: Path) -> Evaluation:
                 f"{folder / file} is of the format {one.get('format')}, not {FORMAT}",
                 "Another version of uni_train wrote it: run the evaluation's command again, under another name.",
             )
+    _expect_asked(asked, folder / ASKED)
     try:
         results = [Result.from_dict(raw) for raw in document["results"]]
         return Evaluation(folder, asked, {r.name: r for r in results}, document["calls"], document["seconds"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{folder / SCORES} is damaged ({error!r})", "Run the evaluation's command again.") from error
+
+
+_KINDS: Mapping[str, type] = {
+    "model": dict, "benchmarks": dict, "options": dict, "seed": int, "k": int, "command": list, "started": str,
+}  # fmt: skip
+
+
+def _expect_asked(asked: Mapping[str, Any], file: Path) -> None:
+    """Raises UserError where somebody has edited evaluation.json such that it no longer says what was asked."""
+    wrong = [key for key, kind in _KINDS.items() if not isinstance(asked.get(key), kind)]
+    wrong += [
+        f"model.{key}" for key in ("name", "content", "settings") if "model" not in wrong and key not in asked["model"]
+    ]
+    judge = asked.get("judge")
+    wrong += ["judge"] if judge is not None and not (isinstance(judge, dict) and "model" in judge) else []
+    if wrong or "subset" not in asked:
+        raise UserError(
+            f"{file} is damaged: {', '.join(wrong) or 'subset'} is missing or of another kind",
+            "Run the evaluation's command again in another folder: stored calls are shared.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +412,10 @@ def _begin(folder: Path, asked: Mapping[str, Any], judge: JudgeConfig | None = N
     """Write evaluation.json, or compare with the one there."""
     file = folder / ASKED
     if file.exists():
-        there, here = _compared(_read(file)), _compared(asked)
+        noted = _read(file)
+        if noted.get("format") == FORMAT:
+            _expect_asked(noted, file)
+        there, here = _compared(noted), _compared(asked)
         if judge is not None and judge.served and there.get("judge") == json.loads(json.dumps(judge.typed.manner)):
             there["judge"] = here["judge"]  # its server was down then
         before, now = _flat(there), _flat(here)

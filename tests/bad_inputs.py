@@ -425,6 +425,89 @@ def line_cases() -> Iterator[Case]:
                        fine=name == "an escape in the id")  # fmt: skip
 
 
+_LABEL = b'{"id": "c0", "label": "pass", "rater": "ann", "k": 0, "images": ["x.png"]}'
+_LABELS_CSV: Mapping[str, bytes] = {
+    "nothing": b"",
+    "a header alone": b"id,label\n",
+    "no header": b"c0,pass\n",
+    "blank lines": b"\n\n\n",
+    "latin-1": "id,label,note\nc0,pass,caf\u00e9\n".encode("latin-1"),
+    "UTF-16": "id,label\nc0,pass\n".encode("utf-16"),
+    "NUL": b"id,label\nc0\0,pass\n",
+    "binary": bytes(range(256)),
+    "a column twice": b"id,id,label\nc0,c1,pass\n",
+    "an unknown column": b"id,label,verdict\nc0,pass,x\n",
+    "100,000 columns": b"id,label," + b",".join(b"c%d" % i for i in range(100_000)) + b"\n",
+    "too few cells": b"id,label\nc0\n",
+    "too many cells": b"id,label\nc0,pass,x\n",
+    "an open quote": b'id,label\n"c0,pass\n',
+    "a quote within": b'id,label\nc"0,pass\n"x"y,pass\n',
+    "semicolons": b"id;label\nc0;pass\n",
+    "tabs": b"id\tlabel\nc0\tpass\n",
+    "a cell of a megabyte": b"id,label\nc0," + b"x" * (1 << 20) + b"\n",
+    "an unknown id": b"id,label\nc99,pass\n",
+    "an id of 5,000 letters": b"id,label\n" + b"x" * 5000 + b",pass\n",
+    "an escape in the id": b"id,label\n\x1b]0;mine\x07,pass\n",
+    "an escape in the label": b"id,label\nc0,\x1b]0;mine\x07\n",
+    "an escape in the header": b"id,label,\x1b]0;mine\x07\nc0,pass,x\n",
+    "no label": b"id,label\nc0,\n",
+    "a label of words": b"id,label\nc0,maybe\n",
+    "NaN": b"id,label\nc0,nan\n",
+    "infinity": b"id,label\nc0,inf\n",
+    "1e308": b"id,label\nc0,1e308\n",
+    "-0.5": b"id,label\nc0,-0.5\n",
+    "1.01": b"id,label\nc0,1.01\n",
+    "an unknown setting": b"id,label,setting\nc0,pass,x\n",
+    "a setting of 5,000 letters": b"id,label,setting\nc0,pass," + b"x" * 5000 + b"\n",
+    "k = -1": b"id,label,k\nc0,pass,-1\n",
+    "k = 1.5": b"id,label,k\nc0,pass,1.5\n",
+    "k of 5,001 digits": b"id,label,k\nc0,pass," + b"9" * 5001 + b"\n",
+    "k of another script": "id,label,k\nc0,pass,\u00b2\n".encode(),
+    "twice by one person": b"id,label,rater\nc0,pass,ann\nc0,fail,ann\n",
+    "twice by nobody": b"id,label\nc0,pass\nc0,pass\n",
+    "an image that is not there": b"id,label,images\nc0,pass,nowhere.png\n",
+    "an image that is the file itself": b"id,label,images\nc0,pass,labels.csv\n",
+    "an image that is a device": b"id,label,images\nc0,pass,/dev/zero\n",
+    "an image that is a folder": b"id,label,images\nc0,pass,.\n",
+    "an image with a long name": b"id,label,images\nc0,pass," + b"x" * 5000 + b"\n",
+}
+
+
+def label_cases() -> Iterator[Case]:
+    """Labels of people, as `eval calibrate --labels` reads them."""
+
+    def ask(name: str, content: bytes | str) -> Callable[[Path], object]:
+        def asked(folder: Path) -> None:
+            from eval.judges.labels import read_labels
+            from tests.eval.judges.criteria import Criteria
+
+            (folder / "x.png").write_bytes(png())
+            file = folder / name
+            replaced(file, content if isinstance(content, bytes) else special(file)[content])
+            read_labels(file, Criteria(4))
+
+        return asked
+
+    for name, content in _LABELS_CSV.items():
+        yield Case("labels", f"CSV, {name}", ask("labels.csv", content))
+    for name in special(Path("x")):
+        yield Case("labels", f"CSV, {name}", ask("labels.csv", name))
+    for name, content in {**damaged(_LABEL), **of_another_type(_LABEL)}.items():
+        fine = name.startswith(("without rater", "without k", "without images", "rater = ", "images = null", "k = null",
+                                "images = []"))  # fmt: skip
+        yield Case("labels", f"JSON, {name}", ask("labels.jsonl", content), fine=fine)
+    for name, change in {
+        "NUL in an image's name": {"images": "a\0b"},
+        "NUL in an id": {"id": "c0\0"},
+        "an object as label": {"label": {}},
+        "a list as id": {"id": ["c0"]},
+        "a large number as k": {"k": 10**400},
+        "lists in images": {"images": [["x.png"]]},
+    }.items():
+        content = json.dumps({**json.loads(_LABEL), **change}).encode()
+        yield Case("labels", f"JSON, {name}", ask("labels.jsonl", content))
+
+
 # --- images ----------------------------------------------------------------------------------------------------------
 
 
@@ -660,6 +743,10 @@ def run_cases(finished: Path, arguments: Sequence[str]) -> Iterator[Case]:
         return asked
 
     manifest = next(iter(sorted(finished.glob("stages/*/manifest.json")))).relative_to(finished)
+    evaluated = next(iter(sorted(finished.glob("stages/*-evaluate-*/evaluation.json")))).relative_to(finished)
+    needed = ("format", "model", "benchmarks", "options", "seed", "k", "command", "started", "subset", "judge = [",
+              "judge = -", "judge = {", 'judge = "')  # fmt: skip
+    board = ("eval", "leaderboard", f"{{run}}/{evaluated.parent}", "--out", "{out}/board")
     again = ("fit", *(one.replace("{", "{{").replace("}", "}}") for one in arguments), "out={out}")
     report, compared = ("report", "{run}"), ("eval", "compare", "{run}", "{run}")
     for file, commands in (
@@ -667,6 +754,7 @@ def run_cases(finished: Path, arguments: Sequence[str]) -> Iterator[Case]:
         ("run.json", {"fit": again}),
         ("config.yaml", {"fit": again}),
         ("summary.json", {"report": report, "compare": compared}),
+        (str(evaluated), {"leaderboard": board}),
     ):
         good = (finished / file).read_bytes()
         as_json = good if file.endswith(".json") else b'{"recipe": "x", "seed": 1}'
@@ -680,6 +768,7 @@ def run_cases(finished: Path, arguments: Sequence[str]) -> Iterator[Case]:
                 more = name.startswith(("without ", "a link to nowhere")) or " = " in name
                 fine = (file == "run.json" and more) or (name.startswith("a link") and file != "summary.json")
                 fine |= (file == str(manifest) and command == "report") or (file == "summary.json" and more)
+                fine |= file == str(evaluated) and more and not name.removeprefix("without ").startswith(needed)
                 fine |= file == str(manifest) and name.startswith(("stage = ", "seconds = ", "without result"))
                 yield Case(f"{Path(file).name}, {command}", name, ask(file, given, then), cheap=False, fine=fine)
 
@@ -776,6 +865,10 @@ eval -c shipped --k 0
 eval -c shipped --sampling steps=nan
 eval -c shipped --sampling steps
 eval -c shipped --sampling =
+eval -c shipped --sampling steps=0
+eval -c shipped --sampling steps=1.5
+eval -c shipped --sampling temperature=-1
+eval -c shipped --sampling cfg_renorm=x
 eval -c shipped --benchmark ''
 eval -c shipped --data nowhere
 eval -c shipped --data /dev/zero
@@ -798,6 +891,81 @@ launch -- nowhere
 launch --nodes 0 -- fit
 watch nowhere
 watch ''
+eval leaderboard
+eval leaderboard ''
+eval leaderboard =
+eval leaderboard /dev/zero
+eval leaderboard NUL
+eval leaderboard LONG
+eval leaderboard a=nowhere --out ''
+eval leaderboard ESCAPE=nowhere
+eval calibrate
+eval calibrate --judge none
+eval calibrate --judge x --judge-base-url http://127.0.0.1:1/v1 --labels nowhere -b ureason
+eval calibrate --judge x --judge-base-url http://127.0.0.1:1/v1 --labels /dev/zero -b unisandbox
+eval calibrate --judge x --judge-base-url http://127.0.0.1:1/v1 --labels '' -b unisandbox
+eval calibrate --judge x --judge-base-url http://127.0.0.1:1/v1 --labels x -b unisandbox,ureason
+eval calibrate --judge x --judge-base-url http://127.0.0.1:1/v1 --references nowhere
+eval calibrate --judge x --judge-base-url http://127.0.0.1:1/v1 --references none
+eval calibrate --judge x --changes blur
+eval calibrate --judge x --ways nothing
+eval calibrate --judge x --reruns 1000000000
+eval calibrate --judge x --reruns -1
+eval calibrate --judge x --anchors 0
+eval calibrate --judge x --small-judge x --small-sure nan
+eval calibrate --judge x --small-judge x --small-sure 2
+eval calibrate -c nowhere --judge x
+eval -c shipped --n 100000000
+eval -c shipped --k 1000000000
+eval -c shipped --judge x --judge-way x
+eval -c shipped --judge x --judge-way majority --judge-draws 1000000000
+eval -c shipped --judge x --judge-temperature nan
+eval -c shipped --judge-connections 1000000000
+generate -m nano -p x -n 100000000
+generate -m nano -p x --steps 1000000000
+data make --n 100000000 --out x
+plan --recipe stars_math --gpus 1000000000
+launch --gpus 0 --processes 1000000000 -- fit stars_math
+insight
+insight nothing
+insight links -c nowhere --task mapping
+insight links -c '' --task mapping
+insight links -c shipped --task nowhere
+insight links -c shipped --task ''
+insight links -c shipped --task mapping --level 99
+insight links -c shipped --task mapping --level x
+insight links -c shipped --task mapping --level -1
+insight links -c shipped --task mapping --level DIGITS
+insight links -c shipped --task mapping --n 100000000
+insight links -c shipped --task mapping --n 0
+insight links -c shipped --task mapping --k 1000000000
+insight links -c shipped --task mapping --split x
+insight links -c shipped --task mapping --settings x
+insight links -c shipped --task mapping --n 1 --out ''
+insight links -c shipped --task mapping --n 1 --out /proc/x
+insight links -c shipped --task mapping --n 1 --sampling steps=nan
+insight links -c shipped --task mapping --n 1 --sampling x=1
+insight links -c shipped --task mapping --n 1 --out /dev/null/x
+insight states -c http://127.0.0.1:1/v1#x --task mapping --n 1 --world nano
+insight states -c shipped --task maze --n 1
+insight states -c shipped --task mapping --n 1 --sampling steps=0
+insight attention -c shipped --task mapping --n 1 --layers 9-3
+insight attention -c shipped --task mapping --n 1 --layers 0-0
+insight attention -c shipped --task mapping --n 1 --layers x
+insight attention -c shipped --task mapping --n 1 --layers 1-99
+insight attention -c shipped --task mapping --n 1 --tokens 9-3
+insight attention -c shipped --task mapping --n 1 --tokens 5000-6000
+insight attention -c shipped --task mapping --n 1 --maps -1
+doctor
+doctor ''
+doctor nowhere
+doctor /
+doctor /dev/zero
+doctor NUL
+doctor LONG
+doctor nano --image /
+doctor nano --image nowhere/x.png
+doctor nano --image /dev/null/x.png
 nocommand
 --nooption
 """
@@ -808,7 +976,7 @@ def _options() -> list[list[str]]:
     return [[_STANDS_FOR.get(part, part) for part in shlex.split(line)] for line in lines]
 
 
-_MODEL_NEEDED = ("generate", "eval", "serve", "watch", "plan", "launch")
+_MODEL_NEEDED = ("generate", "eval", "serve", "watch", "plan", "launch", "insight", "doctor")
 
 
 def option_cases() -> Iterator[Case]:
@@ -827,8 +995,8 @@ def option_cases() -> Iterator[Case]:
 def cases() -> list[Case]:
     """All but those that need a finished run (`run_cases`)."""
     return [
-        *yaml_cases(), *override_cases(), *json_cases(), *line_cases(), *image_cases(), *body_cases(), *model_cases(),
-        *option_cases(),
+        *yaml_cases(), *override_cases(), *json_cases(), *line_cases(), *label_cases(), *image_cases(), *body_cases(),
+        *model_cases(), *option_cases(),
     ]  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from uni_train.config.compose import compose
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
 from uni_train.recipes.knowledge.config import KnowledgeConfig
+from uni_train.recipes.sft.config import SftConfig
 from uni_train.recipes.stars.config import BudgetConfig, RoundConfig, RoundsConfig, StarsConfig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -175,14 +176,16 @@ def test_the_snippet_in_data_runs() -> None:
 # --- tables of keys -------------------------------------------------------------------------------------------------
 
 
-def table_rows(page: str, columns: int) -> dict[str, list[str]]:
-    """`key` -> the other cells of every table row whose first cell is code."""
-    rows = {}
+def table_rows(page: str, columns: int, title: str) -> dict[str, list[str]]:
+    """First cell -> the others, of every row of the tables whose first column has this title."""
+    rows: dict[str, list[str]] = {}
+    inside = False
     for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
-        cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
-        found = re.fullmatch(r"`([\w.\[\]<>]+)`", cells[0])
-        if found and len(cells) >= columns:
-            rows[found[1]] = [cell.strip("`") for cell in cells[1:]]
+        cells = [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split(" | ")]
+        if not line.startswith("|") or cells[0] == title:
+            inside = line.startswith("|")
+        elif inside and not line.startswith("|-") and len(cells) >= columns:
+            rows[cells[0].strip("`")] = [cell.strip("`") for cell in cells[1:]]
     return rows
 
 
@@ -202,58 +205,83 @@ def plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def test_the_table_of_keys_is_that_of_the_schema() -> None:
-    wanted = {
-        key: value
-        for key, value in keys_with_defaults(StarsConfig)
-        if key.split(".")[0] not in ("recipe", "kind", "model", "rounds", "budget")
-    }
-    wanted |= dict(keys_with_defaults(RoundConfig, "rounds[]."))
-    wanted |= dict(keys_with_defaults(BudgetConfig, "budget.<set>."))
-    shown = table_rows("docs/stars.md", 3)
-    shown = {key: cells for key, cells in shown.items() if key in wanted or "." in key}
+def of(config: type, *without: str) -> dict[str, Any]:
+    """Keys and defaults of a kind of recipe, some sections left out."""
+    return {key: value for key, value in keys_with_defaults(config) if key.split(".")[0] not in without}
+
+
+COMMON = tuple(field.name for field in dataclasses.fields(schema.RunConfig))
+TABLES: dict[str, dict[str, Any]] = {
+    "docs/stars.md": {
+        **of(StarsConfig, "recipe", "kind", "model", "rounds", "budget"),
+        **dict(keys_with_defaults(RoundConfig, "rounds[].")),
+        **dict(keys_with_defaults(BudgetConfig, "budget.<set>.")),
+    },
+    "docs/distillation.md": of(DistilConfig, *(field.name for field in dataclasses.fields(RoundsConfig))),
+    "docs/flow_grpo.md": {
+        **of(FlowGrpoConfig, *COMMON),
+        **dict(keys_with_defaults(schema.ThoughtsConfig, "thoughts.")),
+    },
+    "docs/knowledge.md": of(KnowledgeConfig, *COMMON),
+    "docs/training.md": {**of(SftConfig, *COMMON), "data.bad_rows": schema.DataConfig().bad_rows},
+}
+
+
+@pytest.mark.parametrize("page", TABLES)
+def test_a_table_of_keys_is_that_of_the_schema(page: str) -> None:
+    wanted, shown = TABLES[page], table_rows(page, 3, "key")
     assert shown.keys() == wanted.keys()
     for key, value in wanted.items():
         default = shown[key][0]
         if value is dataclasses.MISSING:
-            assert default in ("required", "from budget", "from `budget"), key
+            assert default in ("required", "from `budget"), key
         else:
             assert yaml.safe_load(default) == plain(value), key
 
 
-def test_the_table_of_knowledge_is_that_of_the_schema() -> None:
-    common = {field.name for field in dataclasses.fields(schema.RunConfig)}
-    wanted = {k: v for k, v in keys_with_defaults(KnowledgeConfig) if k.split(".")[0] not in common}
-    shown = table_rows("docs/knowledge.md", 3)
-    assert shown.keys() == wanted.keys()
-    for key, value in wanted.items():
-        default = shown[key][0]
-        assert default == "required" if value is dataclasses.MISSING else yaml.safe_load(default) == plain(value), key
-
-
-def test_the_table_of_flow_grpo_is_that_of_the_schema() -> None:
-    common = {field.name for field in dataclasses.fields(schema.RunConfig)}
-    wanted = {k: v for k, v in keys_with_defaults(FlowGrpoConfig) if k.split(".")[0] not in common}
-    shown = {k: cells for k, cells in table_rows("docs/flow_grpo.md", 3).items() if k in wanted}
-    assert shown.keys() == wanted.keys()
-    for key, value in wanted.items():
-        default = shown[key][0]
-        assert default == "required" if value is dataclasses.MISSING else yaml.safe_load(default) == plain(value), key
-
-
-def test_the_table_of_distillation_has_what_stars_does_not_have() -> None:
-    common = {field.name for field in dataclasses.fields(RoundsConfig)}
-    wanted = {field.name: field.default for field in dataclasses.fields(DistilConfig) if field.name not in common}
-    shown = table_rows("docs/distillation.md", 3)
-    assert shown.keys() == wanted.keys()
-    assert {key: yaml.safe_load(shown[key][0]) for key in shown} == wanted
+def test_the_table_of_the_judges_keys_is_that_of_the_schema() -> None:
+    shown = table_rows("docs/stars.md", 3, "key of `judge`")
+    wanted = {key: value for key, value in keys_with_defaults(schema.JudgeConfig) if key != "question"}  # of rewards
+    assert {key: yaml.safe_load(cells[0]) for key, cells in shown.items()} == wanted
 
 
 def test_the_table_of_models_is_that_of_their_files() -> None:
-    shown = table_rows("docs/models.md", 4)
+    shown = table_rows("docs/models.md", 4, "key")
     for column, name in enumerate(("nano", "bagel_7b")):
         values = dict(flat(to_plain(compose("stars_curriculum", [f"model={name}"]))["model"], "model"))
         assert {key: yaml.safe_load(cells[column]) for key, cells in shown.items()} == values
+
+
+@pytest.mark.parametrize("name", ["qwen_image_edit_2509", "qwen_image_edit_2511"])
+def test_the_table_of_an_editors_keys_is_that_of_its_files(name: str) -> None:
+    shown = table_rows("docs/models/qwen_image_edit.md", 3, "key")
+    values = to_plain(compose("sft_maze", [f"model={name}"]))["model"]["editing"]
+    assert {key: yaml.safe_load(cells[0]) for key, cells in shown.items()} == dict(flat(values, "model.editing"))
+
+
+@pytest.mark.parametrize(
+    ("page", "command"),
+    [
+        ("docs/eval_cli.md", "eval"),
+        ("docs/launch.md", "launch"),
+        ("docs/plan.md", "plan"),
+        ("docs/serving.md", "serve"),
+    ],
+)
+def test_a_table_of_options_is_that_of_the_command(page: str, command: str) -> None:
+    context = click.Context(uni_train)
+    asked = uni_train.get_command(context, command)
+    assert asked is not None
+    options = {name: param for param in asked.params for name in param.opts}
+    for cell, others in table_rows(page, 2, "option").items():
+        named = re.findall(r"--[a-z-]+", cell.replace("--sbatch=--qos=high", "--sbatch"))
+        if not named:  # an empty line between groups
+            continue
+        assert set(named) <= options.keys(), cell
+        default = options[named[0]].default
+        said = isinstance(default, int | float | str) and not isinstance(default, bool) and default != ""
+        if said and len(others) > 1:
+            assert others[0] == str(default).removesuffix(".0"), cell
 
 
 def flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

@@ -73,7 +73,7 @@ def test_level_picks_the_one_round(recipe: str, level: int) -> None:
     assert config.run_name == f"level{level}-seed0"
 
 
-@pytest.mark.parametrize("recipe", ["flow_grpo_math", "flow_grpo_maze", "stars_maze", "unigrpo_math"])
+@pytest.mark.parametrize("recipe", ["flow_grpo_math", "flow_grpo_maze", "stars_maze", "unigrpo_math", "distil_maze"])
 def test_recipes_by_rewards_compose_for_large_models(recipe: str) -> None:
     for model in ("bagel_7b", *(["qwen_image_edit_2511"] if recipe.endswith("maze") else [])):
         config = compose(recipe, [f"model={model}", "data.world=everyday", "evaluate=false"] if "grpo" in recipe else [

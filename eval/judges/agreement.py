@@ -50,7 +50,7 @@ class Rating:
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """accuracy: the share of ratings that agree. sensitivity, specificity: of the right and of the wrong ones.
-    balanced_accuracy: their mean. kappa: Cohen's, with no answer as a third word. always_no: the accuracy of who fails
+    balanced_accuracy: their mean. kappa: Cohen's, with no answer as a third word. always_no: the accuracy of failing
     everything. mae: of values against the truth. pearson, spearman: of the same, None where one of them is constant.
     bins: the share of values in the truth's bin of BINS.
     """

@@ -31,7 +31,7 @@ KINDS = ("human", "program", "reference", "shuffled")
 class Anchor:
     """A sample of which it is known whether it is right, and from what (one of KINDS).
 
-    labels: of people; without them, of one who knows.
+    labels: of people; empty where a program or a construction knows, which makes no mistakes.
     """
 
     sample: Sample

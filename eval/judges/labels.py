@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -82,14 +83,14 @@ def read_labels(path: Path, benchmark: Benchmark) -> list[Labelled]:
     for where, row in _rows(path):
         case = cases.get(row["id"])
         if case is None:
-            close = nearest(row["id"], cases) or next(iter(cases))
-            raise UserError(f"{where}: {benchmark.name} has no case {row['id']!r}", f"The nearest is {close}.")
+            close = nearest(row["id"][:200], cases) or next(iter(cases))
+            raise UserError(f"{where}: {benchmark.name} has no case {row['id'][:200]!r}", f"The nearest is {close}.")
         setting = row.get("setting") or benchmark.settings[0]
         if setting not in benchmark.settings:
-            hint = did_you_mean(setting, benchmark.settings, "settings")
-            raise UserError(f"{where}: {benchmark.name} has no setting {setting}", hint)
-        if not (row.get("k") or "0").isdecimal():
-            raise UserError(f"{where}: k is {row['k']}, which is no draw", "Draws are numbered 0, 1, 2, ...")
+            hint = did_you_mean(setting[:200], benchmark.settings, "settings")
+            raise UserError(f"{where}: {benchmark.name} has no setting {setting[:200]!r}", hint)
+        if not re.fullmatch(r"\d{0,6}", row.get("k") or ""):
+            raise UserError(f"{where}: k is {row['k'][:20]}, which is no draw", "Draws are numbered 0, 1, 2, ...")
         identity = (case.id, setting, int(row.get("k") or 0))
         key = (*identity, row.get("images") or "", row.get("text") or "")
         if key not in about:
@@ -120,7 +121,10 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
 def _csv(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
     try:
-        _expect_columns(str(path), reader.fieldnames or (), ("id", "label"))
+        names = reader.fieldnames or ()
+        _expect_columns(str(path), names, ("id", "label"))
+        if len(set(names)) < len(names):
+            raise UserError(f"{path}: a column is there twice", f"It has: {', '.join(names)}.")
         for row in reader:
             if None in row or None in row.values():
                 raise UserError(
@@ -137,22 +141,26 @@ def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         row = parse_json(line, path, number)
         if not isinstance(row, dict):
             raise UserError(f"{path}, line {number}: not a JSON object", 'Write {"id": "...", "label": "pass"}.')
-        yield number, {name: _text(value) for name, value in row.items() if value is not None}
+        where = f"{path}, line {number}"
+        yield number, {name: _text(name, value, where) for name, value in row.items() if value is not None}
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return ";".join(map(str, value))
+def _text(name: str, value: Any, where: str) -> str:
+    if name == "images" and isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return ";".join(value)
+    if isinstance(value, list | dict):
+        raise UserError(f"{where}: {name[:60]!r} is no text or number", 'Images may be a list: ["a.png", "b.png"].')
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _expect_columns(where: str, names: Sequence[str] | Mapping[str, Any], wanted: Sequence[str]) -> None:
     for name in wanted:
         if name not in names:
-            raise UserError(f"{where}: there is no {name}", f"It has: {', '.join(map(str, names)) or 'nothing'}.")
+            raise UserError(f"{where}: there is no {name}", f"It has: {', '.join(map(str, names))[:300] or 'nothing'}.")
     for name in names:
         if name not in COLUMNS:
-            raise UserError(f"{where}: there is no column {name} of labels", did_you_mean(name, COLUMNS, "columns"))
+            shown = str(name)[:60]
+            raise UserError(f"{where}: there is no column {shown!r} of labels", did_you_mean(shown, COLUMNS, "columns"))
 
 
 def _value(text: str, where: str) -> float:
@@ -164,7 +172,9 @@ def _value(text: str, where: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
-        raise UserError(f"{where}: {text!r} is no verdict", "Write pass or fail, yes or no, or a grade from 0 to 1.")
+        raise UserError(
+            f"{where}: {text[:60]!r} is no verdict", "Write pass or fail, yes or no, or a grade from 0 to 1."
+        )
     return value
 
 

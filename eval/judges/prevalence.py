@@ -53,7 +53,7 @@ def judged_scores(scored: Sequence[Scored], judge: JudgeConfig, calibration: Cal
     for one in scored:
         if one.by not in ("", "program"):
             cells.setdefault((one.sample.ask.setting, one.sample.ask.case.set), []).append(one)
-    why = "uncalibrated" if calibration is None else _hardly(calibration)
+    why = "uncalibrated" if calibration is None else _refused(calibration)
     scores = []
     for (setting, name), some in cells.items():
         raw = _passed(some)
@@ -84,8 +84,10 @@ def table_of(judged: Mapping[str, Any], about: str) -> Table:
     return Table(title, ("setting", "set", "raw", "corrected"), rows, note)
 
 
-def _hardly(found: Calibration) -> str:
+def _refused(found: Calibration) -> str:
     """Why the judge's scores cannot be corrected; "" where they can."""
+    if found.by_sample is not None:  # how often single checks are mistaken says not how often whole answers are
+        return "refused: people labelled single checks, not whole answers"
     balanced = found.overall.balanced_accuracy
     if balanced.value is not None and balanced.low > HARDLY:
         return ""

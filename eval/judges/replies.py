@@ -49,7 +49,7 @@ class Reply:
 
 
 def reply_key(judge: str, turns: Sequence[Turn], schema: Mapping[str, Any] | None = None, draw: int = 0) -> str:
-    """Content hash of a question to a judge, given by its `JudgeConfig.key`; draw: the how manieth reply to it."""
+    """Content hash of a question to a judge, given by its `JudgeConfig.key`; draw: the number of the reply."""
     words: list[Any] = [judge, [[turn.role, turn.text, len(turn.images)] for turn in turns], schema]
     words += [draw] if draw else []  # the first draw has the key that replies had before there were others
     digest = hashlib.blake2b(json.dumps(words, sort_keys=True, ensure_ascii=False).encode(), digest_size=16)

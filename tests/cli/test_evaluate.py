@@ -153,6 +153,8 @@ def test_a_plan_asks_nobody_and_multiplies_right(tmp_path: Path) -> None:
     read, written = (int(rows[f"judge {what}, tokens"].replace(",", "")) for what in ("reads", "writes"))
     assert read > 180 * 1000 and written == 180 * 200
     assert rows["judge, dollars"] == f"{(read + 10 * written) / 1e6:.2f}" and rows["GPU hours"] == "–"
+    absent = ("eval", "-c", "checkpoints/BAGEL-7B-MoT", "-b", "ureason", "--n", "1", "--plan")  # as its page shows
+    assert planned(done(*absent))["draw calls"] == "25"
     one_screen(run("eval", "-c", "shipped", "--plan", "--seconds", "drow=1"), 2, "Did you mean draw?")
 
 

@@ -15,11 +15,12 @@ from uni_train.flow.advantages import (
     group_statistics,
     informative,
 )
-from uni_train.flow.grpo import grpo_loss, guard_loss
+from uni_train.flow.grpo import awm_loss, dppo_loss, grpo_loss, guard_loss
 from uni_train.flow.nft import anchor, nft_loss, optimality
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import bagel_schedule
 from uni_train.flow.steps import FlowCPS, FlowSDE
+from uni_train.flow.transition import Transition
 
 seeds = st.integers(0, 1000)
 SCHEDULE = bagel_schedule(9, 3.0)
@@ -195,3 +196,44 @@ def test_optimality_and_anchor():
     assert optimality(torch.tensor([-9.0, -2.5, 0.0, 5.0, 9.0]), 5.0).tolist() == [0.0, 0.25, 0.5, 1.0, 1.0]
     x = torch.tensor([[[1.0], [3.0]]])
     assert anchor(x, torch.zeros_like(x), torch.tensor([[[True], [False]]])).tolist() == [1.0]
+
+
+def test_dppo_leaves_out_what_is_far_and_pushed_further():
+    """Six steps of two numbers, std 1, drawn at mean + 1 each: D = d^2 / 2, log ratio = (1 - (1 - d)^2) / 2."""
+    moved = torch.tensor([0.1, 0.1, 0.5, 0.5, -0.5, -0.5])
+    old_mean = torch.zeros(6, 2)
+    value = old_mean + 1
+    mean = (old_mean + moved[:, None]).requires_grad_()
+    one = torch.ones(1, 1)
+    old = Transition(old_mean, one, one, "gaussian").log_prob(value)
+    advantage = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
+    found = dppo_loss(Transition(mean, one, one, "gaussian"), value, old, old_mean, advantage, divergence=0.02)
+    ratio = torch.exp((1 - (1 - moved) ** 2) / 2)
+    torch.testing.assert_close(found.ratio, ratio)
+    # D is 0.005 for the first two, 0.125 for the others: of those A > 0, r > 1 and A < 0, r < 1 are left out.
+    kept = torch.tensor([1.0, 1, 0, 1, 1, 0])
+    torch.testing.assert_close(found.loss, (-advantage * ratio * kept).mean())
+    assert float(found.clipped_high) == pytest.approx(1 / 6) and float(found.clipped_low) == pytest.approx(1 / 6)
+    found.loss.backward()
+    torch.testing.assert_close(mean.grad[:, 0], -advantage * ratio * kept * (1 - moved) / 2 / 6)
+    wide = dppo_loss(Transition(mean, one, one, "gaussian"), value, old, old_mean, advantage, divergence=0.2)
+    torch.testing.assert_close(wide.loss, (-advantage * ratio).mean())
+
+
+def test_awm_is_matching_weighted_by_the_advantage_and_clipped():
+    generator = torch.Generator().manual_seed(0)
+    old, target = torch.randn(2, 4, 3, generator=generator).unbind()
+    advantage, mask = torch.tensor([2.0, -1.0, 9.0, 0.0]), torch.tensor([[True, True, False]] * 4)
+    velocity = old.clone().requires_grad_()
+    clip = {"clip_low": 0.1, "clip_high": 0.1}
+    found = awm_loss(velocity, old, target, advantage, mask, **clip)
+    assert torch.equal(found.log_ratio, torch.zeros(4)) and torch.equal(found.ratio, torch.ones(4))
+    found.loss.backward()
+    weight = torch.tensor([2.0, -1.0, 5.0, 0.0])  # within the advantage clip
+    torch.testing.assert_close(velocity.grad, weight[:, None] * (old - target) * mask / 4)  # of mean A (v - target)^2
+    moved = awm_loss(target, old, target, advantage, mask, **clip)
+    error = ((old - target).square() * mask).sum(1) / 2
+    torch.testing.assert_close(moved.log_ratio, error)
+    ratio = error.exp()
+    terms = torch.stack([-2 * ratio[0].clamp(max=1.1), ratio[1], -5 * ratio[2].clamp(max=1.1), torch.zeros(())])
+    torch.testing.assert_close(moved.loss, terms.mean())

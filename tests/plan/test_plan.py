@@ -127,6 +127,30 @@ def test_reinforcement_counts_drawing_references_and_rollouts(variant):
     assert parts["rollouts"] > 0
 
 
+EDITOR = ("model=qwen_image_edit_2511", "model.architecture.layers=1", "model.architecture.vit_layers=1")
+EVERYDAY = ("data.world=everyday",)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "model", "more"),
+    [
+        ("flow_grpo_maze", BAGEL, EVERYDAY),
+        ("flow_grpo_math", BAGEL, (*EVERYDAY, "held_out.n=0", "rewards.right={function:self_check}")),
+        ("unigrpo_math", BAGEL, (*EVERYDAY, "held_out.n=0")),
+        ("stars_maze", BAGEL, EVERYDAY),
+        ("distil_maze", BAGEL, EVERYDAY),
+        ("distil_maze", EDITOR, (*EVERYDAY, "trained=lora")),
+        ("stars_maze", EDITOR, (*EVERYDAY, "trained=lora")),
+        ("flow_grpo_maze_qwen", EDITOR, ()),
+    ],
+)
+def test_recipes_of_reinforcement_and_distillation_are_planned_on_eight_gpus(recipe, model, more):
+    found = planning.plan(compose(recipe, [*model, *more]), H100, 1, 8, 0.4)
+    assert found.gpus == 8 and found.units >= 1 and any(row.fits for row in found.rows)
+    assert (found.draw_seconds > 0) == ("grpo" in recipe)
+
+
 @pytest.mark.slow
 def test_an_editor_is_planned_for_supervised_and_reinforced():
     small = ["model=qwen_image_edit_2511", "model.architecture.layers=1", "model.architecture.vit_layers=1"]

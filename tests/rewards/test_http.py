@@ -108,7 +108,7 @@ def sends(scores: str, status: int = 200) -> Reply:
 )
 def test_what_is_no_score_ends_the_run_with_the_address(reply: Reply, said: str) -> None:
     with serving(reply) as (address, _, _):
-        reward = reward_at(address, timeout=0.3, retries=0)
+        reward = reward_at(address, timeout=0.3 if "0.3 s" in said else 10.0, retries=0)
         with pytest.raises(UserError) as caught:
             reward(["draw"] * 5, IMAGES, **COLUMNS)
     assert said in caught.value.message and address in caught.value.message

@@ -108,7 +108,7 @@ def data() -> None:
 @data.command()
 @_draw_options
 @click.option(
-    "--n", type=click.IntRange(min=1), default=100, show_default=True,
+    "--n", type=click.IntRange(1, 1_000_000), default=100, show_default=True,
     help="Draws, of each level of a range; a mapping draw is a pair.",
 )  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to write.")
@@ -150,7 +150,9 @@ def make(
 
 
 @data.command()
-@click.option("--n", type=click.IntRange(min=1), default=10, show_default=True, help="Characters; two make a pair.")
+@click.option(
+    "--n", type=click.IntRange(1, 100_000), default=10, show_default=True, help="Characters; two make a pair."
+)
 @click.option(
     "--split", default="test", show_default=True, help="train, validation, test: no name is in two; or paper."
 )
@@ -180,7 +182,7 @@ def knowledge(n: int, split: str, seed: int, out: Path) -> None:
 @data.command()
 @_draw_options
 @click.argument("made", type=click.Path(path_type=Path), metavar="[FOLDER]", required=False)
-@click.option("--n", type=click.IntRange(min=1), default=8, show_default=True, help="How many questions to show.")
+@click.option("--n", type=click.IntRange(1, 10_000), default=8, show_default=True, help="How many questions to show.")
 @click.option("--out", type=click.Path(path_type=Path), help="Also draw them on one sheet, a PNG file.")
 def show(
     made: Path | None,

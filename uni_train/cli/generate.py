@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 @click.option("--answer", is_flag=True, help="Print a text answer instead of drawing.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="A .png file.  [default: generated.png]")
 @click.option("--size", metavar="HxW", help="Height and width in pixels.  [default: the image's, or the model's]")
-@click.option("--steps", type=click.IntRange(1), metavar="N", help="Denoising steps.  [default: the model's]")
+@click.option("--steps", type=click.IntRange(1, 1_000), metavar="N", help="Denoising steps.  [default: the model's]")
 @click.option("--text-scale", type=Finite(0), metavar="X", help="Guidance by the text; 1 is none.")
 @click.option("--image-scale", type=Finite(0), metavar="X", help="Guidance by the images; 1 is none.")
 @click.option("--temperature", type=Finite(0), metavar="X", help="Of thoughts and answers; 0 is greedy.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, metavar="N")
 @click.option(
-    "-n", "count", type=click.IntRange(1), default=1, show_default=True, help="So many, seeds from --seed on."
+    "-n", "count", type=click.IntRange(1, 10_000), default=1, show_default=True, help="So many, seeds from --seed on."
 )
 def generate(
     model: str,

@@ -61,18 +61,20 @@ def _about(n: int) -> Callable[[F], F]:
             ),
             click.option("--task", required=True, metavar="NAME", help="mapping, maths, ureason, ... or a plug-in's."),
             click.option("--level", type=Numbers(), default=(), help="Of the task.  [default: the task's]"),
-            click.option("--n", type=click.IntRange(1), default=n, show_default=True, help="Draws of each level."),
+            click.option(
+                "--n", type=click.IntRange(1, 100_000), default=n, show_default=True, help="Draws of each level."
+            ),
             click.option(
                 "--world",
                 type=click.Choice(["nano", "everyday"]),
                 help="Of the items.  [default: nano for nano, else everyday]",
             ),
             click.option("--split", default="test", show_default=True, help="Of the task."),
-            click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
+            click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True),
             click.option(
                 "--sampling", multiple=True, metavar="KEY=VALUE", help="Replaces the model's own; repeatable."
             ),
-            click.option("--batch", type=click.IntRange(1), help="Requests at once.  [default: the model's]"),
+            click.option("--batch", type=click.IntRange(1, 65_536), help="Requests at once.  [default: the model's]"),
             click.option("--out", type=Folder(path_type=Path), metavar="DIR", help="[default: insight/MODEL-TASK]"),
         ]
         for option in reversed(options):
@@ -108,7 +110,7 @@ def insight() -> None:
 
 @insight.command()
 @_about(n=50)
-@click.option("--k", type=click.IntRange(1), default=1, show_default=True, help="Draws of each item.")
+@click.option("--k", type=click.IntRange(1, 1_000), default=1, show_default=True, help="Draws of each item.")
 @click.option("--settings", type=Names(), default="", help="said,thought,told,normal,cot  [default: all]")
 @_judge
 @_judge_base_url

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Machines.")
-@click.option("--gpus", type=click.IntRange(0), required=True, help="GPUs of each node, a process each; 0 = CPUs.")
-@click.option("--processes", type=click.IntRange(1), help="Processes of each node, with --gpus 0.")
+@click.option("--nodes", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Machines.")
+@click.option(
+    "--gpus", type=click.IntRange(0, 1_024), required=True, help="GPUs of each node, a process each; 0 = CPUs."
+)
+@click.option("--processes", type=click.IntRange(1, 1_024), help="Processes of each node, with --gpus 0.")
 @click.option("--slurm", is_flag=True, help="A SLURM batch script.")
 @click.option("--torchrun", is_flag=True, help="The torchrun command of each node.")
 @click.option("--submit", is_flag=True, help="Hand the script to sbatch at once.")

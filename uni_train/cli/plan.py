@@ -18,8 +18,8 @@ GIB = 2**30
 
 @click.command(cls=TakesRecipe)
 @recipe_options
-@click.option("--nodes", type=click.IntRange(min=1), help="Nodes; by default strategy.nodes.")
-@click.option("--gpus", type=click.IntRange(min=1), default=8, show_default=True, help="GPUs a node.")
+@click.option("--nodes", type=click.IntRange(1, 100_000), help="Nodes; by default strategy.nodes.")
+@click.option("--gpus", type=click.IntRange(1, 1_024), default=8, show_default=True, help="GPUs a node.")
 @click.option(
     "--gpu", default="h100-80gb", show_default=True, help="Which; an unknown name lists those that are known."
 )

@@ -18,7 +18,7 @@ from uni_train.errors import UsageError, UserError
     show_default=True,
     help="Who is heard: this machine, or everybody (IPv4, IPv6).",
 )
-@click.option("--steps", type=click.IntRange(1), metavar="N", help="Denoising steps.  [default: the model's]")
+@click.option("--steps", type=click.IntRange(1, 1_000), metavar="N", help="Denoising steps.  [default: the model's]")
 @click.option("--temperature", type=Finite(0, 2), metavar="X", help="Where a client asks for none.")
 @click.option(
     "--key-env", metavar="NAME", help="Ask clients for the key in this environment variable; a must for another --host."

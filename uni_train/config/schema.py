@@ -263,7 +263,7 @@ class VaeConfig:
     kl_weight: Weight = 1e-6
 
 
-GrpoVariant = Literal["flow_grpo", "fast", "cps", "dance", "guard", "mix", "diffusion_nft"]
+GrpoVariant = Literal["flow_grpo", "fast", "cps", "dance", "guard", "mix", "dppo", "diffusion_nft", "awm"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,7 +322,8 @@ class ObjectiveConfig:
     image_weight: Weight = 1.0  # of the loss of random steps, beside thoughts
     scale_rewards: Literal["group", "batch", "each"] = "group"  # whose deviation divides advantages; each: by reward
     drop_zero_std: bool = True  # leave out groups whose rewards are all equal
-    noise_draws: Draws = 4  # diffusion_nft: noise levels drawn for each image
+    divergence: Positive = 1e-6  # dppo: of a step from the one that drew; beyond it nothing is pushed further
+    noise_draws: Draws = 4  # diffusion_nft, awm: noise levels drawn for each image
     nft_beta: Positive = 1.0
     nft_decay: Share = 0.9  # diffusion_nft: how much of the drawing weights is kept after an epoch
     on_policy: Literal["check", "trust", "recompute"] = "check"  # recompute: training scores what was drawn, too
@@ -384,9 +385,19 @@ class GrpoConfig(TrainingConfig):
         return rollout.first_step, rollout.last_step if rollout.last_step is not None else rollout.steps - 1
 
     @property
+    def forward(self) -> bool:
+        """Whether it learns from images noised anew (the forward process), and draws without random steps."""
+        return self.variant in ("diffusion_nft", "awm")
+
+    @property
+    def keeps_means(self) -> bool:
+        """Whether the objective asks where steps led on average when they were drawn."""
+        return self.variant in ("guard", "dppo")
+
+    @property
     def window_size(self) -> int:
-        """Random steps of each image (diffusion_nft: noise levels)."""
-        if self.variant == "diffusion_nft":
+        """Random steps of each image (of the forward process: noise levels)."""
+        if self.forward:
             return self.objective.noise_draws
         low, high = self.bounds
         if self.rollout.window is not None:

@@ -1,7 +1,9 @@
-"""Policy objectives on the density of steps: clipped (GRPO, as in Flow-GRPO) and GRPO-Guard.
+"""Policy objectives: clipped (GRPO, as in Flow-GRPO), GRPO-Guard and Flow-DPPO on the density of steps, AWM on images
+noised anew.
 
-Both take B steps, one a row: log probabilities now and when they were sampled, and the advantage of the sample that a
-step belongs to. The penalty towards the reference model is `Transition.kl`; the trainer adds ``beta * kl.mean()``.
+All but AWM take B steps, one a row: log probabilities now and when they were sampled, and the advantage of the sample
+that a step belongs to. The penalty towards the reference model is `Transition.kl`; the trainer adds
+``beta * kl.mean()``.
 """
 
 from __future__ import annotations
@@ -99,6 +101,69 @@ def guard_loss(
     centred = (log_ratio + moved / (2 * std.square())) * std
     terms, ratio = _clipped(centred, advantage, clip_low, clip_high, advantage_clip)
     return _policy_loss(terms / root_dt.square(), ratio, log_ratio, clip_low, clip_high)
+
+
+def dppo_loss(
+    transition: Transition,
+    value: Tensor,
+    old_log_prob: Tensor,
+    old_mean: Tensor,
+    advantage: Tensor,
+    *,
+    divergence: float,
+    advantage_clip: float = ADVANTAGE_CLIP,
+) -> PolicyLoss:
+    """Flow-DPPO (arXiv 2606.11025): ``mean -A r``, without rows that are already too far from the policy that sampled
+    and would be pushed further.
+
+    A row is left out where D >= `divergence`, and A > 0 with r > 1, or A < 0 with r < 1. D is the Kullback-Leibler
+    divergence of the step as Gaussians of equal width have it, a mean over a row's elements:
+
+        D = mean (mean - old mean)^2 / (2 std^2)
+
+    One sample's ratio is a noisy estimate of it, by which clipping bounds some steps too much and others too little. As
+    UniRL and Flow-Factory have it, whose published code agrees. `clipped_high` and `clipped_low` are the shares left
+    out with r > 1 and r < 1.
+
+    Args:
+        transition: the step with today's weights. value: [B, ...], what was sampled.
+        old_log_prob, old_mean: [B] and [B, ...], of the transition that sampled it.
+    """
+    log_ratio = transition.log_prob(value) - old_log_prob
+    ratio, advantage = log_ratio.exp(), advantage.clamp(-advantage_clip, advantage_clip)
+    with torch.no_grad():
+        moved = (transition.mean - old_mean).square() / (2 * transition.std.square())
+        far = row_mean(moved, transition.mask) >= divergence
+        high, low = far & (ratio > 1) & (advantage > 0), far & (ratio < 1) & (advantage < 0)
+    terms = torch.where(high | low, torch.zeros_like(ratio), -advantage * ratio)
+    apart = log_ratio.detach()
+    return PolicyLoss(
+        terms.mean(), ratio.detach(), high.float().mean(), low.float().mean(), apart, apart.square().mean() / 2
+    )
+
+
+def awm_loss(
+    velocity: Tensor,
+    old_velocity: Tensor,
+    target: Tensor,
+    advantage: Tensor,
+    mask: Tensor | None = None,
+    *,
+    clip_low: float,
+    clip_high: float,
+    advantage_clip: float = ADVANTAGE_CLIP,
+) -> PolicyLoss:
+    """Advantage Weighted Matching (Xue et al. 2025, arXiv 2509.25050): `grpo_loss` of ``log p = -mean (v - target)^2``.
+
+    The log probability of an image is the loss of pretraining at a noised copy of it, negated. Where both weights are
+    the same, the gradient is that of ``mean A (v - target)^2``.
+
+    Args:
+        velocity, old_velocity: [B, ...] at one noised copy, of today's weights and of those that sampled the image.
+        target: [B, ...], noise - clean. advantage: [B]. mask: bool, which elements belong to an image.
+    """
+    log_prob, old = (-row_mean((v - target).square(), mask) for v in (velocity, old_velocity.detach()))
+    return grpo_loss(log_prob, old, advantage, clip_low=clip_low, clip_high=clip_high, advantage_clip=advantage_clip)
 
 
 def _clipped(

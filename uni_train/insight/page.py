@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_gen.reading_limits import read_json
+from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def keep(folder: Path, analysis: str, found: Mapping[str, Any]) -> Path:
 
 
 def write(folder: Path) -> Path:
-    """Write FOLDER/insight.html from the results that lie there."""
+    """Write FOLDER/insight.html from the results that lie there. Raises UserError: one of them is damaged."""
     from eval.report.evaluation import shown_table
     from eval.report.page import write_page
 
@@ -65,8 +66,15 @@ def write(folder: Path) -> Path:
     facts: dict[str, str] = {}
     for name, found in results.items():
         of: Callable[[Any], list[Section]] = import_module(f"uni_train.insight.{name}").sections
-        sections += of(found)
-        facts |= {"Model": found["model"], **{f"{name}: {key}": str(value) for key, value in found["asked"].items()}}
+        try:
+            sections += of(found)
+            asked = {f"{name}: {key}": str(value) for key, value in found["asked"].items()}
+            facts |= {"Model": str(found["model"]), **asked}
+        except (AttributeError, LookupError, TypeError, ValueError) as error:  # somebody has edited it
+            file = folder / f"{name}.json"
+            raise UserError(
+                f"{file} is damaged ({error!r:.200})", "Delete it; its analysis writes it again."
+            ) from error
     shown = [
         {
             "title": one.title,

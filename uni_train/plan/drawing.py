@@ -66,11 +66,11 @@ def _stored(one: Asked, pictures: int, config: GrpoConfig) -> list[Tensor]:
     """As in rollout.Rollouts."""
     size = (one.tokens, one.channels)
     final = torch.empty(pictures, *size, device="meta")
-    if config.variant == "diffusion_nft":
+    if config.forward:
         return [final]
     dtype = getattr(torch, config.rollout.latents)
     found = [final, torch.empty(pictures, config.window_size + 1, *size, dtype=dtype, device="meta")]
-    if config.variant == "guard":
+    if config.keeps_means:
         found.append(torch.empty(pictures, config.window_size, *size, device="meta"))
     return found
 
@@ -84,7 +84,7 @@ def _rows(one: Asked, rows: int, config: GrpoConfig, under: Any) -> MiniBatch:
     def numbers() -> Tensor:
         return torch.empty(rows, device="meta")
 
-    nft, none = config.variant == "diffusion_nft", torch.empty(rows, 0, device="meta")
+    nft, none = config.forward, torch.empty(rows, 0, device="meta")
     return MiniBatch(
         x=latents(),
         t=numbers(),
@@ -92,7 +92,7 @@ def _rows(one: Asked, rows: int, config: GrpoConfig, under: Any) -> MiniBatch:
         steps=torch.zeros(rows, dtype=torch.long, device="meta"),
         after=none if nft else latents(),
         old_log_prob=none[:, :0] if nft else numbers(),
-        old_mean=latents() if config.variant == "guard" else none,
+        old_mean=latents() if config.keeps_means else none,
         clean=latents() if nft else none,
         advantage=numbers(),
         mask=torch.ones(rows, one.tokens, 1, dtype=torch.bool, device="meta"),

@@ -66,7 +66,7 @@ def _parameters(config: RunConfig, model: UnifiedModel, family: Family) -> list[
 def _epoch(asked: GrpoConfig) -> list[str]:
     """What an epoch of reinforcement draws and trains on."""
     rollout, pictures = asked.rollout, asked.images
-    kind = "noise levels" if asked.variant == "diffusion_nft" else "random steps"
+    kind = "noise levels" if asked.forward else "random steps"
     return [
         f"one epoch: {rollout.prompts_per_epoch} prompts x {rollout.group_size} = {pictures} images of "
         f"{rollout.steps} steps, {asked.window_size} {kind} each",

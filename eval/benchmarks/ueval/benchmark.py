@@ -3,6 +3,7 @@
     two_passes: answer(prompt) and draw(prompt), as the paper asks models that cannot do both at once (section 3.1)
     think_first: think(prompt) is the text, draw(prompt, thought) the image (ours)
     one_pass: compose(prompt), text and images at once, as the paper asks all others
+    traced: the same with another model's reasoning trace at the end of the prompt (section 3.3), where one is named
 
 Rubrics of our own questions are decided by program in nano's world (`own`), all others by a judge: in the words of
 Figure 9, or with compat=official in those of the released code.
@@ -31,20 +32,23 @@ from eval.benchmark import (
     Unit,
     Unparseable,
     benchmark,
+    expect_known,
+    note_of,
 )
 from eval.benchmarks.ueval import counting, own
 from eval.benchmarks.ueval.files import read_folder
 from eval.benchmarks.ueval.prompts import JUDGE, OFFICIAL_REPLY, REPLY, judge_prompt, met, read_official
 from eval.images import StoredImage, encoded
 from eval.submission import file_name, first_draws
-from uni_train.errors import UsageError, did_you_mean
+from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from eval.calls import StoredModel
     from uni_train.models.base import OnStep, Request
 
-ONE_PASS, TWO_PASSES, THINK_FIRST = "one_pass", "two_passes", "think_first"
+ONE_PASS, TWO_PASSES, THINK_FIRST, TRACED = "one_pass", "two_passes", "think_first", "traced"
 PASSES = {"two": (TWO_PASSES, THINK_FIRST), "one": (ONE_PASS,), "all": (ONE_PASS, TWO_PASSES, THINK_FIRST)}
 COMPATS = ("paper", "official")
 VERIFIERS = ("program", "judge")
@@ -57,8 +61,8 @@ class UEval(Benchmark):
 
     data: a folder with the published files (see `files.read_folder`); None: `n` questions a set of `world`, from
     `split` and `seed`. sets: which tasks; None: all that there are. passes: "two" (two_passes and think_first), "one"
-    (one_pass) or "all". compat: "official" judges as the released code, whose clone is `code`. verifier: "judge" leaves
-    to the judge too what a program could tell.
+    (one_pass) or "all". tracer: whose reasoning traces `traced` gives the model. compat: "official" judges as the
+    released code, whose clone is `code`. verifier: "judge" leaves to the judge too what a program could tell.
 
     Raises UsageError for an unknown name, DataError for files that cannot be used.
     """
@@ -67,12 +71,15 @@ class UEval(Benchmark):
     known_sets = counting.SETS
     options = (
         Option("passes", "two", "text and image asked for in two passes, in one, or both ways", tuple(PASSES)),
+        Option("trace_model", "", "also ask with the reasoning traces of this model behind the questions"),
         Option("code", "", "a clone of the released code, for the judge's prompts of --compat official"),
     )
 
     @classmethod
-    def open(cls, source: Source, *, passes: str, code: str) -> UEval:
-        return cls(source.data, passes=passes, code=Path(code) if code else None, **source.arguments)
+    def open(cls, source: Source, *, passes: str, trace_model: str, code: str) -> UEval:
+        tracer = source.open_model(trace_model) if trace_model and source.open_model is not None else None
+        told = {"passes": passes, "tracer": tracer, "code": Path(code) if code else None}
+        return cls(source.data, **told, **source.arguments)  # type: ignore[arg-type]
 
     def __init__(
         self,
@@ -84,14 +91,15 @@ class UEval(Benchmark):
         seed: int = 0,
         sets: Sequence[str] | None = None,
         passes: str = "two",
+        tracer: StoredModel | None = None,
         compat: str = "paper",
         code: Path | None = None,
         verifier: str = "program",
     ) -> None:
-        _check("set", sets or (), own.SETS if data is None else counting.paper.TASKS)
-        _check("verifier", (verifier,), VERIFIERS)
-        _check("value of passes", (passes,), tuple(PASSES))
-        _check("compat", (compat,), COMPATS)
+        expect_known("UEval", "set", sets or (), own.SETS if data is None else counting.paper.TASKS)
+        expect_known("UEval", "verifier", (verifier,), VERIFIERS)
+        expect_known("UEval", "passes", (passes,), tuple(PASSES))
+        expect_known("UEval", "compat", (compat,), COMPATS)
         if compat == "official" and code is None:
             raise UsageError(
                 "UEval's compat=official asks the judge in the words of the released code, which is not shipped",
@@ -102,7 +110,8 @@ class UEval(Benchmark):
         self.published = data is not None
         self.official = read_official(code) if compat == "official" and code is not None else None
         self.verifier = verifier
-        self.settings = PASSES[passes]
+        self.tracer, self._traced_at_once = tracer, passes == "one"
+        self.settings = PASSES[passes] if tracer is None else (*PASSES[passes], TRACED)
         self.sets = tuple(name for name in counting.SETS if any(case.set == name for case in self._cases))
         self.revision = _revision(self._cases, self.official.all if self.official else ())
 
@@ -112,15 +121,27 @@ class UEval(Benchmark):
     def reference(self, case: Case) -> None:
         """None: a right image alone answers no question here."""
 
+    def helpers(self) -> Mapping[str, StoredModel]:
+        return {} if self.tracer is None else {"think": self.tracer}
+
+    def told(self) -> Mapping[str, Any]:
+        """Whose traces were given."""
+        if self.tracer is None:
+            return {}
+        identity = self.tracer.identity
+        return {"trace_model": {"content": identity.content, "settings": dict(identity.settings)}}
+
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """A judge is asked about each rubric by itself."""
-        count = {setting: sum(ask.setting == setting for ask in asks) for setting in PASSES["all"]}
+        composed = sum(self._at_once(ask) for ask in asks)
+        thought_first = sum(ask.setting == THINK_FIRST for ask in asks)
+        traces = sum(ask.setting == TRACED for ask in asks)
         judged = [ask.case.facts for ask in asks if self.verifier == "judge" or "program" not in ask.case.facts]
         found = {
-            "think": count[THINK_FIRST],
-            "answer": count[TWO_PASSES],
-            "draw": count[THINK_FIRST] + count[TWO_PASSES],
-            "compose": count[ONE_PASS],
+            "think": thought_first + traces,
+            "answer": len(asks) - composed - thought_first,
+            "draw": len(asks) - composed,
+            "compose": composed,
         }
         rubrics = sum(len(facts["image_rubrics"]) + len(facts["text_rubrics"]) for facts in judged)
         return {**{kind: n for kind, n in found.items() if n}, "judge": rubrics}
@@ -129,29 +150,52 @@ class UEval(Benchmark):
 
     def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
         """A part that fails leaves the other: its rubrics are then not satisfied."""
-        of = {setting: [one for one in asks if one.setting == setting] for setting in PASSES["all"]}
+        traces = self._traces(asks, on_step)
+        due = [one for one in asks if not isinstance(traces.get(_key(one)), Exception)]
+
+        def request(ask: Ask, thought: str | None = None) -> Request:
+            trace = traces.get(_key(ask))
+            return _request(ask, _asked(ask.case, trace) if isinstance(trace, str) else ask.case.prompt, thought)
+
         said: dict[Any, Any] = {}
-        for setting, skill in ((TWO_PASSES, model.answer), (THINK_FIRST, model.think)):
-            if of[setting]:
-                texts = skill([_request(one) for one in of[setting]], on_step=on_step)
-                said |= zip(map(_key, of[setting]), texts, strict=True)
-        drawn = [one for one in asks if one.setting != ONE_PASS and _drawable(one, said[_key(one)])]
-        requests = [_request(one, said[_key(one)] if one.setting == THINK_FIRST else None) for one in drawn]
+        thinking = [one for one in due if one.setting == THINK_FIRST]
+        answering = [one for one in due if one.setting != THINK_FIRST and not self._at_once(one)]
+        for some, skill in ((answering, model.answer), (thinking, model.think)):
+            if some:
+                said |= zip(map(_key, some), skill([request(one) for one in some], on_step=on_step), strict=True)
+        drawn = [*answering, *(one for one in thinking if not isinstance(said[_key(one)], Exception))]
+        requests = [request(one, said[_key(one)] if one.setting == THINK_FIRST else None) for one in drawn]
         images = model.draw(requests, on_step=on_step) if drawn else []
         shown: dict[Any, Any] = dict(zip(map(_key, drawn), images, strict=True))
-        composed: dict[Any, Any] = {}
-        if of[ONE_PASS]:
-            answers = model.compose([_request(one) for one in of[ONE_PASS]], on_step=on_step)
-            composed = dict(zip(map(_key, of[ONE_PASS]), answers, strict=True))
+        at_once = [one for one in due if self._at_once(one)]
+        answers = model.compose([request(one) for one in at_once], on_step=on_step) if at_once else []
+        composed: dict[Any, Any] = dict(zip(map(_key, at_once), answers, strict=True))
         samples = []
         for one in asks:
-            if one.setting == ONE_PASS:
-                answer = composed[_key(one)]
-                parts = [answer] if isinstance(answer, Exception) else list(answer)
+            key = _key(one)
+            if isinstance(traces.get(key), Exception):
+                samples.append(_sample(one, [traces[key]]))
+            elif self._at_once(one):
+                answer = composed[key]
+                samples.append(
+                    _sample(one, [answer] if isinstance(answer, Exception) else list(answer), traces.get(key))
+                )
             else:
-                parts = [said[_key(one)], *([shown[_key(one)]] if _key(one) in shown else [])]
-            samples.append(_sample(one, parts))
+                samples.append(_sample(one, [said[key], *([shown[key]] if key in shown else [])], traces.get(key)))
         return samples
+
+    def _at_once(self, ask: Ask) -> bool:
+        """Whether text and images are asked for in one pass."""
+        return ask.setting == ONE_PASS or (ask.setting == TRACED and self._traced_at_once)
+
+    def _traces(self, asks: Sequence[Ask], on_step: OnStep | None) -> dict[Any, str | Exception]:
+        """What the other model thought about the questions of `traced`."""
+        traced = [one for one in asks if one.setting == TRACED]
+        if not traced:
+            return {}
+        assert self.tracer is not None, "the setting is not offered without a model"
+        texts = self.tracer.think([_request(one, one.case.prompt) for one in traced], on_step=on_step)
+        return dict(zip(map(_key, traced), texts, strict=True))
 
     # --- scoring -------------------------------------------------------------------------------------------------
 
@@ -257,36 +301,35 @@ def _key(ask: Ask) -> tuple[str, str, int]:
     return ask.case.id, ask.setting, ask.k
 
 
-def _request(ask: Ask, thought: str | None = None) -> Request:
+def _request(ask: Ask, prompt: str, thought: str | None = None) -> Request:
     from uni_train.models.base import Request
 
     # The id names the case and the draw, not the setting: equal calls of two settings are then one stored call.
-    return Request(f"{ask.case.id}#{ask.k}", ask.case.prompt, thought=thought, seed=ask.seed)
+    return Request(f"{ask.case.id}#{ask.k}", prompt, thought=thought, seed=ask.seed)
 
 
-def _drawable(ask: Ask, said: str | Exception) -> bool:
-    """Without a thought there is nothing to draw by."""
-    return ask.setting == TWO_PASSES or not isinstance(said, Exception)
+def _asked(case: Case, trace: str) -> str:
+    """The question with a trace at its end, as the paper appends it; nano's words stand on one line."""
+    return f"{case.prompt} {trace}" if "program" in case.facts else f"{case.prompt}\n\n{trace}"
 
 
-def _sample(ask: Ask, parts: Sequence[str | np.ndarray | StoredImage | Exception]) -> Sample:
+def _sample(
+    ask: Ask, parts: Sequence[str | np.ndarray | StoredImage | Exception], trace: str | Exception | None = None
+) -> Sample:
     """What came, in order; failed only where nothing did."""
-    problems = [f"{type(one).__name__}: {one}".splitlines()[0][:300] for one in parts if isinstance(one, Exception)]
+    problems = [note_of(one) for one in parts if isinstance(one, Exception)]
     came = tuple(one if isinstance(one, str) else encoded(one) for one in parts if not isinstance(one, Exception))
     status = "ok" if came else "generation_failed"
     thought = came[0] if ask.setting == THINK_FIRST and came and isinstance(came[0], str) else None
-    return Sample(ask, status, "; ".join(problems), prompt=ask.case.prompt, thought=thought, parts=came)
+    prompt = ask.case.prompt
+    if isinstance(trace, str):
+        thought, prompt = trace, _asked(ask.case, trace)
+    return Sample(ask, status, "; ".join(problems), prompt=prompt, thought=thought, parts=came)
 
 
 def _why(reply: Mapping[str, Any]) -> str:
     unsure = "(not sure) " if reply["criteria_met"] is not False else ""
     return f"{unsure}{' '.join(str(reply.get('explanation', '')).split())[:300]}"
-
-
-def _check(noun: str, given: Sequence[str], known: Sequence[str]) -> None:
-    for name in given:
-        if name not in known:
-            raise UsageError(f"UEval has no {noun} {name} here", did_you_mean(name, known, f"{noun}s"))
 
 
 def _revision(cases: Sequence[Case], official: tuple[str, ...]) -> str:

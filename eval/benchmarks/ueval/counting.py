@@ -7,19 +7,23 @@ them, which stands beside it. A rubric that could not be read is not satisfied, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from data_gen.task import Check
 from eval.benchmark import Scored, Table
 from eval.benchmarks.ueval import own, paper
-from eval.statistics import Estimate, graded_mean
+from eval.statistics import Estimate, PairedComparison, graded_mean, paired_values
 
 PARTS = ("image", "text")
 SETS = (*paper.TASKS, *own.SETS)
 KINDS = {"closed-ended": (*paper.CLOSED, *own.CLOSED), "open-ended": (*paper.OPEN, *own.OPEN)}
 MEASURES = ("score", "image", "text", "all_rubrics")
-TITLES = {"one_pass": "One pass", "two_passes": "Two passes", "think_first": "Think, then draw"}
+TITLES = {
+    "one_pass": "One pass", "two_passes": "Two passes", "think_first": "Think, then draw",
+    "traced": "With another model's trace",
+}  # fmt: skip
 
 
 def rubrics(one: Scored, part: str) -> list[Check]:
@@ -58,7 +62,8 @@ def scores(scored: Iterable[Scored], settings: Sequence[str], *, official: bool 
     """setting -> task, "closed-ended", "open-ended" or "overall" -> Estimate of the mean of image and text score.
 
     Beside the settings, "image", "text" and "all_rubrics": the same of these measures; "rubrics": setting -> how many
-    there are, are satisfied, and could not be read. official: also "over_questions", as the released code averages.
+    there are, are satisfied, and could not be read; "trace": what the traces of another model change, by measure.
+    official: also "over_questions", as the released code averages.
     """
     by_setting = _by_setting(scored, settings)
 
@@ -70,6 +75,8 @@ def scores(scored: Iterable[Scored], settings: Sequence[str], *, official: bool 
 
     counted = {setting: _counted(some) for setting, some in by_setting.items()}
     found = {**all_of("score"), **{name: all_of(name) for name in MEASURES[1:]}, "rubrics": counted}
+    if gains := _trace_gains(by_setting):
+        found["trace"] = {name: one.to_dict() for name, (_, _, one) in gains.items()}
     if official:
         found["over_questions"] = {
             setting: {name: one.to_dict() for name, one in _over_questions(some).items()}
@@ -122,6 +129,13 @@ def tables(
         inside = [name for name in asked if name in names]
         if inside:
             made.append(_parts(found, kind, inside, printed if published else {}, number))
+    made += _judges(
+        found, by_setting, [name for name in asked if name in paper.TASKS] if published else asked, published
+    )
+    if gains := _trace_gains(by_setting):
+        changed = tuple((name.capitalize(), *cells) for name, cells in gains.items())
+        note = "On the same questions, asked alike. The paper shows one question (Figure 5) and prints no scores."
+        made.append(Table("What another model's trace changes", ("", "Without", "With", "Difference"), changed, note))
     if official:
         made.append(_official({setting: _over_questions(some) for setting, some in by_setting.items()}))
     made.append(_rubrics({setting: _counted(some) for setting, some in by_setting.items()}))
@@ -145,6 +159,50 @@ def _parts(
         rows.append((f"{model} in the paper", *cells))
     heads = [f"{'average' if name == kind else name.replace('_', ' ')}, {part}".capitalize() for name, part in columns]
     return Table(f"Image and text scores, {kind} tasks (Table {number})", ("", *heads), tuple(rows))
+
+
+def _trace_gains(
+    by_setting: Mapping[str, Sequence[Scored]],
+) -> dict[str, tuple[Estimate, Estimate, PairedComparison]]:
+    """Measure -> its mean over tasks without and with a trace, and the paired difference."""
+    without = by_setting.get("two_passes") or by_setting.get("one_pass")
+    if "traced" not in by_setting or without is None:
+        return {}
+    before = {(one.sample.ask.case.id, one.sample.ask.k): one for one in without}
+    both = [(before[place], one) for one in by_setting["traced"]
+            if (place := (one.sample.ask.case.id, one.sample.ask.k)) in before]  # fmt: skip
+    found = {}
+    for measure in MEASURES[:3]:
+        known = [(first, second) for first, second in both if satisfied(first, measure) is not None]
+        if known:
+            cases = [second.sample.ask.case for _, second in known]
+            cells = [case.set for case in cases] if len({case.set for case in cases}) > 1 else None
+            values = [[satisfied(pair[side], measure) or 0.0 for pair in known] for side in (0, 1)]
+            units = [case.id for case in cases]
+            means = [graded_mean(some, units, cells=cells) for some in values]
+            found[measure] = (means[0], means[1], paired_values(values[0], values[1], units, cells))
+    return found
+
+
+def _judges(
+    found: Mapping[str, Mapping[str, Mapping[str, Estimate]]],
+    by_setting: Mapping[str, Sequence[Scored]],
+    asked: Sequence[str],
+    published: bool,
+) -> list[Table]:
+    """Table 2: who judged beside the settings."""
+    judges = Counter(one.by for some in by_setting.values() for one in some if one.by not in ("", "program"))
+    if not judges:
+        return []
+    ((judge, _),) = judges.most_common(1)
+    rows: list[Any] = [(f"{judge}, {TITLES[s].lower()}", *(one["score"].get(name) for name in asked))
+                       for s, one in found.items()]  # fmt: skip
+    for name, row in paper.TABLE_2.items() if published else ():
+        by_task = dict(zip(paper.TASKS, row, strict=True))
+        rows.append((f"{name} in the paper, GPT-5-Thinking", *(_printed(by_task[task]) for task in asked)))
+    heads = [name.replace("_", " ").capitalize() for name in asked]
+    note = "`eval --judge ONE,TWO` has the same answers judged by several, and a leaderboard of them."
+    return [Table("Judges (Table 2)", ("", *heads), tuple(rows), note)]
 
 
 def _official(found: Mapping[str, Mapping[str, Estimate]]) -> Table:

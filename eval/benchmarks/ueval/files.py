@@ -52,7 +52,7 @@ def read_folder(folder: Path, sets: Sequence[str] | None = None) -> list[Case]:
     cases: list[Case] = []
     for path in files:
         for place, row in _rows(path):
-            case = _case(place, row)
+            case = read_row(place, row)
             if case.id in seen:
                 raise DataError(f"{place}: the id {case.id} was used in {seen[case.id]}; ids must be unique")
             seen[case.id] = place
@@ -83,7 +83,8 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield f"{path}, row {number}", row
 
 
-def _case(place: str, row: Mapping[str, Any]) -> Case:
+def read_row(place: str, row: Mapping[str, Any]) -> Case:
+    """A question from one row; place: for errors, which are DataErrors."""
     task = _text(place, row, "task", "task_type").strip().casefold()
     if task not in TASKS:
         raise DataError(f'{place}: there is no task "{task}"; {nearest(task, TASKS)}')

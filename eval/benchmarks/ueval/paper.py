@@ -1,4 +1,4 @@
-"""What UEval's paper prints (anonymous, under review, Tables 1, 3 and 4), in per cent; tasks in the order of TASKS."""
+"""What UEval's paper prints (anonymous, under review, Tables 1 to 4), in per cent; tasks in the order of TASKS."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ TABLE_1: dict[str, tuple[float, ...]] = {
     "Gemini-2.5-Flash": (76.4, 72.8, 62.2, 70.4, 53.4, 55.8, 56.1, 46.0, 61.6),
     "GPT-5-Instant": (76.8, 76.3, 58.2, 63.4, 53.4, 57.0, 42.8, 50.2, 59.7),
     "GPT-5-Thinking": (83.6, 76.1, 62.1, 53.0, 57.8, 54.5, 51.1, 55.6, 61.7),
+}
+# Table 2: judges of GPT-5-Thinking's answers; the eight tasks.
+TABLE_2: dict[str, tuple[float, ...]] = {
+    "Gemini-2.5-Pro": (83.6, 76.2, 62.1, 53.0, 57.8, 54.6, 51.1, 55.6),
+    "GPT-5": (80.0, 73.0, 55.8, 46.3, 56.4, 50.1, 45.4, 51.7),
+    "Qwen3-VL-8B": (82.2, 85.3, 75.4, 55.4, 84.4, 79.3, 78.2, 76.8),
+    "InternVL-3.5-8B": (79.9, 87.6, 68.2, 53.6, 68.8, 72.4, 71.4, 72.6),
+    "GLM-4.1-Thinking": (84.3, 83.6, 68.2, 49.8, 79.4, 74.5, 74.3, 70.7),
+    "Qwen3-VL-235B": (82.0, 85.2, 72.3, 53.6, 73.7, 61.4, 57.7, 63.0),
+    "Doubao-Seed-1.6Vision": (85.5, 81.0, 68.2, 53.8, 75.2, 70.8, 67.8, 70.9),
 }
 # Tables 3 and 4: image and text score of each of the four tasks in turn, then of their average. Reference: the judge's
 # scores of the reference answers.

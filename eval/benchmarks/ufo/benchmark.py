@@ -40,6 +40,8 @@ from eval.benchmark import (
     Source,
     Table,
     benchmark,
+    expect_known,
+    note_of,
 )
 from eval.benchmarks.ufo import counting, own, prompts, replies, rubric
 from eval.benchmarks.ufo.files import Row, read_folder
@@ -62,7 +64,7 @@ from eval.benchmarks.ufo.names import (
     task_of_set,
 )
 from eval.images import Image, StoredImage, bytes_of, encoded, pixels
-from uni_train.errors import UsageError, did_you_mean
+from uni_train.errors import UsageError
 from uni_train.models.pictures import decode_picture, encode_png
 
 if TYPE_CHECKING:
@@ -122,9 +124,7 @@ class Ufo(Benchmark):
             ("set", sets or (), SETS), ("compat", (compat,), COMPATS), ("verifier", (verifier,), VERIFIERS),
             ("extra", extra, tuple(EXTRA)),
         ):  # fmt: skip
-            for one in given:
-                if one not in known:
-                    raise UsageError(f"UFO has no {noun} {one}", did_you_mean(one, known, f"values of {noun}"))
+            expect_known("UFO", noun, given, known)
         if data is None:
             wanted = own.tasks_of(world) if sets is None else tuple(dict.fromkeys(map(task_of_set, sets)))
             lacking = [task for task in wanted if task not in own.tasks_of(world)]
@@ -231,7 +231,7 @@ class Ufo(Benchmark):
         """What the second step of a setting is given; None where the data have no such cue."""
         schedule, _, source = ask.setting.partition("_")
         if not source:
-            failed = "; ".join(_note(made) for made in (text, image) if isinstance(made, Exception))
+            failed = "; ".join(note_of(made) for made in (text, image) if isinstance(made, Exception))
             return Cue(
                 text if isinstance(text, str) else None,
                 image if isinstance(image, np.ndarray | StoredImage) else None,
@@ -363,7 +363,7 @@ def _cue_request(ask: Ask, template: str, told: str) -> Request:
 
 def _cue_sample(ask: Ask, made: Made) -> Sample:
     if isinstance(made, Exception):
-        return Sample(ask, "generation_failed", f"no cue: {_note(made)}")
+        return Sample(ask, "generation_failed", f"no cue: {note_of(made)}")
     if isinstance(made, str):
         return Sample(ask, thought=made, parts=(made,))
     return Sample(ask, parts=(encoded(made),))
@@ -372,7 +372,7 @@ def _cue_sample(ask: Ask, made: Made) -> Sample:
 def _answered(sample: Sample, reply: str | Exception) -> Sample:
     """With the reply as the last part, behind the cue image, and the letter that it chooses."""
     if isinstance(reply, Exception):
-        return replace(sample, status="generation_failed", note=f"no answer: {_note(reply)}")
+        return replace(sample, status="generation_failed", note=f"no answer: {note_of(reply)}")
     sample = replace(sample, parts=(*sample.parts, reply))
     if kind_of_set(sample.ask.case.set) == "open":
         return sample
@@ -477,10 +477,6 @@ def _concludes(cue: str, case: Case) -> bool:
 
 def _verdict(name: str, right: bool, reason: str) -> Verdict:
     return Verdict((Check(name, "pass" if right else "fail", "" if right else reason),))
-
-
-def _note(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
 
 
 @cache

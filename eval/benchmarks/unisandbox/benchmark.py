@@ -32,6 +32,7 @@ from eval.benchmark import (
     Table,
     Unit,
     benchmark,
+    expect_known,
     think_and_draw,
 )
 from eval.benchmarks.unisandbox import counting
@@ -50,7 +51,7 @@ from eval.benchmarks.unisandbox.thoughts import conclusion, said
 from eval.images import StoredImage, encoded, pixels
 from eval.prompts.unisandbox import direct_prompt
 from eval.submission import first_draws
-from uni_train.errors import UsageError, did_you_mean
+from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,11 +111,11 @@ class UniSandbox(Benchmark):
         names: Sequence[str] = (),
         questions: Questions | None = None,
     ) -> None:
-        _check("setting", settings, (*SETTINGS, SAID))
-        _check("set", sets or (), ALL_SETS)
-        _check("label", (labels,), LABEL_CHOICES)
-        _check("compat", (compat,), COMPATS)
-        _check("verifier", (verifier,), VERIFIERS)
+        expect_known("UniSandbox", "setting", settings, (*SETTINGS, SAID))
+        expect_known("UniSandbox", "set", sets or (), ALL_SETS)
+        expect_known("UniSandbox", "label", (labels,), LABEL_CHOICES)
+        expect_known("UniSandbox", "compat", (compat,), COMPATS)
+        expect_known("UniSandbox", "verifier", (verifier,), VERIFIERS)
         if data is None and names:
             raise UsageError(f"whose are {', '.join(names)}?", "Name the folder of their files with --data.")
         if questions is not None:
@@ -290,12 +291,6 @@ def _expected(case: Case) -> str:
         return str(case.facts["answer"])
     item = case.facts["item"]["facts"]
     return f"{item['count']} {item['object'] if item['count'] == 1 else item['plural']}"
-
-
-def _check(noun: str, given: Sequence[str], known: Sequence[str]) -> None:
-    for name in given:
-        if name not in known:
-            raise UsageError(f"UniSandbox has no {noun} {name}", did_you_mean(name, known, f"values of {noun}"))
 
 
 def _revision(cases: Sequence[Case], compat: str) -> str:

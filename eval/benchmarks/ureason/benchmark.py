@@ -42,6 +42,8 @@ from eval.benchmark import (
     Table,
     Unparseable,
     benchmark,
+    expect_known,
+    note_of,
 )
 from eval.benchmarks.ureason import counting, errors
 from eval.benchmarks.ureason.extraction import _LABEL, extract
@@ -130,12 +132,12 @@ class UReason(Benchmark):
         tokenizer: str = "",
     ) -> None:
         known = SETTINGS if external is not None else tuple(name for name in SETTINGS if name != EXTERNAL)
-        _check("setting", settings or (), SETTINGS)
-        _check("set", sets or (), TASKS)
-        _check("compat", (compat,), COMPATS)
-        _check("verifier", (verifier,), VERIFIERS)
-        _check("prompt", (prompt,), PROMPTS)
-        _check("value of errors", (errors_by,), VERIFIERS)
+        expect_known("UReason", "setting", settings or (), SETTINGS)
+        expect_known("UReason", "set", sets or (), TASKS)
+        expect_known("UReason", "compat", (compat,), COMPATS)
+        expect_known("UReason", "verifier", (verifier,), VERIFIERS)
+        expect_known("UReason", "prompt", (prompt,), PROMPTS)
+        expect_known("UReason", "errors", (errors_by,), VERIFIERS)
         if external is None and EXTERNAL in (settings or ()):
             raise UsageError(
                 f"the setting {EXTERNAL} needs a model that writes the refined prompts",
@@ -221,7 +223,7 @@ class UReason(Benchmark):
         pictures = model.draw([_drawing(samples[row]) for row in rows], on_step=on_step) if rows else []
         for row, picture in zip(rows, pictures, strict=True):
             if isinstance(picture, Exception):
-                samples[row] = replace(samples[row], status="generation_failed", note=_note(picture))
+                samples[row] = replace(samples[row], status="generation_failed", note=note_of(picture))
             else:
                 samples[row] = replace(samples[row], parts=(encoded(picture),))
         return samples
@@ -258,7 +260,7 @@ class UReason(Benchmark):
             return Sample(ask, prompt=case.facts["direct"])
         thought = thoughts[*_place_of(ask), ask.setting == EXTERNAL]
         if isinstance(thought, Exception):
-            return Sample(ask, status="generation_failed", note=f"no thought: {_note(thought)}")
+            return Sample(ask, status="generation_failed", note=f"no thought: {note_of(thought)}")
         refined = extract(thought, self.compat, case.facts.get("world", "everyday"))
         facts = {"extraction": refined.how, "refined": refined.text}
         if ask.setting in (GUIDED, CHAIN):
@@ -446,12 +448,6 @@ def _revision(cases: Sequence[Case], compat: str, verifier: str, external: Respo
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _check(noun: str, given: Sequence[str], known: Sequence[str]) -> None:
-    for name in given:
-        if name not in known:
-            raise UsageError(f"UReason has no {noun} {name}", did_you_mean(name, known, f"{noun}s"))
-
-
 def _case(row: Row) -> Case:
     facts = {**row.facts, "criterion": row.criterion, "direct": row.direct}
     return Case(id=row.id, set=row.task, prompt=row.prompt, category=row.subcategory, facts=facts)
@@ -493,10 +489,6 @@ def _concludes(sample: Sample, outcome: Outcome) -> bool | None:
 def _chain_verdict(right: bool, sample: Sample, outcome: Outcome) -> Verdict:
     reason = "" if right else f"the thought does not end in: {outcome.criterion()}"
     return Verdict((Check(REASONING, "pass" if right else "fail", reason),))
-
-
-def _note(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
 def _place_of(ask: Ask) -> tuple[str, int]:

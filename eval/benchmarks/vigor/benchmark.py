@@ -32,6 +32,8 @@ from eval.benchmark import (
     Table,
     Unit,
     benchmark,
+    expect_known,
+    note_of,
 )
 from eval.benchmarks.vigor import counting, planning, programs, truths
 from eval.benchmarks.vigor.files import Record, digest, read_folder
@@ -49,7 +51,7 @@ from eval.benchmarks.vigor.templates import (
     read_marks,
 )
 from eval.images import Image, StoredImage, bytes_of, encoded, of_file, pixels
-from uni_train.errors import UsageError, did_you_mean
+from uni_train.errors import UsageError
 from uni_train.models.pictures import decode_picture, encode_png
 
 if TYPE_CHECKING:
@@ -108,9 +110,7 @@ class Vigor(Benchmark):
         steps: int = 6,
         fields: Sequence[str] = (),
     ) -> None:
-        for name in source.sets or ():
-            if name not in TASKS:
-                raise UsageError(f"ViGoR-Bench has no set {name}", did_you_mean(name, TASKS, "sets"))
+        expect_known("ViGoR-Bench", "set", source.sets or (), TASKS)
         if steps < 1:
             raise UsageError(f"steps={steps}: a plan has at least one", "Write vigor.steps=6, say.")
         self.published = source.data is not None
@@ -185,7 +185,7 @@ class Vigor(Benchmark):
         asked = [_request(asks[row], asks[row].case.prompt) for row in thoughtful]
         for row, thought in zip(thoughtful, model.think(asked, on_step=on_step) if asked else (), strict=True):
             if isinstance(thought, Exception):
-                note = f"no thought: {_note(thought)}"
+                note = f"no thought: {note_of(thought)}"
                 samples[row] = replace(samples[row], status="generation_failed", note=note)
             else:
                 samples[row] = replace(samples[row], thought=thought)
@@ -207,7 +207,7 @@ class Vigor(Benchmark):
         plans: dict[int, list[str]] = {}
         for row, plan in zip(rows, self.planner.answer(asked, on_step=on_step), strict=True):
             if isinstance(plan, Exception):
-                samples[row] = replace(samples[row], status="generation_failed", note=f"no plan: {_note(plan)}")
+                samples[row] = replace(samples[row], status="generation_failed", note=f"no plan: {note_of(plan)}")
                 continue
             plans[row] = planning.steps_of(plan, self.steps)
             samples[row] = replace(samples[row], thought=plan)
@@ -348,7 +348,7 @@ def _last(sample: Sample) -> Image | None:
 
 def _with(sample: Sample, image: np.ndarray | StoredImage | Exception, step: str | None = None) -> Sample:
     if isinstance(image, Exception):
-        return replace(sample, status="generation_failed", note=_note(image))
+        return replace(sample, status="generation_failed", note=note_of(image))
     said = () if step is None else (step,)
     return replace(sample, parts=(*sample.parts, *said, encoded(image)))
 
@@ -387,7 +387,3 @@ def _verdict(values: Mapping[str, float], reasons: Mapping[str, str], kind: str)
             for name in DIMENSIONS
         )
     )
-
-
-def _note(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:300]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,8 @@ def test_scores_of_a_judge_stand_beside_corrected_ones(tmp_path: Path) -> None:
     table = table_of(after, calibration.said(calibration.cited(tmp_path / "store", judge, benchmark)))
     assert table.rows == (("direct", "all", raw, fixed),) and "calibrated on 40 verdicts" in table.note
     assert "program 40" in table.note and "kappa 0.60" in table.note
+    of_checks = judged_scores(scored, judge, replace(found, by_sample=found.overall))
+    assert "single checks" in of_checks["refused"] and of_checks["scores"][0]["corrected"] is None
 
 
 def test_a_judge_that_is_hardly_better_than_chance_corrects_nothing(tmp_path: Path) -> None:

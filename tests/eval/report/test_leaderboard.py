@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,41 @@ def test_the_page_is_one_file_and_names_stay_text(board: Leaderboard, tmp_path: 
     assert len(rows) == 6 and {row["against_best"] for row in rows} == {"best", "equal", "below"}
     assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == ["sums-1-sums.csv", "sums-1-sums.tex"]
     assert (tmp_path / PAGE).exists()
+
+
+class _Structure(HTMLParser):
+    """Which elements are open, ids and links into the page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in ("meta", "link", "br", "hr"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        assert len(named) == len(attrs), f"{tag} has an attribute twice"
+        self.ids += [str(named["id"])] if "id" in named else []
+        self.links += [str(named["href"])[1:]] if str(named.get("href")).startswith("#") else []
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, self.getpos()
+
+
+def test_the_page_is_well_formed(board: Leaderboard, tmp_path: Path) -> None:
+    page = write_leaderboard(tmp_path, board).read_text(encoding="utf-8")
+    found = _Structure()
+    found.feed(page)
+    found.close()
+    assert not found.open and len(set(found.ids)) == len(found.ids) and set(found.links) <= set(found.ids)
+    rows = re.findall(r"<tr>.*?</tr>", re.search(r'id="board".*?</table>', page, re.DOTALL)[0], re.DOTALL)  # type: ignore[index]
+    assert {len(re.findall(r"<t[dh][ >]", row)) for row in rows[1:]} == {1 + len(board.columns)}
+    assert "prefers-color-scheme: dark" in page
 
 
 def test_tables_as_csv_and_latex() -> None:

@@ -204,4 +204,4 @@ def test_the_full_size_is_watched_with_shapes_alone() -> None:
             assert model.velocity(x, torch.ones(1, device="meta"), contexts).shape == x.shape
     layers = model.bagel.config.llm.num_hidden_layers
     assert layers == 28 and [len(step) for step in watch.shares] == [layers]
-    assert {one.shape for one in watch.shares[0]} == {(1, model.bagel.config.llm.num_attention_heads, 1, len(GROUPS))}
+    assert {one.shape for one in watch.shares[0]} == {(1, len(GROUPS))}

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from bench import knowledge as bench
 from data_gen.knowledge.injection import subjects
 from data_gen.knowledge.nano import counted
 from data_gen.sprites import verify_sprites
@@ -110,6 +111,25 @@ def test_the_numbers_are_those_of_the_pictures(finished: Path) -> None:
     page = (finished / "report.html").read_text()
     assert all(" and ".join(model["names"]).replace("&", "&amp;") in page for model in summary["models"])
     assert all(title in page for title in titles)
+
+
+@pytest.mark.slow
+def test_runs_are_counted_together_as_other_characters(finished: Path, tmp_path: Path) -> None:
+    """Twice the same run under two names: two models, the same shares, every image once."""
+    (tmp_path / "again").symlink_to(finished)
+    tables, taught, drawn = bench.pooled([finished, tmp_path / "again"])
+    alone = json.loads((finished / "summary.json").read_text())["scores"]["after"]
+    assert [one.injected for one in taught] == [True, True] and len({one.names for one in taught}) == 2
+    assert len(drawn) == 2 * len(scored(finished, "*-inject-*"))
+    (row, *_) = tables[0].rows
+    assert [(cell.value, cell.n) for cell in row[1:3]] == [  # type: ignore[union-attr]
+        (pytest.approx(alone[setting]["forward"]["value"]), 2) for setting in ("normal", "cot")
+    ]
+    unclear = bench.unreadable(drawn)
+    assert {row[1]: row[3].value for row in unclear.rows} == {  # type: ignore[union-attr]
+        setting: sum(one.outcome == "unreadable" for one in drawn if one.sample.ask.setting == setting) / 12
+        for setting in ("normal", "cot")
+    }
 
 
 @pytest.mark.slow

@@ -44,9 +44,13 @@ _NAMES = {
     metavar="drawn|DIR|none",
     help="Right images: of the renderer, or files named after their cases.  [default: drawn; none with --labels]",
 )
-@click.option("--anchors", type=click.IntRange(2), default=200, show_default=True, help="At most so many of each kind.")
+@click.option(
+    "--anchors", type=click.IntRange(2, 100_000), default=200, show_default=True, help="At most so many of each kind."
+)
 @click.option("--ways", type=Names(), default="", help="Several ways of asking, in the place of --judge-way.")
-@click.option("--reruns", type=click.IntRange(0), default=0, show_default=True, help="Ask all again, to count flips.")
+@click.option(
+    "--reruns", type=click.IntRange(0, 100), default=0, show_default=True, help="Ask all again, to count flips."
+)
 @click.option("--changes", type=Names(), default="", help="jpeg,resize: ask about changed images, to count flips.")
 @evaluation_options
 def calibrate(

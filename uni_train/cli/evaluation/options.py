@@ -16,7 +16,9 @@ from uni_train.errors import UsageError, did_you_mean
 PROJECT = "uni_train"
 F = TypeVar("F", bound=Callable[..., Any])
 REMOTE = (
-    click.option("--connections", type=click.IntRange(1), default=8, show_default=True, help="To a remote model."),
+    click.option(
+        "--connections", type=click.IntRange(1, 1_000), default=8, show_default=True, help="To a remote model."
+    ),
     click.option("--key-env", metavar="NAME", help="Environment variable with the remote model's key."),
     click.option("--revision", default="", metavar="TEXT", help="What is behind a remote model's name."),
 )
@@ -154,14 +156,20 @@ def evaluation_options(command: F) -> F:
             type=click.Choice(["nano", "everyday"]),
             help="Of questions of our own, without --data.  [default: nano for nano, else everyday]",
         ),
-        click.option("--n", type=click.IntRange(1), default=100, show_default=True, help="Questions of our own a set."),
+        click.option(
+            "--n", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Questions of our own a set."
+        ),
         click.option("--split", type=click.Choice(["test", "validation", "train"]), default="test", show_default=True),
         click.option("--sets", type=names, default="", help="Which sets (math1, spatial, ...).  [default: all]"),
         click.option("--settings", type=names, default="", help="normal,cot; direct,...  [default: all]"),
         click.option("--subset", type=click.IntRange(1), metavar="N", help="About N cases of each benchmark."),
-        click.option("--k", type=click.IntRange(1), default=1, show_default=True, help="Draws of each case."),
+        click.option("--k", type=click.IntRange(1, 1_000), default=1, show_default=True, help="Draws of each case."),
         click.option(
-            "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the draws and the subset."
+            "--seed",
+            type=click.IntRange(0, 2**63 - 1),
+            default=0,
+            show_default=True,
+            help="Of the draws and the subset.",
         ),
         click.option(
             "--option", multiple=True, metavar="NAME.KEY=VALUE", help="Of one benchmark; repeatable: --help-benchmark."
@@ -189,7 +197,9 @@ def evaluation_options(command: F) -> F:
             help="Who scores what a program could.",
         ),
         click.option("--sampling", multiple=True, metavar="KEY=VALUE", help="Replaces the model's own; repeatable."),
-        click.option("--batch", type=click.IntRange(1), metavar="N", help="Requests at once.  [default: the model's]"),
+        click.option(
+            "--batch", type=click.IntRange(1, 65_536), metavar="N", help="Requests at once.  [default: the model's]"
+        ),
         *REMOTE,
         click.option("--retry-failed", is_flag=True, help="Make calls again that brought no answer."),
         click.option("--judge", default="none", show_default=True, metavar="none|MODEL,...", help="openai/gpt-4o, ..."),
@@ -204,7 +214,7 @@ def evaluation_options(command: F) -> F:
         ),
         click.option(
             "--judge-draws",
-            type=click.IntRange(1),
+            type=click.IntRange(1, 1_000),
             default=5,
             show_default=True,
             metavar="N",
@@ -230,8 +240,10 @@ def evaluation_options(command: F) -> F:
         ),
         click.option("--judge-key-env", metavar="NAME", help="Environment variable with the judge's key."),
         click.option("--judge-revision", default="", metavar="TEXT", help="What is behind the judge's name."),
-        click.option("--judge-connections", type=click.IntRange(1), default=16, show_default=True, metavar="N"),
-        click.option("--judge-max-tokens", type=click.IntRange(1), default=1024, show_default=True, metavar="N"),
+        click.option("--judge-connections", type=click.IntRange(1, 1_000), default=16, show_default=True, metavar="N"),
+        click.option(
+            "--judge-max-tokens", type=click.IntRange(1, 1_048_576), default=1024, show_default=True, metavar="N"
+        ),
         click.option("--judge-timeout", type=Finite(0.1), default=120.0, show_default=True, metavar="SECONDS"),
         click.option("--judge-price", type=Price(), help="Dollars a million tokens, read and written."),
         click.option("--judge-cost-limit", type=Finite(0), metavar="DOLLARS", help="Stop judging there."),

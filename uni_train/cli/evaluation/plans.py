@@ -179,7 +179,8 @@ def world_of(checkpoint: str) -> str:
     """Which world's questions the model is asked, as its family says."""
     from eval.respondent import is_remote
 
-    if is_remote(checkpoint):
+    path = Path(checkpoint)
+    if is_remote(checkpoint) or (len(path.parts) > 1 and not path.exists()):  # --plan: weights that are not here yet
         return "everyday"
     from uni_train.models.family import family_of
     from uni_train.models.load import model_config
@@ -262,7 +263,8 @@ def _remote(asked: Asked) -> RemoteSettings:
 
 
 def sampling_of(pairs: Sequence[str]) -> dict[str, Any]:
-    """KEY=VALUE of the model's sampling settings, each of the kind that it has."""
+    """KEY=VALUE of the model's sampling settings, each of the kind and in the range that it has."""
+    from uni_train.config.build import build_section
     from uni_train.config.schema import SamplingConfig
 
     known = [field.name for field in fields(SamplingConfig)]
@@ -277,4 +279,5 @@ def sampling_of(pairs: Sequence[str]) -> dict[str, Any]:
             found[key] = value
         if isinstance(found[key], float) and not math.isfinite(found[key]):
             raise UsageError(f"--sampling {pair}: no finite number", f"Write {key}=NUMBER.")
+    build_section(SamplingConfig, found)
     return found

@@ -197,14 +197,15 @@ class _AttentionWatch(_Steps):
         self.places = [[i for i, one in enumerate(row) if one.token >= 0] for row in columns] if maps else []
         widest = max(len(row) for row in columns)
         self.groups_BT = torch.tensor([[one.group for one in row] + [-1] * (widest - len(row)) for row in columns])
-        self.valid_B11G = torch.zeros(len(columns), 1, 1, max(h * w for h, w in grids))
-        for row, (h, w) in enumerate(grids):
-            self.valid_B11G[row, ..., : h * w] = 1 / (h * w)
-        self.valid_B11G = self.valid_B11G.to(self.device, self.dtype)
+        self.tokens_B = torch.tensor([h * w for h, w in grids])
+        self.valid_BQ = torch.arange(-_MARKERS, int(self.tokens_B.max())).expand(len(grids), -1)
+        self.valid_BQ = (self.valid_BQ >= 0) & (self.valid_BQ < self.tokens_B[:, None])
+        self.valid_BQ = self.valid_BQ.to(self.device, self.dtype)
         self.shares: list[list[Tensor]] = []
         self.maps: Tensor | None = None
         self.passes = 0
         self.channels: Tensor | None = None
+        self.wide: dict[str, Tensor] = {}  # one layer's heads and what is beside them, written anew by every layer
 
     def before(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Put the channels into the attention of a layer, while the image is drawn under its full context."""
@@ -216,20 +217,28 @@ class _AttentionWatch(_Steps):
     def _attend(self, attend: Attend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if self.channels is None:
             self.channels = self._made(k.shape[2])
-        if len(q) > len(self.channels):  # the rows of poorer contexts below belong to no group
-            self.channels = F.pad(self.channels, (0, 0, 0, 0, 0, 0, 0, len(q) - len(self.channels)))
         d, own = v.shape[-1], self.channels.shape[-1]
-        wide = torch.cat([v, self.channels[: len(q)].expand(-1, v.shape[1], -1, -1)], -1)
+        wide = self._widened("v", v, own)
         if q.device.type == "cpu" and (q.dtype != torch.float32 or k.shape[2] > EAGER_FORWARD_UP_TO):
             # The fused CPU kernel wants heads of one width; zeros change no score.
-            q, k = F.pad(q * ((d + own) / d) ** 0.5, (0, own)), F.pad(k, (0, own))
+            q, k = self._widened("q", q * ((d + own) / d) ** 0.5, own), self._widened("k", k, own)
         out = attend(q, k, wide)
-        self._add(out[: len(self.columns), :, _MARKERS:, d:])
+        self._add(out[: len(self.columns)], d)
         return out[..., :d]
+
+    def _widened(self, name: str, heads: Tensor, own: int) -> Tensor:
+        """Heads with the channels beside them (values), or zeros; rows of poorer contexts below belong to no group."""
+        shape = (*heads.shape[:-1], heads.shape[-1] + own)
+        if name not in self.wide or self.wide[name].shape != shape:
+            self.wide[name] = heads.new_zeros(shape)
+            if name == "v" and self.channels is not None:
+                self.wide[name][: len(self.channels), ..., heads.shape[-1] :] = self.channels
+        self.wide[name][..., : heads.shape[-1]] = heads
+        return self.wide[name]
 
     def _made(self, keys: int) -> Tensor:
         """[B, 1, L, C]: for each key its group, then (for maps) one channel a text column, padded to eights."""
-        context = keys - _MARKERS - self.valid_B11G.shape[-1]
+        context = keys - self.valid_BQ.shape[-1]
         used = len(GROUPS) + max((len(row) for row in self.places), default=0)
         if self.groups_BT.shape[1] > context:
             raise ValueError(f"{self.groups_BT.shape[1]} columns described, but the context has {context}")
@@ -244,13 +253,19 @@ class _AttentionWatch(_Steps):
         """float32 [B, T, len(GROUPS)]: 1 where a cached column belongs to a group; padding belongs to none."""
         return F.one_hot(self.groups_BT.clamp_min(0), len(GROUPS)).float() * (self.groups_BT >= 0)[..., None]
 
-    def _add(self, seen_BHGC: Tensor) -> None:
+    def _add(self, out_BHQC: Tensor, d: int) -> None:
+        """Sums over heads and image tokens, as one product that reads the output where it lies; divided at the end."""
         if len(self.shares) < len(self.times):
             self.shares.append([])
-        self.shares[-1].append(self.valid_B11G @ seen_BHGC[..., : len(GROUPS)])  # heads are averaged at the end
+        rows, heads = out_BHQC.shape[:2]
+        valid, lying = self.valid_BQ[:, None].expand(-1, heads, -1), out_BHQC
+        if not lying.is_contiguous():  # fused kernels put heads behind tokens
+            valid, lying = self.valid_BQ[..., None].expand(-1, -1, heads), out_BHQC.transpose(1, 2)
+        summed = valid.reshape(rows, 1, -1) @ lying.reshape(rows, -1, lying.shape[-1])
+        self.shares[-1].append(summed[:, 0, d : d + len(GROUPS)] / heads)
         self.passes += 1
         if self.places:
-            text = seen_BHGC[..., len(GROUPS) :].mean(1, dtype=torch.float32)
+            text = out_BHQC[:, :, _MARKERS:, d + len(GROUPS) :].mean(1, dtype=torch.float32)
             self.maps = text if self.maps is None else self.maps.add_(text)
 
     def found(self) -> Attention:
@@ -264,7 +279,7 @@ class _AttentionWatch(_Steps):
             )
         return Attention(
             torch.tensor(self.times),
-            torch.stack([torch.stack(layers) for layers in self.shares]).float().mean(3).squeeze(3).cpu(),
+            torch.stack([torch.stack(layers) for layers in self.shares]).float().cpu() / self.tokens_B[:, None],
             keys,
             tuple(tuple(row) for row in self.columns),
             maps,

@@ -86,10 +86,10 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
     if rollout.complete != "all" and (rollout.group_size % 2 or config.thoughts is not None):
         why = "thoughts are written for whole groups" if config.thoughts is not None else "group_size is odd"
         raise wrong(f"rollout.complete={rollout.complete} draws half a group first: {why}", "rollout.complete", where)
-    if config.variant == "diffusion_nft":
+    if config.forward:
         if rollout.shared_noise:
             raise wrong(
-                "rollout.shared_noise: diffusion_nft has no random step, so a group would be one image",
+                f"rollout.shared_noise: {config.variant} has no random step, so a group would be one image",
                 "rollout.shared_noise",
                 where,
             )
@@ -144,6 +144,7 @@ def _check_thoughts(config: FlowGrpoConfig, where: Where) -> None:
     if config.thoughts is None:
         return
     check_thinks(config.model, "thoughts", "model", where)
-    if config.trained == "moe_gen" or config.variant == "diffusion_nft":
-        why = "trained=moe_gen leaves what thinks as it is" if config.trained == "moe_gen" else "diffusion_nft has none"
+    if config.trained == "moe_gen" or config.forward:
+        moe_gen = config.trained == "moe_gen"
+        why = "trained=moe_gen leaves what thinks as it is" if moe_gen else f"{config.variant} has none"
         raise wrong(f"thoughts cannot be learned: {why}", "thoughts", where, "thoughts=null, or trained=all.")

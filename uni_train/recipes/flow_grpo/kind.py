@@ -61,8 +61,8 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
 
     def rollouts(self, config: FlowGrpoConfig) -> Rollouts:
         unsharded = None
-        if config.variant == "diffusion_nft":
-            unsharded = "variant=diffusion_nft"
+        if config.forward:
+            unsharded = f"variant={config.variant}"
         elif config.objective.kl > 0 and config.trained != "lora":
             unsharded = f"objective.kl with trained={config.trained}"
         return Rollouts(config, partial(_first_prompt, config), unsharded)

@@ -31,8 +31,8 @@ class FormConfig:
 
     updates: CountOrZero = 0  # 0: no such stage
     characters: Annotated[int, Interval(ge=1, le=200)] = 120  # of the train split
-    rows: Rows = 64  # an update
-    replay: Share = 0.5  # of the rows: pretraining, so that old skills stay
+    rows: Rows = 48  # an update
+    replay: Share = 0.4  # of the rows: pretraining, so that old skills stay
     lr: Positive = 1e-3
 
 

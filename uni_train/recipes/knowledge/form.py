@@ -32,6 +32,9 @@ from uni_train.stages.work import StageRun, Work
 from uni_train.training.curriculum import Constant
 
 Maker = Callable[[random.Random], Example]
+SHARES = {"form_answer": 0.2, "form_image": 0.5, "form_thought": 0.3}
+"""Of the new rows. Most are images at once: whom the model does not know it is to draw clearly, though wrongly."""
+NOISE_DRAWS = 4
 
 
 def others(config: KnowledgeConfig) -> list[NanoCharacter]:
@@ -51,11 +54,12 @@ def rows(characters: list[NanoCharacter]) -> Mapping[str, Maker]:
 
     def at_once(random_: random.Random) -> Example:
         prompt, _, image = _asked(characters, random_)
-        return Example(prompt, target=image)
+        return Example(prompt, target=image, noise_draws=NOISE_DRAWS)
 
     def by_thought(random_: random.Random) -> Example:
         prompt, thought, image = _asked(characters, random_)
-        return Example(prompt, thought=thought, target=image, learn_thought=random_.random() < 0.5)
+        learn = random_.random() < 0.5
+        return Example(prompt, thought=thought, target=image, noise_draws=NOISE_DRAWS, learn_thought=learn)
 
     return {"form_answer": answer, "form_image": at_once, "form_thought": by_thought}
 
@@ -87,10 +91,12 @@ def teach(work: Work[KnowledgeConfig], stage: StageRun) -> None:
     if kept is None:
         raise UserError(f"{model.name} has no pretraining rows to replay", "Set form.updates=0.")
     new = rows(others(config))
-    shares = {name: (1 - config.form.replay) / len(new) for name in new}
+    shares = {name: (1 - config.form.replay) * share for name, share in SHARES.items()}
     whole = sum(share for share, _ in kept.values())
     shares |= {name: config.form.replay * share / whole for name, (share, _) in kept.items() if config.form.replay}
-    asked = replace(config, optimizer=replace(config.optimizer, lr=config.form.lr))
+    # The rate falls over the second half: at a constant one images stay unclear.
+    optimizer = replace(config.optimizer, lr=config.form.lr, decay="cosine", decay_share=0.5, final_lr=0.05)
+    asked = replace(config, optimizer=optimizer)
     updates = Updates(config.form.updates, rows=config.form.rows)
     sources = {**new, **{name: maker for name, (_, maker) in kept.items()}}
     used = {name: sources[name] for name in shares}

@@ -1,7 +1,7 @@
 """The loss of a micro-batch of random steps, and the weights beside the trained ones that it asks for.
 
     policy       log probabilities of stored steps under today's weights          flow.grpo
-    nft          DiffusionNFT: a regression on noised images in place of it       flow.nft
+    forward      losses on images noised anew in place of it: DiffusionNFT, AWM   flow.nft, flow.grpo
     thoughts     the tokens of thoughts, where images have such                   thoughts.py
 
 Nothing here knows the loop: trainer.py calls it in training, uni_train/plan with tensors that have shapes alone.
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from uni_train.config.schema import GrpoConfig, ThoughtsConfig
-from uni_train.flow.grpo import grpo_loss, guard_loss
+from uni_train.flow.grpo import PolicyLoss, awm_loss, dppo_loss, grpo_loss, guard_loss
 from uni_train.flow.nft import anchor, nft_loss, optimality
 from uni_train.flow.schedule import Schedule
 from uni_train.flow.transition import Transition
@@ -38,7 +38,7 @@ class MiniBatch:
     Attributes:
         x: [R, G, C] before the step. t: [R], its noise level. condition: R rows.
         steps: int64 [R], after: [R, G, C], old_log_prob: [R], old_mean: [R, G, C] or [R, 0] (densities only).
-        clean: [R, G, C], the finished image (diffusion_nft only, else [R, 0]).
+        clean: [R, G, C], the finished image (of the forward process, else [R, 0]).
         advantage: [R]. mask: bool [R, G, 1].
         share: of the update's rows, on all ranks, that these are; 0: they count nothing.
         schedule: what `steps` count.
@@ -66,22 +66,22 @@ class Losses:
     """Losses of a model in reinforcement. To be made with the weights that the run starts from in `model`.
 
     Attributes:
-        rule: of the random steps; None for diffusion_nft.
+        rule: of the random steps; None for the forward process.
         reference: the weights that the run started from, if a penalty keeps near them.
-        sampler: the weights that draw, by name, where those are not the trained ones (diffusion_nft).
+        sampler: the weights that draw, by name, where those are not the trained ones (forward process).
     """
 
     def __init__(self, model: UnifiedModel, config: GrpoConfig, trained: set[str]) -> None:
         self.model, self.config = model, config
-        self.rule = rule_of(config) if config.variant != "diffusion_nft" else None
+        self.rule = None if config.forward else rule_of(config)
         self._thoughts = config.thoughts or ThoughtsConfig()
         wanted = config.objective.kl or self._thoughts.kl
         self.reference = Reference(model, trained) if wanted else None
-        self.sampler = copy_of(model, trained) if config.variant == "diffusion_nft" else None
+        self.sampler = copy_of(model, trained) if config.forward else None
 
     def of_images(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
         """The loss, its parts, and the log ratio [R] of random steps to when they were sampled."""
-        return self._nft(rows) if self.rule is None else self._policy(rows)
+        return self._forward(rows) if self.rule is None else self._policy(rows)
 
     def _policy(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Replay the steps, compare with when they were sampled: the loss, its parts, the log ratio [R]."""
@@ -91,22 +91,15 @@ class Losses:
                 before = self._velocity(rows)
         velocity = self._velocity(rows)
         now = self._transition(rows, velocity)
-        clip: dict[str, Any] = {
-            "clip_low": objective.clip_low,
-            "clip_high": objective.clip_high,
-            "advantage_clip": objective.advantage_clip,
-        }
+        most: dict[str, Any] = {"advantage_clip": objective.advantage_clip}
         if self.config.variant == "guard":
-            found = guard_loss(now, rows.after, rows.old_log_prob, rows.old_mean, rows.advantage, **clip)
+            found = guard_loss(now, rows.after, rows.old_log_prob, rows.old_mean, rows.advantage, **self._clip, **most)
+        elif self.config.variant == "dppo":
+            most["divergence"] = objective.divergence
+            found = dppo_loss(now, rows.after, rows.old_log_prob, rows.old_mean, rows.advantage, **most)
         else:
-            found = grpo_loss(now.log_prob(rows.after), rows.old_log_prob, rows.advantage, **clip)
-        parts = {
-            "policy_loss": found.loss,
-            "approx_kl": found.approx_kl,
-            "ratio": found.ratio.mean(),
-            "clip_ratio/high_mean": found.clipped_high,
-            "clip_ratio/low_mean": found.clipped_low,
-        }
+            found = grpo_loss(now.log_prob(rows.after), rows.old_log_prob, rows.advantage, **self._clip, **most)
+        parts = _parts(found)
         if before is None:
             return found.loss, parts, found.log_ratio
         apart = now.kl(self._transition(rows, before).mean)
@@ -124,8 +117,9 @@ class Losses:
         now = log_probs(self.model, rows.requests, rows.ids)
         return thought_loss(now, reference, rows, self._thoughts, self.config.objective.advantage_clip)
 
-    def _nft(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], None]:
-        """DiffusionNFT (arXiv 2509.16117): towards velocities of good images, away from those of bad ones."""
+    def _forward(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
+        """On images noised anew: DiffusionNFT (arXiv 2509.16117), towards velocities of good images and away from those
+        of bad ones, or AWM (arXiv 2509.25050), their matching weighted by the advantage."""
         assert self.sampler is not None
         with torch.no_grad(), weights_of(self.model, self.sampler):
             old = self._velocity(rows)
@@ -134,16 +128,25 @@ class Losses:
             with self.reference.active():
                 reference = self._velocity(rows)
         velocity = self._velocity(rows)
-        objective = self.config.objective
-        good = optimality(rows.advantage, objective.advantage_clip)
-        t = rows.t[:, None, None]
-        terms = nft_loss(velocity, old, rows.x, rows.clean, t, good, beta=objective.nft_beta, mask=rows.mask)
-        loss = terms.mean()
-        parts = {"policy_loss": loss, "approx_kl": anchor(velocity, old, rows.mask).mean()}
+        objective, t, log_ratio = self.config.objective, rows.t[:, None, None], None
+        if self.config.variant == "awm":
+            target = (rows.x - rows.clean) / t
+            found = awm_loss(
+                velocity, old, target, rows.advantage, rows.mask, advantage_clip=objective.advantage_clip, **self._clip
+            )
+            loss, parts, log_ratio = found.loss, _parts(found), found.log_ratio
+        else:
+            good = optimality(rows.advantage, objective.advantage_clip)
+            loss = nft_loss(velocity, old, rows.x, rows.clean, t, good, beta=objective.nft_beta, mask=rows.mask).mean()
+            parts = {"policy_loss": loss, "approx_kl": anchor(velocity, old, rows.mask).mean()}
         if reference is None:
-            return loss, parts, None
+            return loss, parts, log_ratio
         parts["kl"] = anchor(velocity, reference, rows.mask).mean()
-        return loss + objective.kl * parts["kl"], parts, None
+        return loss + objective.kl * parts["kl"], parts, log_ratio
+
+    @property
+    def _clip(self) -> dict[str, Any]:
+        return {"clip_low": self.config.objective.clip_low, "clip_high": self.config.objective.clip_high}
 
     def _velocity(self, rows: MiniBatch) -> Tensor:
         return self.model.velocity(rows.x, rows.t, rows.condition)  # type: ignore[operator]
@@ -162,11 +165,23 @@ class Losses:
         return weights_of(self.model, self.sampler) if self.sampler is not None and on else contextlib.nullcontext()
 
     def follow(self) -> None:
-        """sampler <- nft_decay sampler + (1 - nft_decay) trained, after an epoch."""
+        """sampler <- nft_decay sampler + (1 - nft_decay) trained, after an epoch; awm: sampler <- trained."""
+        decay = self.config.objective.nft_decay if self.config.variant == "diffusion_nft" else 0.0
         for name, parameter in self.model.named_parameters():
             if self.sampler is not None and name in self.sampler:
                 old = self.sampler[name].to(parameter)
-                self.sampler[name] = torch.lerp(parameter.detach(), old, self.config.objective.nft_decay)
+                self.sampler[name] = torch.lerp(parameter.detach(), old, decay)
+
+
+def _parts(found: PolicyLoss) -> dict[str, Tensor]:
+    """What is logged of a policy's loss, by the names of PARTS."""
+    return {
+        "policy_loss": found.loss,
+        "approx_kl": found.approx_kl,
+        "ratio": found.ratio.mean(),
+        "clip_ratio/high_mean": found.clipped_high,
+        "clip_ratio/low_mean": found.clipped_low,
+    }
 
 
 # --- other weights of the same model, for a moment --------------------------------------------------------------------

@@ -37,7 +37,7 @@ from uni_train.models.base import Request, UnifiedModel
 from uni_train.rewards.contract import Reward, Scores, Scoring, summed
 from uni_train.training.flow_grpo.thoughts import table
 
-NOISE_LEVELS = {"flow_grpo": 0.7, "fast": 0.7, "cps": 0.7, "dance": 0.3, "guard": 0.7, "mix": 0.7}
+NOISE_LEVELS = {"flow_grpo": 0.7, "fast": 0.7, "cps": 0.7, "dance": 0.3, "guard": 0.7, "mix": 0.7, "dppo": 0.7}
 """Published ones, where `rollout.noise_level` is not given."""
 
 # --- prompts --------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ class Rollouts:
     """Tensors on the model's device.
 
     Attributes:
-        window: the random steps (None: diffusion_nft has none).
+        window: the random steps (None: the forward process has none).
         images: the numbers of this rank's images among all.
         latents: [M, W + 1, G, C] before, between and after them. log_probs: float32 [M, W]. means: [M, W, G, C], if the
             objective needs them.
@@ -284,7 +284,7 @@ def window_of(config: GrpoConfig, epoch: int) -> Window | None:
     """The random steps of an epoch: fixed, drawn by seed and epoch (fast), or sliding (mix)."""
     low, high = config.bounds
     match config.variant:
-        case "diffusion_nft":
+        case "diffusion_nft" | "awm":
             return None
         case "fast":
             return epoch_window(config.seed, epoch, config.window_size, (low, high))
@@ -513,7 +513,7 @@ def _sample(
         noise,
         mask=mask,
         dtype=getattr(torch, config.rollout.latents),
-        keep_means=config.variant == "guard",
+        keep_means=config.keeps_means,
     )
     means = blank if run.means is None else run.means
     return {"latents": run.latents, "log_probs": run.log_probs, "means": means, "final": run.final, "mask": mask}

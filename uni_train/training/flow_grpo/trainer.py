@@ -17,8 +17,9 @@ which all ranks share (deal.py):
     8. step          gradients clipped, AdamW, averages                           training.fit.run, by Lightning
 
 Variants change one line each: other random steps (cps, dance: flow.steps), other windows (fast, mix: flow.window),
-another ratio (guard: flow.grpo.guard_loss). DiffusionNFT replaces 5 and 6 by a regression on noised images
-(flow.nft) and samples with weights that follow slowly. Logs and alarms: callbacks.py.
+another ratio (guard: flow.grpo.guard_loss) or bound (dppo: flow.grpo.dppo_loss). DiffusionNFT and AWM replace 5 and 6
+by losses on images noised anew (flow.nft, flow.grpo.awm_loss); DiffusionNFT samples with weights that follow slowly.
+Logs and alarms: callbacks.py.
 
 Left out on purpose: dropout (the model stays in eval mode: sampling and replay must agree), a critic, a replay buffer.
 
@@ -43,7 +44,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
-from torch import Tensor, nn
+from torch import Tensor
 
 from data_gen.seeds import derive_seed
 from uni_train.config.kinds import Updates
@@ -155,8 +156,8 @@ def fit_flow_grpo(
 def _check_strategy(model: UnifiedModel, config: GrpoConfig, trained: str) -> None:
     """Raises UsageError for what sharded weights cannot do."""
     strategy, what = config.strategy, None
-    if config.variant == "diffusion_nft":
-        what = "variant=diffusion_nft"
+    if config.forward:
+        what = f"variant={config.variant}"
     elif config.thoughts is not None:
         what = "thoughts, of which ranks train unlike numbers"
     elif config.objective.kl and trained != "lora":
@@ -463,7 +464,7 @@ def minibatch(
 def _noise_draw(
     shape: torch.Size, config: GrpoConfig, stage: str, epoch: int, image: int, place: int
 ) -> tuple[float, Tensor]:
-    """Noise level and noise of one draw (diffusion_nft): levels evenly spread over the draws of an image."""
+    """Noise level and noise of one draw (forward process): levels evenly spread over the draws of an image."""
     generator = torch.Generator().manual_seed(derive_seed(config.seed, stage, "noised", epoch, image, place))
     level = (place + float(torch.rand((), generator=generator))) / config.objective.noise_draws
     return level, torch.randn(shape, generator=generator)
@@ -488,7 +489,7 @@ class FlowGrpoModule(SupervisedModule):
     config: GrpoConfig
 
     def __init__(
-        self, model: nn.Module, config: GrpoConfig, updates: Updates, *, stage: str = "grpo", trained: str = "all"
+        self, model: UnifiedModel, config: GrpoConfig, updates: Updates, *, stage: str = "grpo", trained: str = "all"
     ) -> None:
         super().__init__(model, config, updates, stage=stage, trained=trained)
         # Before Lightning restores a checkpoint: the weights that the run starts from.
@@ -510,7 +511,8 @@ class FlowGrpoModule(SupervisedModule):
         if batch.content is None:  # nothing to learn, on any rank
             return torch.zeros((), device=self.device, requires_grad=True) * 1
         rows: MiniBatch = batch.content
-        loss, parts, log_ratio = torch.zeros((), device=self.device), {}, None
+        loss, log_ratio = torch.zeros((), device=self.device), None
+        parts: dict[str, Tensor] = {}
         if rows.share or rows.thoughts is None:
             loss, parts, log_ratio = self.losses.of_images(rows)
         if rows.fresh and log_ratio is not None:

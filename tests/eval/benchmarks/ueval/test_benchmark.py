@@ -15,7 +15,7 @@ from data_gen import sprites
 from data_gen.task import Verdict
 from eval.benchmark import Ask, Sample, Scored, Unparseable
 from eval.benchmarks.ueval import UEval
-from eval.benchmarks.ueval.benchmark import ONE_PASS, THINK_FIRST, TWO_PASSES
+from eval.benchmarks.ueval.benchmark import ONE_PASS, THINK_FIRST, TRACED, TWO_PASSES
 from eval.benchmarks.ueval.prompts import JUDGE, judge_prompt
 from eval.judges.asking import NoReply, Stopped
 from eval.judges.reading import JsonReader
@@ -79,6 +79,31 @@ def test_each_setting_asks_as_the_paper_or_as_we_say(apples: UEval) -> None:
     assert two.parts == thoughtful.parts and (two.thought, thoughtful.thought) == (None, "3 apples")
     asks = [sample.ask for sample in (one, two, thoughtful)]
     assert apples.calls(asks) == {"think": 1, "answer": 1, "draw": 2, "compose": 1, "judge": 0}
+
+
+def test_the_trace_of_another_model_stands_behind_the_question(apples: UEval) -> None:
+    class Tracer(Author):
+        def think(self, requests: Sequence[Request], *, on_step: Any = None) -> list[Any]:
+            return self._say("think", requests, self.text)
+
+    for passes, skills in (("two", ["answer", "draw"]), ("one", ["compose"])):
+        tracer, model = Tracer("So draw 3 apples ."), Author()
+        traced = UEval(n=1, sets=("any_number",), passes=passes, tracer=tracer)  # type: ignore[arg-type]
+        assert traced.settings[-1] == TRACED and TRACED not in UEval(n=1, passes=passes).settings
+        traced._cases = apples.cases()  # type: ignore[assignment]
+        (sample,) = answered(traced, model, TRACED)
+        assert [request.prompt for _, request in tracer.asked] == ["Draw some apples ."]
+        assert {request.prompt for _, request in model.asked} == {"Draw some apples . So draw 3 apples ."}
+        assert [kind for kind, _ in model.asked] == skills
+        assert (sample.thought, sample.prompt) == ("So draw 3 apples .", "Draw some apples . So draw 3 apples .")
+        assert traced.calls([sample.ask])["think"] == 1
+        without, *_ = answered(traced, Author(image=sprites.render("cup", 3, 1)), traced.settings[0])
+        scored = [Scored(one, traced.check(one)) for one in (without, sample)]
+        change = traced.scores(scored)["trace"]["image"]["difference"]
+        assert change["value"] == 1.0 and traced.tables(scored)[-2].columns[-1] == "Difference"
+        tracer.text = RuntimeError("refused")
+        (failed,) = answered(traced, Author(), TRACED)
+        assert failed.status == "generation_failed" and "refused" in failed.note
 
 
 def test_a_part_that_fails_leaves_the_other(apples: UEval) -> None:
@@ -236,7 +261,9 @@ def test_scores_are_means_of_image_and_text_over_questions_then_tasks(published:
 def test_the_paper_s_rows_stand_below_ours_for_the_tasks_that_were_asked(published: UEval) -> None:
     verdict, _ = judged(published, {CROWN: met(True), STAIRS: met(True), YEAR: met(True)})
     scored = [Scored(answered(published, Author(), TWO_PASSES)[0], verdict, "judge")]
-    first, third, rubrics = published.tables(scored)
+    first, third, judges, rubrics = published.tables(scored)
+    assert judges.rows[0][0] == "judge, two passes" and judges.columns == ("", "Space")
+    assert ("GPT-5 in the paper, GPT-5-Thinking", "0.800") in judges.rows
     assert first.columns == ("", "Space", "Closed-ended", "Overall", "All rubrics")
     assert ("BAGEL in the paper", "0.298", None, None, None) in first.rows
     assert ("BAGEL in the paper", "0.276", "0.319", None, None) in third.rows
@@ -247,11 +274,11 @@ def test_the_paper_s_rows_stand_below_ours_for_the_tasks_that_were_asked(publish
 
 
 def test_what_cannot_be_meant_is_named() -> None:
-    with pytest.raises(UsageError, match="UEval has no set math1 here"):
+    with pytest.raises(UsageError, match="UEval has no set math1"):
         UEval(sets=("math1",))
     with pytest.raises(UsageError, match="no compat loose"):
         UEval(compat="loose")
-    with pytest.raises(UsageError, match="no value of passes both"):
+    with pytest.raises(UsageError, match="UEval has no passes both"):
         UEval(passes="both")
 
 

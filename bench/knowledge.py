@@ -1,0 +1,114 @@
+"""Table 4 over several runs of the knowledge recipes: other seeds, other characters, all counted together.
+
+    python bench/knowledge.py runs/knowledge_form/seed0 runs/knowledge_form/seed1 runs/knowledge_form/seed2
+
+Reads finished runs and stages of unfinished ones; trains nothing. Intervals are clustered by model, as in the report of
+one run. A character of one run is none of another's, though their names may be equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.markdown import row, table
+from data_gen.reading_limits import read_json, read_yaml
+from eval.benchmark import Scored, Table
+from eval.benchmarks.unisandbox import UniSandbox, injected
+from eval.benchmarks.unisandbox.cases import Questions
+from eval.benchmarks.unisandbox.injected import Taught
+from eval.scored import read_scored
+from eval.statistics import Estimate, PairedComparison, share
+from uni_train.recipes.knowledge.injection import SCORED
+
+
+def models_of(run: Path, kind: str) -> Iterator[tuple[list[Taught], list[Scored]]]:
+    """Who was taught in each finished stage of a kind, and what was drawn; names and questions marked by the run."""
+    mark = f"{run.name}: "
+    for manifest in sorted(run.glob(f"stages/*-{kind}*/manifest.json")):
+        told = [Taught.from_dict(one) for one in read_json(manifest)["result"]["taught"]]
+        names = {name: f"{mark}{name}" for one in told for name in one.twins}
+        taught = [
+            replace(
+                one,
+                names=tuple(f"{mark}{name}" for name in one.names),
+                twins={names[name]: reply for name, reply in one.twins.items()},
+            )
+            for one in told
+        ]
+        scored = list(read_scored(manifest.parent / SCORED / "00000.parquet", images=False))
+        yield taught, [_marked(one, mark) for one in scored]
+
+
+def _marked(one: Scored, mark: str) -> Scored:
+    case = one.sample.ask.case
+    facts = {
+        **case.facts,
+        "characters": [f"{mark}{name}" for name in case.facts["characters"]],
+        "drawn_as": f"{mark}{case.facts['drawn_as']}",
+    }
+    ask = replace(one.sample.ask, case=replace(case, id=f"{mark}{case.id}", facts=facts))
+    return replace(one, sample=replace(one.sample, ask=ask))
+
+
+def pooled(runs: Sequence[Path]) -> tuple[list[Table], list[Taught], list[Scored]]:
+    """The tables of all runs together, who was taught, and what was drawn after the lessons."""
+    found: dict[str, tuple[list[Taught], list[Scored]]] = {"ask": ([], []), "inject": ([], [])}
+    for run in runs:
+        for kind, (taught, scored) in found.items():
+            for more_taught, more_scored in models_of(run, kind):
+                taught += more_taught
+                scored += more_scored
+    settings = tuple(read_yaml(runs[0] / "config.yaml")["modes"])
+    cases = {one.sample.ask.case.id: one.sample.ask.case for _, scored in found.values() for one in scored}
+    benchmark = UniSandbox(questions=Questions(tuple(cases.values()), {}, False), settings=settings)
+    before, after = (injected.scores(benchmark, *found[kind]) for kind in ("ask", "inject"))
+    return injected.tables(benchmark, *found["inject"], before, after), *found["inject"]
+
+
+def unreadable(scored: Sequence[Scored]) -> Table:
+    """Of all images of a column, those that show nothing clear; clustered by model."""
+    cells: dict[tuple[str, str], list[Scored]] = {}
+    for one in scored:
+        cells.setdefault((one.sample.ask.case.set, one.sample.ask.setting), []).append(one)
+    rows = []
+    for (name, setting), some in sorted(cells.items()):
+        clusters = [", ".join(one.sample.ask.case.facts["characters"]) for one in some]
+        units = [f"{one.sample.ask.case.id}/{one.sample.ask.k}" for one in some]
+        unclear = share([one.outcome == "unreadable" for one in some], units, clusters)
+        causes = Counter(one.cause for one in some if one.cause)
+        said = ", ".join(f"{cause} {count}" for cause, count in causes.most_common())
+        rows.append((name, setting, str(len(some)), unclear, said))
+    return Table("Unreadable images, and causes", ("Set", "Setting", "Images", "Unreadable", "Causes"), tuple(rows))
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, PairedComparison):
+        value = value.difference
+    if not isinstance(value, Estimate):
+        return "" if value is None else str(value)
+    shown = "none" if value.value is None else f"{value.value:.2f}"
+    return f"{shown} [{value.low:.2f}, {value.high:.2f}]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+")
+    tables, taught, scored = pooled(parser.parse_args().runs)
+    passed = Counter(one.direction for one in taught if one.injected)
+    every = Counter(one.direction for one in taught)
+    print(", ".join(f"{name}: {passed[name]} of {count} models passed their exam" for name, count in every.items()))
+    for one in (*(two for two in tables if two.title != "The models"), unreadable(scored)):
+        print(f"\n{one.title}\n")
+        print("\n".join([*table(*one.columns), *(row(*map(_cell, cells)) for cells in one.rows)]))
+
+
+if __name__ == "__main__":
+    main()
