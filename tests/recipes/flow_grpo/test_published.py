@@ -237,6 +237,6 @@ def test_a_bagels_adapters_are_reinforced_on_quantised_weights(place: Path, tmp_
     moved = 0
     for name, layer in layers.items():
         change = (stored[f"{name}.weight"] - plain(layer.weight)).float()
-        assert torch.linalg.matrix_rank(change) <= 2, name  # of the quantised weights, not of the original ones
+        assert torch.linalg.matrix_rank(change, atol=1e-6) <= 2, name  # of the quantised weights, not of the original ones
         moved += bool(change.any())
     assert moved
