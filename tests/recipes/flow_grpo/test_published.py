@@ -221,7 +221,7 @@ def test_training_may_draw_smaller_and_unguided_while_validation_draws_as_the_mo
 
 
 def test_a_bagels_adapters_are_reinforced_on_quantised_weights(place: Path, tmp_path: Path) -> None:
-    """Drawing and training use the same 4-bit weights; what is left is a plain checkpoint of those and the adapters."""
+    """What is left is a plain checkpoint: the 4-bit weights, not the original ones, and on them the adapters."""
     pytest.importorskip("torchao")
     keys = ("trained=lora", "lora.rank=2", "model.weights=nf4", "ema=null", "epochs=1", "objective.kl=0")
     result = fit(place, tmp_path, "bagel", *keys)
@@ -237,6 +237,6 @@ def test_a_bagels_adapters_are_reinforced_on_quantised_weights(place: Path, tmp_
     moved = 0
     for name, layer in layers.items():
         change = (stored[f"{name}.weight"] - plain(layer.weight)).float()
-        assert torch.linalg.matrix_rank(change, atol=1e-6) <= 2, name  # of the quantised weights, not of the original ones
+        assert torch.linalg.matrix_rank(change, atol=1e-6) <= 2, name
         moved += bool(change.any())
     assert moved
