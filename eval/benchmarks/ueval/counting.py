@@ -129,13 +129,11 @@ def tables(
         inside = [name for name in asked if name in names]
         if inside:
             made.append(_parts(found, kind, inside, printed if published else {}, number))
-    made += _judges(
-        found, by_setting, [name for name in asked if name in paper.TASKS] if published else asked, published
-    )
+    made += _judges(found, by_setting, asked, published)
     if gains := _trace_gains(by_setting):
-        rows = tuple((name.capitalize(), *cells) for name, cells in gains.items())
+        changed = tuple((name.capitalize(), *cells) for name, cells in gains.items())
         note = "On the same questions, asked alike. The paper shows one question (Figure 5) and prints no scores."
-        made.append(Table("What another model's trace changes", ("", "Without", "With", "Difference"), rows, note))
+        made.append(Table("What another model's trace changes", ("", "Without", "With", "Difference"), changed, note))
     if official:
         made.append(_official({setting: _over_questions(some) for setting, some in by_setting.items()}))
     made.append(_rubrics({setting: _counted(some) for setting, some in by_setting.items()}))

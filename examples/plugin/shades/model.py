@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @FAMILIES.register("pocket")
 class Pocket(NanoFamily):
     title = "pocket"
-    shipped = None
+    shipped = None  # type: ignore[assignment]
 
     def recognise(self, path: Path) -> Found | None:
         from uni_train.models.recognise import read_json

@@ -44,7 +44,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
-from torch import Tensor, nn
+from torch import Tensor
 
 from data_gen.seeds import derive_seed
 from uni_train.config.kinds import Updates
@@ -489,7 +489,7 @@ class FlowGrpoModule(SupervisedModule):
     config: GrpoConfig
 
     def __init__(
-        self, model: nn.Module, config: GrpoConfig, updates: Updates, *, stage: str = "grpo", trained: str = "all"
+        self, model: UnifiedModel, config: GrpoConfig, updates: Updates, *, stage: str = "grpo", trained: str = "all"
     ) -> None:
         super().__init__(model, config, updates, stage=stage, trained=trained)
         # Before Lightning restores a checkpoint: the weights that the run starts from.
