@@ -211,6 +211,7 @@ def made(config: ModelConfig, machine: Machine) -> UnifiedModel:
     ):
         model, _ = family_of(config.family).skeleton(config)
     if isinstance(model, BagelUnified):
+        model.bagel.to(torch.bfloat16)  # tables that numpy has made, too
         model.vae.float()  # as published
     else:
         _speak(model)

@@ -309,9 +309,11 @@ def _expect_asked(asked: Mapping[str, Any], file: Path) -> None:
     ]
     judge = asked.get("judge")
     wrong += ["judge"] if judge is not None and not (isinstance(judge, dict) and "model" in judge) else []
-    if wrong or "subset" not in asked:
+    subset = asked.get("subset", 0)
+    wrong += ["subset"] if subset is not None and not (isinstance(subset, int) and subset > 0) else []
+    if wrong:
         raise UserError(
-            f"{file} is damaged: {', '.join(wrong) or 'subset'} is missing or of another kind",
+            f"{file} is damaged: {', '.join(wrong)} is missing or of another kind",
             "Run the evaluation's command again in another folder: stored calls are shared.",
         )
 

@@ -14,7 +14,18 @@ _DTYPES = ("float32", "bfloat16", "float16")
 @click.argument("out", type=click.Path(path_type=Path), metavar="OUT")
 @click.option("--dtype", type=click.Choice(_DTYPES), help="Of the weights; the default keeps theirs.")
 @click.option("--shard-gb", type=click.FloatRange(min=0, min_open=True), help="Split into files of at most this size.")
-def export(source: Path, out: Path, dtype: str | None, shard_gb: float | None) -> None:
+@click.option("--push-to-hub", metavar="OWNER/NAME", help="Then upload OUT, with a model card, to this repository.")
+@click.option("--private", is_flag=True, help="Of the repository, if it is made.")
+@click.option("--license", "licence", metavar="NAME", help="For the model card, as the hub names it: apache-2.0.")
+def export(
+    source: Path,
+    out: Path,
+    dtype: str | None,
+    shard_gb: float | None,
+    push_to_hub: str | None,
+    private: bool,
+    licence: str | None,
+) -> None:
     """Write a model to the folder OUT: BAGEL in its official layout, Qwen-Image-Edit in diffusers', nano in its own.
 
     RUN_OR_FOLDER is a run's folder (its last finished model is taken) or a checkpoint's. The tokenizer, the
@@ -24,10 +35,15 @@ def export(source: Path, out: Path, dtype: str | None, shard_gb: float | None) -
     Examples:
       uni_train export runs/stars_curriculum/seed0 exports/mine
       uni_train export checkpoints/Bagel-Zebra-CoT exports/zebra --dtype bfloat16 --shard-gb 5
+      uni_train export runs/stars_curriculum/seed0 exports/mine --push-to-hub me/mine --private
     """
     from uni_train.models.recognise import recognise
 
     recognise(source)  # before torch is imported, which takes seconds
+    if push_to_hub is not None:
+        from uni_train.cli.hub import check_repository
+
+        check_repository(push_to_hub)
 
     import contextlib
     from collections.abc import Callable
@@ -51,3 +67,13 @@ def export(source: Path, out: Path, dtype: str | None, shard_gb: float | None) -
             None if shard_gb is None else int(shard_gb * 1e9),
         )
     progress.say(f"{found.what}: {found.path} -> {out}")
+    if push_to_hub is not None:
+        from eval.model_card import model_card
+        from uni_train.cli.hub import push
+        from uni_train.files import atomic_path
+
+        run = found.path.parent.parent.parent
+        known = run if (run / "config.yaml").is_file() else None
+        with atomic_path(out / "README.md") as path:
+            path.write_text(model_card(push_to_hub, found.what, known, licence), encoding="utf-8")
+        progress.say(f"pushed to {push(out, push_to_hub, private=private)}")

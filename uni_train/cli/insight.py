@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,14 +25,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _range(text: str) -> tuple[int, int]:
-    first, dash, last = text.partition("-")
-    return int(first), int(last if dash else first)
+    ends = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", text)
+    first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, 0)
+    if not 1 <= first <= last:
+        raise ValueError(text)
+    return first, last
 
 
 NUMBERS = Parsed(
     "N,N", lambda text: tuple(int(one) for one in text.split(",") if one.strip()), "a list of whole numbers"
 )
-RANGE = Parsed("A-B", _range, "A-B or A, whole numbers")
+RANGE = Parsed("A-B", _range, "A-B or A, whole numbers from 1 on, the smaller one first")
 
 
 def _about(n: int) -> Callable[[F], F]:

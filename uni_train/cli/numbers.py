@@ -31,7 +31,7 @@ class Parsed(click.ParamType):
         try:
             return self._parse(value)
         except ValueError:
-            self.fail(f"{value!r} is not {self._what}", param, ctx)
+            self.fail(f"{value[:60]!r} is not {self._what}", param, ctx)
 
 
 NAMES = Parsed("NAMES", lambda text: tuple(name.strip() for name in text.split(",") if name.strip()))

@@ -4,6 +4,7 @@ continued, exported; prompts that they cannot be asked."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,9 @@ from tests.models.bagel.published import published
 from tests.models.qwen_image_edit import tiny
 from tests.models.qwen_image_edit.conftest import picture
 from uni_train.cli.main import uni_train
+from uni_train.config.compose import compose
+from uni_train.models.load import build_model
+from uni_train.models.quantised import decoder_layers, plain, quantise
 from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics
 
@@ -214,3 +218,25 @@ def test_training_may_draw_smaller_and_unguided_while_validation_draws_as_the_mo
     assert result.exit_code == 0, result.output
     assert scales[0] == scales[-1] == 3 and set(scales[1:-1]) == {1.5}
     assert all(one == {(2, 2)} for one in sizes)
+
+
+def test_a_bagels_adapters_are_reinforced_on_quantised_weights(place: Path, tmp_path: Path) -> None:
+    """What is left is a plain checkpoint: the 4-bit weights, not the original ones, and on them the adapters."""
+    pytest.importorskip("torchao")
+    keys = ("trained=lora", "lora.rank=2", "model.weights=nf4", "ema=null", "epochs=1", "objective.kl=0")
+    result = fit(place, tmp_path, "bagel", *keys)
+    assert result.exit_code == 0, result.output
+    stage = tmp_path / "flow_grpo_maze" / "seed0" / "stages" / "00-grpo"
+    lines = read_metrics(stage / "metrics.jsonl")
+    assert len(lines) == 2 and lines[0]["log_ratio_max"] < 1e-5 and lines[0]["grad_norm"] > 0
+
+    model = build_model(replace(compose("sft", ["model=bagel_7b"]).model, checkpoint=str(place / "bagel")))
+    quantise(model, "nf4")
+    layers = dict(decoder_layers(model))
+    stored = {f"bagel.{name}": value for name, value in load_file(stage / "model" / "ema.safetensors").items()}
+    moved = 0
+    for name, layer in layers.items():
+        change = (stored[f"{name}.weight"] - plain(layer.weight)).float()
+        assert torch.linalg.matrix_rank(change, atol=1e-6) <= 2, name
+        moved += bool(change.any())
+    assert moved

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from eval.benchmark import Scored
 from eval.scored import read_folder
@@ -21,6 +23,7 @@ from tests.tiny import QUICK, finish, fit
 from uni_train.config.compose import compose
 from uni_train.config.kinds import stage_list
 from uni_train.errors import UsageError
+from uni_train.models.weights import Weights
 from uni_train.recipes.stars.config import StarsConfig
 from uni_train.stages import shards as sharded
 from uni_train.training import callbacks
@@ -247,3 +250,20 @@ def test_the_stages_of_bagel_say_the_most_that_may_happen() -> None:
     mixed = compose("stars_mixed", ["model=bagel_7b", "schedule.kind=mixed", "rounds.0.kept=5000"])
     trained = next(stage for stage in stage_list(mixed) if stage.kind == "finetune")
     assert trained.summary.startswith("at most 1173 updates (6 epochs)")  # 235 + 2 x 469
+
+
+def test_adapters_learn_samples_that_quantised_weights_drew(bagel: Path, server: JudgeServer, tmp_path: Path) -> None:
+    """The second round samples with the first one's model, quantised again; what is left has plain weights."""
+    pytest.importorskip("torchao")
+    keys = ("trained=lora", "lora.rank=2", "model.weights=int8", "ema=null", "evaluation.sets=[mapping1]")
+    run = finish(tmp_path, *asked_of(bagel, server), *keys)
+    first, second = (run / "stages" / f"0{n}-finetune-mapping{n // 2}" for n in (2, 4))
+    names = set(Weights([bagel / "ema.safetensors"]))
+    for stage in (first, second):
+        assert set(Weights([stage / "model" / "ema.safetensors"])) == names
+        assert (stage / "adapter").is_dir()
+        losses = [json.loads(line)["loss"] for line in (stage / "metrics.jsonl").read_text().splitlines()]
+        assert losses and all(map(math.isfinite, losses))
+    weights = [Weights([stage / "model" / "ema.safetensors"]) for stage in (first, second)]
+    layer = next(name for name in sorted(names) if name.endswith("q_proj_moe_gen.weight"))
+    assert not torch.equal(weights[0].read(layer), weights[1].read(layer))

@@ -1,0 +1,45 @@
+"""The benchmark of GPUs at tiny sizes: every part has figures, in its page and as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from bench import gpu
+
+
+def figures(out: Path) -> dict[str, list[dict[str, object]]]:
+    found: dict[str, list[dict[str, object]]] = json.loads((out / "gpu.json").read_text(encoding="utf-8"))["parts"]
+    return found
+
+
+def test_every_part_measures_a_tiny_bagel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torchao")
+    monkeypatch.setattr(gpu, "TRAININGS", (("lora", "nf4", "full"),))
+    gpu.main(["--tiny", "--models", "bagel_7b", "--out", str(tmp_path)])
+    parts = figures(tmp_path)
+    assert list(parts) == list(gpu.PARTS)
+    for name, rows in parts.items():
+        assert rows and not any("left out" in one for one in rows), (name, rows)
+        numbers = [value for one in rows for value in one.values() if isinstance(value, float)]
+        assert numbers and all(math.isfinite(value) and value >= 0 for value in numbers)
+    assert len(parts["draw"]) == len(gpu.TINY.counts) and parts["grpo"][0]["gate"] == 0
+    page = (tmp_path / "gpu.md").read_text(encoding="utf-8")
+    assert all(f"## {name}" in page for name in gpu.PARTS) and "Tiny sizes" in page
+
+
+def test_rows_without_time_and_rows_that_fail_say_so(tmp_path: Path) -> None:
+    def broken() -> dict[str, object]:
+        raise ValueError("no such kernel")
+
+    bench = gpu.Bench(gpu.Machine.here(), gpu.TINY, ["nano"], True, 1000, tmp_path)
+    bench.part("a", iter([({"n": 1}, broken), ({"n": 2}, lambda: {"s": 1.0})]))
+    bench.seconds = -1
+    bench.part("b", iter([({"n": 3}, broken)]))
+    assert bench.rows == {
+        "a": [{"n": 1, "left out": "ValueError: no such kernel"}, {"n": 2, "s": 1.0}],
+        "b": [{"n": 3, "left out": "no time"}],
+    }

@@ -1,0 +1,101 @@
+"""`uni_train export --push-to-hub`: what a hub is sent, against a local one that answers as huggingface.co does."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.models.bagel.conftest import FOLDER
+from tests.models.bagel.published import published
+from uni_train.cli.main import uni_train
+
+
+class Hub(ThreadingHTTPServer):
+    """The four requests of an upload. Files come inside the commit; large ones would go elsewhere, which is not
+    played here."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answers)
+        self.token, self.private = "right", False
+        self.files: dict[str, bytes] = {}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Answers(BaseHTTPRequestHandler):
+    server: Hub
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Authorization") != f"Bearer {self.server.token}":
+            self._say(401, {"error": "Invalid username or password."})
+        elif self.path == "/api/repos/create":
+            self.server.private = json.loads(body).get("private", False)
+            self._say(200, {"url": f"{self.server.url}/me/mine"})
+        elif self.path == "/api/validate-yaml":
+            self._say(200, {"errors": [], "warnings": []})
+        elif self.path.startswith("/api/models/me/mine/preupload/"):
+            names = [one["path"] for one in json.loads(body)["files"]]
+            self._say(200, {"files": [{"path": n, "uploadMode": "regular", "shouldIgnore": False} for n in names]})
+        else:
+            assert self.path.startswith("/api/models/me/mine/commit/")
+            for line in map(json.loads, body.splitlines()):
+                if line["key"] == "file":
+                    self.server.files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+            self._say(200, {"commitUrl": f"{self.server.url}/me/mine/commit/1", "commitOid": "1", "hookOutput": ""})
+
+    def do_GET(self) -> None:
+        self._say(404, {"error": "not found"})
+
+    def _say(self, status: int, value: object) -> None:
+        content = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with Hub() as running:
+        Thread(target=running.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HF_ENDPOINT", running.url)
+        monkeypatch.setenv("HF_TOKEN", running.token)
+        yield running
+        running.shutdown()
+
+
+def export(*arguments: object) -> Result:
+    return CliRunner().invoke(uni_train, ["export", *map(str, arguments)], catch_exceptions=False, terminal_width=200)
+
+
+def test_an_exported_folder_is_pushed_with_its_card(hub: Hub, tmp_path: Path) -> None:
+    bagel, out = published(FOLDER, tmp_path / "BAGEL"), tmp_path / "out"
+    result = export(bagel, out, "--push-to-hub", "me/mine", "--private", "--license", "apache-2.0")
+    assert result.exit_code == 0 and f"{hub.url}/me/mine" in result.output
+    assert hub.files == {file.name: file.read_bytes() for file in out.iterdir()} and hub.private
+    card = hub.files["README.md"].decode()
+    assert card.startswith("---\ntags: [uni_train]\nlicense: apache-2.0\n---\n# me/mine\n")
+
+
+def test_a_refused_push_keeps_the_folder_and_says_how_to_log_in(hub: Hub, tmp_path: Path) -> None:
+    bagel, out = published(FOLDER, tmp_path / "BAGEL"), tmp_path / "out"
+    result = export(bagel, out, "--push-to-hub", "no name")
+    assert result.exit_code == 1 and "OWNER/NAME" in result.output and not out.exists()
+    hub.token = "another"
+    result = export(bagel, out, "--push-to-hub", "me/mine")
+    assert result.exit_code == 1 and "401" in result.output and "HF_TOKEN" in result.output
+    assert (out / "ema.safetensors").is_file() and not hub.files
