@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.stars import head, row
+from bench.markdown import row, table
 from data_gen.registry import get_task
 from data_gen.seeds import derive_seed
 from eval.statistics import Estimate, proportion
@@ -48,14 +48,8 @@ def filters(sets: Sequence[tuple[str, int]], n: int, temperature: float, seed: i
 
     sampled = [f"candidates={CANDIDATES}", f"temperature={temperature}", "model.threads=1"]
     model = build_model(compose("distil_math", ["level=1", *sampled]).model)
-    yield from head(
-        [
-            "set",
-            "spread",
-            *(f"{name}: kept" for name in FILTERS),
-            *(f"{x} of {y}" for y in FILTERS[1:3] for x in ("precision", "recall")),
-        ]
-    )
+    beside = [f"{x} of {y}" for y in FILTERS[1:3] for x in ("precision", "recall")]
+    yield from table("set", "spread", *(f"{name}: kept" for name in FILTERS), *beside)
     for name, level in sets:
         task = get_task(name, "nano")
         items = task.generate(n // task.items_per_draw, level, "train", derive_seed("filters", seed))
@@ -99,12 +93,12 @@ def sharpness(
             subprocess.run([sys.executable, "-m", "uni_train", *arguments], check=True)
 
 
-def table(out: Path) -> Iterator[str]:
+def outcomes(out: Path) -> Iterator[str]:
     """What became of each run. Raises UserError: there is none."""
     runs = sorted(out.glob("distil_math/*/summary.json"))
     if not runs:
         raise UserError(f"{out} has no finished run", "Run `python bench/thoughts.py sharpness` first.")
-    yield from head(["run", "spread", "thoughts right", "Normal", "unreadable", "Normal before", "unreadable before"])
+    yield from table("run", "spread", "thoughts right", "Normal", "unreadable", "Normal before", "unreadable before")
     for file in runs:
         run = json.loads(file.read_text(encoding="utf-8"))
         (entry,) = run["rounds"]
@@ -113,9 +107,8 @@ def table(out: Path) -> Iterator[str]:
         (name,) = run["scores"]["after"]["normal"]
         cells = []
         for when in ("after", "before"):
-            scores = run["scores"][when]
-            cells += [_cell(Estimate.from_dict(scores["normal"][name]))]
-            cells += [_cell(Estimate.from_dict(scores["outcomes"]["normal"][name]["unreadable"]))]
+            cells += [_cell(Estimate.from_dict(run["scores"][when]["normal"][name]))]
+            cells += [_cell(Estimate.from_dict(run["statuses"][when]["normal"][name]["unreadable"]))]
         right = proportion(round(entry["precision"] * entry["kept"]), entry["kept"])
         yield row(file.parent.name, f"{result.get('spread', 0):.2f}", _cell(right), *cells)
 
@@ -156,7 +149,7 @@ def main() -> None:
                 ]
                 seeds = [int(seed) for seed in chosen.seeds.split(",")]
                 sharpness(chosen.out, chosen.task, chosen.level, arms, seeds, chosen.overrides)
-            lines = table(chosen.out)
+            lines = outcomes(chosen.out)
         for line in lines:
             print(line, flush=True)
     except UserError as error:

@@ -310,7 +310,7 @@ _TIMES = {
     "command",
     "calls",
     "started",
-    "changed_files",
+    "code",
 }
 
 

@@ -23,13 +23,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from data_gen.reading_limits import read_json, reason
 from eval.benchmark import OUTCOMES, Ask, Benchmark, Sample, Scored, Table
 from eval.calls import CallStore, StoredModel
 from eval.generation import asks_of, cases_of, chunks, generate, settings_of
 from eval.images import ImageStore
+from eval.progress import Bar, Progress
 from eval.respondent import open_model
 from eval.scored import read_scored, stored, write_by_content
 from eval.shards import disk_errors
@@ -50,18 +51,6 @@ _SHARD_ROWS = 256
 _NOTE = 200  # letters of why a model failed
 # What may differ between two starts of one evaluation: it changes no number.
 _FREE = ("command", "versions", "code", "started", "judge_settings")
-
-
-class Bar(Protocol):
-    def advance(self, by: int = 1, **figures: float) -> None: ...
-
-
-class Progress(Protocol):
-    """What is told while it runs (`uni_train.cli.progress.ConsoleProgress`)."""
-
-    def say(self, text: str) -> None: ...
-
-    def bar(self, title: str, total: int, done: int = 0) -> AbstractContextManager[Bar]: ...
 
 
 class Silent:
@@ -320,9 +309,11 @@ def _expect_asked(asked: Mapping[str, Any], file: Path) -> None:
     ]
     judge = asked.get("judge")
     wrong += ["judge"] if judge is not None and not (isinstance(judge, dict) and "model" in judge) else []
-    if wrong or "subset" not in asked:
+    subset = asked.get("subset", 0)
+    wrong += ["subset"] if subset is not None and not (isinstance(subset, int) and subset > 0) else []
+    if wrong:
         raise UserError(
-            f"{file} is damaged: {', '.join(wrong) or 'subset'} is missing or of another kind",
+            f"{file} is damaged: {', '.join(wrong)} is missing or of another kind",
             "Run the evaluation's command again in another folder: stored calls are shared.",
         )
 

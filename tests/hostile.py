@@ -166,6 +166,7 @@ BEHAVIOURS: dict[str, Callable[[Hostile, BaseHTTPRequestHandler], None]] = {
     "surrogate": _says(
         chat("\ud800 broken <answer>Yes</answer>", prompt_tokens=1, completion_tokens=1, total_tokens=2)
     ),
+    "talking on": _says(chat("<think>" * 1_000_000)),
     "odd usage": _says(b'{"choices": [{"message": {"content": "<answer>Yes</answer>"}}], "usage": '
                        b'{"prompt_tokens": 1e999, "completion_tokens": -5}}'),
 }  # fmt: skip

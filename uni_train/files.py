@@ -38,9 +38,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
             yield temporary
             if temporary.stat().st_nlink == 1:  # another name of a file has that file's mode
                 temporary.chmod(mode)
-            _flush(temporary)
+            flush(temporary)
             os.replace(temporary, path)
-            _flush(path.parent)
+            flush(path.parent)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -87,7 +87,8 @@ def _mode_of_new_file(path: Path) -> int:
         path.unlink()
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """What was written there is on the disk, not in a cache alone."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

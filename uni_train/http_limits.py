@@ -28,6 +28,9 @@ PATIENCE = 600.0
 """Seconds for a request with all its retries and pauses."""
 LONGEST_WAIT = 120.0
 """Seconds that a server may ask for (Retry-After). One that asks for more is not asked again."""
+LETTERS_A_TOKEN = 32
+"""Of a reply's text, at most, for each token that was allowed: a server that sends more has ignored the limit, and
+readers whose time grows with the square of a text would take minutes."""
 ABOUT_SECONDS = 10.0
 """For what a server says of itself (/v1/models), with retries."""
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from data_gen.audit.exact import Exact, UndefinedError, UnreadableError
+from data_gen.reading_limits import DIGITS
 
 NUMBER_WORDS = {
     "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
@@ -132,6 +133,8 @@ def _tokens(text: str, variables: dict[str, Exact]) -> list[str | Exact]:
             position += space.end()
             continue
         if number := _NUMBER.match(rest):
+            if len(number.group()) > DIGITS:
+                raise UnreadableError(f"a number of {len(number.group()):,} digits")
             found.append(Exact.of(Fraction(number.group())))
             position += number.end()
             continue

@@ -21,6 +21,8 @@ def numbers(text: str) -> list[int]:
     end = 0
     for match in _NUMBER.finditer(text):
         word = match.group().lower()
+        if len(word) > 100:  # digits that stand for no number of things, and that Python may refuse
+            continue
         value = NUMBER_WORDS.get(word)
         if value is not None and 0 < value < 10 and found and found[-1] >= 20 and found[-1] % 10 == 0:
             between = text[end : match.start()]

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_gen.judging import find_image
 from data_gen.reading_limits import IMAGE_BYTES, read_bytes
 from data_gen.seeds import derive_seed
+from data_gen.verifying import find_image
 from eval.benchmark import Ask, Benchmark, Case, Sample, Scored
 from eval.judges.labels import Label, Labelled
 from uni_train.errors import UserError

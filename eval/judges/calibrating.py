@@ -21,8 +21,8 @@ from eval.judges.calibration import Calibration, keep
 from eval.judges.cascade import compared, run
 from eval.judges.config import JudgeConfig
 from eval.judges.failures import mostly_failed
-from eval.judges.judging import Progress
 from eval.judges.perturbation import perturbed
+from eval.progress import Progress
 from eval.statistics import Estimate, clustered_mean, share
 from uni_train.errors import UserError
 

@@ -15,8 +15,8 @@ from typing import Any
 from eval.benchmark import Benchmark, Sample, Scored
 from eval.judges import judging
 from eval.judges.config import JudgeConfig
-from eval.judges.judging import Progress
 from eval.judges.ways import least_confidence
+from eval.progress import Progress
 from eval.statistics import paired_values, share
 
 

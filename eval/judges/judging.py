@@ -16,10 +16,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from data_gen.reading_limits import read_json
 from eval.benchmark import Benchmark, Sample, Scored, Unparseable
@@ -31,6 +31,7 @@ from eval.judges.logged import Entry, Form, evaluate
 from eval.judges.model import ask, model_of, without_keys
 from eval.judges.replies import ReplyStore, Turn
 from eval.judges.ways import judged
+from eval.progress import Bar, Progress
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.nano import language
@@ -38,18 +39,6 @@ from uni_train.models.pictures import encode_png
 
 HEARTBEAT = 1.0  # seconds between two signs that a judge is waited for
 SINGLY, GROUP = 300, 50  # up to so many samples are logged one by one; of more, so many together
-
-
-class Bar(Protocol):
-    def advance(self, by: int = 1, **figures: float) -> None: ...
-
-
-class Progress(Protocol):
-    """What is told while judging (`uni_train.cli.progress.ConsoleProgress`)."""
-
-    def say(self, text: str) -> None: ...
-
-    def bar(self, title: str, total: int, done: int = 0) -> AbstractContextManager[Bar]: ...
 
 
 def run(

@@ -12,8 +12,8 @@ from eval.judges.config import JudgeConfig
 from eval.judges.failures import cleaned, hide_secrets, of_form, of_one_question, of_the_judge
 from eval.judges.replies import Reply, Turn
 from uni_train.errors import UserError
+from uni_train.http_limits import LETTERS_A_TOKEN, limited
 from uni_train.http_limits import clean as half_pairs_replaced
-from uni_train.http_limits import limited
 
 if TYPE_CHECKING:
     from inspect_ai.model import ChatMessage, Model
@@ -121,10 +121,10 @@ async def ask(
         if schema is not None and of_form(error):  # the server takes no schema; the prompt asks in words too
             return await ask(model, judge, clean, turns, None, draw)
         raise NoReply(*of_one_question(error, judge, clean)) from None
-    usage = output.usage
+    usage, longest = output.usage, judge.max_tokens * LETTERS_A_TOKEN
     return Reply(
-        clean(output.completion),
-        str(output.stop_reason),
+        clean(output.completion[:longest]),
+        str(output.stop_reason) if len(output.completion) <= longest else "max_tokens",
         usage.input_tokens if usage else 0,
         usage.output_tokens if usage else 0,
         round(output.time or 0.0, 3),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench import thoughts
+from tests.tiny import QUICK, fit
 from uni_train.config.compose import compose
 from uni_train.errors import UserError
 from uni_train.recipes.distil.config import DistilConfig
@@ -36,4 +38,23 @@ def test_each_run_is_one_that_the_recipe_knows(monkeypatch: pytest.MonkeyPatch, 
     ]
     assert [(one.task, one.level, one.prompts, one.updates) for one in found[0].rounds] == [("mapping", 2, 8, 3)]
     with pytest.raises(UserError, match="no finished run"):
-        list(thoughts.table(tmp_path))
+        list(thoughts.outcomes(tmp_path))
+
+
+def test_what_a_run_says_of_itself_is_a_row_of_the_table(tmp_path: Path) -> None:
+    fit(
+        tmp_path,
+        *QUICK,
+        "level=1",
+        "rounds=[{task: mapping, level: 1}]",
+        "candidates=2",
+        "temperature=1",
+        recipe="distil_math",
+    )
+    (run,) = tmp_path.glob("distil_math/*")
+    lines = list(thoughts.outcomes(tmp_path))
+    cells = [cell.strip() for cell in lines[-1].strip("|").split("|")]
+    found = json.loads((run / "summary.json").read_text(encoding="utf-8"))["statuses"]
+    assert cells[0] == run.name and len(cells) == len(lines[0].strip("|").split("|"))
+    for cell, when in zip((cells[4], cells[6]), ("after", "before"), strict=True):
+        assert cell.startswith(f"{found[when]['normal']['mapping1']['unreadable']['value']:.2f} [")

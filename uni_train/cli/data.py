@@ -13,8 +13,8 @@ from uni_train.cli.terminal import plain
 from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
-    from data_gen.judging import Judged
     from data_gen.task import Item, Task
+    from data_gen.verifying import Judged
 
 
 class Levels(click.ParamType):
@@ -338,7 +338,7 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
     """
     import json
 
-    from data_gen import judging
+    from data_gen import verifying
     from data_gen.jsonl import read_items
 
     folder_given, one_given = images is not None and out is not None, item_id is not None and image is not None
@@ -346,8 +346,8 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
         raise UsageError("it is not clear what to judge", "Give --images and --out, or --item and --image.")
     items = read_items(items_file)
     if item_id is not None and image is not None:
-        item = judging.find_item(items, item_id)
-        judged = judging.Judged(item, image, judging.judge_file(item, image))
+        item = verifying.find_item(items, item_id)
+        judged = verifying.Judged(item, image, verifying.judge_file(item, image))
         click.echo(plain(json.dumps(judged.to_dict(), ensure_ascii=False)))
         return
     assert images is not None and out is not None
@@ -364,7 +364,7 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
 
 
 def _judge_all(items: list[Item], images: Path) -> list[Judged]:
-    from data_gen.judging import judge_folder
+    from data_gen.verifying import judge_folder
     from uni_train.cli.progress import ConsoleProgress
 
     found = []

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from uni_train.errors import UserError
+
 
 @click.command()
 @click.argument("model", metavar="PATH|NAME")
@@ -24,6 +26,8 @@ def doctor(model: str, image: Path | None) -> None:
     from uni_train.models.recognise import expect_model
 
     expect_model(model)  # before torch is imported, which takes seconds
+    if image is not None and not image.parent.is_dir():
+        raise UserError(f"{image.parent} is no folder", "Give --image a file in a folder that is there.")
     from uni_train.models.doctor import examine
 
     seen = examine(model)

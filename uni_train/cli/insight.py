@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from uni_train.cli.evaluation.options import REMOTE, Folder, Names
+from uni_train.cli.evaluation.options import REMOTE, Folder
+from uni_train.cli.numbers import NAMES, Parsed
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,33 +24,18 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Numbers(click.ParamType):
-    """1,2,3."""
-
-    name = "N,N"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return tuple(int(one) for one in value.split(",") if one.strip())
-        except ValueError:
-            self.fail(f"{value!r} is not a list of whole numbers", param, ctx)
+def _range(text: str) -> tuple[int, int]:
+    ends = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", text)
+    first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, 0)
+    if not 1 <= first <= last:
+        raise ValueError(text)
+    return first, last
 
 
-class Range(click.ParamType):
-    """3-7, or 3."""
-
-    name = "A-B"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        first, dash, last = value.partition("-")
-        try:
-            return int(first), int(last if dash else first)
-        except ValueError:
-            self.fail(f"{value!r} is not A-B or A, whole numbers", param, ctx)
+NUMBERS = Parsed(
+    "N,N", lambda text: tuple(int(one) for one in text.split(",") if one.strip()), "a list of whole numbers"
+)
+RANGE = Parsed("A-B", _range, "A-B or A, whole numbers from 1 on, the smaller one first")
 
 
 def _about(n: int) -> Callable[[F], F]:
@@ -60,7 +47,7 @@ def _about(n: int) -> Callable[[F], F]:
                 "--checkpoint", "-c", required=True, metavar="PATH|NAME", help="A folder, a run, shipped, or URL#MODEL."
             ),
             click.option("--task", required=True, metavar="NAME", help="mapping, maths, ureason, ... or a plug-in's."),
-            click.option("--level", type=Numbers(), default=(), help="Of the task.  [default: the task's]"),
+            click.option("--level", type=NUMBERS, default=(), help="Of the task.  [default: the task's]"),
             click.option(
                 "--n", type=click.IntRange(1, 100_000), default=n, show_default=True, help="Draws of each level."
             ),
@@ -111,7 +98,7 @@ def insight() -> None:
 @insight.command()
 @_about(n=50)
 @click.option("--k", type=click.IntRange(1, 1_000), default=1, show_default=True, help="Draws of each item.")
-@click.option("--settings", type=Names(), default="", help="said,thought,told,normal,cot  [default: all]")
+@click.option("--settings", type=NAMES, default="", help="said,thought,told,normal,cot  [default: all]")
 @_judge
 @_judge_base_url
 @_remote
@@ -151,8 +138,8 @@ def links(
 
 @insight.command()
 @_about(n=16)
-@click.option("--layers", type=Range(), multiple=True, help="A group of layers, from 1; repeatable.  [default: four]")
-@click.option("--tokens", type=Range(), help="Whose influence is laid over images.  [default: the strongest words]")
+@click.option("--layers", type=RANGE, multiple=True, help="A group of layers, from 1; repeatable.  [default: four]")
+@click.option("--tokens", type=RANGE, help="Whose influence is laid over images.  [default: the strongest words]")
 @click.option("--maps", type=click.IntRange(0), default=4, show_default=True, help="Items with influence maps.")
 @click.option("--interventions/--no-interventions", default=True, help="Also tamper with the thoughts.")
 @_judge

@@ -321,7 +321,6 @@ class ObjectiveConfig:
     penalty: Literal["step", "velocity"] = "step"  # what kl weighs: of a step, or squared distance of velocities
     image_weight: Weight = 1.0  # of the loss of random steps, beside thoughts
     scale_rewards: Literal["group", "batch", "each"] = "group"  # whose deviation divides advantages; each: by reward
-    drop_zero_std: bool = True  # leave out groups whose rewards are all equal
     divergence: Positive = 1e-6  # dppo: of a step from the one that drew; beyond it nothing is pushed further
     noise_draws: Draws = 4  # diffusion_nft, awm: noise levels drawn for each image
     nft_beta: Positive = 1.0

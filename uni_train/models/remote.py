@@ -18,7 +18,16 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from uni_train.errors import UsageError, UserError, did_you_mean
-from uni_train.http_limits import PATIENCE, PICTURE_SECONDS, BadReply, NoReply, clean, get_json, limited
+from uni_train.http_limits import (
+    LETTERS_A_TOKEN,
+    PATIENCE,
+    PICTURE_SECONDS,
+    BadReply,
+    NoReply,
+    clean,
+    get_json,
+    limited,
+)
 from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 from uni_train.models.base import OnStep, Request, SkillMissing
 from uni_train.models.batches import ModelDown
@@ -31,6 +40,7 @@ if TYPE_CHECKING:
 
 Drawing = Literal["images", "chat"]
 _LONGEST_MESSAGE = 500
+_TOKENS = 8192  # of a text, at most, where the server's own limit holds
 _HEARTBEAT = 1.0  # seconds between two signs that a reply is waited for
 
 
@@ -157,7 +167,7 @@ class RemoteModel:
             raise UserError(f"refused: {_short(str(refusal))}")
         if not content or not isinstance(content, str):
             raise UserError("an empty reply")
-        return content
+        return content[: self._longest]
 
     async def _complete(
         self, client: Any, messages: list[dict[str, Any]], seed: int, more: Mapping[str, Any] | None
@@ -218,7 +228,7 @@ class RemoteModel:
         for one in content if isinstance(content, list) else [{"text": content}]:
             said = one.get("text") if isinstance(one, Mapping) else one
             if isinstance(said, str) and said.strip():
-                parts.append(said)
+                parts.append(said[: self._longest])
             parts += [decode_picture(decode_data_url(url, "an image"), "an image") for url in _image_urls([one])]
         beside = _image_urls(getattr(message, "images", None))
         parts += [decode_picture(decode_data_url(url, "an image"), "an image") for url in beside]
@@ -327,6 +337,11 @@ class RemoteModel:
             openai.APIConnectionError | openai.InternalServerError | openai.RateLimitError,
         )
         return UserError(said), passes
+
+    @property
+    def _longest(self) -> int:
+        """Letters of a text."""
+        return (self.settings.max_tokens or _TOKENS) * LETTERS_A_TOKEN
 
     def _asked(self, about: Mapping[str, Any] | None) -> dict[str, Any]:
         """What decides an answer besides the request; not how many at once, nor how patiently."""

@@ -13,7 +13,6 @@ tasks know of the prompt. A score of null says that the reward does not apply. L
 from __future__ import annotations
 
 import base64
-import math
 import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -31,6 +30,7 @@ from uni_train.rewards.registry import Trained, reward
 if TYPE_CHECKING:
     from uni_train.config.schema import RewardConfig
 
+_MOST = 1e100  # of a score; neither NaN nor an infinity is below it, nor a whole number that is no float
 _HINT = "See that it runs and answers; rewards.NAME.http.timeout and .retries say how long it is waited for."
 
 
@@ -117,10 +117,10 @@ class Http:
                 f"{self.url} sent {what} for {len(part)} images", 'It must send {"scores": [...]}, one each.'
             )
         for name, value in zip((row[0] for row in part), scores, strict=True):
-            number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST
             if value is not None and not number:
                 raise UserError(
-                    f"{self.url} scored an image of {name} {value!r}", "A score is a finite number, or null."
+                    f"{self.url} scored an image of {name} {value!r:.60}", "A score is a finite number, or null."
                 )
         return scores
 

@@ -22,7 +22,7 @@ from uni_train.distributed.watchdog import note
 from uni_train.errors import UserError
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.models.pictures import encode_png
-from uni_train.stages.pictures import log_groups
+from uni_train.stages.gallery import log_groups
 from uni_train.stages.work import in_batches
 
 FOLDER = "held_out"

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from data_gen.reading_limits import JSON_BYTES, parse_json, read_text, reason
 from uni_train.errors import UserError
-from uni_train.files import sha256_of
+from uni_train.files import flush, sha256_of
 from uni_train.training.low_bit_adamw import moments_of
 
 FORMAT = 1
@@ -202,7 +202,7 @@ def save_folder(tree: Any, path: Path) -> None:
     try:
         new.mkdir(parents=True)
         save_file(tensors, new / TENSORS)
-        _flush(new / TENSORS)
+        flush(new / TENSORS)
         text = _dumps(encoded)
         header = {
             "format": FORMAT,
@@ -211,9 +211,9 @@ def save_folder(tree: Any, path: Path) -> None:
         }
         with open(new / TREE, "w", encoding="utf-8") as file:
             file.write(json.dumps(header)[:-1] + ', "tree": ' + text + "}\n")
-        _flush(new / TREE)
+        flush(new / TREE)
         shutil.copymode(new / TREE, new / TENSORS)  # safetensors gives 0600, whatever the umask
-        _flush(new)
+        flush(new)
         if path.exists():
             old = path.parent / f".{path.name}.old-{unique}"
             os.rename(path, old)
@@ -221,7 +221,7 @@ def save_folder(tree: Any, path: Path) -> None:
             shutil.rmtree(old, ignore_errors=True)
         else:
             os.rename(new, path)
-        _flush(path.parent)
+        flush(path.parent)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(new, ignore_errors=True)
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -382,14 +382,6 @@ def remove_leftovers(directory: Path) -> None:
 
 def _dumps(tree: Any) -> str:
     return json.dumps(tree, allow_nan=False, separators=(",", ":"))
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _damaged(path: Path, part: str, reason: str) -> DamagedCheckpoint:

@@ -129,9 +129,7 @@ def tables(
         inside = [name for name in asked if name in names]
         if inside:
             made.append(_parts(found, kind, inside, printed if published else {}, number))
-    made += _judges(
-        found, by_setting, [name for name in asked if name in paper.TASKS] if published else asked, published
-    )
+    made += _judges(found, by_setting, asked, published)
     if gains := _trace_gains(by_setting):
         changed = tuple((name.capitalize(), *cells) for name, cells in gains.items())
         note = "On the same questions, asked alike. The paper shows one question (Figure 5) and prints no scores."

@@ -1,12 +1,14 @@
 """ViGoR-Bench as a Benchmark (Han et al. 2026, section 3.2): four dimensions of the result, and four of the process.
 
-    direct     draw(instruction, image)                                   result of the one image
-    cot        draw(instruction, image, think(instruction, image))        the same
-    planned    plan = planner(instruction, image); draw(step, last image) result of the last image
-    process    the same images as `planned`                               process of all of them
+    direct       draw(instruction, image)                                   result of the one image
+    cot          draw(instruction, image, think(instruction, image))        the same
+    planned      plan = planner(instruction, image); draw(step, last image) result of the last image
+    interleaved  compose(instruction, image): text and images at once       the same
+    process      the same images as `planned` or `interleaved`              process of all of them
 
-Without a planner there are `direct` and `cot` alone. A judge fills in the paper's templates. A program decides where it
-can (`programs`), and then a judge may still be asked for visual quality.
+`planned` needs a planner, `interleaved` a model that answers with several images; they are asked one at a time. A judge
+fills in the paper's templates. A program decides where it can (`programs`), and then a judge may still be asked for
+visual quality.
 """
 
 from __future__ import annotations
@@ -61,8 +63,7 @@ if TYPE_CHECKING:
     from uni_train.models.base import OnStep, Request
 
 PROTOCOL = "vigor/1"  # what is asked; a change makes another revision
-DIRECT, COT, PLANNED = "direct", "cot", "planned"
-SETTINGS = (DIRECT, COT, PLANNED, PROCESS)
+DIRECT, COT, PLANNED, INTERLEAVED = "direct", "cot", "planned", "interleaved"
 GOOD = 0.68  # of a process mark: section 3.3 calls 68 to 100 good
 _CAUSES = {
     REASONING: "reasoning wrong", RULE: "rule broken", BACKGROUND: "background changed", QUALITY: "visual quality",
@@ -74,30 +75,40 @@ class Vigor(Benchmark):
     """The benchmark over the published files in `source.data`, or over records of our own (`programs.own_records`).
 
     ground_truth: "hidden" shows the judge neither the answer image nor the answer (Table 2). visual_quality: "judge"
-    asks one for it where a program decides the rest. planner: writes the steps of `planned`, at most `steps`. fields:
-    roles of fields in records.json that are not known (`files.ROLES`).
+    asks one for it where a program decides the rest. planner: writes the steps of `planned`, at most `steps`.
+    interleaved: the model's own answer has the frames. fields: roles of fields in records.json that are not known
+    (`files.ROLES`).
 
     Raises UsageError for an unknown name, DataError for files that cannot be used.
     """
 
     name = "vigor"
     known_sets = TASKS
-    headline = (DIRECT, COT, PLANNED)
+    headline = (DIRECT, COT, PLANNED, INTERLEAVED)
     options = (
         Option("ground_truth", "shown", "whether the judge sees the answer", ("shown", "hidden")),
         Option("visual_quality", "program", "who judges it where a program decides the rest", ("program", "judge")),
         Option("planner", "", "also draw step by step, by the plan of this model"),
         Option("steps", 6, "most steps of a plan"),
+        Option("interleaved", "no", "also have the model answer with all frames at once", ("no", "yes")),
         Option("fields", (), "NAME=ROLE of unknown fields in records.json"),
     )
 
     @classmethod
     def open(
-        cls, source: Source, *, planner: str, ground_truth: str, visual_quality: str, steps: int, fields: Sequence[str]
+        cls,
+        source: Source,
+        *,
+        planner: str,
+        ground_truth: str,
+        visual_quality: str,
+        steps: int,
+        interleaved: str,
+        fields: Sequence[str],
     ) -> Vigor:
         writer = source.open_model(planner) if planner and source.open_model is not None else None
         told = {"ground_truth": ground_truth, "visual_quality": visual_quality, "steps": steps, "fields": fields}
-        return cls(source, planner=writer, **told)  # type: ignore[arg-type]
+        return cls(source, planner=writer, interleaved=interleaved == "yes", **told)  # type: ignore[arg-type]
 
     def __init__(
         self,
@@ -107,12 +118,18 @@ class Vigor(Benchmark):
         ground_truth: str = "shown",
         visual_quality: str = "program",
         planner: StoredModel | None = None,
+        interleaved: bool = False,
         steps: int = 6,
         fields: Sequence[str] = (),
     ) -> None:
         expect_known("ViGoR-Bench", "set", source.sets or (), TASKS)
         if steps < 1:
             raise UsageError(f"steps={steps}: a plan has at least one", "Write vigor.steps=6, say.")
+        if planner is not None and interleaved:
+            raise UsageError(
+                "vigor.planner and vigor.interleaved both give the frames of `process`",
+                "Leave one of them out, and evaluate again with the other.",
+            )
         self.published = source.data is not None
         self.fields: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
         if source.data is not None:
@@ -127,7 +144,8 @@ class Vigor(Benchmark):
         self.planner = planner
         self._cases = tuple(_case(record, self._items.get(record.id)) for record in records)
         self.sets = tuple(task for task in TASKS if any(case.set == task for case in self._cases))
-        self.settings = SETTINGS if planner is not None else (DIRECT, COT)
+        frames = () if planner is None and not interleaved else (INTERLEAVED if interleaved else PLANNED, PROCESS)
+        self.interleaved, self.settings = interleaved, (DIRECT, COT, *frames)
         self.revision = self._revision()
 
     def cases(self) -> Sequence[Case]:
@@ -157,6 +175,8 @@ class Vigor(Benchmark):
         single = sum(not _stepwise(ask) for ask in asks)
         thoughts = sum(ask.setting == COT for ask in asks)
         judged = sum(self._judged(ask) for ask in asks)
+        if self.interleaved:
+            return {"think": thoughts, "draw": single, "compose": len(sequences), "judge": judged}
         calls = {"think": thoughts, "draw": single + self.steps * len(sequences), "judge": judged}
         return calls if not sequences else {**calls, "answer": len(sequences)}
 
@@ -194,8 +214,15 @@ class Vigor(Benchmark):
         for row, image in zip(single, model.draw(drawn, on_step=on_step) if drawn else (), strict=True):
             samples[row] = _with(samples[row], image)
         stepwise = [row for row, ask in enumerate(asks) if _stepwise(ask)]
-        if stepwise:
+        if stepwise and self.interleaved:
+            asked = [_request(asks[row], asks[row].case.prompt) for row in stepwise]
+            for row, answer in zip(stepwise, model.compose(asked, on_step=on_step), strict=True):
+                samples[row] = _composed(samples[row], answer)
+        elif stepwise:
             self._draw_steps(model, samples, stepwise, on_step)
+        for row in stepwise:
+            if samples[row].ask.setting == PROCESS and samples[row].status == "ok":
+                samples[row] = _of_one_size(samples[row])
         return samples
 
     def _draw_steps(
@@ -220,9 +247,6 @@ class Vigor(Benchmark):
             requests = [_request(samples[row].ask, plans[row][number], _last(samples[row]), number) for row in due]
             for row, image in zip(due, model.draw(requests, on_step=on_step), strict=True):
                 samples[row] = _with(samples[row], image, plans[row][number])
-        for row in rows:
-            if samples[row].ask.setting == PROCESS and samples[row].status == "ok":
-                samples[row] = _of_one_size(samples[row])
 
     # --- scoring -------------------------------------------------------------------------------------------------
 
@@ -329,7 +353,8 @@ def _case(record: Record, item: Item | None) -> Case:
 
 
 def _stepwise(ask: Ask) -> bool:
-    return ask.setting in (PLANNED, PROCESS)
+    """Whether several images are asked for."""
+    return ask.setting in (PLANNED, INTERLEAVED, PROCESS)
 
 
 def _request(ask: Ask, prompt: str, image: Image | None = None, step: int | None = None) -> Request:
@@ -351,6 +376,14 @@ def _with(sample: Sample, image: np.ndarray | StoredImage | Exception, step: str
         return replace(sample, status="generation_failed", note=note_of(image))
     said = () if step is None else (step,)
     return replace(sample, parts=(*sample.parts, *said, encoded(image)))
+
+
+def _composed(sample: Sample, answer: Sequence[str | np.ndarray | StoredImage] | Exception) -> Sample:
+    """With the texts and images of one answer, in order."""
+    if isinstance(answer, Exception):
+        return replace(sample, status="generation_failed", note=note_of(answer))
+    sample = replace(sample, parts=tuple(part if isinstance(part, str) else encoded(part) for part in answer))
+    return sample if sample.drawn else replace(sample, status="not_extracted", note="the answer has no image")
 
 
 def _of_one_size(sample: Sample) -> Sample:

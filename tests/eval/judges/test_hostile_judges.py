@@ -18,6 +18,7 @@ from eval.judges.revision import with_served_revision
 from tests.eval.judges.criteria import Criteria
 from tests.hostile import Hostile
 from uni_train.errors import UserError
+from uni_train.http_limits import LETTERS_A_TOKEN
 
 OPENAI = "openai-api/judge/"
 """inspect-ai's provider over the openai library; without it, our own client asks."""
@@ -84,6 +85,14 @@ def test_a_store_that_an_earlier_version_has_poisoned_is_read(tmp_path: Path) ->
         store.put("k", Reply("\ud800 yes"))
     with ReplyStore(tmp_path) as store:
         assert store.damaged == [] and store.get("k") == Reply("\ufffd yes")
+
+
+def test_a_text_far_beyond_the_tokens_that_were_allowed_is_cut(tmp_path: Path) -> None:
+    """Its readers would take hours: some take time with the square of a text's length."""
+    with Hostile("talking on") as server:
+        scored = judged(server, tmp_path, way="chain_of_thought", max_tokens=64)
+    assert {one.outcome for one in scored} == {"unparseable"}
+    assert {len(reply) for one in scored for reply in one.replies} == {64 * LETTERS_A_TOKEN}
 
 
 def test_a_count_of_tokens_that_cannot_be_is_not_believed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from uni_train.cli.evaluation.budget import print_plan
-from uni_train.cli.evaluation.options import Asked, Pairs, evaluation_options
+from uni_train.cli.evaluation.options import PAIRS, Asked, evaluation_options
 from uni_train.cli.evaluation.plans import folder_of, loadable, plan_of
 from uni_train.cli.evaluation.running import run_evaluation
 from uni_train.cli.numbers import Finite
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @evaluation_options
 @click.option("--name", metavar="NAME", help="Of the evaluation's folder.  [default: model, benchmarks, a hash]")
 @click.option("--plan", "plan_only", is_flag=True, help="Print calls, tokens, cost and GPU hours, and stop.")
-@click.option("--seconds", type=Pairs(), metavar="draw=9,think=4", help="--plan: of one call, on one GPU.")
+@click.option("--seconds", type=PAIRS, metavar="draw=9,think=4", help="--plan: of one call, on one GPU.")
 @click.option("--gpu-price", type=Finite(0), metavar="DOLLARS", help="--plan: of an hour of one GPU.")
 @click.option("--image-tokens", type=click.IntRange(1), default=1000, show_default=True, help="--plan: of an image.")
 @click.option(

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from uni_train.cli.numbers import Finite
+from uni_train.cli.numbers import NAMES, Finite, Parsed
 from uni_train.errors import UsageError, did_you_mean
 
 PROJECT = "uni_train"
@@ -25,29 +25,19 @@ REMOTE = (
 """How an endpoint is asked."""
 
 
-class Names(click.ParamType):
-    """a,b,c."""
-
-    name = "NAMES"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        return tuple(name.strip() for name in value.split(",") if name.strip())
+def _pairs(text: str) -> dict[str, float]:
+    return {name.strip(): float(x) for name, _, x in (one.partition("=") for one in text.split(","))}
 
 
-class Pairs(click.ParamType):
-    """name=value,name=value; values are numbers."""
+def _price(text: str) -> tuple[float, float]:
+    read, written = (float(x) for x in text.split(","))
+    if not (0 <= read < math.inf and 0 <= written < math.inf):
+        raise ValueError
+    return read, written
 
-    name = "NAME=X"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return {name.strip(): float(x) for name, _, x in (one.partition("=") for one in value.split(","))}
-        except ValueError:
-            self.fail(f"{value!r} is not NAME=NUMBER,NAME=NUMBER", param, ctx)
+PAIRS = Parsed("NAME=X", _pairs, "NAME=NUMBER,NAME=NUMBER")
+PRICE = Parsed("IN,OUT", _price, "two numbers: dollars a million tokens read, and written")
 
 
 class Folder(click.Path):
@@ -57,23 +47,6 @@ class Folder(click.Path):
         if value == "":
             self.fail("it is empty; give the name of a folder", param, ctx)
         return super().convert(value, param, ctx)
-
-
-class Price(click.ParamType):
-    """dollars a million tokens, read and written: 2.5,10."""
-
-    name = "IN,OUT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            read, written = (float(x) for x in value.split(","))
-            if not (0 <= read < math.inf and 0 <= written < math.inf):
-                raise ValueError
-        except ValueError:
-            self.fail(f"{value!r} is not two numbers: dollars a million tokens read, and written", param, ctx)
-        return read, written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +118,9 @@ def _describe(context: click.Context, parameter: click.Parameter, name: str | No
 
 def evaluation_options(command: F) -> F:
     """The options that `eval` and `watch` share; a command takes them as keywords, for `Asked(**keywords)`."""
-    names = Names()
     options = [
         click.option(
-            "--benchmark", "-b", type=names, default="unisandbox", show_default=True, help="unisandbox,ureason; all"
+            "--benchmark", "-b", type=NAMES, default="unisandbox", show_default=True, help="unisandbox,ureason; all"
         ),
         click.option("--data", multiple=True, metavar="[NAME=]DIR", help="Published files of a benchmark; repeatable."),
         click.option(
@@ -160,8 +132,8 @@ def evaluation_options(command: F) -> F:
             "--n", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Questions of our own a set."
         ),
         click.option("--split", type=click.Choice(["test", "validation", "train"]), default="test", show_default=True),
-        click.option("--sets", type=names, default="", help="Which sets (math1, spatial, ...).  [default: all]"),
-        click.option("--settings", type=names, default="", help="normal,cot; direct,...  [default: all]"),
+        click.option("--sets", type=NAMES, default="", help="Which sets (math1, spatial, ...).  [default: all]"),
+        click.option("--settings", type=NAMES, default="", help="normal,cot; direct,...  [default: all]"),
         click.option("--subset", type=click.IntRange(1), metavar="N", help="About N cases of each benchmark."),
         click.option("--k", type=click.IntRange(1, 1_000), default=1, show_default=True, help="Draws of each case."),
         click.option(
@@ -245,7 +217,7 @@ def evaluation_options(command: F) -> F:
             "--judge-max-tokens", type=click.IntRange(1, 1_048_576), default=1024, show_default=True, metavar="N"
         ),
         click.option("--judge-timeout", type=Finite(0.1), default=120.0, show_default=True, metavar="SECONDS"),
-        click.option("--judge-price", type=Price(), help="Dollars a million tokens, read and written."),
+        click.option("--judge-price", type=PRICE, help="Dollars a million tokens, read and written."),
         click.option("--judge-cost-limit", type=Finite(0), metavar="DOLLARS", help="Stop judging there."),
         click.option("--out", type=Folder(path_type=Path), metavar="DIR", help="[default: evals]"),
         click.option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from data_gen.reading_limits import read_json, reason
 from uni_train.errors import UserError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from uni_train.models.contents import Inspection
 
 MODELS = ("nano", "nano_edit")
+ASSETS = Path(__file__).parent / "assets"
 
 
 @FAMILIES.register("nano")
@@ -29,7 +30,7 @@ class NanoFamily(Family):
     parts = BagelFamily.parts
     world = "nano"
     bfloat16 = False
-    shipped = Path(__file__).parent / "assets"
+    shipped: ClassVar[Path | None] = ASSETS
     part_of = BagelFamily.part_of
 
     def recognise(self, path: Path) -> Found | None:
@@ -47,7 +48,7 @@ class NanoFamily(Family):
             raise UserError(f"model.editing has no meaning for {config.name}", "Leave it out.")
         model = edit.build(config, seed) if config.edits else nano.build(config, seed)
         if config.checkpoint is not None:
-            self.load(model, self.shipped if config.checkpoint == "shipped" else Path(config.checkpoint))
+            self.load(model, ASSETS if config.checkpoint == "shipped" else Path(config.checkpoint))
         return model if dtype is None else model.to(dtype)
 
     def skeleton(self, config: ModelConfig, seed: int = 0) -> tuple[UnifiedModel, bool]:

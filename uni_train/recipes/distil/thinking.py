@@ -26,8 +26,7 @@ from uni_train.models.base import Request, UnifiedModel
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.stars import filtering
 from uni_train.recipes.stars.config import RoundConfig
-from uni_train.recipes.stars.sampling import until_kept
-from uni_train.stages.asking import about, asked
+from uni_train.recipes.stars.sampling import round_asks, until_kept
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import StageRun, Work, in_batches
 
@@ -45,10 +44,7 @@ def run(work: Work[DistilConfig], stage: StageRun, one: RoundConfig) -> None:
         UserError: the filter keeps none.
     """
     config = work.config
-    task = work.task(one.task)
-    seed = derive_seed(config.seed, one.set_name, "train", *([one.draw] if one.draw else []))
-    items = task.generate(one.prompts // task.items_per_draw, one.level, "train", seed)
-    wanted = asked(about(items, "cot"), config.seed, config.candidates)
+    _, wanted = round_asks(work, one, "cot")
     size = max(1, config.model.think_batch // config.candidates) * config.candidates
     batches = [batch for _, batch in in_batches(wanted, size)]
     teacher = None
@@ -59,10 +55,7 @@ def run(work: Work[DistilConfig], stage: StageRun, one: RoundConfig) -> None:
         make = lambda index: decided(config, teacher, thoughts(teacher, batches[index], config.temperature))  # noqa: E731
         make_shards(work, stage.path, [len(batch) for batch in batches[:number]], make, "think")
 
-    if one.kept is None:
-        have(len(batches))
-    else:
-        until_kept(work, stage, one, have, len(batches), size)
+    until_kept(work, stage, one, have, len(batches), size)
     stage.result = {"task": one.task, "level": one.level, **filtering.counted(work, stage, one)}
     if config.candidates > 1:
         stage.result["spread"] = work.ranks.from_main(lambda: spread(list(read_folder(stage.shards, images=False))))

@@ -18,7 +18,7 @@ from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
 from uni_train.rewards.contract import Reward
 from uni_train.rewards.registry import Trained, find_reward, make_rewards
 from uni_train.stages.finetune import adapters, run_logger
-from uni_train.stages.pictures import SHOWN_GROUPS, groups_of, log_groups, write_sheet
+from uni_train.stages.gallery import SHOWN_GROUPS, groups_of, log_groups, write_sheet
 from uni_train.stages.validation import ValidationPrompts, check_levels, generate, intervals, table, validation_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.data.rows import BadRow, Row, image_of, open_rows

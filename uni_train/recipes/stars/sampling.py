@@ -16,7 +16,8 @@ from functools import partial
 from typing import Any
 
 from data_gen.seeds import derive_seed
-from eval.benchmark import Scored
+from eval.benchmark import Ask, Scored
+from eval.benchmarks.unisandbox import UniSandbox
 from uni_train.config.kinds import reads_images
 from uni_train.recipes.stars import filtering
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig
@@ -29,11 +30,7 @@ from uni_train.stages.work import StageRun, Work, in_batches
 def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
     """Sample the round's prompts, `candidates` images each; what a verifier says of them is stored beside."""
     config = work.config
-    task = work.task(round_.task)
-    seed = derive_seed(config.seed, round_.set_name, "train", *([round_.draw] if round_.draw else []))
-    items = task.generate(round_.prompts // task.items_per_draw, round_.level, "train", seed)
-    benchmark = about(items, config.mode)
-    wanted = asked(benchmark, config.seed, config.candidates)
+    benchmark, wanted = round_asks(work, round_, config.mode)
     batches = [batch for _, batch in in_batches(wanted, config.model.draw_batch)]
     teacher = work.model(None if config.teacher == "base" else work.weights)
     sampled = Batched(teacher, config.model.think_batch, config.temperature)
@@ -59,24 +56,31 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
         title = "think and draw" if config.mode == "cot" else "draw"
         make_shards(work, stage.path, sizes, make, title, judged if judgements else None)
 
-    if round_.kept is None:
-        have(len(batches))
-        stage.result = {"task": round_.task, "level": round_.level, "sampled": len(wanted)}
-    else:
-        until_kept(work, stage, round_, have, len(batches), config.model.draw_batch)
-        stage.result = {"task": round_.task, "level": round_.level, **filtering.counted(work, stage, round_)}
+    until_kept(work, stage, round_, have, len(batches), config.model.draw_batch)
+    found = {"sampled": len(wanted)} if round_.kept is None else filtering.counted(work, stage, round_)
+    stage.result = {"task": round_.task, "level": round_.level, **found}
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
+
+
+def round_asks(work: Work[Any], round_: RoundConfig, setting: str) -> tuple[UniSandbox, list[Ask]]:
+    """What a round asks in one setting: its prompts, each `candidates` times."""
+    config, task = work.config, work.task(round_.task)
+    seed = derive_seed(config.seed, round_.set_name, "train", *([round_.draw] if round_.draw else []))
+    benchmark = about(task.generate(round_.prompts // task.items_per_draw, round_.level, "train", seed), setting)
+    return benchmark, asked(benchmark, config.seed, config.candidates)
 
 
 def until_kept(
     work: Work[Any], stage: StageRun, round_: RoundConfig, have: Callable[[int], None], batches: int, size: int
 ) -> None:
-    """Make batches of `size` samples until the round's samples are kept, or all are made.
+    """Make batches of `size` samples until the round's samples are kept, or all are made; all where it keeps no number.
 
     How many come next follows from the share kept so far; at most as many as there are. So a start after a kill, or on
     another number of ranks, makes the same ones.
     """
-    assert round_.kept is not None
+    if round_.kept is None:
+        have(batches)
+        return
     number = min(math.ceil(round_.kept / size), batches)
     while True:
         have(number)

@@ -35,11 +35,10 @@ def random_steps(rollouts: Rollouts, config: GrpoConfig, stage: str, update: int
     Images of groups with equal rewards are left out; where there are no others, a `kl` penalty still acts on them.
     """
     images, rollout, objective = list(range(len(rollouts.totals))), config.rollout, config.objective
-    if objective.drop_zero_std:
-        groups = torch.arange(rollout.prompts_per_epoch).repeat_interleave(rollout.group_size)
-        use = informative(rollouts.rewards if objective.scale_rewards == "each" else rollouts.totals, groups)
-        use = use.any(1) if use.ndim > 1 else use
-        images = [i for i in images if bool(use[i])] or (images if objective.kl else [])
+    groups = torch.arange(rollout.prompts_per_epoch).repeat_interleave(rollout.group_size)
+    use = informative(rollouts.rewards if objective.scale_rewards == "each" else rollouts.totals, groups)
+    use = use.any(1) if use.ndim > 1 else use
+    images = [i for i in images if bool(use[i])] or (images if objective.kl else [])
     turn, part = divmod(update, config.updates_per_pass)
     rng("pictures", config.seed, stage, rollouts.epoch, *([turn] if turn else [])).shuffle(images)
     places = range(config.rows_an_image)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from eval.benchmarks.vigor.paper import TABLE_3
 from eval.evaluation import EvaluationPlan, run
 from eval.judges import JudgeConfig
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.errors import UsageError
 from uni_train.models.pictures import decode_png
 
 MAZES = Source(n=3, sets=("maze_navigation",))
@@ -43,6 +45,11 @@ class Painter:
             shown = decode_png(case.images[0])
             return np.pad(shown, ((0, 1), (0, 0), (0, 0))) if self.sizes else shown
         return decode_png(self.benchmark.reference(case) or b"")
+
+    def compose(self, requests: Any, *, on_step: Any = None) -> list[Any]:
+        self.asked += requests
+        frames = [(replace(one, id=f"{one.id}/0"), one) for one in requests]
+        return [["Look.", *map(self.image, some), "Done."] if self.plan else ["Done."] for some in frames]
 
     def think(self, requests: Any, *, on_step: Any = None) -> list[str]:
         return ["go" for _ in requests]
@@ -88,6 +95,23 @@ def test_a_plan_is_drawn_step_by_step_and_its_frames_are_scored_apart() -> None:
     assert copied[0].startswith("a copy of the input (3 mazes") and copied[1:] == (  # type: ignore[union-attr]
         "0.000", "0.000", "0.500", "1.000", "0.000", "1.000",
     )  # fmt: skip
+
+
+def test_a_model_may_give_all_frames_in_one_answer() -> None:
+    benchmark = Vigor(MAZES, interleaved=True)
+    assert benchmark.settings == ("direct", "cot", "interleaved", "process")
+    model = Painter(benchmark)
+    scored = scored_by(model, benchmark, ("interleaved", "process"))
+    assert [one.outcome for one in scored] == ["pass"] * 3 + ["fail"] * 3
+    assert [type(part) for part in scored[0].sample.parts] == [str, bytes, bytes, str]
+    marks = {check.name: check.value for check in scored[3].verdict.checks}  # type: ignore[union-attr]
+    assert marks["rule_obey"] == marks["reasoning_success"] == 0.5
+    asks = [one.sample.ask for one in scored]
+    assert benchmark.calls(asks) == {"think": 0, "draw": 0, "compose": 3, "judge": 0}
+    model.plan = ""
+    assert {one.outcome for one in scored_by(model, benchmark, ("interleaved",))} == {"not_extracted"}
+    with pytest.raises(UsageError, match=r"vigor\.planner and vigor\.interleaved"):
+        Vigor(MAZES, interleaved=True, planner=model)  # type: ignore[arg-type]
 
 
 def test_no_plan_and_frames_of_several_sizes_are_statuses() -> None:

@@ -12,7 +12,7 @@ from data_gen.registry import get_task
 from uni_train.recipes.flow_grpo.training import prompt_of
 from uni_train.rewards.contract import Reward, score
 from uni_train.rewards.registry import find_reward
-from uni_train.stages.pictures import SHOWN_GROUPS, caption, groups_of, log_groups, write_sheet
+from uni_train.stages.gallery import SHOWN_GROUPS, caption, groups_of, log_groups, write_sheet
 from uni_train.training.flow_grpo.rollout import Drawn
 
 
