@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -60,6 +60,7 @@ from uni_train.files import atomic_path
 from uni_train.models.bagel.generation import generate_text, prefill
 from uni_train.models.bagel.packing import Text
 from uni_train.models.bagel.unified import BagelUnified
+from uni_train.models.bagel.vae import VaeConfig
 from uni_train.models.base import Example, Request, UnifiedModel
 from uni_train.models.family import family_of
 from uni_train.models.load import build_model
@@ -206,7 +207,7 @@ def made(config: ModelConfig, machine: Machine) -> UnifiedModel:
     with (
         mock.patch.object(bagel, "without_weights", on_device),
         mock.patch.object(editor, "without_weights", on_device),
-        text_encoder(config),
+        parts_of(config),
         floats(torch.bfloat16),
     ):
         model, _ = family_of(config.family).skeleton(config)
@@ -218,12 +219,21 @@ def made(config: ModelConfig, machine: Machine) -> UnifiedModel:
     return model.eval()
 
 
-def text_encoder(config: ModelConfig) -> AbstractContextManager[object]:
-    """Within this block an editor's text encoder has rotary tables, and is small if the editor is."""
-    from uni_train.models.qwen_image_edit import checkpoint
+@contextmanager
+def parts_of(config: ModelConfig) -> Iterator[None]:
+    """Within this block what the recipe does not size is small if the model is; an editor's text encoder has rotary
+    tables."""
+    from uni_train.models.bagel import checkpoint as bagel
+    from uni_train.models.qwen_image_edit import checkpoint as editor
 
-    small = SMALL_TEXT if config.architecture.hidden_size == SMALL_TEXT["hidden_size"] else {}
-    return mock.patch.dict(checkpoint._TEXT_7B, {"rope_parameters": ROPE, **small})  # type: ignore[dict-item]
+    tiny = config.architecture.layers == 2
+    with mock.patch.dict(editor._TEXT_7B, {"rope_parameters": ROPE, **(SMALL_TEXT if tiny else {})}):  # type: ignore[dict-item]
+        if not tiny:
+            yield
+            return
+        vae = partial(VaeConfig, width=32, multipliers=(1, 1, 1, 1), blocks=1)
+        with mock.patch.multiple(bagel, VaeConfig=vae, _VOCABULARY=512):
+            yield
 
 
 def _speak(model: Any) -> None:
@@ -386,7 +396,7 @@ def _predicted(
 ) -> tuple[int, float]:
     """Bytes at the peak and FLOP of an update, as `plan` traces them."""
     family = family_of(config.family)
-    with text_encoder(config):
+    with parts_of(config):
         model, _ = family.skeleton(config)
     model.prepare_training(timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=config.family != "nano")
     if trained == "lora":

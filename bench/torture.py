@@ -112,7 +112,7 @@ def _fit(name: str, recipe: str, *overrides: str, ranks: bool = True) -> Subject
 SUBJECTS = (
     _fit("stars", "stars_curriculum", *_STARS),
     _fit("sft", "sft_nano", *MODEL, *_ASKED, "sources.thoughts.path={data}/mapping1/items.jsonl",
-         "sources.pictures.path={data}/mapping1/items.jsonl", "updates=6", "batch.tokens=400", "checkpoint_every=2",
+         "sources.images.path={data}/mapping1/items.jsonl", "updates=6", "batch.tokens=400", "checkpoint_every=2",
          "optimizer.warmup_updates=1", ranks=False),  # packed by tokens: each rank draws its own micro-batches
     _fit("flow_grpo", "flow_grpo_math", *MODEL, *_GRPO, "evaluate=false", "rows=8", "updates_per_epoch=2"),
     _fit("knowledge", "knowledge", *MODEL, "model.sampling.max_think_tokens=26", "characters.n=1", "rows=40",

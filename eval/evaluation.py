@@ -517,7 +517,7 @@ def _not_scored(scored: Sequence[Scored]) -> dict[tuple[str, str], str]:
     for setting, some in settings.items():
         if all(one.outcome == "generation_failed" for one in some):
             ((note, _),) = Counter(" ".join(one.sample.note.split())[:_NOTE] for one in some).most_common(1)
-            why = f"the model failed {len(some)} of {len(some)} ({note or 'no picture'})"
+            why = f"the model failed {len(some)} of {len(some)} ({note or 'no image'})"
             found |= {cell: why for cell in cells if cell[0] == setting}
     return found
 

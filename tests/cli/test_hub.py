@@ -39,7 +39,7 @@ class _Answers(BaseHTTPRequestHandler):
         if self.headers.get("Authorization") != f"Bearer {self.server.token}":
             self._say(401, {"error": "Invalid username or password."})
         elif self.path == "/api/repos/create":
-            self.server.private = json.loads(body).get("private", False)
+            self.server.private = "private" in (json.loads(body).get("visibility"), *json.loads(body))
             self._say(200, {"url": f"{self.server.url}/me/mine"})
         elif self.path == "/api/validate-yaml":
             self._say(200, {"errors": [], "warnings": []})

@@ -197,7 +197,7 @@ def sample_evaluation(folder: Path, cases: int, skill: Mapping[str, float] = SKI
         "format": FORMAT,
         "model": {"name": "sketcher", "source": "made up", "content": "0" * 32, "settings": {}},
         "checkpoint": "sketcher", "benchmarks": {"sums": {}}, "subset": None, "seed": 0, "k": 1, "judge": None,
-        "command": ["uni_train", "eval"], "started": "2026-01-01T00:00:00+0000",
+        "options": {}, "command": ["uni_train", "eval"], "started": "2026-01-01T00:00:00+0000",
     }  # fmt: skip
     atomic_write_json(folder / ASKED, asked)
     atomic_write_json(folder / SCORES, {"format": FORMAT, "results": [result.to_dict()], "calls": {}, "seconds": {}})

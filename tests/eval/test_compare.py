@@ -50,6 +50,9 @@ def evaluation(
         "seed": 0,
         "k": 1,
         "options": {},
+        "benchmarks": {},
+        "command": [],
+        "started": "",
         "judge": None,
         **asked,
     }

@@ -136,7 +136,7 @@ EVERYDAY = ("data.world=everyday",)
     ("recipe", "model", "more"),
     [
         ("flow_grpo_maze", BAGEL, EVERYDAY),
-        ("flow_grpo_math", BAGEL, (*EVERYDAY, "held_out.n=0", "rewards.right={function:self_check}")),
+        ("flow_grpo_math", BAGEL, (*EVERYDAY, "evaluate=false", "held_out.n=0", "rewards.right={function:self_check}")),
         ("unigrpo_math", BAGEL, (*EVERYDAY, "held_out.n=0")),
         ("stars_maze", BAGEL, EVERYDAY),
         ("distil_maze", BAGEL, EVERYDAY),

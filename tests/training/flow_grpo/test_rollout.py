@@ -71,7 +71,7 @@ def test_solved_is_what_every_reward_gives_its_most_for() -> None:
     ("overrides", "message"),
     [
         (["rollout.complete=mixed", "rollout.group_size=3"], "draws half a group first: group_size is odd"),
-        (["rollout.shared_noise=true", "variant=diffusion_nft"], "a group would be one picture"),
+        (["rollout.shared_noise=true", "variant=diffusion_nft"], "a group would be one image"),
         (["rollout.complete=half"], "rollout.complete must be one of"),
     ],
 )

@@ -33,8 +33,13 @@ def evaluated(folder: Path, benchmark: UniSandbox, right: str, **asked: Any) -> 
     plain = {
         "format": FORMAT,
         "model": model,
+        "subset": None,
+        "seed": 0,
         "k": 1,
         "options": {"compat": "paper"},
+        "benchmarks": {},
+        "command": [],
+        "started": "",
         "judge": {"model": "judge"},
         **asked,
     }
