@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _PADDING, _PADDING_WIDE, _WIDE = 500, 100, 512
 """Token places that cost about as much as one more forward pass, of models narrower than _WIDE and of wider ones.
-Measured on a CPU: 500 for nano; with 100 million weights (width 512) 60 to 150 are alike, at 0.94 of the time."""
+500 was measured for nano on a CPU; 100 follows a report at 100 million weights and is not measured here."""
 _CACHED = 50_000  # texts and layouts
 _VAE_PIXELS = 2**22  # encoded at a time: four images of a megapixel
 _GIVEN = -1  # in place of an image's index
