@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bench import papers, stars
+from bench import distillation, papers, stars
 from data_gen.registry import get_task
 from data_gen.task import Check, Item, Verdict
 from eval import summary as run_summary
@@ -101,6 +101,27 @@ def test_questions_with_one_expression_are_one_cluster(tmp_path: Path) -> None:
         papers.answers(folder, "before")
 
 
+def test_a_distilled_row_is_compared_with_that_of_stars_in_its_place(tmp_path: Path) -> None:
+    half, most = [True, False] * 8, [*[True] * 12, *[True, False] * 2]
+    marks = {"STARS on Math1": half, "STARS on Math2": [False] * 16, "distilled on Math1": most}
+    rows = []
+    for number, (label, right) in enumerate(marks.items()):
+        folder = stored(tmp_path / str(number), "math1", {"normal": right, "cot": [True] * 16})
+        rows.append(papers.Row(f"shipped + {label}", (papers.Run(folder, {}),), "after"))
+    maths = papers.distilled_pages([])[1]
+    page = replace(maths, levels=(1,))
+    (compared,) = [line for line in distillation._differences(page, rows) if line.startswith("| distilled")]
+    assert compared.startswith("| distilled on Math1 - STARS on Math1 | +0.38 (")
+    (scored,) = [line for line in distillation._scores(page, rows) if "distilled on Math1" in line]
+    assert scored.endswith("| 0.88 |")  # Normal / CoT
+
+
+def test_calls_are_summed_over_rounds() -> None:
+    rounds = [{"updates": 3, "seconds": 30.0, "calls": {"thoughts": 8, "images": 8, "velocities": 80, "rollout": 0}}]
+    runs = {"distilled": [papers.Run(Path(), {"rounds": rounds * 2})]}
+    assert list(distillation._costs(runs))[-1] == "| distilled | 6 | 16 | 16 | 160 | 0 | 1.0 |"
+
+
 def test_unequal_numbers_kept_are_said() -> None:
     def run(kept: int) -> papers.Run:
         rounds = [{"sampled": 100, "kept": kept, "precision": 0.6, "recall_estimate": {"n": 40}, "updates": 1}]
@@ -116,7 +137,7 @@ def test_unequal_numbers_kept_are_said() -> None:
 
 
 def test_all_pages_plan_their_runs_and_slips_show_before_anything_runs(tmp_path: Path) -> None:
-    for page in papers.pages([2, 3, 5], [5], []):
+    for page in (*papers.pages([2, 3, 5], [5], []), *papers.distilled_pages([])):
         for line in page.arms.values():
             assert stars.plan(line, [0])
     good = ["--table", "2", "--runs", str(tmp_path)]
