@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ import torch
 from data_gen.registry import task_of
 from eval.benchmarks.unisandbox import UniSandbox
 from eval.benchmarks.unisandbox.cases import item_of
-from eval.calls import CallStore, StoredModel, call_key
+from eval.calls import CallStore, StoredModel
 from eval.evaluation import Evaluation, EvaluationPlan, run
 from uni_train.models.base import Request
 from uni_train.models.identity import CACHE, ModelIdentity, content_hash
@@ -191,11 +191,10 @@ def _watch(folder: Path) -> None:
     """Note, in this process, every call before it reaches the model, and when the last one has been made."""
     forward, release = StoredModel._forward, StoredModel.release
 
-    def noted(self: StoredModel, skill: Any, requests: Sequence[Request], on_step: Any) -> list[Any]:
-        keys = [call_key(self.identity, skill, request) for request in requests]
+    def noted(self: StoredModel, skill: Any, asked: Mapping[str, Request], on_step: Any) -> list[Any]:
         with open(folder / "calls.log", "a") as log:
-            log.write("".join(f"{key}\n" for key in keys))
-        return forward(self, skill, requests, on_step)
+            log.write("".join(f"{key}\n" for key in asked))
+        return forward(self, skill, asked, on_step)
 
     def released(self: StoredModel) -> None:
         (folder / "scoring").touch()

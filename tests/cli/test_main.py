@@ -174,7 +174,7 @@ def test_the_shell_completes_commands_and_recipes() -> None:
         return [found.split(",")[1] for found in done.stdout.split()]
 
     assert completed("gen") == ["generate"]
-    assert completed("fit", "sft_m") == completed("fit", "-r", "sft_m") == ["sft_maze"]
+    assert completed("fit", "sft_m") == completed("fit", "-r", "sft_m") == ["sft_maze", "sft_maze_told"]
     assert completed("fit", "sft_maze", "sft_m") == []
 
 

@@ -53,9 +53,9 @@ def test_images_and_texts_of_the_file_itself(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("id,rater\nc0,ann\n", "labels.csv: there is no label"),
-        ("id,label,settng\nc0,1,a\n", "no column settng of labels"),
+        ("id,label,settng\nc0,1,a\n", "no column 'settng' of labels"),
         ("id,label\nc0,1\nc9,1\n", "line 3: criteria has no case 'c9'"),
-        ("id,label,setting\nc0,1,cot\n", "line 2: criteria has no setting cot"),
+        ("id,label,setting\nc0,1,cot\n", "line 2: criteria has no setting 'cot'"),
         ("id,label,k\nc0,1,-1\n", "line 2: k is -1"),
         ("id,label\nc0,maybe\n", "line 2: 'maybe' is no verdict"),
         ("id,label\nc0,1.5\n", "line 2: '1.5' is no verdict"),
@@ -80,7 +80,7 @@ def test_what_is_wrong_with_a_file_is_named_with_its_line(tmp_path: Path, text: 
     [
         ('{"id": "c0"}', "line 1: there is no label"),
         ('{"id": "c0", "label": 1}\n[1]', "line 2: not a JSON object"),
-        ('{"id": "c0", "label": 1}\n{"id": "c1", "label": {}}', "line 2: '{}' is no verdict"),
+        ('{"id": "c0", "label": 1}\n{"id": "c1", "label": {}}', "line 2: 'label' is no text or number"),
         ('{"id": "c0", "label": 1', "line 1"),
     ],
 )

@@ -92,6 +92,7 @@ class RoundsConfig(RunConfig):
     # set name -> what a round of it does by default
     budget: dict[str, BudgetConfig] = field(default_factory=dict)
     pretrain_replay: Share = 0.0  # for rounds[].replay.pretrain in recipes; 0 where a model has no such rows
+    thoughts_replay: Share = 0.0  # for rounds[].replay.thoughts in recipes
     schedule: ScheduleConfig = ScheduleConfig()
     candidates: Few = 1  # samples of a prompt, before the filter
     temperature: Temperature | None = None  # of thoughts while sampling; null = model.sampling.temperature

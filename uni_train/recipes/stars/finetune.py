@@ -184,7 +184,8 @@ def first_update(
     for one in config.rounds:
         if one.set_name in shares:
             task = get_task(one.task, config.data.world)
-            items = task.generate(64, one.level, "train", config.seed)
+            n = min(64, one.prompts // task.items_per_draw)
+            items = task.generate(n, one.level, "train", config.seed)
             asked = [example(item, task.input_image(item)) for item in items]
             sources[one.set_name] = asked
             if THOUGHTS in shares:
