@@ -95,6 +95,11 @@ def observe(
     starts = [refined_start(one.thought or "", world) for one, world in zip(requests, worlds, strict=True)]
     shares, weights, by_level, overlays, ranks = [], [], [], [], []
     times: list[float] = []
+    # First, because tokens that there are not show here.
+    for request, start in zip(requests[:maps], starts[:maps], strict=True):
+        images, seen = draw_with_attention(inside, [request], [start], maps=True)
+        overlays += list(_overlays(inside, request, images[0], seen, tokens))
+        ranks.append({"id": request.id, "prompt": request.prompt, "words": _ranked(inside, seen)})
     for first in range(0, len(requests), batch):
         some = requests[first : first + batch]
         _, seen = draw_with_attention(inside, some, starts[first : first + batch])
@@ -105,10 +110,6 @@ def observe(
         times = seen.t.tolist()
         if on_item is not None:
             on_item(len(some))
-    for request, start in zip(requests[:maps], starts[:maps], strict=True):
-        images, seen = draw_with_attention(inside, [request], [start], maps=True)
-        overlays += list(_overlays(inside, request, images[0], seen, tokens))
-        ranks.append({"id": request.id, "prompt": request.prompt, "words": _ranked(inside, seen)})
     return {
         "groups": groups,
         "clusters": [case.cluster or case.id for case in cases],
