@@ -18,6 +18,7 @@ from typing import Any
 from data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
+from uni_train.run_folder import stage_folders
 
 STATE = "watch.json"
 ATTEMPTS = 3
@@ -58,7 +59,7 @@ def checkpoints(run: Path) -> list[Checkpoint]:
         raise UserError(f"{run} is no run folder: it has no config.yaml", "Run folders are runs/<recipe>/<name>.")
     found: list[Checkpoint] = []
     before = 0
-    for stage in sorted((run / "stages").glob("*/")):
+    for stage in stage_folders(run):
         manifest = _finished(stage)
         updates = 0 if manifest is None else int(manifest["result"].get("updates", 0))
         steps = [(int(match[1]), path) for path in stage.glob("checkpoints/*") if (match := _STEP.fullmatch(path.name))]

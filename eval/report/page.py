@@ -27,6 +27,7 @@ from eval.shortcuts import counted
 from eval.statistics import Estimate, proportion
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_text
+from uni_train.run_folder import stage_folders
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -158,13 +159,13 @@ def _about(run_dir: Path) -> dict[str, Any]:
 
 def _curves(run_dir: Path) -> list[Curve]:
     curves = []
-    for path in sorted((run_dir / "stages").glob("*/metrics.jsonl")):
-        rows = flow_grpo.read_lines(path)
+    for stage in stage_folders(run_dir):
+        rows = flow_grpo.read_lines(stage / "metrics.jsonl")
         values = {
             name: [(float(row["step"]), float(row[name])) for row in rows if _is_number(row.get(name))]
             for name, _ in _CURVES
         }
-        curves.append(Curve(path.parent.name.partition("-")[2] or path.parent.name, values))
+        curves.append(Curve(stage.name.partition("-")[2] or stage.name, values))
     return curves
 
 
