@@ -18,7 +18,7 @@ tables only format what is in the summary.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from eval.benchmarks import unisandbox
 from eval.benchmarks.unisandbox import counting
 from eval.benchmarks.unisandbox.sets import all_sets
 from eval.shortcuts import Trivial, best, counted
-from eval.statistics import Estimate, PairedComparison, proportion
+from eval.statistics import Estimate, PairedComparison, share
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 
@@ -57,15 +57,22 @@ class Reliability:
     correct: int
 
 
-def filter_reliability(accepted: Sequence[bool], correct: Sequence[bool]) -> Reliability:
+def filter_reliability(
+    accepted: Sequence[bool], correct: Sequence[bool], clusters: Sequence[Hashable] | None = None
+) -> Reliability:
     """Precision and recall of `accepted[i]` (the filter's judgement) against `correct[i]` (the verifier).
 
-    With Wilson intervals. Nothing kept, or nothing right, gives an estimate without a value. Raises ValueError when the
-    lengths differ.
+    clusters: what dependent samples share: the candidates of a prompt, the two of a mapping pair; None: each is alone.
+    Intervals as in `eval.statistics.share`. Nothing kept, or nothing right, gives an estimate without a value. Raises
+    ValueError when the lengths differ.
     """
-    hits = sum(a and c for a, c in zip(accepted, correct, strict=True))
-    kept, right = sum(accepted), sum(correct)
-    return Reliability(proportion(hits, kept), proportion(hits, right), len(accepted), kept, right)
+    rows = list(zip(accepted, correct, range(len(accepted)) if clusters is None else clusters, strict=True))
+    kept = [(right, cluster) for keeps, right, cluster in rows if keeps]
+    right = [(keeps, cluster) for keeps, right, cluster in rows if right]
+    precision, recall = (
+        share([hit for hit, _ in some], range(len(some)), [cluster for _, cluster in some]) for some in (kept, right)
+    )
+    return Reliability(precision, recall, len(rows), len(kept), len(right))
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,9 +278,9 @@ def rows(summary: Mapping[str, Any], task: str, variant: str = "") -> list[Row]:
     later = dict(summary.get("after_round") or {})
     names = {label: f"after round {_round_number(label)}" for label in sorted(later, key=_round_number)}
     after = summary["scores"].get("after") or {}
-    if after and after not in later.values():
-        # The last round is evaluated under the label "after" only; without its own number it is simply the end.
-        number = len(summary["rounds"])
+    # The last round is evaluated under the label "after" only; without its own number it is simply the end.
+    number = len(summary["rounds"])
+    if after and not (f"round{number}" in later or (not number and after in later.values())):
         later["after"] = after
         names["after"] = f"after round {number}" if number == len(names) + 1 else "after"
     labelled += [(label, name, later[label]) for label, name in names.items()]
