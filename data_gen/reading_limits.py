@@ -1,4 +1,4 @@
-"""The gate for what is read: how large, how deep and in which encoding a file, a text or a reply may be.
+"""Reads untrusted files and replies within limits on size, depth and encoding.
 
 Whatever comes from outside (files that people edit, checkpoints, data, replies of servers) is read through here:
 

@@ -20,7 +20,7 @@ import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,13 +30,14 @@ from eval.benchmark import OUTCOMES, Ask, Benchmark, Sample, Scored, Table
 from eval.calls import CallStore, StoredModel
 from eval.generation import asks_of, cases_of, chunks, generate, settings_of
 from eval.images import ImageStore
-from eval.progress import Bar, Progress
+from eval.progress import Bar, Progress, Silent
 from eval.respondent import open_model
 from eval.scored import read_scored, stored, write_by_content
 from eval.shards import disk_errors
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json, remove_partials
+from uni_train.run_folder import flat, git_state, versions
 
 if TYPE_CHECKING:
     from eval.judges.config import JudgeConfig
@@ -51,21 +52,6 @@ _SHARD_ROWS = 256
 _NOTE = 200  # letters of why a model failed
 # What may differ between two starts of one evaluation: it changes no number.
 _FREE = ("command", "versions", "code", "started", "judge_settings")
-
-
-class Silent:
-    """Tells nobody."""
-
-    def say(self, text: str) -> None:
-        return
-
-    def bar(self, title: str, total: int, done: int = 0) -> AbstractContextManager[Bar]:
-        return nullcontext(_SilentBar())
-
-
-class _SilentBar:
-    def advance(self, by: int = 1, **figures: float) -> None:
-        return
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,8 +326,6 @@ class _Job:
 
 def describe(plan: EvaluationPlan, jobs: Sequence[_Job], model: StoredModel) -> dict[str, Any]:
     """evaluation.json."""
-    from uni_train.run_folder import git_state, versions
-
     judge = None if plan.judge is None else plan.judge.manner
     asked = {
         "format": FORMAT,
@@ -409,7 +393,7 @@ def _begin(folder: Path, asked: Mapping[str, Any], judge: JudgeConfig | None = N
         there, here = _compared(noted), _compared(asked)
         if judge is not None and judge.served and there.get("judge") == json.loads(json.dumps(judge.typed.manner)):
             there["judge"] = here["judge"]  # its server was down then
-        before, now = _flat(there), _flat(here)
+        before, now = flat(there), flat(here)
         differing = [key for key in dict.fromkeys([*now, *before]) if before.get(key) != now.get(key)]
         if differing:
             shown = "; ".join(f"{key} was {before.get(key)}, now {now.get(key)}" for key in differing[:3])
@@ -615,13 +599,3 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise UserError(f"{file} is damaged: it is not a JSON object", "Delete it and run the command again.")
     return loaded
-
-
-def _flat(value: Any, key: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}."""
-    if not isinstance(value, Mapping) or not value:
-        return {key: value}
-    flat: dict[str, Any] = {}
-    for name, one in value.items():
-        flat.update(_flat(one, f"{key}.{name}" if key else str(name)))
-    return flat

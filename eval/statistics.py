@@ -1,4 +1,4 @@
-"""Numbers that carry their n and their 95 % interval, comparisons of the same units, and how little can be detected.
+"""Estimates with n and a 95 % interval, paired comparisons, and detectable differences.
 
 Left out on purpose: formulas of our own, but for Newcombe's interval for paired proportions, which no library here has.
 Wilson's and Newcombe's other interval, exact McNemar, cluster-robust means and power come from statsmodels, the t
@@ -10,12 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from data_gen.seeds import derive_seed
-
-if TYPE_CHECKING:
-    import numpy as np
 
 CONFIDENCE = 0.95
 
@@ -126,22 +123,11 @@ def clustered_mean(
     With `cells` it is the unweighted mean of the cell means, the papers' "average over sets", so that a larger set
     does not count more. The interval is cluster-robust with t quantiles (statsmodels OLS on cell indicators,
     `cov_type="cluster"`), clipped to [0, 1]; n is the number of clusters. Where the outcomes do not vary at all, or
-    there is one cluster, that
-    interval would be empty or undefined: Wilson's over the clusters is used instead.
+    there is one cluster, that interval would be empty or undefined: Wilson's over the clusters is used instead.
     """
-    import numpy as np
-
-    cells = [0] * len(values) if cells is None else cells
-    if not len(values) == len(clusters) == len(cells):
-        raise ValueError("values, clusters and cells must have the same length")
-    cell_of, group_of = _codes(cells), _codes(clusters)
-    n = max(group_of, default=-1) + 1
-    if n == 0:
+    if not len(values) and not len(clusters):
         return proportion(0, 0)
-    outcome = np.asarray(values, dtype=float)
-    indicator = np.eye(max(cell_of) + 1)[cell_of]
-    mean = float(np.mean(indicator.T @ outcome / indicator.sum(axis=0)))
-    robust = _robust(outcome, indicator, group_of, confidence)
+    mean, n, robust = _mean_of_cells(values, clusters, cells, confidence)
     if robust is not None:
         return Estimate(mean, n, *_within(robust[0], robust[1], 0.0, 1.0))
     fallback = proportion(round(mean * n), n, confidence)
@@ -237,19 +223,10 @@ def paired(
     clusters = list(range(len(first))) if clusters is None else clusters
     if cells is None and len(set(clusters)) == len(clusters):
         return plain
-    import numpy as np
-
-    cells = [0] * len(first) if cells is None else cells
-    if not len(first) == len(clusters) == len(cells):
-        raise ValueError("outcomes, clusters and cells must have the same length")
-    if not first:
+    if not first and not clusters:
         return plain
-    cell_of, group_of = _codes(cells), _codes(clusters)
-    n = max(group_of) + 1
-    change = np.asarray(second, dtype=float) - np.asarray(first, dtype=float)
-    indicator = np.eye(max(cell_of) + 1)[cell_of]
-    mean = float(np.mean(indicator.T @ change / indicator.sum(axis=0)))
-    robust = _robust(change, indicator, group_of, CONFIDENCE)
+    change = [float(b) - float(a) for a, b in zip(first, second, strict=True)]
+    mean, n, robust = _mean_of_cells(change, clusters, cells)
     if robust is not None:
         gap = Estimate(mean, n, *_within(robust[0], robust[1], -1.0, 1.0))
         return PairedComparison(plain.both, plain.only_first, plain.only_second, plain.neither, gap, robust[2])
@@ -296,21 +273,12 @@ def paired_values(
     """
     if all(value in (0, 1) for value in (*first, *second)):
         return paired([bool(value) for value in first], [bool(value) for value in second], clusters, cells)
-    import numpy as np
-
-    clusters = list(range(len(first))) if clusters is None else clusters
-    cells = [0] * len(first) if cells is None else cells
-    if not len(first) == len(second) == len(clusters) == len(cells):
-        raise ValueError("values, clusters and cells must have the same length")
-    change = np.asarray(second, dtype=float) - np.asarray(first, dtype=float)
-    groups, cell_of = _codes(clusters), _codes(cells)
-    indicator = np.eye(max(cell_of) + 1)[cell_of]
-    robust = _robust(change, indicator, groups, CONFIDENCE)
-    n, mean = max(groups) + 1, float(np.mean(indicator.T @ change / indicator.sum(axis=0)))
+    change = [b - a for a, b in zip(first, second, strict=True)]
+    mean, n, robust = _mean_of_cells(change, range(len(first)) if clusters is None else clusters, cells)
     # One unit, or all changed alike: nothing to estimate a spread from.
     low, high, p_value = robust if robust is not None else (-1.0, 1.0, 1.0)
     gap = Estimate(mean, n, *_within(low, high, -1.0, 1.0))
-    higher, lower = int((change > 0).sum()), int((change < 0).sum())
+    higher, lower = sum(one > 0 for one in change), sum(one < 0 for one in change)
     equal = [one for one, other in zip(first, second, strict=True) if one == other]
     full = sum(value == 1 for value in equal)
     return PairedComparison(full, lower, higher, len(equal) - full, gap, p_value)
@@ -405,21 +373,34 @@ def draw_subset(units: Sequence[U], n: int, seed: int) -> list[U]:
     return [units[index] for index in sorted(chosen)]
 
 
-def _robust(
-    outcome: np.ndarray, indicator: np.ndarray, groups: Sequence[int], confidence: float
-) -> tuple[float, float, float] | None:
-    """Cluster-robust (low, high, p value) of the mean over cells; None where there is no variation to estimate from."""
+def _mean_of_cells(
+    values: Sequence[float],
+    clusters: Sequence[Hashable],
+    cells: Sequence[Hashable] | None,
+    confidence: float = CONFIDENCE,
+) -> tuple[float, int, tuple[float, float, float] | None]:
+    """The mean of the cells' means, the number of clusters, and the mean's cluster-robust (low, high, p value).
+
+    The latter is None where there is no variation to estimate it from. Raises ValueError when the lengths differ.
+    """
     import numpy as np
+
+    cells = [0] * len(values) if cells is None else cells
+    if not len(values) == len(clusters) == len(cells):
+        raise ValueError("values, clusters and cells must have the same length")
+    cell_of, groups = _codes(cells), _codes(clusters)
+    outcome, indicator = np.asarray(values, dtype=float), np.eye(max(cell_of) + 1)[cell_of]
+    mean, n = float(np.mean(indicator.T @ outcome / indicator.sum(axis=0))), max(groups) + 1
+    if n < 2 or np.ptp(outcome) == 0 or len(outcome) <= indicator.shape[1]:
+        return mean, n, None
     from statsmodels.regression.linear_model import OLS
 
-    if len(set(groups)) < 2 or np.ptp(outcome) == 0 or len(outcome) <= indicator.shape[1]:
-        return None
     fit = OLS(outcome, indicator).fit(cov_type="cluster", cov_kwds={"groups": np.asarray(groups)}, use_t=True)
     test = fit.t_test(np.full((1, indicator.shape[1]), 1 / indicator.shape[1]))
     low, high = (float(x) for x in test.conf_int(alpha=1 - confidence)[0])
     if not (math.isfinite(low) and math.isfinite(high) and high > low):
-        return None
-    return low, high, float(test.pvalue)
+        return mean, n, None
+    return mean, n, (low, high, float(test.pvalue))
 
 
 def _codes(labels: Sequence[Hashable]) -> list[int]:

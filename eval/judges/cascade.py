@@ -16,7 +16,7 @@ from eval.benchmark import Benchmark, Sample, Scored
 from eval.judges import judging
 from eval.judges.config import JudgeConfig
 from eval.judges.ways import least_confidence
-from eval.progress import Progress
+from eval.progress import Progress, Silent
 from eval.statistics import paired_values, share
 
 
@@ -50,8 +50,7 @@ def run(
     large = replace(judge, small=())
     by_large = judging.run([samples[i] for i in left], benchmark, large, folder, progress, store=store) if left else []
     asked = sum(samples[i].status == "ok" for i in left)
-    if progress is not None:
-        progress.say(f"  the large judge was asked about {asked} of {len(samples)} samples")
+    (progress or Silent()).say(f"  the large judge was asked about {asked} of {len(samples)} samples")
     scored = dict(zip(left, by_large, strict=True)) | {i: _joined(some) for i, some in said.items()}
     return [scored[i] for i in range(len(samples))]
 

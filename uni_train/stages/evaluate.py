@@ -53,7 +53,7 @@ def sets(work: Work[RunConfig]) -> dict[str, list[Item]]:
 
 
 def watched(work: Work[Any], name: str) -> list[Item]:
-    """What a threshold curriculum asks of one set. Raises UserError where its validation split has too few."""
+    """The validation items of one set for the threshold curriculum. Raises UserError: the split has too few."""
     n, seed = work.config.schedule.check_prompts, derive_seed("check", work.config.seed)
     return _drawn(work, name, "schedule.check_prompts", n, "validation", seed)
 
@@ -112,7 +112,7 @@ def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:
 
 
 def _check(result: evaluation.Result, config: RunConfig) -> None:
-    """Raises UserError where the model or the judge failed: that is no score of a checkpoint."""
+    """Raises UserError where the model or the judge failed, because then there is no score."""
     counts: Counter[str] = Counter()
     for by_set in result.outcomes.values():
         for by_outcome in by_set.values():
@@ -125,7 +125,7 @@ def _check(result: evaluation.Result, config: RunConfig) -> None:
 
 
 def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Path) -> float:
-    """Normal accuracy on what is `watched` of one set. Ranks share the draws, and all must ask.
+    """Normal accuracy on the `watched` items of one set. All ranks call it and share the draws.
 
     Args:
         folder: where images wait for a judge; it is removed afterwards.

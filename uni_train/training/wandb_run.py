@@ -6,7 +6,6 @@ The run's id is kept in `wandb.json` in the folder. Updates that a killed run re
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from data_gen.reading_limits import read_json, reason
 from uni_train.errors import UserError
+from uni_train.files import atomic_write_json
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import WandbLogger
@@ -90,11 +90,9 @@ def run_id(directory: Path) -> str:
             f"{path} does not hold a run id ({reason(error)})", "Delete it; a new W&B run begins."
         ) from error
     fresh = uuid.uuid4().hex[:8]
-    temporary = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps({"id": fresh}) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
+        atomic_write_json(path, {"id": fresh})
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
     return fresh

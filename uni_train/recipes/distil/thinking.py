@@ -1,4 +1,4 @@
-"""The teacher thinks about a round's prompts, or is told the reference; thoughts are filtered before anything is drawn.
+"""Thoughts of a round's prompts, by the teacher or from the items' references, and their filter.
 
 A thought depends on (run seed, prompt, candidate) alone. Whatever filters, precision and recall are measured against
 the exact conclusion. A sample here is a thought without an image.
@@ -79,7 +79,7 @@ def thoughts(model: UnifiedModel | None, asks: Sequence[Ask], temperature: float
 
 
 def request(case: Case, seed: int, thought: str | None = None) -> Request:
-    """What is asked about a case of ours; the image that belongs to its prompt is drawn anew."""
+    """The request for a case of our tasks; its input image is rendered again."""
     item = item_of(case)
     image = task_of(item).input_image(item)
     return Request(case.id, case.prompt, () if image is None else (image,), thought, seed)
@@ -147,7 +147,7 @@ def _said(model: UnifiedModel, samples: Sequence[Scored], config: DistilConfig) 
 
 
 def _nothing(stage: StageRun, one: RoundConfig, config: DistilConfig) -> tuple[str, str]:
-    """Why no thought is left, and what to do."""
+    """The error message and hint for a filter that keeps no thought."""
     reasons: Counter[str] = Counter()
     for sample in read_folder(stage.shards, images=False):
         verdict = sample.filter_verdict

@@ -48,7 +48,7 @@ class Taught:
 
 
 class Told(Sequence[Request]):
-    """What the teacher draws by: the prompts with the thoughts that the filter keeps. Images are drawn when needed."""
+    """The teacher's requests: prompts with the thoughts that the filter keeps. Input images are rendered on access."""
 
     def __init__(self, work: Work[DistilConfig], thinking: StageRun, one: RoundConfig) -> None:
         rows = set(work.ranks.from_main(partial(kept_rows, thinking.shards, work.config, one)))
@@ -134,7 +134,7 @@ def _follows(config: DistilConfig, teacher: UnifiedModel, student: UnifiedModel)
 
 
 def _calls(config: DistilConfig, stage: StageRun, schedule: Curriculum, updates: int) -> dict[str, int]:
-    """Velocities asked of the teacher while training, and of the student on its own way: they follow from the seeds."""
+    """Counts of teacher velocities and of student rollout steps in training, recomputed from the seeds."""
     taught = 0
     for step in range(updates):
         seed = derive_seed(config.seed, stage.name, "counts", step)
@@ -200,7 +200,7 @@ class Part(Sequence[Lesson]):
 
 
 class ByGap(Ramp):
-    """From the lessons that the student is nearest to, to those that it is farthest from."""
+    """A ramp from the lessons with the smallest gap between student and teacher to those with the largest."""
 
     def __init__(self, gaps: Gaps, replay: float, updates: int) -> None:
         rest = {PRETRAIN: replay} if replay else {}
@@ -215,7 +215,7 @@ class ByGap(Ramp):
 
 
 def blank(config: DistilConfig, model: UnifiedModel, item: Item, image: np.ndarray | None) -> Example:
-    """An item with states to learn at, whose content does not matter."""
+    """An item as an example with states of the right shape, all zero."""
     shown = () if image is None else (image,)
     asked = family_of(config.model.family).shapes(model).asked(Request(item.id, item.prompt, shown))
     zeros = np.zeros((config.batch.noise_draws, asked.tokens, asked.channels), np.float32)

@@ -2,7 +2,7 @@
 
 For each character, and for each pair, one stage: from the weights that the recipe starts with, the understanding
 weights learn the lessons, in text alone, until the model passes its exam, a question about every attribute; then it
-draws. A model that never passes is drawn and listed all the same, but not counted.
+draws. A model that never passes also draws and is listed, but is not counted.
 
 A stage's folder holds, while it is under way, `checkpoints/` (training), then `model/` and `taught.json` (drawing),
 `drawn/` (judging), and at its end `scored/`; a start after a kill goes on from there.
@@ -40,7 +40,7 @@ SCORED = "scored"
 
 
 def people(config: KnowledgeConfig) -> list[Subject]:
-    """Whom the recipe's models are taught about, one model each: characters first, then pairs.
+    """The subjects of the recipe, one model each: characters first, then pairs.
 
     Raises:
         UserError: the split has too few names, or the folder of published characters cannot be used.
@@ -162,8 +162,9 @@ def _pictures(
     whom: Sequence[Subject],
     taught: Sequence[Taught],
 ) -> list[Scored]:
-    """Draw, check and judge the images of those taught, with the model of `weights`; ranks share the drawing. In
-    scored/ of the stage, at last: where that is, the weights may be gone."""
+    """Draw, check and judge the images of the taught subjects with the model of `weights`; ranks share the drawing.
+
+    The result is in scored/ of the stage. If it exists it is only read: the weights may be deleted by then."""
     config, file = work.config, stage.path / SCORED / "00000.parquet"
     if not work.ranks.from_main(file.is_file):
         model, asked = work.model(weights), benchmark(config, whom)
@@ -193,7 +194,7 @@ def _conclude(
     file: Path,
     taught: Sequence[Taught],
 ) -> None:
-    """Judge what no program could check, say why images are wrong, and leave one file of all."""
+    """Judge the samples that no program could check, attribute errors, and write all samples to one file."""
     scored = [one for place in places for one in read_scored(place)]
     todo = [i for i, one in enumerate(scored) if one.verdict is None and one.sample.status == "ok"]
     if todo and work.config.judge is not None:

@@ -1,8 +1,8 @@
 """Stage (III) of STARS, fine-tuning: prompt -> image, with the thought forgotten (UniSandbox, eq. 3).
 
 A batch mixes the accepted samples of this round, those of earlier rounds (replay), the same with their thoughts, and
-rows of the pretraining mixture, which keep thinking, captioning and verifying alive. What is mixed when is the
-curriculum's business.
+rows of the pretraining mixture, so that the model does not forget to think, caption and verify. The curriculum decides
+the mixture of each update.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def watching(work: Work[Any], model: UnifiedModel, stage: StageRun, rounds: Sequ
 
 
 def replayed(config: RoundsConfig, model: UnifiedModel, names: Collection[str]) -> dict[str, Source]:
-    """What of `names` no round samples: rows of the model's pretraining, and of solved items.
+    """The sources among `names` that no round samples: rows of the model's pretraining, and solved items.
 
     Raises:
         UserError: the model has no such rows; a missing file.
@@ -108,7 +108,7 @@ def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -
 
 
 def kept_samples(shards: Path, kept: Sequence[int]) -> RowFile:
-    """Samples of a filtered stage, by their rows over all its shards."""
+    """The kept samples of a filtered stage; `kept` numbers rows over all its shards."""
     files = [str(shard_path(shards, index)) for index in sorted(completed(shards))]
     return Chosen(open_rows(files), kept)
 
@@ -124,8 +124,8 @@ def images_of(rows: RowFile, noise_draws: int, thoughts: bool = False) -> Rows:
 
 
 def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]], images: bool = False) -> Source:
-    """Rows of all kinds, by their shares. images: of those with an image to draw; other rows teach the generation
-    weights nothing."""
+    """A source that draws kinds of rows by their shares. images: only kinds with a target image, as other rows have no
+    gradient for the generation weights."""
     names = [name for name, (_, make) in makers.items() if not images or make(random.Random(0)).target is not None]
     weights = [makers[name][0] for name in names]
 
@@ -195,7 +195,7 @@ def first_update(
 
 
 def blank(config: StarsConfig, item: Item, image: np.ndarray | None) -> Example:
-    """An item with an image to learn of the size that the model draws."""
+    """An item with a blank target image of the size that the model draws."""
     empty = np.zeros((config.model.architecture.image_size,) * 2 + (3,), np.uint8)
     shown, draws = () if image is None else (image,), config.batch.noise_draws
     return Example(item.prompt, shown, target=empty if image is None else image, noise_draws=draws)
