@@ -109,7 +109,7 @@ def round_entry(
 
 
 def fill_rounds(plain: dict[str, Any]) -> None:
-    """Fill in keys that a round leaves out from `budget` of its set. A round with one of updates and epochs takes neither."""
+    """Fill in what a round leaves out from the `budget` of its set; a round with updates or epochs takes neither."""
     budget = plain.get("budget")
     rounds = plain.get("rounds")
     if not isinstance(budget, dict) or not isinstance(rounds, list):
@@ -154,7 +154,7 @@ def most_kept(config: RoundsConfig, round_: RoundConfig) -> int:
 
 
 def own_share(config: RoundsConfig, round_: RoundConfig) -> float:
-    """The share of an update's rows that are the round's own samples; with `schedule.kind=mixed`, samples of all rounds."""
+    """The share of the round's own samples among an update's rows; with `schedule.kind=mixed`, of all rounds' samples."""
     if config.schedule.kind == "mixed":
         return 1 - max(each.replay.get("pretrain", 0.0) for each in config.rounds)
     return 1 - sum(round_.replay.values())
