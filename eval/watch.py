@@ -153,18 +153,22 @@ def watch(
     state = _State(folder / STATE)
     tried: set[str] = set()
     while True:
-        waiting = [one for one in reversed(checkpoints(run)) if not state.finished(one) and one.key not in tried]
+        waiting = [
+            checkpoint
+            for checkpoint in reversed(checkpoints(run))
+            if not state.finished(checkpoint) and checkpoint.key not in tried
+        ]
         if waiting:
-            one = waiting[0]  # the newest first: it is what a person is waiting for
-            tried.add(one.key)
-            yield Event("found", one)
-            outcome = evaluate(one)
-            if outcome.code and not one.path.exists():
-                yield Event("gone", one)
+            checkpoint = waiting[0]  # the newest first: it is what a person is waiting for
+            tried.add(checkpoint.key)
+            yield Event("found", checkpoint)
+            outcome = evaluate(checkpoint)
+            if outcome.code and not checkpoint.path.exists():
+                yield Event("gone", checkpoint)
                 continue
-            state.note(one, outcome)
-            kind = "done" if outcome.code == 0 else "given up" if state.finished(one) else "failed"
-            yield Event(kind, one, outcome.message)
+            state.note(checkpoint, outcome)
+            kind = "done" if outcome.code == 0 else "given up" if state.finished(checkpoint) else "failed"
+            yield Event(kind, checkpoint, outcome.message)
             continue  # look at once: training may have saved another one meanwhile
         if once:
             return

@@ -43,13 +43,13 @@ def sets(work: Work[RunConfig]) -> dict[str, list[Item]]:
     Raises:
         UserError: a split has fewer than `evaluation.n` expressions or pairs.
     """
-    asked = work.config.evaluation
-    found: dict[str, list[Item]] = {}
-    for name in asked.sets:
-        split = sources()[name].split or asked.split
-        items = _drawn(work, name, "evaluation.n", asked.n, split, derive_seed("evaluation", asked.seed))
-        found[name] = unisandbox.named(items, name)
-    return found
+    wanted = work.config.evaluation
+    items_of: dict[str, list[Item]] = {}
+    for name in wanted.sets:
+        split = sources()[name].split or wanted.split
+        items = _drawn(work, name, "evaluation.n", wanted.n, split, derive_seed("evaluation", wanted.seed))
+        items_of[name] = unisandbox.named(items, name)
+    return items_of
 
 
 def watched(work: Work[Any], name: str) -> list[Item]:
@@ -141,10 +141,10 @@ def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Pat
     if reads_images(work.config):
         judged = partial(judging.verified, work, folder)
         make_shards(work, folder, [len(batch) for batch in batches], make, name, judged, quiet=True)
-        found = ranks.from_main(lambda: list(read_folder(folder / SHARDS, images=False)))
+        scored = ranks.from_main(lambda: list(read_folder(folder / SHARDS, images=False)))
         ranks.from_main(lambda: shutil.rmtree(folder, ignore_errors=True))
     else:
-        own = [one for index in range(ranks.rank, len(batches), ranks.world_size) for one in make(index)]
-        found = [one for some in ranks.gather(list(without_images(own))) for one in some]
-    value = accuracy(trials(found, "official")).value
+        mine = [one for index in range(ranks.rank, len(batches), ranks.world_size) for one in make(index)]
+        scored = [one for part in ranks.gather(list(without_images(mine))) for one in part]
+    value = accuracy(trials(scored, "official")).value
     return 0.0 if value is None else value

@@ -47,17 +47,17 @@ def fit(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, ranks: 
     work: Work[Any] = Work(config, folder, progress, ranks=ranks)
     kind, planned = kind_of(config), stage_list(config)
     runs: list[tuple[PlannedStage, StageRun]] = []
-    for one in planned:
-        with work.stage(one, len(planned)) as stage:
+    for step in planned:
+        with work.stage(step, len(planned)) as stage:
             if not stage.done:
                 judging.ready(work)
-                if one.kind == "evaluate":
-                    evaluate.run(work, stage, one.name.removeprefix("evaluate-"))
+                if step.kind == "evaluate":
+                    evaluate.run(work, stage, step.name.removeprefix("evaluate-"))
                 else:
-                    kind.run(work, one, stage, runs)
+                    kind.run(work, step, stage, runs)
         if (stage.path / MODEL).is_dir():
             work.weights = stage.path / MODEL
-        runs.append((one, stage))
+        runs.append((step, stage))
     ranks.from_main(lambda: _conclude(work, runs))
 
 

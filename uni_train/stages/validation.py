@@ -83,23 +83,25 @@ class ValidationPrompts:
     def _drawn(self, model: UnifiedModel, most: int, ranks: Ranks) -> dict[int, list[tuple[Verdict, bytes]]]:
         """Level -> its prompts' verdicts, with the PNG of the first `most` (b"" of the others)."""
         batches = [
-            (level, index, some) for level, items in self.items.items() for index, some in in_batches(items, self.batch)
+            (level, index, batch)
+            for level, items in self.items.items()
+            for index, batch in in_batches(items, self.batch)
         ]
-        own: dict[int, list[tuple[Verdict, bytes]]] = {}
+        mine: dict[int, list[tuple[Verdict, bytes]]] = {}
         for number in range(ranks.rank, len(batches), ranks.world_size):
-            _, index, some = batches[number]
-            requests = [self._request(item) for item in some]
+            _, index, batch = batches[number]
+            requests = [self._request(item) for item in batch]
             images = model.think_and_draw(requests)[1] if self.think else model.draw(requests)
             note()
-            own[number] = [
+            mine[number] = [
                 (self.task.verify(item, image), encode_png(image) if place < most else b"")
-                for place, (item, image) in enumerate(zip(some, images, strict=True), start=index * self.batch)
+                for place, (item, image) in enumerate(zip(batch, images, strict=True), start=index * self.batch)
             ]
-        found: dict[int, list[tuple[Verdict, bytes]]] = {level: [] for level in self.items}
-        everywhere = {number: seen for part in ranks.gather(own) for number, seen in part.items()}
+        by_level: dict[int, list[tuple[Verdict, bytes]]] = {level: [] for level in self.items}
+        by_batch = {number: results for part in ranks.gather(mine) for number, results in part.items()}
         for number, (level, *_) in enumerate(batches):
-            found[level] += everywhere[number]
-        return found
+            by_level[level] += by_batch[number]
+        return by_level
 
     def _request(self, item: Item) -> Request:
         given = self.task.input_image(item)

@@ -71,11 +71,11 @@ def thoughts(model: UnifiedModel | None, asks: Sequence[Ask], temperature: float
         texts = [item_of(ask.case).thought for ask in asks]
     else:
         texts = model.think([request(ask.case, ask.seed) for ask in asks], temperature)
-    found = []
+    scored = []
     for ask, text in zip(asks, texts, strict=True):
         sample = Sample(ask, prompt=ask.case.prompt, thought=text)
-        found.append(Scored(sample, Verdict((Check("conclusion", *_STATUS[conclusion(text, ask.case)]),))))
-    return found
+        scored.append(Scored(sample, Verdict((Check("conclusion", *_STATUS[conclusion(text, ask.case)]),))))
+    return scored
 
 
 def request(case: Case, seed: int, thought: str | None = None) -> Request:

@@ -130,9 +130,11 @@ def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject, base:
 
 def _replies(work: Work[KnowledgeConfig], model: UnifiedModel, asked: Sequence[TextQuestion]) -> tuple[Reply, ...]:
     """What the model says; all ranks ask, for their weights may be whole only together."""
-    requests = [Request(f"text{number}", one.question) for number, one in enumerate(asked)]
-    said = [text for _, some in in_batches(requests, work.config.model.think_batch) for text in model.answer(some)]
-    return tuple(Reply(one.question, text, one.right(text)) for one, text in zip(asked, said, strict=True))
+    requests = [Request(f"text{number}", question.question) for number, question in enumerate(asked)]
+    texts = [text for _, batch in in_batches(requests, work.config.model.think_batch) for text in model.answer(batch)]
+    return tuple(
+        Reply(question.question, text, question.right(text)) for question, text in zip(asked, texts, strict=True)
+    )
 
 
 def _read(file: Path) -> Taught:

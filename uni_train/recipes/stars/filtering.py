@@ -63,18 +63,18 @@ def counted(work: Work[Any], stage: StageRun, round_: RoundConfig) -> dict[str, 
 
     kept: accepted by the filter. used: kept samples that are trained on (`kept_rows`). correct: by program or judge.
     """
-    found, used = work.ranks.from_main(
+    counts, used = work.ranks.from_main(
         lambda: (reliability(outcomes(stage)), len(kept_rows(stage.shards, work.config, round_)))
     )
-    said = f"  kept {found.kept} of {found.n}"
-    if found.kept and found.correct:
-        said += f": precision {found.precision.value:.3f}, recall {found.recall.value:.3f}"
-    if used != found.kept:
-        said += f"; {used} of them are trained on"
+    text = f"  kept {counts.kept} of {counts.n}"
+    if counts.kept and counts.correct:
+        text += f": precision {counts.precision.value:.3f}, recall {counts.recall.value:.3f}"
+    if used != counts.kept:
+        text += f"; {used} of them are trained on"
     if round_.kept is not None and used < round_.kept:
-        said += f", fewer than rounds[].kept={round_.kept}: all {round_.prompts} prompts are sampled"
-    work.progress.say(said)
-    return {"sampled": found.n, "kept": found.kept, "correct": found.correct, "used": used}
+        text += f", fewer than rounds[].kept={round_.kept}: all {round_.prompts} prompts are sampled"
+    work.progress.say(text)
+    return {"sampled": counts.n, "kept": counts.kept, "correct": counts.correct, "used": used}
 
 
 def accepted(samples: Iterable[Scored]) -> list[Scored]:

@@ -93,8 +93,8 @@ def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -
     config = work.config
     sources: dict[str, Source] = {}
     samples = []
-    for name, (one, stage) in filtered.items():
-        kept = work.ranks.from_main(partial(kept_rows, stage.shards, config, one))
+    for name, (round_, stage) in filtered.items():
+        kept = work.ranks.from_main(partial(kept_rows, stage.shards, config, round_))
         if not kept:
             raise UserError(
                 f"the filter kept none of the samples of {name}, so there is nothing to train on ({stage.path})",
@@ -181,15 +181,15 @@ def first_update(
     if model.replay_rows(()) is None:
         shares.pop(PRETRAIN, None)
     sources = replayed(config, model, shares)
-    for one in config.rounds:
-        if one.set_name in shares:
-            task = get_task(one.task, config.data.world)
-            n = min(64, one.prompts // task.items_per_draw)
-            items = task.generate(n, one.level, "train", config.seed)
-            asked = [example(item, task.input_image(item)) for item in items]
-            sources[one.set_name] = asked
+    for round_ in config.rounds:
+        if round_.set_name in shares:
+            task = get_task(round_.task, config.data.world)
+            n = min(64, round_.prompts // task.items_per_draw)
+            items = task.generate(n, round_.level, "train", config.seed)
+            examples = [example(item, task.input_image(item)) for item in items]
+            sources[round_.set_name] = examples
             if THOUGHTS in shares:
-                sources[THOUGHTS] = [replace(row, thought=i.thought) for row, i in zip(asked, items, strict=True)]
+                sources[THOUGHTS] = [replace(row, thought=i.thought) for row, i in zip(examples, items, strict=True)]
     batch = config.batch
     return first_batch(model, sources, shares, config.seed, batch.prompts, batch.accumulate, most=most)
 

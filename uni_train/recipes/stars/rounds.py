@@ -47,18 +47,18 @@ class RoundsKind(RecipeKind[R]):
     def stages(self, config: R) -> Iterator[PlannedStage]:
         yield evaluation(config, "before")
         if config.schedule.kind == "sequential":
-            for i, one in enumerate(config.rounds):
+            for i, round_ in enumerate(config.rounds):
                 yield from self.sampling(config, i)
-                replay = ", ".join(f"{part:g} {name}" for name, part in one.replay.items() if part)
+                replay = ", ".join(f"{part:g} {name}" for name, part in round_.replay.items() if part)
                 summary = f"{self.learned(config, (i,))}{f', replay {replay}' if replay else ''}"
-                yield PlannedStage(self.training, f"{self.training}-{one.set_name}", summary, (i,))
+                yield PlannedStage(self.training, f"{self.training}-{round_.set_name}", summary, (i,))
                 if config.evaluation.every_round and i + 1 < len(config.rounds):
                     yield evaluation(config, f"round{i + 1}", (i,))
         else:
             everything = tuple(range(len(config.rounds)))
             for i in everything:
                 yield from self.sampling(config, i)
-            sets = ", ".join(one.set_name for one in config.rounds)
+            sets = ", ".join(round_.set_name for round_ in config.rounds)
             summary = f"{self.learned(config, everything)}, {config.schedule.kind} schedule over {sets}"
             yield PlannedStage(self.training, f"{self.training}-{config.schedule.kind}", summary, everything)
         yield evaluation(config, "after")
@@ -114,16 +114,16 @@ def fill_rounds(plain: dict[str, Any]) -> None:
     rounds = plain.get("rounds")
     if not isinstance(budget, dict) or not isinstance(rounds, list):
         return
-    for i, one in enumerate(rounds):
-        if not isinstance(one, dict):
+    for i, round_ in enumerate(rounds):
+        if not isinstance(round_, dict):
             continue
         try:
-            own = budget.get(set_name(str(one.get("task")), one.get("level", 0)), {})
+            defaults = budget.get(set_name(str(round_.get("task")), round_.get("level", 0)), {})
         except (ValueError, TypeError):
-            own = {"prompts": 1, "updates": 1}  # an unknown task or level is an error that build() reports
-        if isinstance(own, dict):
-            length = () if {"updates", "epochs"} & one.keys() else ("updates", "epochs")
-            rounds[i] = {**{key: own[key] for key in ("prompts", "kept", *length) if key in own}, **one}
+            defaults = {"prompts": 1, "updates": 1}  # an unknown task or level is an error that build() reports
+        if isinstance(defaults, dict):
+            length = () if {"updates", "epochs"} & round_.keys() else ("updates", "epochs")
+            rounds[i] = {**{key: defaults[key] for key in ("prompts", "kept", *length) if key in defaults}, **round_}
 
 
 def updates(config: RoundsConfig, round_: RoundConfig, kept: int) -> int:
@@ -154,7 +154,7 @@ def most_kept(config: RoundsConfig, round_: RoundConfig) -> int:
 
 
 def own_share(config: RoundsConfig, round_: RoundConfig) -> float:
-    """The share of the round's own samples among an update's rows; with `schedule.kind=mixed`, of all rounds' samples."""
+    """The share of the round's own samples among an update's rows; with `schedule.kind=mixed`, of all rounds."""
     if config.schedule.kind == "mixed":
         return 1 - max(each.replay.get("pretrain", 0.0) for each in config.rounds)
     return 1 - sum(round_.replay.values())

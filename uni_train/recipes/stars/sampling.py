@@ -57,8 +57,8 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
         make_shards(work, stage.path, sizes, make, title, judged if judgements else None)
 
     until_kept(work, stage, round_, have, len(batches), config.model.draw_batch)
-    found = {"sampled": len(wanted)} if round_.kept is None else filtering.counted(work, stage, round_)
-    stage.result = {"task": round_.task, "level": round_.level, **found}
+    counts = {"sampled": len(wanted)} if round_.kept is None else filtering.counted(work, stage, round_)
+    stage.result = {"task": round_.task, "level": round_.level, **counts}
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
 
 

@@ -73,13 +73,13 @@ def micro_batches(dealt: Sequence[Sequence[Row]], rows: int) -> int:
 
 def given_away(deals: Sequence[Sequence[Sequence[Row]]], images: int) -> dict[tuple[int, int], list[int]]:
     """(rank that drew, rank that trains) -> images, over all updates of an epoch."""
-    found: dict[tuple[int, int], set[int]] = defaultdict(set)
+    images_of: dict[tuple[int, int], set[int]] = defaultdict(set)
     for dealt in deals:
         for rank, mine in enumerate(dealt):
             for image, _ in mine:
                 if image // images != rank:
-                    found[image // images, rank].add(image)
-    return {pair: sorted(those) for pair, those in found.items()}
+                    images_of[image // images, rank].add(image)
+    return {pair: sorted(some_images) for pair, some_images in images_of.items()}
 
 
 def with_others(rollouts: Rollouts, given: dict[tuple[int, int], list[int]], ranks: Ranks) -> Rollouts:

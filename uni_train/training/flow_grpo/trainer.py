@@ -295,15 +295,15 @@ class RolloutData(pl.LightningDataModule):
         count = max(count, min(2, config.grad_accumulation_steps(ranks.world_size)))
         counted, stage = dealt[ranks.rank], self.module.stage
         steps = sum(place < config.window_size for some in dealt for _, place in some)
-        found = []
+        batches = []
         for micro in range(count):
-            own, thoughts = self._kinds(counted[micro::count])
-            share = len(own) / max(steps, 1)
-            batch = minibatch(held, under, own or [(mine[0][0], 0)], config, stage, fresh=fresh, share=share)
+            steps_of_micro, thoughts = self._kinds(counted[micro::count])
+            share = len(steps_of_micro) / max(steps, 1)
+            batch = minibatch(held, under, steps_of_micro or [(mine[0][0], 0)], config, stage, fresh=fresh, share=share)
             if thoughts:
                 batch = replace(batch, thoughts=self._thoughts(prompts, thoughts, len(thoughts) / (rows - steps)))
-            found.append(batch)
-        return found
+            batches.append(batch)
+        return batches
 
     def _kinds(self, rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
         """Random steps, and the images whose thoughts are among `rows`."""
