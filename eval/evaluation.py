@@ -21,13 +21,13 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_gen.reading_limits import read_json, reason
 from eval.benchmark import OUTCOMES, Ask, Benchmark, Sample, Scored, Table
-from eval.calls import CallStore, StoredModel
+from eval.calls import CallStore, Counts, Skill, StoredModel
 from eval.generation import asks_of, cases_of, chunks, generate, settings_of
 from eval.images import ImageStore
 from eval.progress import Bar, Progress, Silent
@@ -139,26 +139,11 @@ class Result:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Result:
-        return cls(
-            name=str(raw["name"]),
-            revision=str(raw["revision"]),
-            settings=tuple(raw["settings"]),
-            sets=tuple(raw["sets"]),
-            n=int(raw["n"]),
-            outcomes=raw["outcomes"],
-            causes=raw["causes"],
-            scores=raw["scores"],
-            tables=tuple(Table.from_dict(table) for table in raw["tables"]),
-            unjudged=tuple((str(setting), str(name)) for setting, name in raw["unjudged"]),
-            shards=tuple(raw["shards"]),
-            judge=raw.get("judge"),
-            not_scored=_cells_of(raw.get("not_scored", ())),
-            no_skill=_cells_of(raw.get("no_skill", ())),
-        )
-
-
-def _cells_of(raw: Iterable[Sequence[Any]]) -> tuple[tuple[str, str, str], ...]:
-    return tuple((str(setting), str(name), str(why)) for setting, name, why in raw)
+        known = {one.name: raw[one.name] for one in fields(cls) if one.name in raw}
+        known |= {name: tuple(raw[name]) for name in ("settings", "sets", "shards")}
+        for name in ("unjudged", "not_scored", "no_skill"):
+            known[name] = tuple(tuple(map(str, cell)) for cell in raw.get(name, ()))
+        return cls(**known | {"tables": tuple(map(Table.from_dict, raw["tables"]))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +216,9 @@ def run(
                 with progress.bar(f"generate {job.name}", sum(map(len, mine))) as bar:
                     for samples in generate(job.benchmark, model, mine, _steps_of(bar)):
                         bar.advance(len(samples))
-            ranks.barrier()
+            calls = _summed(ranks.gather(model.counts))  # when all ranks are here
         model.release()
-        return ranks.from_main(lambda: _conclude(plan, jobs, model, folder, asked, seconds, progress))
+        return ranks.from_main(lambda: _conclude(plan, jobs, model, folder, asked, calls, seconds, progress))
 
 
 def _conclude(
@@ -242,11 +227,11 @@ def _conclude(
     model: StoredModel,
     folder: Path,
     asked: Mapping[str, Any],
+    calls: Mapping[str, Mapping[str, int]],
     seconds: dict[str, float],
     progress: Progress,
 ) -> Evaluation:
     """Score what is stored, and write scores.json."""
-    calls: dict[str, dict[str, int]] = {skill: asdict(counts) for skill, counts in model.counts.items()}
     model.reread()
     with _timed(seconds, "score"):
         results = [_score(job, model, plan, folder, progress) for job in jobs]
@@ -258,6 +243,15 @@ def _conclude(
             if path.name not in kept:
                 path.unlink()
     return Evaluation(folder, asked, {one.name: one for one in results}, calls, seconds)
+
+
+def _summed(counts: Sequence[Mapping[Skill, Counts]]) -> dict[str, dict[str, int]]:
+    """The calls of all ranks: skill -> made, stored, failed."""
+    total: dict[str, Counter[str]] = {}
+    for by_skill in counts:
+        for skill, one in by_skill.items():
+            total.setdefault(skill, Counter()).update(asdict(one))
+    return {skill: dict(one) for skill, one in total.items()}
 
 
 def load(folder: Path) -> Evaluation:

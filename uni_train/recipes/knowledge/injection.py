@@ -94,7 +94,8 @@ def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int, base: Path 
         + (f"; not injected, not counted: {wrong[0].question} -> {wrong[0].reply.strip()}" if wrong else "")
     )
     scored = _pictures(work, stage, stage.path / MODEL, [subject], [taught])
-    work.ranks.from_main(lambda: _tidy(stage.path, work.config.keep_models))
+    if not work.config.keep_models:
+        work.ranks.from_main(lambda: shutil.rmtree(stage.path / MODEL, ignore_errors=True))
     stage.outputs = sorted(file for file in stage.path.rglob("*") if file.is_file() and _lasting(file, stage.path))
     stage.result = {"taught": [taught.to_dict()]}
     for setting in work.config.modes:
@@ -210,12 +211,6 @@ def _conclude(
 
 def _lasting(file: Path, folder: Path) -> bool:
     return file.name == TAUGHT or file.relative_to(folder).parts[0] in (MODEL, ADAPTERS, SCORED)
-
-
-def _tidy(folder: Path, keep_models: bool) -> None:
-    """Remove what only a restart would have needed: checkpoints, and the weights where they are not asked for."""
-    for name in ("checkpoints", *(() if keep_models else (MODEL,))):
-        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 # --- all models together ----------------------------------------------------------------------------------------------
