@@ -6,7 +6,6 @@ Read below a stage's folder, all of it optional: `held_out/step=*` and `gallery/
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from data_gen.reading_limits import parse_json, read_text, reason
 from eval import groups
 from eval.groups import Group, Member
 from eval.report import charts
-from eval.report.gallery import embeddable
+from eval.report.gallery import data_url
 from eval.statistics import Estimate, paired, proportion
 from uni_train.errors import UserError
 from uni_train.run_folder import stage_folders
@@ -295,7 +294,7 @@ def _group(group: Group, members: Sequence[Member], titles: Sequence[str] = ()) 
         "prompt": group.prompt,
         "answer": group.answer,
         "level": group.level,
-        "inputs": [_data_url(image) for image in group.inputs],
+        "inputs": [data_url(image) for image in group.inputs],
         "members": [_member(one, titles[i] if titles else "") for i, one in enumerate(members)],
     }
 
@@ -304,7 +303,7 @@ def _member(member: Member, title: str) -> dict[str, Any]:
     verdict = member.verdict
     return {
         "title": title,
-        "image": _data_url(member.image),
+        "image": data_url(member.image),
         "status": "unscored" if verdict is None else verdict.status,
         "reason": "" if verdict is None else verdict.reason,
         "checks": []
@@ -313,11 +312,6 @@ def _member(member: Member, title: str) -> dict[str, Any]:
         "total": member.total,
         "rewards": dict(member.rewards) if len(member.rewards) > 1 else {},
     }
-
-
-def _data_url(png: bytes) -> str:
-    kind, data = embeddable(png)
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def _spread(things: Sequence[Any], most: int) -> list[Any]:
