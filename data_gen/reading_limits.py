@@ -148,9 +148,9 @@ def _too_large(most: int) -> str:
 # --- JSON ------------------------------------------------------------------------------------------------------------
 
 
-def read_json(path: Path | str, most: int = JSON_BYTES) -> Any:
+def read_json(path: Path | str) -> Any:
     """The value in a JSON file. OSError as `open` raises it; Unreadable."""
-    return parse_json(read_text(path, most), path)
+    return parse_json(read_text(path, JSON_BYTES), path)
 
 
 def parse_json(text: str | bytes, where: object, line: int | None = None, *, nan: bool = False) -> Any:

@@ -121,7 +121,6 @@ def anchors_from_references(
     benchmark: Benchmark,
     cases: Sequence[Case],
     picture: Callable[[Case], bytes | None],
-    setting: str | None = None,
     seed: int = 0,
 ) -> list[Anchor]:
     """Two anchors a case: its own reference, and that of another case whose answer is another one.
@@ -130,7 +129,7 @@ def anchors_from_references(
     a program can check images, a shuffled one is taken only if it fails the check. Raises UserError for a reference
     that fails it.
     """
-    setting = setting or benchmark.settings[0]
+    setting = benchmark.settings[0]
     pictures = {case.id: image for case in cases if (image := picture(case)) is not None}
     shown = [case for case in cases if case.id in pictures]
     anchors = []
