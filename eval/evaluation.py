@@ -491,13 +491,13 @@ def _not_scored(scored: Sequence[Scored]) -> dict[tuple[str, str], str]:
     for one in scored:
         cells[_cell(one)].append(one)
         settings[one.sample.ask.setting].append(one)
-    found = {cell: why for cell, some in cells.items() if (why := mostly_failed(some))}
+    reasons = {cell: why for cell, some in cells.items() if (why := mostly_failed(some))}
     for setting, some in settings.items():
         if all(one.outcome == "generation_failed" for one in some):
             ((note, _),) = Counter(" ".join(one.sample.note.split())[:_NOTE] for one in some).most_common(1)
             why = f"the model failed {len(some)} of {len(some)} ({note or 'no image'})"
-            found |= {cell: why for cell in cells if cell[0] == setting}
-    return found
+            reasons |= {cell: why for cell in cells if cell[0] == setting}
+    return reasons
 
 
 def _about_judge(

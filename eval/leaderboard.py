@@ -283,7 +283,7 @@ def _notes(evaluations: Mapping[str, Evaluation]) -> Iterator[str]:
             name: str((one.asked.get("judge") or {}).get("model", "programs alone")) for name, one in having.items()
         }
         if len(set(judges.values())) > 1:
-            told = ", ".join(f"{name} by {judge}" for name, judge in judges.items())
-            yield f"{benchmark}: a difference may be the judges': {told}."
+            judged_by = ", ".join(f"{name} by {judge}" for name, judge in judges.items())
+            yield f"{benchmark}: a difference may be the judges': {judged_by}."
     for name, one in evaluations.items():
         yield from (f"{name}: {note}" for note in header_of(one).notes)

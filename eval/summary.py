@@ -311,20 +311,22 @@ def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
     Below the model's rows: the best trivial strategy, chance, and how much was asked. They fit into 80 columns with
     their intervals.
     """
-    for it in score_tables(summary):
-        task, body, plain = it.task, it.rows, it.trivial
+    for shown in score_tables(summary):
+        task, body, plain = shown.task, shown.rows, shown.trivial
         n = " or ".join(str(n) for n in sorted({cell.n for row in body for cell in row.normal + row.cot if cell}))
         about = TASKS.get(task)
         units = f"{'pairs, both right' if about.items_per_draw == 2 else 'prompts'}; {about.guess}"
-        named = ", ".join(f"{column} {one.name}" for column, one in zip(it.columns, plain, strict=True) if one)
+        named = ", ".join(
+            f"{column} {strategy.name}" for column, strategy in zip(shown.columns, plain, strict=True) if strategy
+        )
         table = _table(
-            it.title,
+            shown.title,
             f"Below: 95 % intervals. n = {n} {units} gives {about.chance:.2f}."
             + (f"\nTrivial strategies: {named}." if named else ""),
         )
         table.add_column("Model", overflow="ellipsis", max_width=13)
         for setting in ("Normal", "CoT"):
-            for column in it.columns:
+            for column in shown.columns:
                 table.add_column(f"{setting}\n{column}", justify="center", no_wrap=True)
         table.add_column("Average", justify="center", no_wrap=True)
         table.add_column("Change", justify="right", no_wrap=True)
@@ -333,9 +335,9 @@ def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
             table.add_row(row.name.removeprefix("after "), *map(_cell, (*row.normal, *row.cot, row.average)), change)
         if named:
             table.add_section()
-            table.add_row("trivial", *[_cell(one.estimate if one else None) for one in plain] * 2)
-            table.add_row("chance", *[f"{about.chance:.2f}"] * 2 * len(it.columns))
-            table.add_row("n / distinct", *[counted(one.estimate) if one else "-" for one in plain] * 2)
+            table.add_row("trivial", *[_cell(strategy.estimate if strategy else None) for strategy in plain] * 2)
+            table.add_row("chance", *[f"{about.chance:.2f}"] * 2 * len(shown.columns))
+            table.add_row("n / distinct", *[counted(strategy.estimate) if strategy else "-" for strategy in plain] * 2)
         yield table
     if any(unisandbox.SAID in scores for scores in summary["scores"].values()):
         yield _said_table(summary["scores"])

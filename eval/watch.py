@@ -57,21 +57,21 @@ def checkpoints(run: Path) -> list[Checkpoint]:
     run = Path(run)
     if not (run / "config.yaml").is_file():
         raise UserError(f"{run} is no run folder: it has no config.yaml", "Run folders are runs/<recipe>/<name>.")
-    found: list[Checkpoint] = []
+    complete: list[Checkpoint] = []
     before = 0
     for stage in stage_folders(run):
         manifest = _finished(stage)
         updates = 0 if manifest is None else int(manifest["result"].get("updates", 0))
         steps = [(int(match[1]), path) for path in stage.glob("checkpoints/*") if (match := _STEP.fullmatch(path.name))]
         for step, path in sorted(steps):
-            written = _complete(path)
-            if written is not None and not (manifest is not None and step == updates):
-                found.append(Checkpoint(path, run, stage.name, step, before + step, f"{stage.name}/{step}@{written}"))
+            digest = _complete(path)
+            if digest is not None and not (manifest is not None and step == updates):
+                complete.append(Checkpoint(path, run, stage.name, step, before + step, f"{stage.name}/{step}@{digest}"))
         if manifest is not None and (stage / "model").is_dir():
             key = f"{stage.name}/model@{manifest['key']}"
-            found.append(Checkpoint(stage / "model", run, stage.name, updates, before + updates, key))
+            complete.append(Checkpoint(stage / "model", run, stage.name, updates, before + updates, key))
         before += updates
-    return found
+    return complete
 
 
 def place_of(path: Path) -> Checkpoint | None:

@@ -274,20 +274,20 @@ def _strategies(file: Path) -> Iterator[Any]:
     if not sets:
         yield "No trivial strategy has an answer to these questions."
     for name, tallies in sets.items():
-        found = estimated(tallies)
+        strategies = estimated(tallies)
         kind = tallies[0].kind
         units = "pairs, both right" if TASKS.get(kind).items_per_draw == 2 else "prompts"
-        repeats = f", {found[0].estimate.distinct} distinct" if found[0].estimate.distinct is not None else ""
+        repeats = f", {strategies[0].estimate.distinct} distinct" if strategies[0].estimate.distinct is not None else ""
         table = Table(
             title=f"Trivial strategies, {name}",
-            caption=f"n = {found[0].estimate.n} {units}{repeats}. Chance: {found[0].chance:.2f}.",
+            caption=f"n = {strategies[0].estimate.n} {units}{repeats}. Chance: {strategies[0].chance:.2f}.",
         )
         for column in ("strategy", "right", "95 % interval", ""):
             table.add_column(column, justify="right" if column == "right" else "left")
-        for one in found:
-            said = "SHORTCUT: above chance" if one.beats_chance else one.note
-            right = one.estimate
-            table.add_row(one.name, f"{right.value:.2f}", f"{right.low:.2f}-{right.high:.2f}", said)
+        for strategy in strategies:
+            remark = "SHORTCUT: above chance" if strategy.beats_chance else strategy.note
+            right = strategy.estimate
+            table.add_row(strategy.name, f"{right.value:.2f}", f"{right.low:.2f}-{right.high:.2f}", remark)
         yield table
 
 

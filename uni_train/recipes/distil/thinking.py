@@ -122,10 +122,10 @@ def _concluded(one: Scored) -> str | None:
 
 def _by_prompt(samples: Sequence[Scored]) -> dict[str, list[str | None]]:
     """Prompt -> what each of its thoughts concludes."""
-    found: dict[str, list[str | None]] = defaultdict(list)
-    for one in samples:
-        found[one.sample.ask.case.id].append(_concluded(one))
-    return found
+    conclusions: dict[str, list[str | None]] = defaultdict(list)
+    for sample in samples:
+        conclusions[sample.sample.ask.case.id].append(_concluded(sample))
+    return conclusions
 
 
 def _majorities(samples: Sequence[Scored]) -> dict[str, str | None]:

@@ -201,11 +201,11 @@ def _conclude(
     scored = [one for place in places for one in read_scored(place)]
     todo = [i for i, one in enumerate(scored) if one.verdict is None and one.sample.status == "ok"]
     if todo and work.config.judge is not None:
-        said = judging.asked(work, stage.path, [scored[i].sample for i in todo], asked)
-        for i, one in zip(todo, said, strict=True):
+        judged = judging.asked(work, stage.path, [scored[i].sample for i in todo], asked)
+        for i, one in zip(todo, judged, strict=True):
             scored[i] = one
-    whose = {name: one for one in taught for name in one.twins}
-    write_scored(file, [injected.attributed(asked, one, whose[one.sample.ask.case.id]) for one in scored])
+    taught_by_case = {name: one for one in taught for name in one.twins}
+    write_scored(file, [injected.attributed(asked, one, taught_by_case[one.sample.ask.case.id]) for one in scored])
     shutil.rmtree(stage.path / DRAWN, ignore_errors=True)
 
 

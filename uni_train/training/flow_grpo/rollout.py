@@ -525,7 +525,7 @@ def _reward_statistics(names: Sequence[str], each: np.ndarray, total: np.ndarray
     """Of rewards `each` [N, R] and their sum `total` [N]: mean, deviation, quantiles; each by name, and the share of
     images that lack it."""
     low, median, high = np.quantile(total, [0.1, 0.5, 0.9]).tolist()
-    found = {
+    statistics = {
         "reward": float(total.mean()),
         "reward_std": float(total.std()),
         "reward_p10": low,
@@ -534,12 +534,12 @@ def _reward_statistics(names: Sequence[str], each: np.ndarray, total: np.ndarray
         "best_of_group": float(total.reshape(-1, k).max(axis=1).mean()),
     }
     for r, name in enumerate(names):
-        given = each[~np.isnan(each[:, r]), r]
-        if len(given) < len(each):
-            found[f"missing/{name}"] = 1 - len(given) / len(each)
-        if len(names) > 1 and len(given):
-            found[f"rewards/{name}/mean"] = float(given.mean())
-    return found
+        known = each[~np.isnan(each[:, r]), r]
+        if len(known) < len(each):
+            statistics[f"missing/{name}"] = 1 - len(known) / len(each)
+        if len(names) > 1 and len(known):
+            statistics[f"rewards/{name}/mean"] = float(known.mean())
+    return statistics
 
 
 def _image_statistics(images: Sequence[np.ndarray], k: int) -> dict[str, float]:
