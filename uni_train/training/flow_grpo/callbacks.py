@@ -7,21 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Callback
 
 from uni_train.config.schema import AlarmsConfig
 from uni_train.errors import UserError
+from uni_train.training.after_update import AfterUpdate
 from uni_train.training.callbacks import Validation, save
 from uni_train.training.checkpoint_io import checkpoint_name
 from uni_train.training.flow_grpo.rollout import Drawn
 from uni_train.training.metric_log import JsonlLogger, MetricLog, append_once
-from uni_train.training.steps import StepBatch
 
 OnDrawn = Callable[[int, Drawn], None]
 """Called on every rank with the epoch and its own images when they have been rewarded."""
 
 
-class EpochLog(Callback):
+class EpochLog(AfterUpdate):
     """Writes one line an epoch to rollouts.jsonl; further loggers get the same, times as `seconds/...`:
 
         {"step": 8, "epoch": 3, "window": [0, 4], "reward": 0.41, ..., "seconds": {"rollout": 1.2, "reward": 0.1,
@@ -33,11 +32,8 @@ class EpochLog(Callback):
     def __init__(self, path: Path, updates_per_epoch: int) -> None:
         self.file, self.updates_per_epoch = JsonlLogger(path), updates_per_epoch
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
-    ) -> None:
-        step = batch.step + 1
-        if not batch.last or step % self.updates_per_epoch:
+    def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        if step % self.updates_per_epoch:
             return
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         rollouts, seconds = data.rollouts, data.seconds
@@ -50,7 +46,7 @@ class EpochLog(Callback):
                 logger.log_metrics(flat, step=step)
 
 
-class Alarms(Callback):
+class Alarms(AfterUpdate):
     """Stops a run that has gone wrong or is fooling its reward, after a checkpoint that shows how.
 
     Raises:
@@ -65,13 +61,8 @@ class Alarms(Callback):
         self.first: dict[str, float] = {}  # of the first epoch's images: diversity, brightness, contrast
         self.zero_std = 0
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
-    ) -> None:
-        if not batch.last:
-            return
-        step = batch.step + 1
-        alarm = self._ratio(pl_module.metrics)  # type: ignore[arg-type]
+    def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        alarm = self._ratio(module.metrics)  # type: ignore[arg-type]
         if step % self.updates_per_epoch == 0:
             alarm = alarm or self._epoch(trainer.datamodule.rollouts.statistics)  # type: ignore[attr-defined]
         if alarm is None:
