@@ -11,6 +11,7 @@ know the strategy.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +20,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 HOOKS = (
     "_forward_hooks",
@@ -38,9 +38,15 @@ def _zero3(weight: Tensor) -> Any:
     return weight if hasattr(weight, "ds_tensor") else None
 
 
+def _dtensor(weight: Tensor) -> Any:
+    """The weight as FSDP2's DTensor, or None. Whoever has made one has imported its module, which takes a second."""
+    made = sys.modules.get("torch.distributed.tensor")
+    return weight if made is not None and isinstance(weight, made.DTensor) else None
+
+
 def is_sharded(weight: Tensor) -> bool:
     """Whether this rank holds only a part of it."""
-    return _zero3(weight) is not None or isinstance(weight, DTensor)
+    return _zero3(weight) is not None or _dtensor(weight) is not None
 
 
 def shape_of(weight: Tensor) -> torch.Size:
@@ -54,8 +60,9 @@ def part(weight: Tensor) -> Tensor:
     zero3 = _zero3(weight)
     if zero3 is not None:
         return zero3.ds_tensor.detach()
-    if isinstance(weight, DTensor):
-        return weight.to_local().detach()
+    dtensor = _dtensor(weight)
+    if dtensor is not None:
+        return dtensor.to_local().detach()
     return weight.detach()
 
 
@@ -67,9 +74,12 @@ def cut(weight: Tensor, value: Tensor) -> Tensor:
         flat = value.reshape(-1)
         flat = nn.functional.pad(flat, (0, size * dist.get_world_size() - len(flat)))
         return flat[size * dist.get_rank() :][:size].clone()
-    if isinstance(weight, DTensor):
-        value = value.to(weight.device_mesh.device_type)
-        return distribute_tensor(value, weight.device_mesh, weight.placements, src_data_rank=None).to_local()
+    dtensor = _dtensor(weight)
+    if dtensor is not None:
+        from torch.distributed.tensor import distribute_tensor
+
+        value = value.to(dtensor.device_mesh.device_type)
+        return distribute_tensor(value, dtensor.device_mesh, dtensor.placements, src_data_rank=None).to_local()
     return value
 
 
@@ -81,10 +91,11 @@ def join(weight: Tensor, mine: Tensor) -> Tensor:
         found = mine.new_empty(len(mine) * dist.get_world_size())
         dist.all_gather_into_tensor(found, mine.contiguous())
         return found[: zero3.ds_numel].view(shape_of(weight))
-    if isinstance(weight, DTensor):
+    dtensor = _dtensor(weight)
+    if dtensor is not None:
         mine = mine.to(_device())
-        mesh, places = weight.device_mesh, weight.placements
-        parted = DTensor.from_local(mine, mesh, places, run_check=False, shape=weight.shape, stride=weight.stride())
+        mesh, places = dtensor.device_mesh, dtensor.placements
+        parted = type(dtensor).from_local(mine, mesh, places, run_check=False, shape=weight.shape, stride=weight.stride())
         return parted.full_tensor()
     return mine
 
