@@ -16,6 +16,7 @@ from uni_train.training.checkpoint_io import checkpoint_name
 from uni_train.training.flow_grpo.rollout import Drawn
 from uni_train.training.metric_log import JsonlLogger, MetricLog, append_once
 
+WINDOW = 10  # epochs over which the alarm of collapse averages the reward
 OnDrawn = Callable[[int, Drawn], None]
 """Called on every rank with the epoch and its own images when they have been rewarded."""
 
@@ -60,6 +61,8 @@ class Alarms(AfterUpdate):
         self.metric_log, self.folder = log, folder
         self.first: dict[str, float] = {}  # of the first epoch's images: diversity, brightness, contrast
         self.zero_std = 0
+        self.rewards: list[float] = []  # of the last WINDOW epochs
+        self.best_reward = 0.0  # the largest mean of WINDOW epochs
 
     def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
         alarm = self._ratio(module.metrics)  # type: ignore[arg-type]
@@ -107,6 +110,15 @@ class Alarms(AfterUpdate):
                 f"in {self.zero_std} epochs no group had rewards that differ, so nothing is learned",
                 "Ask easier or harder prompts, raise group_size, or use a denser reward.",
             )
+        self.rewards = [*self.rewards, statistics["reward"]][-WINDOW:]
+        if self.alarms.collapse is not None and len(self.rewards) == WINDOW:
+            reward = sum(self.rewards) / WINDOW
+            if self.best_reward > 0 and reward < self.alarms.collapse * self.best_reward:
+                return (
+                    f"the mean reward of {WINDOW} epochs has fallen from {self.best_reward:.3f} to {reward:.3f}",
+                    "The rate is too high for a run this long. Lower optimizer.lr, raise kl.",
+                )
+            self.best_reward = max(self.best_reward, reward)
         most = self.alarms.held_out
         if most is not None and self.validation is not None and self.validation.scores:
             score, best = self.validation.scores.get("held_out", 0.0), self.validation.best
@@ -119,7 +131,13 @@ class Alarms(AfterUpdate):
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        return {"first": self.first, "zero_std": self.zero_std}
+        return {
+            "first": self.first,
+            "zero_std": self.zero_std,
+            "rewards": self.rewards,
+            "best_reward": self.best_reward,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.first, self.zero_std = dict(state_dict["first"]), state_dict["zero_std"]
+        self.rewards, self.best_reward = list(state_dict["rewards"]), state_dict["best_reward"]
