@@ -34,6 +34,7 @@ class PlannedStage:
         name: the kind, with a suffix where a recipe has several of it.
         summary: what `fit --dry-run` says of it.
         rounds: stars: the indices of the rounds that it serves.
+        base: whether later stages start from the model that it trains.
     """
 
     kind: str
@@ -41,6 +42,7 @@ class PlannedStage:
     summary: str
     rounds: tuple[int, ...] = ()
     index: int = 0
+    base: bool = True
 
 
 Stages = Sequence[tuple[PlannedStage, "StageRun"]]

@@ -7,11 +7,17 @@ What is not trained is where the stage began: in the model of the stage before i
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
+
+from torch import Tensor
 
 from data_gen.reading_limits import read_yaml, reason
 from data_gen.seeds import derive_seed
 from uni_train.config.build import build
+from uni_train.config.kinds import stage_list
+from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.models.load import build_model, load_weights, save_model
@@ -48,28 +54,31 @@ def write_snapshot(checkpoint: Path, root: Path) -> Path:
         raise UserError(f"{run / 'config.yaml'} cannot be read ({reason(error)})", "Restore it.") from error
     config = build(plain)
     model = build_model(config.model, config.seed)
-    before = _model_before(stage)
+    before = _model_before(stage, config)
     if before is not None:
         load_weights(model, before)
         quantise(model, config.model.weights)  # adapters were trained on that
-    if getattr(config, "trained", "all") == "lora":
-        with adapted(model, config.lora, derive_seed(config.seed, stage.name, "lora")):
-            _load_step(model, checkpoint)
-    else:
-        _load_step(model, checkpoint)
+    weights = _trained(checkpoint)
+    # What was trained says it, not config.trained: a stage may train all weights before others train adapters.
+    has_adapters = any(".lora_A." in name for name in weights)
+    with adapted(model, config.lora, derive_seed(config.seed, stage.name, "lora")) if has_adapters else nullcontext():
+        _load(model, weights, checkpoint)
     shutil.rmtree(copy, ignore_errors=True)
     save_model(model, folder)
     shutil.copyfile(run / "config.yaml", copy / "config.yaml")  # last: with it, the copy counts as finished
     return folder
 
 
-def _load_step(model: UnifiedModel, checkpoint: Path) -> None:
-    """The weights that training would end with: averages where there are such."""
+def _trained(checkpoint: Path) -> dict[str, Tensor]:
+    """The weights that training would end with, by their names in the model: averages where there are such."""
     state = load_folder(checkpoint)
     trained = state["state_dict"] | state["callbacks"].get(Ema.__qualname__, {}).get("averages", {})
-    ours = {name.removeprefix("model."): value for name, value in trained.items() if name.startswith("model.")}
+    return {name.removeprefix("model."): value for name, value in trained.items() if name.startswith("model.")}
+
+
+def _load(model: UnifiedModel, weights: Mapping[str, Tensor], checkpoint: Path) -> None:
     try:
-        model.load_state_dict(model.state_dict() | ours)
+        model.load_state_dict(model.state_dict() | dict(weights))
     except RuntimeError as error:
         raise UserError(
             f"the checkpoint {checkpoint} does not fit the model of its run's config.yaml",
@@ -77,8 +86,11 @@ def _load_step(model: UnifiedModel, checkpoint: Path) -> None:
         ) from error
 
 
-def _model_before(stage: Path) -> Path | None:
-    """The model that a stage began with: that of the last finished stage before it, None for the recipe's own."""
+def _model_before(stage: Path, config: RunConfig) -> Path | None:
+    """The model that a stage began with: that of the last finished one before it that others start from; else None, the
+    recipe's own."""
+    bases = {one.name for one in stage_list(config) if one.base}
     stages = stage_folders(stage.parent.parent)
-    models = [earlier / MODEL for earlier in stages[: stages.index(stage)] if (earlier / "manifest.json").is_file()]
+    earlier = [one for one in stages[: stages.index(stage)] if one.name.partition("-")[2] in bases]
+    models = [one / MODEL for one in earlier if (one / "manifest.json").is_file()]
     return next((model for model in reversed(models) if model.is_dir()), None)

@@ -41,7 +41,7 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
         ):
             taught = f"at most {config.epochs} epochs on the lessons about {whom}, then {modes} images"
             for number in range(1, models + 1) if direction in config.directions else ():
-                yield PlannedStage("inject", f"inject-{direction}{number}", taught)
+                yield PlannedStage("inject", f"inject-{direction}{number}", taught, base=False)
 
     def prepare(self, work: Work[KnowledgeConfig]) -> None:
         from uni_train.recipes.knowledge import injection
