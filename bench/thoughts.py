@@ -55,16 +55,19 @@ def filters(sets: Sequence[tuple[str, int]], n: int, temperature: float, seed: i
         items = task.generate(n // task.items_per_draw, level, "train", derive_seed("filters", seed))
         asks = asked(about(items, "cot"), seed, CANDIDATES)
         thoughts = thinking.thoughts(model, asks, temperature)
+        prompts = [ask.case.cluster or ask.case.id for ask in asks]
         found = {}
         for one in FILTERS:
             config: Any = compose("distil_math", ["level=1", *sampled, f"filter={one}"])
             judged = [s.filter_verdict for s in thinking.decided(config, model, thoughts)]
-            found[one] = filter_reliability([v is not None and v.passed for v in judged], [t.passed for t in thoughts])
-        kept = [f"{one.kept / one.n:.2f}" for one in found.values()]
+            kept, right = [v is not None and v.passed for v in judged], [t.passed for t in thoughts]
+            found[one] = filter_reliability(kept, right, prompts)
+        shares = [f"{one.kept / one.n:.2f}" for one in found.values()]
         cells = [_cell(part) for y in FILTERS[1:3] for part in (found[y].precision, found[y].recall)]
-        yield row(f"{name}{level}", f"{thinking.spread(thoughts):.2f}", *kept, *cells)
+        yield row(f"{name}{level}", f"{thinking.spread(thoughts):.2f}", *shares, *cells)
     yield ""
-    yield f"{n} prompts a set, {CANDIDATES} thoughts each at temperature {temperature:g}; Wilson intervals, 95 %."
+    yield f"{n} prompts a set, {CANDIDATES} thoughts each at temperature {temperature:g}."
+    yield "95 % intervals, clustered by prompt, of mapping by pair."
     yield "The verifier keeps what is right: precision 1, recall 1. With none precision is what the verifier keeps."
 
 

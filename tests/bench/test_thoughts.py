@@ -21,7 +21,7 @@ def test_every_filter_is_asked_about_the_same_thoughts() -> None:
     assert cells[0] == "maths1" and float(cells[2]) == 1.0, "none keeps all"
     spread, agreement = float(cells[1]), float(cells[3])
     assert 0 <= spread <= 1 and agreement >= 1 - spread, "thoughts that all agree are kept"
-    assert all("[" in cell or cell == "-" for cell in cells[6:]) and "4 prompts a set, 4 thoughts each" in lines[-2]
+    assert all("[" in cell or cell == "-" for cell in cells[6:]) and "4 prompts a set, 4 thoughts each" in lines[-3]
 
 
 def test_each_run_is_one_that_the_recipe_knows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
