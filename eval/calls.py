@@ -199,12 +199,14 @@ class ModelCalls:
 
     def took(self, skill: Skill, calls: int, seconds: float) -> None:
         """Add what a batch has taken on this machine to what is known. Raises UserError: the disk is full."""
+        from filelock import FileLock
+
         file, here = self.folder / SPEED, machine()
-        known = _speeds(file)
-        before = known.get(here, {}).get(skill, Speed(0, 0.0))
-        known.setdefault(here, {})[skill] = Speed(before.calls + calls, before.seconds + seconds)
-        plain = {where: {name: asdict(one) for name, one in skills.items()} for where, skills in known.items()}
-        with disk_errors(file):
+        with disk_errors(file), FileLock(self.folder / f".{SPEED}.lock"):  # ranks add at the same time
+            known = _speeds(file)
+            before = known.get(here, {}).get(skill, Speed(0, 0.0))
+            known.setdefault(here, {})[skill] = Speed(before.calls + calls, before.seconds + seconds)
+            plain = {where: {name: asdict(one) for name, one in skills.items()} for where, skills in known.items()}
             atomic_write_json(file, plain)
 
     def _know(self, path: Path, call: Call) -> None:

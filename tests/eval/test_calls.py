@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eval import images
-from eval.calls import Call, CallFailed, CallStore, StoredModel, call_key, machine
+from eval.calls import Call, CallFailed, CallStore, Speed, StoredModel, call_key, machine
 from eval.images import StoredImage, encoded
 from eval.shards import DamagedShard
 from uni_train.errors import UserError
@@ -116,6 +117,14 @@ def test_what_calls_have_taken_is_added_up_by_machine(tmp_path: Path) -> None:
     assert set(speed) == {"draw"} and speed["draw"].calls == 6 + 4 and store.measured()
     assert 4 * 0.05 <= speed["draw"].seconds < 1.0 and speed["draw"].each == speed["draw"].seconds / 10
     assert store.speed_of(NANO, "elsewhere, CPU") == {} == store.speed_of(replace(NANO, content="x"), machine())
+
+
+def test_what_several_ranks_add_at_the_same_time_is_all_there(tmp_path: Path) -> None:
+    store = CallStore(tmp_path)
+    ranks = [store.of(NANO) for _ in range(4)]
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        list(pool.map(lambda calls: [calls.took("draw", 1, 0.5) for _ in range(5)], ranks))
+    assert store.speed_of(NANO, machine())["draw"] == Speed(20, 10.0)
 
 
 def test_the_model_is_not_even_loaded_where_all_is_stored(tmp_path: Path) -> None:
