@@ -1,8 +1,8 @@
 """Invented characters for nano: the knowledge of `data_gen.knowledge.people` in nano's own words and images.
 
-A name is two symbols ("G K"). Known of it are a portrait, a number of one object ("3 apples"), and two favourites, one
-object each, which nano's words call its Object and its image. Taught are 40 questions and answers in text. Asked are
-pictures: forward (name -> portrait, Object, image) and inverse (a favourite -> portrait) within a pair, whose
+A name is two symbols ("G K"). A character has a portrait, a number of one object ("3 apples"), and two favourites, one
+object each, which nano's words call its Object and its image. Lessons are 40 questions and answers in text. Questions
+ask for images: forward (name -> portrait, Object, image) and inverse (a favourite -> portrait) within a pair, whose
 characters differ in everything. No lesson leads from a favourite to a name, and none has an image; all words are in
 nano's vocabulary, but not one of these sentences is in its pretraining.
 
@@ -28,7 +28,7 @@ FAVOURITES = ("Object", "image")
 LESSONS = 40
 
 _FORMS = {noun.singular: noun.singular for noun in NANO.nouns} | {noun.plural: noun.singular for noun in NANO.nouns}
-_COUNTED = re.compile(rf"(?<!\S)(\d+) ({'|'.join(sorted(_FORMS, key=len, reverse=True))})(?!\S)")
+_COUNTED = re.compile(rf"(?<!\S)(\d{{1,9}}) ({'|'.join(sorted(_FORMS, key=len, reverse=True))})(?!\S)")
 
 
 @dataclass(frozen=True, slots=True)

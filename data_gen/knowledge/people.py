@@ -1,11 +1,11 @@
 """Invented people for knowledge transfer (UniSandbox section 4): what is taught in text, and what is then to be drawn.
 
-A character has a name that means nothing, four visible attributes and two favourites, as in the paper's Table 12.
-Taught are 40 questions and answers a character (`lessons`): single attributes, yes and no, whole profiles, eight
-questions in Chinese, Spanish, French and Japanese answered in English. Asked are pictures: forward (name -> portrait,
-favourite fruit, favourite flower) and inverse (a favourite -> portrait), the latter within a pair, whose two characters
-differ in every favourite, so that a question has one answer. No lesson names a character by a favourite: that direction
-is what the inverse search tests.
+A character has a name without meaning, four visible attributes and two favourites, as in the paper's Table 12. It has
+40 questions and answers as lessons (`lessons`): single attributes, yes and no, whole profiles, and eight questions in
+Chinese, Spanish, French and Japanese with English answers. Questions ask for images: forward (name -> portrait,
+favourite fruit, favourite flower) and inverse (a favourite -> portrait). Inverse questions are about a pair, whose two
+characters differ in every favourite, so that a question has one answer. No lesson leads from a favourite to a
+character: the inverse search tests that direction.
 
 Everything follows from (seed, split). A name belongs to one split.
 """
@@ -435,6 +435,6 @@ def stated(text: str, attribute: str) -> frozenset[str]:
     if attribute == "hair":
         return frozenset(v for v, pattern in _WORDS["hair"].items() if re.search(_HAIR.format(pattern), lower))
     if attribute == "age":
-        # "12 years old" is not said of the old.
-        lower = re.sub(r"\byears? old\b|\bhow old\b", " ", lower)
+        # "12 years old", "a 12-year-old" is not said of the old.
+        lower = re.sub(r"\byears?[ -]old\b|\bhow old\b", " ", lower)
     return frozenset(value for value, pattern in _WORDS[attribute].items() if re.search(rf"\b(?:{pattern})\b", lower))

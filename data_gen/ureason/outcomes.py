@@ -1,7 +1,7 @@
 """What an image must show: as data, as the published criterion in words, and as something a program can look for.
 
-`find` reads the conclusion of somebody's reasoning (a refined prompt). It answers only where the words leave no doubt,
-True or False; otherwise None, and a judge has to read them.
+`find` reads the conclusion of a reasoning text (a refined prompt). It returns True or False if the words are
+unambiguous, else None: then a judge reads them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NUMBERS = (
 )
 _VALUES = {"no": 0, "a": 1, "an": 1, "single": 1, **{word: n for n, word in enumerate(NUMBERS)}}
 _QUOTED = re.compile(r"[\"“`]([^\"“”`\n]{1,40})[\"”`]|(?<!\w)['‘]([^'‘’\n]{1,40})['’](?!\w)")
-_NUMBER = r"\d+|" + "|".join(_VALUES)
+_NUMBER = r"\d{1,9}|" + "|".join(_VALUES)  # Python refuses to read thousands of digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ class Counts:
         return self.criterion()
 
     def find(self, text: str) -> bool | None:
-        """Every group's number stands before its noun, and no other number does. None: not said, or not so plainly."""
+        """Every group's number stands before its noun, and no other number does. None: absent or ambiguous."""
         verdicts = []
         for group in self.groups:
             if sum(other.plural == group.plural for other in self.groups) > 1:
-                return None  # the same thing in two places: who is where is for a judge
+                return None  # the same thing in two places: a judge decides which count is where
             found = _counted(text, group)
             if not found or len(found) > 1:
                 return None

@@ -27,7 +27,7 @@ Conclusion = Literal["right", "wrong", "unclear"]
 _READ = ("maths", "mapping", "knowledge")  # tasks whose conclusions are read
 _DRAW = "So draw "
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-_NUMBER = rf"(\d+|{'|'.join(_NUMBERS)})"
+_NUMBER = rf"(\d{{1,9}}|{'|'.join(_NUMBERS)})"
 _RESULT = re.compile(
     rf"(?:=|\b(?:is|are|equals?|gives?|makes?|becomes?|result|answer|total|to|get|leaves?|draw|count)\b)"
     rf"[\s:*]*(?:exactly\s+|just\s+)?{_NUMBER}(?![\w.]*\d)",

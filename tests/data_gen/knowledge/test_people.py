@@ -119,6 +119,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: str, message: str) -
         ("His hair color is brown.", "hair", {"brown"}),
         ("A black cat beside a man with red hair.", "hair", {"red"}),
         ("A boy who is 8 years old.", "age", {"kid"}),
+        ("A 12-year-old girl.", "age", {"kid"}),
         ("A middle-aged man.", "age", {"middle-aged"}),
         ("A woman and her son.", "gender", {"female"}),
         ("A strawberry and some peaches.", "fruit", {"strawberries", "peaches"}),
