@@ -15,7 +15,7 @@ from tests.models.bagel.published import published
 from uni_train.cli.main import uni_train
 from uni_train.errors import UserError
 from uni_train.insight.questions import cases_of_task
-from uni_train.insight.states import FOLDS, RIDGE, appearance_table, labels_of, probe
+from uni_train.insight.states import FOLDS, RIDGE, appearance_table, labels_of, probe, told_apart
 
 GOLDEN = Path(os.environ.get("UNI_TRAIN_GOLDEN", Path(__file__).parents[1] / "data" / "golden")) / "bagel"
 
@@ -69,6 +69,13 @@ def test_a_probe_finds_what_is_there_and_nothing_in_shuffled_labels() -> None:
     apart = probe(twins, coins, [str(i // 2) for i in range(40)], 0)
     together = probe(twins, coins, [str(i) for i in range(40)], 0)
     assert np.mean(together) > np.mean(apart)
+
+
+def test_tokens_that_several_classes_share_are_left_out() -> None:
+    assert told_apart({"3": (0, 7), "4": (0, 8)}) == {"3": (7,), "4": (8,)}
+    assert told_apart({"straw": (5,), "strawberry": (5,)}) == {"straw": (5,), "strawberry": (5,)}, (
+        "nothing else is left"
+    )
 
 
 def test_a_probe_is_ridge_regression() -> None:
