@@ -1,4 +1,4 @@
-"""How a run shows itself: a heading a stage, a bar with rate and time left, a short table after it.
+"""Progress on the console: a heading for each stage, a bar with rate and time left, a short table after it.
 
 On a terminal the bars are live. Elsewhere (a log file, CI) a bar becomes one line at most every `EVERY` seconds and
 one at its end, so that logs stay readable.
@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -108,7 +109,9 @@ class ConsoleProgress:
 
     def stage(self, number: int, total: int, title: str, *, finished: bool = False) -> None:
         """The heading of stage `number` (from 1) of `total`; `finished` if an earlier start has done it."""
-        self.print(f"[bold]\\[{number}/{total}][/bold] {title}{' (already done)' if finished else ''}", soft_wrap=True)
+        self.print(
+            f"[bold]\\[{number}/{total}][/bold] {escape(title)}{' (already done)' if finished else ''}", soft_wrap=True
+        )
 
     @contextlib.contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:

@@ -123,6 +123,8 @@ def test_what_it_lacks_is_named(model: Janus) -> None:
         model.draw([Request("a", "Draw a cup.", size=(64, 64))])
     with pytest.raises(UserError, match=f"has the marker {IMAGE} in it"):
         model.answer([Request("a", f"Look: {IMAGE}")])
+    with pytest.raises(UserError, match=f"its thought has the marker {IMAGE} in it"):
+        model.draw([Request("a", "Draw a cup.", thought=f"Look: {IMAGE}")])
     assert model.draw([]) == [] and model.answer([]) == []
 
 

@@ -1,7 +1,7 @@
 """Janus as a UnifiedModel: one decoder writes words, and images as tokens of a VQ model, one after the other.
 
-It answers and draws. It has no mode of thinking: a thought is asked for by a system prompt and drawn by as a part of
-the prompt, as of remote models. It draws from words alone, in one size, and is not trained here.
+It answers and draws. It has no think mode: a system prompt asks for a thought, and the thought is added to the prompt
+of the image, as for remote models. It draws from text only, in one size, and cannot be trained here.
 
 Shapes: B rows, L tokens of the longest chat, G tokens of an image, V of the image vocabulary.
 """
@@ -213,8 +213,9 @@ class Janus(UnifiedModel):
         for request in requests:
             if not request.prompt.strip():
                 raise UserError(f"request {request.id} has an empty prompt", "Say what is asked.")
-            marker = next((one for one in (IMAGE, BEGIN, END) if one in request.prompt), None)
-            if marker is not None:
-                raise UserError(f"request {request.id}: its prompt has the marker {marker} in it", "Leave it out.")
+            for noun, text in (("prompt", request.prompt), ("thought", request.thought or "")):
+                marker = next((one for one in (IMAGE, BEGIN, END) if one in text), None)
+                if marker is not None:
+                    raise UserError(f"request {request.id}: its {noun} has the marker {marker} in it", "Leave it out.")
             for number, image in enumerate(request.images, start=1):
                 check_image(image, f"request {request.id}, image {number}")
