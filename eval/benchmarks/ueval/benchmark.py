@@ -286,8 +286,8 @@ class UEval(Benchmark):
     def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
         """Questions, by the mean of their image and text score."""
         return [
-            Unit(ask.setting, ask.case.set, ask.case.id, ask.k, (ask.case.id,), one.passed, ask.case.id,
-                 counting.satisfied(one, "score"))
+            Unit(ask.setting, ask.case.set, ask.case.id, ask.k, (ask.case.id,), one.passed,
+                 counting.cluster_of(ask.case), counting.satisfied(one, "score"))
             for one in scored for ask in (one.sample.ask,)
         ]  # fmt: skip
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from data_gen.task import Check
-from eval.benchmark import Scored, Table
+from eval.benchmark import Case, Scored, Table
 from eval.benchmarks.ueval import own, paper
 from eval.statistics import Estimate, PairedComparison, graded_mean, paired_values
 
@@ -24,6 +24,11 @@ TITLES = {
     "one_pass": "One pass", "two_passes": "Two passes", "think_first": "Think, then draw",
     "traced": "With another model's trace",
 }  # fmt: skip
+
+
+def cluster_of(case: Case) -> str:
+    """The case, or its pair: questions about the same rules are not independent."""
+    return case.cluster or case.id
 
 
 def rubrics(one: Scored, part: str) -> list[Check]:
@@ -52,7 +57,7 @@ def measured(scored: Sequence[Scored], measure: str) -> dict[str, Estimate]:
         cases = [one.sample.ask.case for one, _ in some]
         several = len({case.set for case in cases}) > 1
         units, cells = [case.id for case in cases], [case.set for case in cases] if several else None
-        return graded_mean([value for _, value in some], units, cells=cells) if some else None
+        return graded_mean([value for _, value in some], units, list(map(cluster_of, cases)), cells) if some else None
 
     asked = {**{name: (name,) for name in SETS}, **KINDS, "overall": SETS}
     return {name: found for name, names in asked.items() if (found := mean(names)) is not None}
@@ -89,9 +94,10 @@ def _over_questions(scored: Sequence[Scored]) -> dict[str, Estimate]:
     """Image and text score over all questions alike, whatever their task: the released code's two averages."""
     found = {}
     for part in PARTS:
-        known = [(one.sample.ask.case.id, value) for one in scored if (value := satisfied(one, part)) is not None]
+        known = [(one.sample.ask.case, value) for one in scored if (value := satisfied(one, part)) is not None]
         if known:
-            found[part] = graded_mean([value for _, value in known], [id_ for id_, _ in known])
+            cases = [case for case, _ in known]
+            found[part] = graded_mean([value for _, value in known], [c.id for c in cases], [*map(cluster_of, cases)])
     return found
 
 
@@ -133,7 +139,7 @@ def tables(
     if gains := _trace_gains(by_setting):
         changed = tuple((name.capitalize(), *cells) for name, cells in gains.items())
         note = "On the same questions, asked alike. The paper shows one question (Figure 5) and prints no scores."
-        made.append(Table("What another model's trace changes", ("", "Without", "With", "Difference"), changed, note))
+        made.append(Table("Effect of another model's trace", ("", "Without", "With", "Difference"), changed, note))
     if official:
         made.append(_official({setting: _over_questions(some) for setting, some in by_setting.items()}))
     made.append(_rubrics({setting: _counted(some) for setting, some in by_setting.items()}))
@@ -176,9 +182,9 @@ def _trace_gains(
             cases = [second.sample.ask.case for _, second in known]
             cells = [case.set for case in cases] if len({case.set for case in cases}) > 1 else None
             values = [[satisfied(pair[side], measure) or 0.0 for pair in known] for side in (0, 1)]
-            units = [case.id for case in cases]
-            means = [graded_mean(some, units, cells=cells) for some in values]
-            found[measure] = (means[0], means[1], paired_values(values[0], values[1], units, cells))
+            units, clusters = [case.id for case in cases], [*map(cluster_of, cases)]
+            means = [graded_mean(some, units, clusters, cells) for some in values]
+            found[measure] = (means[0], means[1], paired_values(values[0], values[1], clusters, cells))
     return found
 
 

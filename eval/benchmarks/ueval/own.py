@@ -36,7 +36,7 @@ def generated(world: str, n: int, split: str, seed: int, sets: Sequence[str]) ->
                 share = n // len(LEVELS) + (level - 1 < n % len(LEVELS))
                 source = derive_seed("evaluation", seed)
                 items = get_task(task, world).generate(share, level, split, source) if share else []
-                cases += [_question(world, task, item.id, item.prompt, *_asked(item)) for item in items]
+                cases += [_question(world, task, item.id, item.prompt, *_asked(item), pair=item.pair) for item in items]
         else:
             nouns = get_world(world).nouns
             for noun in rng("any_number", split, seed).sample(nouns, min(n, len(nouns))):
@@ -49,8 +49,12 @@ def _asked(item: Item) -> tuple[str, str, int]:
     return str(item.facts["object"]), str(item.facts["plural"]), int(item.facts["count"])
 
 
-def _question(world: str, task: str, id_: str, prompt: str, singular: str, plural: str, count: int = 0) -> Case:
-    """count: 0 where it is open. nano is asked in its own words, others are told that text is wanted too."""
+def _question(
+    world: str, task: str, id_: str, prompt: str, singular: str, plural: str, count: int = 0, pair: str | None = None
+) -> Case:
+    """count: 0 where it is open; pair: of questions with the same rules.
+
+    nano is asked in its own words, others are told that text is wanted too."""
     terse = world == NANO.name
     if not terse:
         asked = prompt.removesuffix(" .") + "." if task == "any_number" else prompt
@@ -70,7 +74,7 @@ def _question(world: str, task: str, id_: str, prompt: str, singular: str, plura
     if terse:
         facts["program"] = {"image": list(image), "text": list(text), "object": singular, "count": count}
     category = "closed-ended" if task in CLOSED else "open-ended"
-    return Case(id_, task, prompt, category=category, facts=facts)
+    return Case(id_, task, prompt, cluster=pair, category=category, facts=facts)
 
 
 def decided(case: Case, part: str, number: int, text: str, image: Image | None) -> Check | None:

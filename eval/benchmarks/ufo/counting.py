@@ -141,9 +141,9 @@ def dimensions(some: Sequence[Scored]) -> dict[str, Estimate]:
     found = {}
     for name in FIVE:
         values = [next((c.value or 0.0 for c in _checks(one) if c.name == name), 0.0) for one in some]
-        found[name] = graded_mean(values, [_place(one) for one in some], [_case(one) for one in some])
+        found[name] = graded_mean(values, [_place(one) for one in some], [_cluster(one) for one in some])
     found["average"] = graded_mean(
-        [one.value for one in some], [_place(one) for one in some], [_case(one) for one in some]
+        [one.value for one in some], [_place(one) for one in some], [_cluster(one) for one in some]
     )
     return found
 
@@ -158,11 +158,12 @@ def swap(by_cell: _Cells, schedule: str) -> dict[str, Estimate]:
 
 def _mean(some: Sequence[Scored], cell: Callable[[Scored], str] | None = None) -> Estimate:
     cells = None if cell is None or len({cell(one) for one in some}) < 2 else [cell(one) for one in some]
-    return graded_mean([one.value for one in some], [_place(one) for one in some], [_case(one) for one in some], cells)
+    units, clusters = [_place(one) for one in some], [_cluster(one) for one in some]
+    return graded_mean([one.value for one in some], units, clusters, cells)
 
 
 def _paired(first: Sequence[Scored], second: Sequence[Scored]) -> PairedComparison:
-    return paired([one.passed for one in first], [one.passed for one in second], [_case(one) for one in first])
+    return paired([one.passed for one in first], [one.passed for one in second], [_cluster(one) for one in first])
 
 
 def _checks(one: Scored) -> Sequence[Any]:
@@ -177,8 +178,9 @@ def _place(one: Scored) -> tuple[str, int]:
     return one.sample.ask.case.id, one.sample.ask.k
 
 
-def _case(one: Scored) -> str:
-    return one.sample.ask.case.id
+def _cluster(one: Scored) -> str:
+    """The case; of our own questions the one with choices and the open one, which share their cues."""
+    return str(one.sample.ask.case.facts.get("drawn_as", one.sample.ask.case.id))
 
 
 def _regime(one: Scored) -> str:
@@ -239,7 +241,8 @@ def _gains(by_cell: _Cells, kind: str) -> Table:
         if found:
             rows.append((setting, *(found.get(name) for name in (*REGIMES, "all"))))
     head = ("Schedule", *(f"State {one}" for one in REGIMES), "All")
-    return Table(f"What cues change, {_HEADS[kind]}", head, tuple(rows), "Minus direct, on the same questions.")
+    note = "Accuracy minus that of direct, on the same questions."
+    return Table(f"Gain of cues over direct, {_HEADS[kind]}", head, tuple(rows), note)
 
 
 def _necessity(by_cell: _Cells, kind: str) -> Table:
@@ -255,11 +258,11 @@ def _necessity(by_cell: _Cells, kind: str) -> Table:
             rows.append((setting, *(_mean(these) if these and there else None
                                     for these, there in zip(cells, asked, strict=True))))  # fmt: skip
     note = (
-        "Accuracy on the questions that the model itself does not solve so. The paper removed, by other models, what "
-        "is solved without cues (cue necessity) or without images (contamination)."
+        "Only questions that the model itself answers wrong directly, or without images. The paper removed questions "
+        "that other models solve without cues (cue necessity) or without images (contamination)."
     )
     head = ("Schedule", "Not solved directly", "Not solved without images")
-    return Table(f"Where cues are needed, {_HEADS[kind]}", head, tuple(rows), note)
+    return Table(f"Accuracy on questions that need cues, {_HEADS[kind]}", head, tuple(rows), note)
 
 
 def _cue_accuracy(by_cell: _Cells, published: bool) -> Table:

@@ -202,9 +202,10 @@ def one_of_two(trials: Sequence[Trial]) -> Estimate:
 
 
 def outcome_shares(counted: Sequence[Trial]) -> dict[str, Estimate]:
-    """Each of OUTCOMES: its share of the images that were asked for."""
-    seen = Counter(outcome for one in counted for outcome in one.outcomes)
-    return {outcome: proportion(seen[outcome], sum(seen.values())) for outcome in OUTCOMES}
+    """Each of OUTCOMES: its share of the images that were asked for, n; intervals are clustered as `accuracy`'s."""
+    images = [(outcome, one.cluster) for one in counted for outcome in one.outcomes]
+    clusters = [cluster for _, cluster in images]
+    return {name: share([seen == name for seen, _ in images], range(len(images)), clusters) for name in OUTCOMES}
 
 
 def _detectable(counted: Sequence[Trial]) -> float:
@@ -486,7 +487,7 @@ def _outcome_table(counted: Sequence[Trial], settings: Sequence[str], sets: Sequ
         for name, shares in cells[setting].items()
     ]
     columns = ("Setting", "Set", *(outcome.replace("_", " ") for outcome in seen))
-    return Table("What became of the images", columns, tuple(rows), "Shares of all images that were asked for.")
+    return Table("Outcomes of the images", columns, tuple(rows), "Shares of all requested images.")
 
 
 def _thought_table(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> Table:

@@ -27,7 +27,7 @@ from eval.benchmarks.ureason.settings import (
     SETTINGS,
     TITLES,
 )
-from eval.statistics import Estimate, PairedComparison, clustered_mean, paired, proportion
+from eval.statistics import Estimate, PairedComparison, clustered_mean, paired, proportion, share
 
 if TYPE_CHECKING:
     from eval.benchmarks.ureason.benchmark import UReason
@@ -107,7 +107,7 @@ class Count:
     def of_right_thoughts(self, setting: str) -> dict[str, Estimate]:
         """task or "overall" -> accuracy among the cases whose own thought `reasoning_chain` found right.
 
-        What is left between it and 1 is lost between words and pixels alone.
+        The rest, up to 1, are errors of drawing alone.
         """
         right = {_place(one) for one in self.of(CHAIN) if one.passed}
         some = [one for one in self.of(setting) if _place(one) in right]
@@ -116,19 +116,14 @@ class Count:
 
     def extraction(self) -> dict[str, Estimate]:
         """How the refined prompts of the model's own thoughts were found, each thought counted once."""
-        how: dict[Hashable, str] = {}
+        thoughts: dict[Hashable, Scored] = {}
         for setting in self.settings:
             if setting != EXTERNAL:
-                for one in self.of(setting):
-                    if "extraction" in one.sample.facts:
-                        how[_place(one)] = one.sample.facts["extraction"]
-        return {
-            kind: proportion(list(how.values()).count(kind), len(how)) for kind in EXTRACTIONS if kind in how.values()
-        }
+                thoughts |= {_place(one): one for one in self.of(setting) if "extraction" in one.sample.facts}
+        return _shares(EXTRACTIONS, [(one.sample.facts["extraction"], one) for one in thoughts.values()])
 
     def outcomes(self, setting: str) -> dict[str, Estimate]:
-        seen = [one.outcome for one in self.of(setting)]
-        return {name: proportion(seen.count(name), len(seen)) for name in OUTCOMES if name in seen}
+        return _shares(OUTCOMES, [(one.outcome, one) for one in self.of(setting)])
 
 
 def _in_order(by_task: Mapping[str, list[Scored]]) -> list[tuple[str, list[Scored]]]:
@@ -149,7 +144,7 @@ def tables(count: Count, benchmark: UReason) -> Iterable[Table]:
     if count.drawn_by_thought:
         given = {setting: count.of_right_thoughts(setting) for setting in count.drawn_by_thought}
         lines = [(TITLES[s], *(given[s].get(name) for name in (*count.tasks, "overall"))) for s in given]
-        note = "Only cases whose reasoning chain is right: what is missing is lost between words and pixels."
+        note = "Only cases whose reasoning chain is right: their wrong images are errors of drawing."
         yield Table("Accuracy where the reasoning is right", ("", *heads, "Overall"), tuple(lines), note)
     yield from _lengths(count, benchmark, heads)
     yield _errors(count, benchmark)
@@ -177,10 +172,10 @@ def tables(count: Count, benchmark: UReason) -> Iterable[Table]:
     ends = {setting: count.outcomes(setting) for setting in count.settings}
     known = [name for name in OUTCOMES if any(name in by_name for by_name in ends.values())]
     yield Table(
-        "What became of the samples",
+        "Outcomes of the samples",
         ("Setting", *(name.replace("_", " ") for name in known)),
         tuple((TITLES[s], *(ends[s].get(name) for name in known)) for s in ends),
-        "All of them are in the denominators above.",
+        "All samples are in the denominators above.",
     )
 
 
@@ -269,9 +264,9 @@ def _lengths(count: Count, benchmark: UReason, heads: tuple[str, ...]) -> Iterab
 def error_shares(count: Count, benchmark: UReason, task: str | None = None) -> dict[str, Estimate]:
     """Type -> its share of the wrong images of setting 2, of one task or all."""
     some = [one for one in count.of(GUIDED) if task in (None, _task(one))]
-    kinds = [kind for one in some if (kind := errors.type_of(one, benchmark.right(one))) is not None]
-    named = [*errors.TYPES, *([errors.UNKNOWN] if errors.UNKNOWN in kinds else [])]
-    return {kind: proportion(kinds.count(kind), len(kinds)) for kind in named} if kinds else {}
+    wrong = [(kind, one) for one in some if (kind := errors.type_of(one, benchmark.right(one))) is not None]
+    unknown = (errors.UNKNOWN,) if any(kind == errors.UNKNOWN for kind, _ in wrong) else ()
+    return _shares((*errors.TYPES, *unknown), wrong, absent=True) if wrong else {}
 
 
 def _errors(count: Count, benchmark: UReason) -> Table:
@@ -322,6 +317,16 @@ def _rate(some: Sequence[Scored]) -> Estimate:
     if len(set(units)) == len(units):
         return proportion(sum(one.passed for one in some), len(some))
     return clustered_mean([float(one.passed) for one in some], units)
+
+
+def _shares(names: Sequence[str], named: Sequence[tuple[str, Scored]], *, absent: bool = False) -> dict[str, Estimate]:
+    """Name -> its share of the samples, clustered by case. absent: also names that no sample has."""
+    seen, units = {name for name, _ in named}, [_unit(one) for _, one in named]
+    return {
+        name: share([name == one for one, _ in named], range(len(named)), units)
+        for name in names
+        if absent or name in seen
+    }
 
 
 def _mean(some: Sequence[Scored]) -> Estimate:

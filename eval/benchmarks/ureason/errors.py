@@ -1,8 +1,8 @@
 """The four error types of wrong images in setting 2 (UReason, section 5 and appendix J.1).
 
-The paper sorted Bagel's errors by people and prints no prompt. Here a *reasoning error* is what the judge of thoughts
-finds (Figure 26), or a program; the other three a judge tells apart by the question below, which is ours and holds the
-paper's definitions. In nano's world a program tells: another object than the prompt names is a hallucination.
+In the paper people classified Bagel's errors; it prints no prompt. Here the judge of thoughts (Figure 26) or a program
+finds a *reasoning error*. A judge classifies the other three with the question below, which is ours and has the
+paper's definitions. In nano's world a program does: an object that the prompt does not name is a hallucination.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where a program decides: records of our own, and published mazes that can be read without doubt.
 
-A published maze has no grid in its record. It is read out of its input image (`read_maze`), and used only where the
-image ground truth then passes the verifier and a copy of the input does not; every other maze is left to the judge.
+A published maze has no grid in its record. It is read out of its input image (`read_maze`), and used only if the
+image ground truth passes the verifier and a copy of the input fails; the judge decides every other maze.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Published jigsaws, sudokus and plots by program: an output is compared with the image ground truth.
 
-A record is read only where this proves itself: the ground truth passes, a copy of the input does not, a sudoku's ground
-truth is a Latin square as read, and a plot's axes stand in its input. An output that cannot be read is left to the
-judge. Visual quality is the judge's (`--option vigor.visual_quality=judge`), for no program here knows what an image
+A program reads a record only if it passes these checks: the ground truth passes, a copy of the input fails, the ground
+truth of a sudoku is a Latin square, and the input of a plot shows its axes. The judge decides outputs that cannot be
+read. Visual quality is the judge's (`--option vigor.visual_quality=judge`), for no program here knows what an image
 should look like.
 
 Without a program: plots whose input has no axes, so that a right curve may lie anywhere; *algebraic calculation*, whose

@@ -192,6 +192,14 @@ def judged(benchmark: UEval, replies: dict[str, Any], case: int = 0) -> tuple[Ve
 CROWN, STAIRS, YEAR = "It shows the crown.", "It names the stairs.", "It names the year."
 
 
+def test_questions_about_the_same_rules_are_one_cluster() -> None:
+    nano = UEval(n=3, sets=("mapping",))
+    scored = [Scored(one, nano.check(one)) for one in answered(nano, Author(), TWO_PASSES)]
+    overall = nano.scores(scored)[TWO_PASSES]["overall"]
+    assert (overall["n"], overall["distinct"]) == (6, 3)
+    assert len({unit.cluster for unit in nano.units(scored, "")}) == 3
+
+
 def test_the_judge_sees_figure_9_for_each_rubric(published: UEval) -> None:
     verdict, judge = judged(published, {CROWN: met(True), STAIRS: met("not sure"), YEAR: met(False)})
     assert statuses(verdict) == {"image 1": "pass", "text 1": "fail", "text 2": "fail"}  # not sure is false

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from data_gen.errors import DataError
+from eval.benchmark import Ask, Sample, Scored
 from eval.benchmarks.ufo import Ufo, paper, prompts, replies, rubric
 from eval.benchmarks.ufo.counting import mean_of, task_mean
 from eval.benchmarks.ufo.files import _column, read_folder
-from eval.benchmarks.ufo.names import ANSWERS, DIMENSIONS, REGIMES
+from eval.benchmarks.ufo.names import ANSWERS, DIMENSIONS, REGIMES, TEXT_CUE
 from eval.evaluation import EvaluationPlan, run
 from eval.images import bytes_of
 from eval.judges import JudgeConfig
@@ -161,6 +162,13 @@ def test_the_printed_average_of_table_3_is_per_question() -> None:
     bagel = paper.by_regime("mcq")["Bagel (7B MoT)"]["direct"]
     assert round(mean_of([bagel[one] for one in REGIMES]) or 0, 2) == 41.70 != bagel["average"]
     assert task_mean("mcq", "direct", "Bagel (7B MoT)") != pytest.approx(bagel["average"], abs=1)
+
+
+def test_a_cue_of_two_kinds_of_question_is_one_cluster() -> None:
+    benchmark = Ufo(n=3, sets=("maths", "maths_open"))
+    samples = [Sample(Ask(case, TEXT_CUE, 0, 0), thought="So draw 1 cup .") for case in benchmark.cases()]
+    overall = benchmark.scores([Scored(one, benchmark.check(one)) for one in samples])[TEXT_CUE]["overall"]
+    assert (overall["n"], overall["distinct"]) == (6, 3)
 
 
 def test_state_augmentation_follows_from_its_tasks() -> None:

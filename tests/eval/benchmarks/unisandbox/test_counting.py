@@ -64,7 +64,9 @@ def test_pairs_and_what_lies_below_them() -> None:
     assert scores["normal"]["mapping1"]["value"] == 0.25
     assert scores["per_image"]["normal"]["mapping1"]["value"] == 0.5
     assert scores["one_of_two"]["normal"]["mapping1"]["value"] == 0.5
-    assert scores["outcomes"]["normal"]["mapping1"]["unreadable"]["value"] == 1 / 8
+    outcomes = scores["outcomes"]["normal"]["mapping1"]
+    assert outcomes["unreadable"]["value"] == 1 / 8
+    assert (outcomes["pass"]["n"], outcomes["pass"]["distinct"]) == (8, 4)  # clustered by pair
     half = benchmark.scores(scored[:1])["normal"]["mapping1"]
     assert (half["value"], half["n"]) == (0.0, 1)  # the other of the pair was not asked
     with pytest.raises(ValueError, match="appears twice"):

@@ -192,6 +192,7 @@ def test_several_draws_are_clustered_by_case(nano):
     scored = scored_by_program(nano, model, (DIRECT, GUIDED), k=3)
     scores = nano.scores(scored)
     assert scores[GUIDED]["arithmetic"]["n"] == 4 and scores["gains"]["reasoning"]["overall"]["difference"]["n"] == 4
+    assert scores["outcomes"][GUIDED]["pass"]["distinct"] == 4
 
 
 def test_an_external_model_writes_the_prompts_that_are_drawn(nano):
