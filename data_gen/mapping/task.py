@@ -1,9 +1,9 @@
 """Symbol mapping (UniSandbox section 3.1.2): "@ means 7 . 7 means apple . ... Draw what @ means ."
 
-Two chains of one, two or three links lead from a symbol to an object each. A pair asks for both under the same rules,
-so that guessing one of the two objects never gets a pair right. Rules stand in random order, as in the published sets:
-chain by chain, "the first noun after the asked symbol" would answer everything. A split holds whole sets of rules,
-hence whole pairs.
+Two chains of one, two or three links each lead from a symbol to an object. A pair asks for both objects under the same
+rules: always naming the same one of the two never solves a pair. Rules are in random order, as in the published sets.
+In chain order, "the first noun after the asked symbol" would solve every question. All questions about the chains of a
+pair belong to one split.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def apply(op: str, a: int, b: int = 0) -> int | None:
 
 
 def _is_idle(op: str, a: int, b: int) -> bool:
-    """Whether `a op b` is one of its operands, whatever the other one is."""
+    """Whether an operand makes `a op b` trivial: + 0, - 0, * 1, / 1, ^ 1, % 1."""
     if op in "+*":
         return (0 if op == "+" else 1) in (a, b)
     return b == (0 if op == "-" else 1)

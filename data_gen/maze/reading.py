@@ -1,13 +1,13 @@
 """What an image shows of a maze that is known: where red is, which walls are left, how good the image is.
 
-The item says where every wall is, so nothing is recognised: the image is laid over the one it was made from
+The item gives every wall, so nothing is recognised. The image is registered to the input image
 (`data_gen.maze.registration`), then every pixel is unmixed into floor, wall and stroke, which blur, JPEG and rescaling
 do to it too, and the shares are read at the places of the lattice. In `nano` a place is a block of pixels and has the
 colour that it is nearest to.
 
 Red is what is redder than the input was at that place: the letter E is no path. All lengths are shares of the pitch
 (from room to room), so the size of an image does not matter. Thresholds were fitted on some seeds
-of tests/data_gen/maze/corruptions.py; how often they are wrong on another is in docs/maze.md.
+of tests/data_gen/maze/corruptions.py; docs/maze.md gives the error rates on other seeds.
 """
 
 from __future__ import annotations

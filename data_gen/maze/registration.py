@@ -51,8 +51,8 @@ class Template:
     def register(self, channel: np.ndarray) -> np.ndarray:
         """The affine map from places in the input to places in an output, float64 [2, 3].
 
-        channel: the same channel of the output, uint8 [side, side]. Where nothing fits, the result is what fits least
-        badly: the caller compares afterwards.
+        channel: the same channel of the output, uint8 [side, side]. If nothing matches, the result is the best of the
+        poor matches: the caller checks it.
         """
         found = np.zeros((2, 3))
         for axis, (sums, spectra) in enumerate(zip(_sums(channel), self.spectra, strict=True)):

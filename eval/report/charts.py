@@ -1,7 +1,7 @@
 """Line charts as geometry: data in, positions in a small viewBox out; `chart.html` turns them into inline SVG.
 
-Why not plotly: its script alone is 4.5 MB in every report and takes longer to start than the rest of the page to
-load. A few hundred points need no library in the reader's browser, follow dark mode through CSS and print sharply.
+Why not plotly: its script adds 4.5 MB to every report and starts slower than the rest of the page loads. A few hundred
+points need no library in the browser. SVG follows dark mode through CSS and prints sharply.
 """
 
 from __future__ import annotations

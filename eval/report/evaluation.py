@@ -1,8 +1,8 @@
-"""The report of an evaluation: its benchmarks' tables, why samples failed, and every sample behind each count.
+"""The report of an evaluation: tables of its benchmarks, causes of failures, and the samples behind each count.
 
-As a run's report (`eval.report.page`) it is one file that asks nothing of the network, and what a model or a judge has
-said is text in it, never markup. Images lie in blocks that the script reads when their page of the gallery is shown,
-so that thousands of samples do not slow down opening it.
+Like a run's report (`eval.report.page`) it is one file without network requests, and replies of models and judges are
+escaped. Images are in blocks, which the script reads when their page of the gallery is shown. So the page opens
+quickly with thousands of samples.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def report_of(evaluation: Evaluation) -> Path:
 
 
 def header_of(evaluation: Evaluation) -> Header:
-    """What was asked, for a person."""
+    """Model, judge, seed and notes of an evaluation."""
     asked = evaluation.asked
     model, judge = asked["model"], asked.get("judge")
     samples = sum(result.n for result in evaluation.results.values())
@@ -118,8 +118,8 @@ def header_of(evaluation: Evaluation) -> Header:
         if result.unjudged:
             sets = ", ".join(f"{one} ({setting})" for setting, one in result.unjudged)
             notes.append(
-                f"{name}: no score for {sets}: no program can tell, and no judge was asked. Give --judge; nothing is "
-                "generated again."
+                f"{name}: no score for {sets}: no program can check these images, and no judge was given. Add --judge; "
+                "nothing is generated again."
             )
         notes += [f"{name}: {one}" for one in not_scored(result)]
     notes += judge_notes(evaluation)
@@ -141,7 +141,7 @@ def not_scored(result: Result) -> list[str]:
 
 
 def judge_notes(evaluation: Evaluation) -> list[str]:
-    """Who judged, how far that can be believed, and what it cost: one sentence a benchmark."""
+    """The judge of each benchmark, its calibration and its cost: one sentence a benchmark."""
     from eval.judges import calibration
 
     notes = []

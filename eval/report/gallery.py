@@ -1,7 +1,7 @@
-"""The gallery's data: for each prompt, asked one way, what came back before and after training.
+"""The data of the gallery: for each prompt and setting, the sample before and after training.
 
-Read in two passes over the shards, so that memory holds what is shown and not what was generated: first what there
-is, without pixels, then the images of the cards that fit into the page.
+The shards are read twice, so that memory holds only what is shown: first the samples without images, then the images
+of the cards that fit into the page.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from eval.statistics import Estimate, PairedComparison
 from uni_train.files import atomic_write_text
 
 PAGE, SCORES = "leaderboard.html", "leaderboard.csv"
-_MARKS = {"best": "best of its column", "equal": "not to be told from the best", "below": "below the best", "": ""}
+_MARKS = {"best": "best of its column", "equal": "not significantly below the best", "below": "below the best", "": ""}
 _TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "Δ": r"$\Delta$",
         "–": "--", "−": "$-$", "×": r"$\times$", **{c: f"\\{c}" for c in "&%$#_{}"}}  # fmt: skip
 

@@ -1,9 +1,8 @@
-"""Builds report.html: reads what the run wrote, computes nothing but positions, fills the template.
+"""Build report.html from the files of a run. Only positions are computed here.
 
-All numbers come from summary.json; samples give the gallery, metrics.jsonl the curves. The page asks nothing of the
-network: style and script are inside, images are data URLs, and its own content security policy forbids everything
-else, so that a thought or a prompt that contains markup stays text (autoescaping) and would not run even if it did
-not.
+Numbers come from summary.json, the gallery from the samples, curves from metrics.jsonl. The page makes no network
+requests: styles and scripts are inline, images are data URLs. All text is escaped (autoescaping), and the content
+security policy of the page allows no other script.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ def environment() -> Environment:
     return environment
 
 
-# --- what the run left behind ---------------------------------------------------------------------------------------
+# --- files of the run -----------------------------------------------------------------------------------------------
 
 
 def _about(run_dir: Path) -> dict[str, Any]:
@@ -212,7 +211,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _tiles(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Normal accuracy per set, before and after: what the run was for."""
+    """Normal accuracy per set, before and after."""
     before, after = (summary["scores"].get(when, {}).get("normal", {}) for when in ("before", "after"))
     curriculum = dict(zip(("mapping1", "mapping2", "mapping3"), unisandbox.PAPER_TABLE_3[3].normal, strict=True))
     return [
@@ -237,7 +236,7 @@ def _tables(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
         theirs = [
             {
                 "name": row.name,
-                # The paper prints no intervals. Its scores are shares of 100, so theirs follow from the same formula.
+                # The paper prints no intervals. Its scores are shares of 100, so Wilson's interval applies to them too.
                 "cells": [
                     proportion(round(value * unisandbox.PAPER_PAIRS), unisandbox.PAPER_PAIRS)
                     for value in row.normal + row.cot

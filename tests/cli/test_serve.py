@@ -17,7 +17,7 @@ from uni_train.serving.limits import Limits
     ("options", "message"),
     [
         (["--host", "0.0.0.0"], "add --key-env SERVE_KEY"),
-        (["--host", "::"], "lets everybody in"),
+        (["--host", "::"], "lets everyone who can reach"),
         (["--temperature", "nan"], "no finite number"),
         (["--timeout", "inf"], "not in the range"),
         (["--max-body", "nan"], "no finite number"),

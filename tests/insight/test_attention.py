@@ -84,7 +84,7 @@ def test_a_range_that_does_not_exist_is_one_error(tmp_path: Path, arguments: lis
 
 def test_an_endpoint_cannot_be_looked_into() -> None:
     result = insight("attention", "-c", "http://127.0.0.1:9/v1#x", "--task", "mapping", "--n", 1)
-    assert result.exit_code == 1 and "a remote model cannot be looked into" in result.output
+    assert result.exit_code == 1 and "the layers of a remote model cannot be read" in result.output
 
 
 def test_a_tiny_bagel_is_looked_into_in_everyday_words(tmp_path: Path) -> None:

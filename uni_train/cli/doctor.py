@@ -1,4 +1,4 @@
-"""`uni_train doctor`: whether a checkpoint is worth hours of work, in one screen."""
+"""`uni_train doctor`: check a checkpoint for common defects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uni_train.errors import UserError
 @click.argument("model", metavar="PATH|NAME")
 @click.option("--image", type=click.Path(dir_okay=False, path_type=Path), help="Write the probe image there, as PNG.")
 def doctor(model: str, image: Path | None) -> None:
-    """Look for what commonly is wrong with a checkpoint, before hours are spent on it.
+    """Check a checkpoint for common defects before a long run.
 
     Layout, dtypes, averages, adapters that do nothing, memory, NaN by layer, tokenizer and markers, first losses, one
     thought and one image. The exit code is 1 if something is wrong.

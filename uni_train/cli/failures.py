@@ -1,6 +1,6 @@
-"""What a person sees when a command fails: one short block on stderr and an exit code, never a traceback.
+"""Errors of a command: one short block on stderr and an exit code, never a traceback.
 
-1 = something outside the program is wrong, 2 = what was typed cannot be meant, 130 = interrupted.
+1 = an error outside the program, 2 = wrong usage, 130 = interrupted.
 UNI_TRAIN_DEBUG=1 shows tracebacks.
 """
 

@@ -85,7 +85,7 @@ _judge_base_url = click.option("--judge-base-url", metavar="URL", help="The judg
 
 @click.group()
 def insight() -> None:
-    """Look inside a model: what it knows, plans and draws, its attention, its states.
+    """Analyse a model: what it knows, plans and draws, its attention, its hidden states.
 
     All analyses of one folder share one page, insight.html. docs/insight.md says more.
 
@@ -141,7 +141,7 @@ def links(
 @click.option("--layers", type=RANGE, multiple=True, help="A group of layers, from 1; repeatable.  [default: four]")
 @click.option("--tokens", type=RANGE, help="Whose influence is laid over images.  [default: the strongest words]")
 @click.option("--maps", type=click.IntRange(0), default=4, show_default=True, help="Items with influence maps.")
-@click.option("--interventions/--no-interventions", default=True, help="Also tamper with the thoughts.")
+@click.option("--interventions/--no-interventions", default=True, help="Also draw with changed thoughts.")
 @_judge
 @_judge_base_url
 def attention(
@@ -220,7 +220,7 @@ def _model(asked: dict[str, Any]) -> tuple[UnifiedModel, int]:
     from uni_train.models.load import model_config
 
     if is_remote(asked["checkpoint"]):
-        raise UserError("a remote model cannot be looked into", "Give its checkpoint.")
+        raise UserError("the layers of a remote model cannot be read", "Give its checkpoint.")
     config = model_config(asked["checkpoint"])
     config = replace(config, sampling=replace(config.sampling, **sampling_of(asked["sampling"])))
     return build_here(config), asked["batch"] or min(config.draw_batch, config.think_batch)

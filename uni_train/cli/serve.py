@@ -72,8 +72,8 @@ def serve(
 
     if host != "127.0.0.1" and key_env is None:
         raise UsageError(
-            f"--host {host} lets everybody in who can reach this machine",
-            "Have clients show a key: export SERVE_KEY=..., and add --key-env SERVE_KEY.",
+            f"--host {host} lets everyone who can reach this machine use the model",
+            "Require a key from clients: export SERVE_KEY=..., and add --key-env SERVE_KEY.",
         )
     _check_address(host, port)
     key = os.environ.get(key_env, "") if key_env else None

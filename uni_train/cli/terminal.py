@@ -1,4 +1,4 @@
-"""Text on terminals: what data and servers say is shown, and steers nothing."""
+"""Text on terminals: control characters in data and replies are removed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def plain(text: str) -> str:
 
 
 def print_anything() -> None:
-    """Have what the terminal's encoding lacks printed as "?": no run ends in an error because its result has a dash."""
+    """Print characters that the terminal's encoding lacks as "?" instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             with contextlib.suppress(ValueError, OSError):

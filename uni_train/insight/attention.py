@@ -132,7 +132,7 @@ def sections(found: Mapping[str, Any]) -> list[Section]:
     """The parts of the page about attention, from attention.json."""
     made = [
         Section(
-            "Attention: where image tokens look",
+            "Attention of image tokens",
             "P is the instruction, R_t the trace of the thought, R_p the refined prompt that it ends in. Shares sum to "
             "1 over all that an image token can look at. Weights are those of one token of a group (equation 6).",
             tables=[weights_table(found), shares_table(found), levels_table(found)],
@@ -152,8 +152,8 @@ def sections(found: Mapping[str, Any]) -> list[Section]:
     if "tables" in found:
         made.append(
             Section(
-                "Interventions: what the thought is good for",
-                "The same items and noise, drawn by a thought that was tampered with.",
+                "Interventions on the thought",
+                "The same items and noise, drawn with changed thoughts.",
                 tables=[Table.from_dict(table) for table in found["tables"]],
             )
         )
@@ -286,4 +286,4 @@ def _laid_over(image: np.ndarray, heat: np.ndarray) -> bytes:
 
 def _rank_table(one: Mapping[str, Any]) -> Table:
     rows = tuple((f"{text!r}", _name(group), f"{weight:.1f}") for text, group, weight in one["words"])
-    return Table(f"Most looked at: {one['prompt'][:120]}", ("Word", "Group", "Weight, times 10^4"), rows)
+    return Table(f"Highest attention: {one['prompt'][:120]}", ("Word", "Group", "Weight, times 10^4"), rows)

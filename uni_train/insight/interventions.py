@@ -1,4 +1,4 @@
-"""What a thought is good for: images drawn by it as it is, and by what is left of it after it was tampered with.
+"""Interventions on the thought: images drawn with the thought as it is, and with changed thoughts.
 
 All settings share an item's noise and its one thought. "other_followed" is the same image as "other", scored by the
 answer of the item whose thought it was: an image that follows the thought, and not the question.
@@ -50,7 +50,7 @@ def tampered(setting: str, thought: str, world: str, name: str) -> str | None:
 
 
 class Interventions(TaskBenchmark):
-    """Images drawn by a thought that was tampered with; `donor` says whose thought an item gets in "other".
+    """Images drawn with changed thoughts; `donor` gives the item whose thought is used in "other".
 
     Raises UsageError as `TaskBenchmark` does.
     """
@@ -124,7 +124,7 @@ class Interventions(TaskBenchmark):
                 compared = paired(right[0], right[1], [cluster_of(before[key]) for key in shared])
                 rows.append((self.titles[setting], compared))
         note = "Accuracy minus that of the thought as it is, on the same items and noise."
-        return Table("Effect of tampering with the thought", ("Thought", "Effect"), tuple(rows), note)
+        return Table("Effect of changing the thought", ("Thought", "Effect"), tuple(rows), note)
 
 
 def _scored_as(sample: Sample) -> Sample:

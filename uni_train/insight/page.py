@@ -1,4 +1,4 @@
-"""One page of what was found inside a model: every analysis whose result lies in the folder, in one order."""
+"""One page with the results of all analyses in the folder, in a fixed order."""
 
 from __future__ import annotations
 

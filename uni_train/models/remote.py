@@ -1,8 +1,8 @@
 """Any OpenAI-compatible endpoint as a model that thinks, draws and answers; `uni_train serve` is one such.
 
 An endpoint that says that it is `uni_train serve` is asked beside the protocol (seeds, thoughts), and its checkpoint is
-known by content. Of any other, a seed may be ignored, a thought is asked for by a system prompt and drawn by as a part
-of the prompt, and what is behind its name is only what the caller declares as `revision`.
+known by content. Any other endpoint may ignore the seed. A system prompt asks it for a thought, and the thought is
+added to the prompt of the image. Its weights are unknown: the caller declares them as `revision`.
 
 The key comes from the environment, goes into the header of requests and nowhere else: no message, file or log has it.
 """

@@ -1,4 +1,4 @@
-"""What one request to `uni_train serve` may hold and take, and how many may wait."""
+"""Limits of `uni_train serve`: size and time of a request, length of the queue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Defaults hold a machine with a large model up under many clients; options of `serve` replace them.
+    """The defaults suit a large model with many clients; options of `serve` replace them.
 
     Attributes:
         body: MiB of a request's body. images: images of a request. megapixels: million pixels of them together.

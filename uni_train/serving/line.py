@@ -1,7 +1,7 @@
-"""Requests that wait for the model: a line of limited length, in which clients take turns.
+"""A queue of limited length for requests; clients take turns.
 
-A client that sends a thousand requests waits behind itself: the next place at work goes to the client that has waited
-longest since its last turn, and when the line is full the longest queue of one client gives way.
+Scheduling is round robin over clients: the next turn goes to the client that has waited longest since its last one.
+If the queue is full, the client with the most waiting requests loses its last one.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Line:
         self._advance()
 
     def _advance(self) -> None:
-        """Let in whoever has room, a client after the other. Nobody is overtaken for being large."""
+        """Start waiting requests in round-robin order while there is room. A large request is never overtaken."""
         while True:
             ready = (place for mine in self._waiting.values() for place in mine if place.ready is not None)
             place = next(ready, None)

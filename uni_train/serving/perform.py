@@ -1,4 +1,4 @@
-"""Tasks of many clients, done in as few calls of the model as possible."""
+"""Tasks of many clients, batched into as few calls of the model as possible."""
 
 from __future__ import annotations
 

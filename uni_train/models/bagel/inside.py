@@ -1,7 +1,7 @@
 """Looking inside a BAGEL while it draws: shares of attention, influence of words, hidden states.
 
-Nothing here is in the model: hooks are put on its layers for one call and taken off behind it, so they cost nothing
-when they are off. Attention is never materialised. Softmax weights sum to 1 over the keys, so that a value channel
+Hooks are put on the layers for one call and removed after it, so the model itself has no extra cost. Attention is
+never materialised. Softmax weights sum to 1 over the keys, so that a value channel
 that is 1 for the keys of a group and 0 elsewhere comes out of attention as the group's share:
 
     attend(q, k, [v | 1_group]) = [o | share of the group]

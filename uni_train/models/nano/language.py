@@ -1,4 +1,4 @@
-"""How one talks to nano: the few fixed sentences beside the tasks' own prompts, and its vocabulary.
+"""The language of nano: its fixed sentences beside the prompts of tasks, and its vocabulary.
 
 BAGEL takes long English instructions (`eval.prompts`); nano knows a few hundred words, so its filter instruction is
 one sentence. Its reply follows Table 13 of UniSandbox all the same: work out what is asked, say what is seen, check
