@@ -95,7 +95,9 @@ def join(weight: Tensor, mine: Tensor) -> Tensor:
     if dtensor is not None:
         mine = mine.to(_device())
         mesh, places = dtensor.device_mesh, dtensor.placements
-        parted = type(dtensor).from_local(mine, mesh, places, run_check=False, shape=weight.shape, stride=weight.stride())
+        parted = type(dtensor).from_local(
+            mine, mesh, places, run_check=False, shape=weight.shape, stride=weight.stride()
+        )
         return parted.full_tensor()
     return mine
 
