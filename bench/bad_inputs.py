@@ -28,6 +28,9 @@ from pathlib import Path
 from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import bench.dev_extra  # noqa: F401
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import lightning.pytorch  # noqa: F401  # before the forks

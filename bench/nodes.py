@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+import bench.dev_extra  # noqa: E402, F401
 from tests.multinode.network import NoNetwork, two_networks  # noqa: E402
 from tests.tiny import MODEL  # noqa: E402
 

@@ -33,11 +33,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import httpx
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+import bench.dev_extra  # noqa: E402, F401
+
+# isort: split
+import httpx  # noqa: E402
 
 from data_gen.registry import get_task  # noqa: E402
 

@@ -138,5 +138,5 @@ def test_no_family_is_named_outside_its_folder() -> None:
 
 
 def test_a_vae_without_tiles_says_so() -> None:
-    with pytest.raises(UserError, match="model.vae_tile has no meaning for nano"):
+    with pytest.raises(UserError, match="vae_tile=64 has no meaning for nano"):
         build_model(replace(model_config("nano"), checkpoint=None, vae_tile=64))

@@ -41,12 +41,14 @@ def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = 
     return model
 
 
-def _tile_vae(model: UnifiedModel, side: int) -> None:
+def _tile_vae(model: UnifiedModel, asked: int) -> None:
     """Tiles overlap by a quarter of their side. Raises UserError where the VAE has none."""
     vae: Any = getattr(model, "vae", None)
     if not hasattr(vae, "enable_tiling"):
-        raise UserError(f"model.vae_tile has no meaning for {model.name}", "Its VAE takes images whole: leave it out.")
-    side = side // 32 * 32
+        raise UserError(
+            f"model.vae_tile={asked} has no meaning for {model.name}", "Its VAE takes images whole: leave it out."
+        )
+    side = asked // 32 * 32
     stride = 3 * side // 4
     vae.enable_tiling(side, side, stride, stride)
 

@@ -1,4 +1,4 @@
-"""Weights of which each rank holds a part: what the part is, how the whole comes about, and how to be rid of it again.
+"""Sharded weights of ZeRO-3 and FSDP2: this rank's part, the whole weight, and how to undo the sharding.
 
 For a weight that is not sharded (one device, DDP, ZeRO-1 and 2) the part is the whole, so that code above need not
 know the strategy.
@@ -95,16 +95,15 @@ def join(weight: Tensor, mine: Tensor) -> Tensor:
     if dtensor is not None:
         mine = mine.to(_device())
         mesh, places = dtensor.device_mesh, dtensor.placements
-        parted = type(dtensor).from_local(
-            mine, mesh, places, run_check=False, shape=weight.shape, stride=weight.stride()
-        )
+        shape, stride = weight.shape, weight.stride()
+        parted = type(dtensor).from_local(mine, mesh, places, run_check=False, shape=shape, stride=stride)
         return parted.full_tensor()
     return mine
 
 
 @contextmanager
 def unsharded(module: nn.Module, instead: Mapping[str, Tensor] | None = None) -> Iterator[None]:
-    """Within this block every weight of `module` is whole on every rank, for sampling: nothing can be trained.
+    """Within this block every weight of `module` is whole on every rank. For sampling, not for training.
 
     Args:
         instead: parts of other values, by names of parameters; averages for example.
@@ -172,7 +171,7 @@ def load_trained(module: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 class Plain:
-    """A module as it was before a strategy shared it out, so that it can be so again, with today's weights.
+    """Remembers an unsharded module, so that it can be restored with the trained weights.
 
     Modules and parameters are the same objects before and after; in between no values are held here. A VAE that is not
     trained stays whole on each rank: until `again` the strategy does not see it.
