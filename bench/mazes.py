@@ -86,6 +86,7 @@ _NFT = (
     *("variant=diffusion_nft", "rollout.prompts_per_epoch=24", "objective.noise_draws=2", "objective.kl=0.05"),
     *("objective.scale_rewards=group", "objective.advantage_clip=1"),
 )
+_KL = ("optimizer.lr=1e-4", "objective.kl=0.04")  # at the recipe's rate long runs collapse
 _CPS = ("variant=cps", "rollout.noise_level=0.7", "rewards.solved.function=verifier_dense")
 ROUND = {"task": "maze", "level": LEVEL, "prompts": 1000, "updates": 300, "replay": {"solved": 0.3}}
 _BLIND = ("held_out.task=null", "checkpoint_every=1000")
@@ -97,6 +98,7 @@ ARMS = {
     "sft_same": Arm("+ SFT, same mazes", SETTLED, "sft_maze", "updates", "limited", _AGAIN),
     "grpo_same": Arm("+ Flow-GRPO, same mazes", SETTLED, "flow_grpo_maze", "epochs", "limited", _QUIET),
     "grpo_new": Arm("+ Flow-GRPO, new mazes, unsolved", SETTLED, "flow_grpo_maze", "epochs", None, _QUIET),
+    "grpo_kl": Arm("+ Flow-GRPO with KL, new mazes", SETTLED, "flow_grpo_maze", "epochs", None, (*_QUIET, *_KL)),
     "stars": Arm("+ STARS by the verifier, new mazes", SETTLED, "stars_maze", "rounds", "limited", ("evaluation.n=1",)),
     "cps_dense": Arm("+ CPS, dense reward, new mazes", SETTLED, "flow_grpo_maze", "epochs", None, (*_QUIET, *_CPS)),
     "nft_new": Arm("+ DiffusionNFT, new mazes, unsolved", SETTLED, "flow_grpo_maze", "epochs", None, (*_QUIET, *_NFT)),

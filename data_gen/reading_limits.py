@@ -1,4 +1,4 @@
-"""The gate for what is read: how large, how deep and in which encoding a file, a text or a reply may be.
+"""Reads untrusted files and replies within limits on size, depth and encoding.
 
 Whatever comes from outside (files that people edit, checkpoints, data, replies of servers) is read through here:
 
@@ -148,9 +148,9 @@ def _too_large(most: int) -> str:
 # --- JSON ------------------------------------------------------------------------------------------------------------
 
 
-def read_json(path: Path | str, most: int = JSON_BYTES) -> Any:
+def read_json(path: Path | str) -> Any:
     """The value in a JSON file. OSError as `open` raises it; Unreadable."""
-    return parse_json(read_text(path, most), path)
+    return parse_json(read_text(path, JSON_BYTES), path)
 
 
 def parse_json(text: str | bytes, where: object, line: int | None = None, *, nan: bool = False) -> Any:

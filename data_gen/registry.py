@@ -1,4 +1,4 @@
-"""Registries: things that go by a name, ours and those of other packages.
+"""Registries of named things (tasks, models, rewards, ...), ours and those of plug-ins.
 
 A registry is made once for each kind of thing, and fills itself when it is asked:
 

@@ -22,10 +22,11 @@ TEXT = 420
 GAP = 14
 LINE = 17
 FONT_SIZE = 13
+COLUMNS = 2
 _INK, _SOFT, _PAPER, _FRAME = (30, 30, 30), (105, 105, 105), (255, 255, 255), (222, 222, 222)
 
 
-def contact_sheet(items: Sequence[Item], columns: int = 2) -> np.ndarray:
+def contact_sheet(items: Sequence[Item]) -> np.ndarray:
     """`items` in reading order on one sheet, uint8 [H, W, 3]: input image, target image, text, as far as there are.
 
     Items of a world without sprites show their text only.
@@ -36,7 +37,7 @@ def contact_sheet(items: Sequence[Item], columns: int = 2) -> np.ndarray:
     from PIL import Image, ImageDraw, ImageFont
 
     font = ImageFont.load_default(size=FONT_SIZE)
-    columns = max(1, min(columns, len(items)))
+    columns = min(COLUMNS, len(items))
     drawn = [_pictures(item) for item in items]
     pictured = max(len(one) for one in drawn)
     side = pictured * (PICTURE + GAP)

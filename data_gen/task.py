@@ -1,4 +1,4 @@
-"""The nouns of data: a Task draws Items, renders their target images and gives a Verdict on any image.
+"""Base types of data: a Task draws Items, renders their target images and gives a Verdict on any image.
 
 Types alone: which tasks there are is known to data_gen.registry.
 """

@@ -228,8 +228,8 @@ class Counts:
 class StoredModel:
     """A respondent whose finished calls come from the store; only the missing ones reach the model, in batches.
 
-    Batches are cut from what is asked, not from what is missing: a run that was killed asks the rest in the same
-    company as before, and its images are the same to the bit. Each batch is stored as soon as it is finished.
+    Batches are cut from all requests, not only from the missing ones, so a resumed run has the same batches and
+    bit-identical images. Each batch is stored as soon as it is finished.
 
     Args:
         identity: of the model, without which no call is found.
@@ -305,7 +305,7 @@ class StoredModel:
         return think_then_draw(self, requests, on_step)
 
     def _ahead(self, asked: Mapping[str, Request], on_step: OnStep | None) -> None:
-        """Make the missing calls of a batch, thought and image of each; a batch that a model refuses is left alone."""
+        """Make the missing calls of a batch, a thought and an image each; skip a batch that the model refuses."""
         requests = [one for key, one in asked.items() if not self._finished(key)]
         if not requests:
             return
@@ -417,20 +417,9 @@ def _text(call: Call) -> str | Exception:
 def _schema() -> pa.Schema:
     import pyarrow as pa
 
-    text = pa.string()
-    return pa.schema(
-        [
-            pa.field("key", text, nullable=False),
-            pa.field("skill", text, nullable=False),
-            pa.field("id", text, nullable=False),
-            pa.field("prompt", text, nullable=False),
-            pa.field("seed", pa.int64(), nullable=False),
-            pa.field("thought", text),
-            pa.field("text", text),
-            pa.field("error", text),
-            pa.field("image", pa.binary()),
-        ]
-    )
+    needed = [pa.field(name, pa.string(), nullable=False) for name in ("key", "skill", "id", "prompt")]
+    answer = [pa.field(name, pa.string()) for name in ("thought", "text", "error")]
+    return pa.schema([*needed, pa.field("seed", pa.int64(), nullable=False), *answer, pa.field("image", pa.binary())])
 
 
 def _to_row(call: Call) -> dict[str, Any]:

@@ -20,23 +20,24 @@ import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_gen.reading_limits import read_json, reason
 from eval.benchmark import OUTCOMES, Ask, Benchmark, Sample, Scored, Table
-from eval.calls import CallStore, StoredModel
+from eval.calls import CallStore, Counts, Skill, StoredModel
 from eval.generation import asks_of, cases_of, chunks, generate, settings_of
 from eval.images import ImageStore
-from eval.progress import Bar, Progress
+from eval.progress import Bar, Progress, Silent
 from eval.respondent import open_model
 from eval.scored import read_scored, stored, write_by_content
 from eval.shards import disk_errors
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json, remove_partials
+from uni_train.run_folder import flat, git_state, versions
 
 if TYPE_CHECKING:
     from eval.judges.config import JudgeConfig
@@ -51,21 +52,6 @@ _SHARD_ROWS = 256
 _NOTE = 200  # letters of why a model failed
 # What may differ between two starts of one evaluation: it changes no number.
 _FREE = ("command", "versions", "code", "started", "judge_settings")
-
-
-class Silent:
-    """Tells nobody."""
-
-    def say(self, text: str) -> None:
-        return
-
-    def bar(self, title: str, total: int, done: int = 0) -> AbstractContextManager[Bar]:
-        return nullcontext(_SilentBar())
-
-
-class _SilentBar:
-    def advance(self, by: int = 1, **figures: float) -> None:
-        return
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,26 +139,11 @@ class Result:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Result:
-        return cls(
-            name=str(raw["name"]),
-            revision=str(raw["revision"]),
-            settings=tuple(raw["settings"]),
-            sets=tuple(raw["sets"]),
-            n=int(raw["n"]),
-            outcomes=raw["outcomes"],
-            causes=raw["causes"],
-            scores=raw["scores"],
-            tables=tuple(Table.from_dict(table) for table in raw["tables"]),
-            unjudged=tuple((str(setting), str(name)) for setting, name in raw["unjudged"]),
-            shards=tuple(raw["shards"]),
-            judge=raw.get("judge"),
-            not_scored=_cells_of(raw.get("not_scored", ())),
-            no_skill=_cells_of(raw.get("no_skill", ())),
-        )
-
-
-def _cells_of(raw: Iterable[Sequence[Any]]) -> tuple[tuple[str, str, str], ...]:
-    return tuple((str(setting), str(name), str(why)) for setting, name, why in raw)
+        known = {one.name: raw[one.name] for one in fields(cls) if one.name in raw}
+        known |= {name: tuple(raw[name]) for name in ("settings", "sets", "shards")}
+        for name in ("unjudged", "not_scored", "no_skill"):
+            known[name] = tuple(tuple(map(str, cell)) for cell in raw.get(name, ()))
+        return cls(**known | {"tables": tuple(map(Table.from_dict, raw["tables"]))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,9 +216,9 @@ def run(
                 with progress.bar(f"generate {job.name}", sum(map(len, mine))) as bar:
                     for samples in generate(job.benchmark, model, mine, _steps_of(bar)):
                         bar.advance(len(samples))
-            ranks.barrier()
+            calls = _summed(ranks.gather(model.counts))  # when all ranks are here
         model.release()
-        return ranks.from_main(lambda: _conclude(plan, jobs, model, folder, asked, seconds, progress))
+        return ranks.from_main(lambda: _conclude(plan, jobs, model, folder, asked, calls, seconds, progress))
 
 
 def _conclude(
@@ -256,11 +227,11 @@ def _conclude(
     model: StoredModel,
     folder: Path,
     asked: Mapping[str, Any],
+    calls: Mapping[str, Mapping[str, int]],
     seconds: dict[str, float],
     progress: Progress,
 ) -> Evaluation:
     """Score what is stored, and write scores.json."""
-    calls: dict[str, dict[str, int]] = {skill: asdict(counts) for skill, counts in model.counts.items()}
     model.reread()
     with _timed(seconds, "score"):
         results = [_score(job, model, plan, folder, progress) for job in jobs]
@@ -272,6 +243,15 @@ def _conclude(
             if path.name not in kept:
                 path.unlink()
     return Evaluation(folder, asked, {one.name: one for one in results}, calls, seconds)
+
+
+def _summed(counts: Sequence[Mapping[Skill, Counts]]) -> dict[str, dict[str, int]]:
+    """The calls of all ranks: skill -> made, stored, failed."""
+    total: dict[str, Counter[str]] = {}
+    for by_skill in counts:
+        for skill, one in by_skill.items():
+            total.setdefault(skill, Counter()).update(asdict(one))
+    return {skill: dict(one) for skill, one in total.items()}
 
 
 def load(folder: Path) -> Evaluation:
@@ -340,8 +320,6 @@ class _Job:
 
 def describe(plan: EvaluationPlan, jobs: Sequence[_Job], model: StoredModel) -> dict[str, Any]:
     """evaluation.json."""
-    from uni_train.run_folder import git_state, versions
-
     judge = None if plan.judge is None else plan.judge.manner
     asked = {
         "format": FORMAT,
@@ -409,7 +387,7 @@ def _begin(folder: Path, asked: Mapping[str, Any], judge: JudgeConfig | None = N
         there, here = _compared(noted), _compared(asked)
         if judge is not None and judge.served and there.get("judge") == json.loads(json.dumps(judge.typed.manner)):
             there["judge"] = here["judge"]  # its server was down then
-        before, now = _flat(there), _flat(here)
+        before, now = flat(there), flat(here)
         differing = [key for key in dict.fromkeys([*now, *before]) if before.get(key) != now.get(key)]
         if differing:
             shown = "; ".join(f"{key} was {before.get(key)}, now {now.get(key)}" for key in differing[:3])
@@ -513,13 +491,13 @@ def _not_scored(scored: Sequence[Scored]) -> dict[tuple[str, str], str]:
     for one in scored:
         cells[_cell(one)].append(one)
         settings[one.sample.ask.setting].append(one)
-    found = {cell: why for cell, some in cells.items() if (why := mostly_failed(some))}
+    reasons = {cell: why for cell, some in cells.items() if (why := mostly_failed(some))}
     for setting, some in settings.items():
         if all(one.outcome == "generation_failed" for one in some):
             ((note, _),) = Counter(" ".join(one.sample.note.split())[:_NOTE] for one in some).most_common(1)
             why = f"the model failed {len(some)} of {len(some)} ({note or 'no image'})"
-            found |= {cell: why for cell in cells if cell[0] == setting}
-    return found
+            reasons |= {cell: why for cell in cells if cell[0] == setting}
+    return reasons
 
 
 def _about_judge(
@@ -615,13 +593,3 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise UserError(f"{file} is damaged: it is not a JSON object", "Delete it and run the command again.")
     return loaded
-
-
-def _flat(value: Any, key: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}."""
-    if not isinstance(value, Mapping) or not value:
-        return {key: value}
-    flat: dict[str, Any] = {}
-    for name, one in value.items():
-        flat.update(_flat(one, f"{key}.{name}" if key else str(name)))
-    return flat

@@ -71,7 +71,7 @@ def asks_of(cases: Sequence[Case], settings: Sequence[str], *, k: int = 1, seed:
 
 
 def chunks(asks: Sequence[Ask], size: int) -> Iterator[Sequence[Ask]]:
-    """At most `size` asks at a time. What is in one company moves an image by rounding: always cut alike."""
+    """Chunks of at most `size` asks, always cut alike: the other requests of a batch change an image by rounding."""
     for start in range(0, len(asks), size):
         yield asks[start : start + size]
 

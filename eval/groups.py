@@ -16,6 +16,7 @@ from typing import Any
 
 from data_gen.reading_limits import read_json, reason
 from data_gen.task import Verdict
+from eval.statistics import Estimate, share
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_bytes, atomic_write_json
 
@@ -120,6 +121,17 @@ def read_groups(folder: Path) -> list[Group]:
         ]
     except (OSError, KeyError, TypeError) as error:
         raise UserError(f"{folder}: cannot be read ({error})", "Delete it: it is only looked at.") from error
+
+
+def passed(levels: Sequence[Mapping[str, Any]]) -> Estimate:
+    """The share of the prompts of some levels that passed, of what a validation writes about each level."""
+    right = [mark == "1" for level in levels for mark in level["passed"]]
+    return share(right, range(len(right)), clusters_of(levels))
+
+
+def clusters_of(levels: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
+    """Of each prompt what dependent prompts share: the two of a pair (`pairs`: the number of each prompt's pair)."""
+    return [(i, one) for i, level in enumerate(levels) for one in level.get("pairs") or range(level["n"])]
 
 
 def finished(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Images by content: a hash in the place of the bytes, which are read when they are asked for.
+"""Content-addressed images: a hash stands for the bytes, which are read on access.
 
     evals/store/images/3f/3fa9...   one encoded image, as it came
 

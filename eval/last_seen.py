@@ -1,4 +1,4 @@
-"""What servers have said of themselves, for when they are down: results are found under it.
+"""The identity that each server reported last, so that its stored results are found while it is down.
 
     evals/store/seen/<hash of what was asked whom>.json
 
@@ -20,13 +20,13 @@ from uni_train.files import atomic_write_json
 
 
 class LastSeen:
-    """Words of servers, below the store of evaluations."""
+    """Reported identities, below the store of evaluations."""
 
     def __init__(self, store: Path) -> None:
         self.folder = Path(store) / "seen"
 
     def keep(self, server: Mapping[str, Any], said: Mapping[str, Any]) -> None:
-        """What the server has said now; both JSON-able. Raises UserError: the folder cannot be written."""
+        """Store what the server reports; both JSON-able. Raises UserError: the folder cannot be written."""
         file = self._file(server)
         if self.of(server) != said:
             with disk_errors(file):

@@ -181,14 +181,14 @@ def _column(
     best = max(means, key=lambda name: means[name].value or 0.0)
     cells: dict[tuple[str, Column], Cell] = {}
     for name, mean in means.items():
-        against = None
+        comparison = None
         if name != best and _asked(evaluations[name], column) == _asked(evaluations[best], column):
-            against = _paired(found[best], found[name])
+            comparison = _paired(found[best], found[name])
         mark: Mark = "best" if name == best and len(means) > 1 else ""
-        if against is not None:
-            gap = against.difference
+        if comparison is not None:
+            gap = comparison.difference
             mark = "equal" if gap.low <= 0 <= gap.high else "below"
-        cells[name, column] = Cell(mean, mark, against)
+        cells[name, column] = Cell(mean, mark, comparison)
     return cells
 
 
@@ -283,7 +283,7 @@ def _notes(evaluations: Mapping[str, Evaluation]) -> Iterator[str]:
             name: str((one.asked.get("judge") or {}).get("model", "programs alone")) for name, one in having.items()
         }
         if len(set(judges.values())) > 1:
-            told = ", ".join(f"{name} by {judge}" for name, judge in judges.items())
-            yield f"{benchmark}: a difference may be the judges': {told}."
+            judged_by = ", ".join(f"{name} by {judge}" for name, judge in judges.items())
+            yield f"{benchmark}: a difference may be the judges': {judged_by}."
     for name, one in evaluations.items():
         yield from (f"{name}: {note}" for note in header_of(one).notes)

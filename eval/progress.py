@@ -1,8 +1,8 @@
-"""What an evaluation tells while it runs."""
+"""The progress interface of an evaluation: messages and bars."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 
@@ -11,8 +11,23 @@ class Bar(Protocol):
 
 
 class Progress(Protocol):
-    """Who is told: `uni_train.cli.progress.ConsoleProgress`, for one."""
+    """Receives messages and bars; `uni_train.cli.progress.ConsoleProgress` prints them."""
 
     def say(self, text: str) -> None: ...
 
     def bar(self, title: str, total: int, done: int = 0) -> AbstractContextManager[Bar]: ...
+
+
+class Silent:
+    """Discards everything."""
+
+    def say(self, text: str) -> None:
+        return
+
+    def bar(self, title: str, total: int, done: int = 0) -> AbstractContextManager[Bar]:
+        return nullcontext(_SilentBar())
+
+
+class _SilentBar:
+    def advance(self, by: int = 1, **figures: float) -> None:
+        return

@@ -1,4 +1,4 @@
-"""Trivial strategies beside a score (data_gen.audit.shortcuts): how far one gets without the task, with intervals."""
+"""Accuracy of trivial strategies (data_gen.audit.shortcuts) with intervals, for comparison with a score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that carry their n and their 95 % interval, comparisons of the same units, and how little can be detected.
+"""Estimates with n and a 95 % interval, paired comparisons, and detectable differences.
 
 Left out on purpose: formulas of our own, but for Newcombe's interval for paired proportions, which no library here has.
 Wilson's and Newcombe's other interval, exact McNemar, cluster-robust means and power come from statsmodels, the t
@@ -10,12 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from data_gen.seeds import derive_seed
-
-if TYPE_CHECKING:
-    import numpy as np
 
 CONFIDENCE = 0.95
 
@@ -75,7 +72,7 @@ class PairedComparison:
         return counts | {"neither": self.neither, "difference": self.difference.to_dict(), "p_value": self.p_value}
 
 
-def proportion(successes: int, n: int, confidence: float = CONFIDENCE) -> Estimate:
+def proportion(successes: int, n: int) -> Estimate:
     """`successes` of `n` independent units, with Wilson's score interval (E. B. Wilson, 1927).
 
     Raises ValueError unless 0 <= successes <= n. n = 0 gives no value and the interval [0, 1].
@@ -86,15 +83,13 @@ def proportion(successes: int, n: int, confidence: float = CONFIDENCE) -> Estima
         return Estimate(None, 0, 0.0, 1.0)
     from statsmodels.stats.proportion import proportion_confint
 
-    low, high = proportion_confint(successes, n, alpha=1 - confidence, method="wilson")
+    low, high = proportion_confint(successes, n, alpha=1 - CONFIDENCE, method="wilson")
     value = successes / n
     # At 0 of n and n of n the interval ends at the value itself, but for rounding.
     return Estimate(value, n, *_within(min(float(low), value), max(float(high), value), 0.0, 1.0))
 
 
-def mean_over_seeds(
-    values: Sequence[float], bounds: tuple[float, float] = (0.0, 1.0), confidence: float = CONFIDENCE
-) -> Estimate:
+def mean_over_seeds(values: Sequence[float], bounds: tuple[float, float] = (0.0, 1.0)) -> Estimate:
     """The mean of one number per seed; n is the number of seeds.
 
     The interval is Student's t over the seeds, clipped to `bounds`.
@@ -111,7 +106,7 @@ def mean_over_seeds(
 
     error = float(sem(values))
     # A spread of zero makes scipy's interval nan; the honest reading of equal seeds is an interval of width zero.
-    low, high = t.interval(confidence, n - 1, loc=mean, scale=error) if error > 0 else (mean, mean)
+    low, high = t.interval(CONFIDENCE, n - 1, loc=mean, scale=error) if error > 0 else (mean, mean)
     return Estimate(mean, n, *_within(float(low), float(high), *bounds))
 
 
@@ -119,32 +114,20 @@ def clustered_mean(
     values: Sequence[float],
     clusters: Sequence[Hashable],
     cells: Sequence[Hashable] | None = None,
-    confidence: float = CONFIDENCE,
 ) -> Estimate:
     """The mean of outcomes in [0, 1] that come in clusters (several draws of one item; one pair in two settings).
 
     With `cells` it is the unweighted mean of the cell means, the papers' "average over sets", so that a larger set
     does not count more. The interval is cluster-robust with t quantiles (statsmodels OLS on cell indicators,
     `cov_type="cluster"`), clipped to [0, 1]; n is the number of clusters. Where the outcomes do not vary at all, or
-    there is one cluster, that
-    interval would be empty or undefined: Wilson's over the clusters is used instead.
+    there is one cluster, that interval would be empty or undefined: Wilson's over the clusters is used instead.
     """
-    import numpy as np
-
-    cells = [0] * len(values) if cells is None else cells
-    if not len(values) == len(clusters) == len(cells):
-        raise ValueError("values, clusters and cells must have the same length")
-    cell_of, group_of = _codes(cells), _codes(clusters)
-    n = max(group_of, default=-1) + 1
-    if n == 0:
+    if not len(values) and not len(clusters):
         return proportion(0, 0)
-    outcome = np.asarray(values, dtype=float)
-    indicator = np.eye(max(cell_of) + 1)[cell_of]
-    mean = float(np.mean(indicator.T @ outcome / indicator.sum(axis=0)))
-    robust = _robust(outcome, indicator, group_of, confidence)
+    mean, n, robust = _mean_of_cells(values, clusters, cells)
     if robust is not None:
         return Estimate(mean, n, *_within(robust[0], robust[1], 0.0, 1.0))
-    fallback = proportion(round(mean * n), n, confidence)
+    fallback = proportion(round(mean * n), n)
     return Estimate(mean, n, min(fallback.low, mean), max(fallback.high, mean))
 
 
@@ -190,9 +173,7 @@ def mcnemar_exact(first: Sequence[bool], second: Sequence[bool]) -> PairedCompar
     return PairedComparison(both, only_first, only_second, neither, gap, min(1.0, p_value))
 
 
-def paired_difference(
-    both: int, only_first: int, only_second: int, neither: int, confidence: float = CONFIDENCE
-) -> Estimate:
+def paired_difference(both: int, only_first: int, only_second: int, neither: int) -> Estimate:
     """`second - first` of two proportions of the same units, with Newcombe's paired score interval (method 10).
 
     With Wilson's limits l, u of each proportion p, and phi their correlation (continuity-corrected where positive):
@@ -205,7 +186,7 @@ def paired_difference(
     n = both + only_first + only_second + neither
     if n == 0:
         return Estimate(None, 0, -1.0, 1.0)
-    one, two = proportion(both + only_first, n, confidence), proportion(both + only_second, n, confidence)
+    one, two = proportion(both + only_first, n), proportion(both + only_second, n)
     assert one.value is not None and two.value is not None
     margins = math.prod((both + only_first, only_second + neither, both + only_second, only_first + neither))
     covariance = both * neither - only_first * only_second
@@ -237,19 +218,10 @@ def paired(
     clusters = list(range(len(first))) if clusters is None else clusters
     if cells is None and len(set(clusters)) == len(clusters):
         return plain
-    import numpy as np
-
-    cells = [0] * len(first) if cells is None else cells
-    if not len(first) == len(clusters) == len(cells):
-        raise ValueError("outcomes, clusters and cells must have the same length")
-    if not first:
+    if not first and not clusters:
         return plain
-    cell_of, group_of = _codes(cells), _codes(clusters)
-    n = max(group_of) + 1
-    change = np.asarray(second, dtype=float) - np.asarray(first, dtype=float)
-    indicator = np.eye(max(cell_of) + 1)[cell_of]
-    mean = float(np.mean(indicator.T @ change / indicator.sum(axis=0)))
-    robust = _robust(change, indicator, group_of, CONFIDENCE)
+    change = [float(b) - float(a) for a, b in zip(first, second, strict=True)]
+    mean, n, robust = _mean_of_cells(change, clusters, cells)
     if robust is not None:
         gap = Estimate(mean, n, *_within(robust[0], robust[1], -1.0, 1.0))
         return PairedComparison(plain.both, plain.only_first, plain.only_second, plain.neither, gap, robust[2])
@@ -296,21 +268,12 @@ def paired_values(
     """
     if all(value in (0, 1) for value in (*first, *second)):
         return paired([bool(value) for value in first], [bool(value) for value in second], clusters, cells)
-    import numpy as np
-
-    clusters = list(range(len(first))) if clusters is None else clusters
-    cells = [0] * len(first) if cells is None else cells
-    if not len(first) == len(second) == len(clusters) == len(cells):
-        raise ValueError("values, clusters and cells must have the same length")
-    change = np.asarray(second, dtype=float) - np.asarray(first, dtype=float)
-    groups, cell_of = _codes(clusters), _codes(cells)
-    indicator = np.eye(max(cell_of) + 1)[cell_of]
-    robust = _robust(change, indicator, groups, CONFIDENCE)
-    n, mean = max(groups) + 1, float(np.mean(indicator.T @ change / indicator.sum(axis=0)))
+    change = [b - a for a, b in zip(first, second, strict=True)]
+    mean, n, robust = _mean_of_cells(change, range(len(first)) if clusters is None else clusters, cells)
     # One unit, or all changed alike: nothing to estimate a spread from.
     low, high, p_value = robust if robust is not None else (-1.0, 1.0, 1.0)
     gap = Estimate(mean, n, *_within(low, high, -1.0, 1.0))
-    higher, lower = int((change > 0).sum()), int((change < 0).sum())
+    higher, lower = sum(one > 0 for one in change), sum(one < 0 for one in change)
     equal = [one for one, other in zip(first, second, strict=True) if one == other]
     full = sum(value == 1 for value in equal)
     return PairedComparison(full, lower, higher, len(equal) - full, gap, p_value)
@@ -319,10 +282,10 @@ def paired_values(
 POWER = 0.8
 
 
-def detectable_difference(n: int, p: float, power: float = POWER, confidence: float = CONFIDENCE) -> float:
+def detectable_difference(n: int, p: float) -> float:
     """The smallest difference between two independent scores of `n` units each that a two-sided z test finds.
 
-    One of the scores is `p`; "finds" is with probability `power` (statsmodels' NormalIndPower on Cohen's h). Of a rise
+    One of the scores is `p`; "finds" is with probability POWER (statsmodels' NormalIndPower on Cohen's h). Of a rise
     and a fall the one that is harder to find counts, unless it would leave [0, 1]; 1.0 where both would. Raises
     ValueError unless n > 0 and 0 <= p <= 1.
     """
@@ -330,18 +293,18 @@ def detectable_difference(n: int, p: float, power: float = POWER, confidence: fl
         raise ValueError(f"needs n > 0 and p from 0 to 1, got n = {n}, p = {p}")
     from statsmodels.stats.power import NormalIndPower
 
-    h = float(NormalIndPower().solve_power(nobs1=n, alpha=1 - confidence, power=power))
+    h = float(NormalIndPower().solve_power(nobs1=n, alpha=1 - CONFIDENCE, power=POWER))
     angle = math.asin(math.sqrt(p))
     reached = [math.sin(end) ** 2 for end in (angle - h / 2, angle + h / 2) if 0 <= end <= math.pi / 2]
     return max((abs(end - p) for end in reached), default=1.0)
 
 
-def detectable_change(n: int, discordant: float, power: float = POWER, confidence: float = CONFIDENCE) -> float:
+def detectable_change(n: int, discordant: float) -> float:
     """The smallest difference between two ways of answering the same `n` units that McNemar's exact test finds.
 
     discordant: the share of units on which the two differ. With m = n * discordant of them (rounded), of which a share
     s falls to the better, the difference is (2 s - 1) * discordant; s is the smallest with P(p value <= 1 -
-    confidence) >= power, the binomial tail solved exactly. Where m is so small that even all of them on one side prove
+    CONFIDENCE) >= POWER, the binomial tail solved exactly. Where m is so small that even all of them on one side prove
     nothing, the answer is the least difference that `n` units can prove at all. Raises ValueError unless n > 0 and
     0 <= discordant <= 1.
     """
@@ -350,7 +313,7 @@ def detectable_change(n: int, discordant: float, power: float = POWER, confidenc
     from scipy.optimize import brentq
     from scipy.stats import binom
 
-    alpha = 1 - confidence
+    alpha = 1 - CONFIDENCE
     m = round(n * discordant)
     # All m on one side have the p value 2 / 2^m: fewer than this can never be significant.
     least = math.ceil(1 - math.log2(alpha))
@@ -358,7 +321,7 @@ def detectable_change(n: int, discordant: float, power: float = POWER, confidenc
         return min(1.0, least / n)
     # The fewest on the better side with a two-sided p value of at most alpha.
     critical = int(binom.isf(alpha / 2, m, 0.5)) + 1
-    share = float(brentq(lambda s: binom.sf(critical - 1, m, s) - power, 0.5, 1.0))
+    share = float(brentq(lambda s: binom.sf(critical - 1, m, s) - POWER, 0.5, 1.0))
     return (2 * share - 1) * m / n
 
 
@@ -405,21 +368,33 @@ def draw_subset(units: Sequence[U], n: int, seed: int) -> list[U]:
     return [units[index] for index in sorted(chosen)]
 
 
-def _robust(
-    outcome: np.ndarray, indicator: np.ndarray, groups: Sequence[int], confidence: float
-) -> tuple[float, float, float] | None:
-    """Cluster-robust (low, high, p value) of the mean over cells; None where there is no variation to estimate from."""
+def _mean_of_cells(
+    values: Sequence[float],
+    clusters: Sequence[Hashable],
+    cells: Sequence[Hashable] | None,
+) -> tuple[float, int, tuple[float, float, float] | None]:
+    """The mean of the cells' means, the number of clusters, and the mean's cluster-robust (low, high, p value).
+
+    The latter is None where there is no variation to estimate it from. Raises ValueError when the lengths differ.
+    """
     import numpy as np
+
+    cells = [0] * len(values) if cells is None else cells
+    if not len(values) == len(clusters) == len(cells):
+        raise ValueError("values, clusters and cells must have the same length")
+    cell_of, groups = _codes(cells), _codes(clusters)
+    outcome, indicator = np.asarray(values, dtype=float), np.eye(max(cell_of) + 1)[cell_of]
+    mean, n = float(np.mean(indicator.T @ outcome / indicator.sum(axis=0))), max(groups) + 1
+    if n < 2 or np.ptp(outcome) == 0 or len(outcome) <= indicator.shape[1]:
+        return mean, n, None
     from statsmodels.regression.linear_model import OLS
 
-    if len(set(groups)) < 2 or np.ptp(outcome) == 0 or len(outcome) <= indicator.shape[1]:
-        return None
     fit = OLS(outcome, indicator).fit(cov_type="cluster", cov_kwds={"groups": np.asarray(groups)}, use_t=True)
     test = fit.t_test(np.full((1, indicator.shape[1]), 1 / indicator.shape[1]))
-    low, high = (float(x) for x in test.conf_int(alpha=1 - confidence)[0])
+    low, high = (float(x) for x in test.conf_int(alpha=1 - CONFIDENCE)[0])
     if not (math.isfinite(low) and math.isfinite(high) and high > low):
-        return None
-    return low, high, float(test.pvalue)
+        return mean, n, None
+    return mean, n, (low, high, float(test.pvalue))
 
 
 def _codes(labels: Sequence[Hashable]) -> list[int]:

@@ -18,7 +18,7 @@ tables only format what is in the summary.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from eval.benchmarks import unisandbox
 from eval.benchmarks.unisandbox import counting
 from eval.benchmarks.unisandbox.sets import all_sets
 from eval.shortcuts import Trivial, best, counted
-from eval.statistics import Estimate, PairedComparison, proportion
+from eval.statistics import Estimate, PairedComparison, share
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 
@@ -57,15 +57,22 @@ class Reliability:
     correct: int
 
 
-def filter_reliability(accepted: Sequence[bool], correct: Sequence[bool]) -> Reliability:
+def filter_reliability(
+    accepted: Sequence[bool], correct: Sequence[bool], clusters: Sequence[Hashable] | None = None
+) -> Reliability:
     """Precision and recall of `accepted[i]` (the filter's judgement) against `correct[i]` (the verifier).
 
-    With Wilson intervals. Nothing kept, or nothing right, gives an estimate without a value. Raises ValueError when the
-    lengths differ.
+    clusters: what dependent samples share: the candidates of a prompt, the two of a mapping pair; None: each is alone.
+    Intervals as in `eval.statistics.share`. Nothing kept, or nothing right, gives an estimate without a value. Raises
+    ValueError when the lengths differ.
     """
-    hits = sum(a and c for a, c in zip(accepted, correct, strict=True))
-    kept, right = sum(accepted), sum(correct)
-    return Reliability(proportion(hits, kept), proportion(hits, right), len(accepted), kept, right)
+    rows = list(zip(accepted, correct, range(len(accepted)) if clusters is None else clusters, strict=True))
+    kept = [(right, cluster) for keeps, right, cluster in rows if keeps]
+    right = [(keeps, cluster) for keeps, right, cluster in rows if right]
+    precision, recall = (
+        share([hit for hit, _ in some], range(len(some)), [cluster for _, cluster in some]) for some in (kept, right)
+    )
+    return Reliability(precision, recall, len(rows), len(kept), len(right))
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,9 +278,9 @@ def rows(summary: Mapping[str, Any], task: str, variant: str = "") -> list[Row]:
     later = dict(summary.get("after_round") or {})
     names = {label: f"after round {_round_number(label)}" for label in sorted(later, key=_round_number)}
     after = summary["scores"].get("after") or {}
-    if after and after not in later.values():
-        # The last round is evaluated under the label "after" only; without its own number it is simply the end.
-        number = len(summary["rounds"])
+    # The last round is evaluated under the label "after" only; without its own number it is simply the end.
+    number = len(summary["rounds"])
+    if after and not (f"round{number}" in later or (not number and after in later.values())):
         later["after"] = after
         names["after"] = f"after round {number}" if number == len(names) + 1 else "after"
     labelled += [(label, name, later[label]) for label, name in names.items()]
@@ -304,20 +311,22 @@ def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
     Below the model's rows: the best trivial strategy, chance, and how much was asked. They fit into 80 columns with
     their intervals.
     """
-    for it in score_tables(summary):
-        task, body, plain = it.task, it.rows, it.trivial
+    for shown in score_tables(summary):
+        task, body, plain = shown.task, shown.rows, shown.trivial
         n = " or ".join(str(n) for n in sorted({cell.n for row in body for cell in row.normal + row.cot if cell}))
         about = TASKS.get(task)
         units = f"{'pairs, both right' if about.items_per_draw == 2 else 'prompts'}; {about.guess}"
-        named = ", ".join(f"{column} {one.name}" for column, one in zip(it.columns, plain, strict=True) if one)
+        named = ", ".join(
+            f"{column} {strategy.name}" for column, strategy in zip(shown.columns, plain, strict=True) if strategy
+        )
         table = _table(
-            it.title,
+            shown.title,
             f"Below: 95 % intervals. n = {n} {units} gives {about.chance:.2f}."
             + (f"\nTrivial strategies: {named}." if named else ""),
         )
         table.add_column("Model", overflow="ellipsis", max_width=13)
         for setting in ("Normal", "CoT"):
-            for column in it.columns:
+            for column in shown.columns:
                 table.add_column(f"{setting}\n{column}", justify="center", no_wrap=True)
         table.add_column("Average", justify="center", no_wrap=True)
         table.add_column("Change", justify="right", no_wrap=True)
@@ -326,9 +335,9 @@ def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
             table.add_row(row.name.removeprefix("after "), *map(_cell, (*row.normal, *row.cot, row.average)), change)
         if named:
             table.add_section()
-            table.add_row("trivial", *[_cell(one.estimate if one else None) for one in plain] * 2)
-            table.add_row("chance", *[f"{about.chance:.2f}"] * 2 * len(it.columns))
-            table.add_row("n / distinct", *[counted(one.estimate) if one else "-" for one in plain] * 2)
+            table.add_row("trivial", *[_cell(strategy.estimate if strategy else None) for strategy in plain] * 2)
+            table.add_row("chance", *[f"{about.chance:.2f}"] * 2 * len(shown.columns))
+            table.add_row("n / distinct", *[counted(strategy.estimate) if strategy else "-" for strategy in plain] * 2)
         yield table
     if any(unisandbox.SAID in scores for scores in summary["scores"].values()):
         yield _said_table(summary["scores"])

@@ -46,7 +46,7 @@ def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
 
     summary = run_summary.read(run_dir)
     logged: dict[str, Any] = dict(flat_scores(summary))
-    for task in dict.fromkeys(it.task for it in run_summary.score_tables(summary)):
+    for task in dict.fromkeys(scores.task for scores in run_summary.score_tables(summary)):
         columns, rows = table(summary, task)
         if rows:
             logged[f"tables/{task}"] = wandb.Table(columns=columns, data=rows)
@@ -100,7 +100,9 @@ def log_evaluation(run: Run, evaluation: Evaluation, step: int | None, n_images:
 def _estimates(prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """(key, number) for every estimate in nested scores."""
     if "value" in tree and "n" in tree:
-        yield from _flat(prefix, tree)
+        if tree["value"] is not None:
+            yield prefix, tree["value"]
+        yield from ((f"{prefix}/{part}", tree[part]) for part in ("low", "high", "n") if tree[part] is not None)
         return
     for key, child in tree.items():
         if isinstance(child, Mapping):
@@ -156,7 +158,7 @@ def _picture(png: bytes | None) -> Any:
 def flat_scores(summary: Mapping[str, Any]) -> Iterator[tuple[str, float | int]]:
     """(key, number) for every estimate below `scores`, `after_round` and `average`, and for time and memory."""
     for top in ("scores", "after_round", "average"):
-        yield from _flat(top, summary.get(top) or {})
+        yield from _estimates(top, summary.get(top) or {})
     for key in ("wall_seconds", "peak_rss_bytes"):
         yield key, summary[key]
 
@@ -189,13 +191,3 @@ def table(summary: Mapping[str, Any], task: str) -> tuple[list[str | int], list[
             ["chance", *[about.chance] * (2 * len(plain) + 1), None],
         ]
     return columns, rows
-
-
-def _flat(prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, float | int]]:
-    if "value" in tree and "n" in tree:
-        if tree["value"] is not None:
-            yield prefix, tree["value"]
-        yield from ((f"{prefix}/{part}", tree[part]) for part in ("low", "high", "n") if tree[part] is not None)
-        return
-    for key, child in tree.items():
-        yield from _flat(f"{prefix}/{key}", child)

@@ -18,6 +18,7 @@ from typing import Any
 from data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
+from uni_train.run_folder import stage_folders
 
 STATE = "watch.json"
 ATTEMPTS = 3
@@ -56,21 +57,21 @@ def checkpoints(run: Path) -> list[Checkpoint]:
     run = Path(run)
     if not (run / "config.yaml").is_file():
         raise UserError(f"{run} is no run folder: it has no config.yaml", "Run folders are runs/<recipe>/<name>.")
-    found: list[Checkpoint] = []
+    complete: list[Checkpoint] = []
     before = 0
-    for stage in sorted((run / "stages").glob("*/")):
+    for stage in stage_folders(run):
         manifest = _finished(stage)
         updates = 0 if manifest is None else int(manifest["result"].get("updates", 0))
         steps = [(int(match[1]), path) for path in stage.glob("checkpoints/*") if (match := _STEP.fullmatch(path.name))]
         for step, path in sorted(steps):
-            written = _complete(path)
-            if written is not None and not (manifest is not None and step == updates):
-                found.append(Checkpoint(path, run, stage.name, step, before + step, f"{stage.name}/{step}@{written}"))
+            digest = _complete(path)
+            if digest is not None and not (manifest is not None and step == updates):
+                complete.append(Checkpoint(path, run, stage.name, step, before + step, f"{stage.name}/{step}@{digest}"))
         if manifest is not None and (stage / "model").is_dir():
             key = f"{stage.name}/model@{manifest['key']}"
-            found.append(Checkpoint(stage / "model", run, stage.name, updates, before + updates, key))
+            complete.append(Checkpoint(stage / "model", run, stage.name, updates, before + updates, key))
         before += updates
-    return found
+    return complete
 
 
 def place_of(path: Path) -> Checkpoint | None:
@@ -152,18 +153,22 @@ def watch(
     state = _State(folder / STATE)
     tried: set[str] = set()
     while True:
-        waiting = [one for one in reversed(checkpoints(run)) if not state.finished(one) and one.key not in tried]
+        waiting = [
+            checkpoint
+            for checkpoint in reversed(checkpoints(run))
+            if not state.finished(checkpoint) and checkpoint.key not in tried
+        ]
         if waiting:
-            one = waiting[0]  # the newest first: it is what a person is waiting for
-            tried.add(one.key)
-            yield Event("found", one)
-            outcome = evaluate(one)
-            if outcome.code and not one.path.exists():
-                yield Event("gone", one)
+            checkpoint = waiting[0]  # the newest first: it is what a person is waiting for
+            tried.add(checkpoint.key)
+            yield Event("found", checkpoint)
+            outcome = evaluate(checkpoint)
+            if outcome.code and not checkpoint.path.exists():
+                yield Event("gone", checkpoint)
                 continue
-            state.note(one, outcome)
-            kind = "done" if outcome.code == 0 else "given up" if state.finished(one) else "failed"
-            yield Event(kind, one, outcome.message)
+            state.note(checkpoint, outcome)
+            kind = "done" if outcome.code == 0 else "given up" if state.finished(checkpoint) else "failed"
+            yield Event(kind, checkpoint, outcome.message)
             continue  # look at once: training may have saved another one meanwhile
         if once:
             return

@@ -15,8 +15,9 @@ import pytest
 
 from uni_train.config.compose import compose
 from uni_train.errors import UserError
+from uni_train.models.recognise import final_model
 from uni_train.recipes.stars.config import StarsConfig
-from uni_train.run_folder import Manifest, RunFolder, stage_key
+from uni_train.run_folder import Manifest, RunFolder, stage_folders, stage_key
 
 HOLD = """
 import sys, time
@@ -180,3 +181,12 @@ def test_opening_a_folder_removes_what_killed_writers_left(tmp_path: Path) -> No
         file.write_text("whole")
     with RunFolder(tmp_path, "r", "n"):
         assert sorted(stage.iterdir()) == sorted(kept)
+
+
+def test_the_hundredth_stage_comes_after_the_ninety_ninth(tmp_path: Path) -> None:
+    for number in (98, 99, 100, 101):
+        model = tmp_path / "stages" / f"{number:02d}-inject-forward{number}" / "model"
+        model.mkdir(parents=True)
+        (model.parent / "manifest.json").write_text("{}")
+    assert [folder.name.partition("-")[0] for folder in stage_folders(tmp_path)] == ["98", "99", "100", "101"]
+    assert final_model(tmp_path).parent.name.startswith("101-")

@@ -290,6 +290,16 @@ class RunFolder:
         return manifest
 
 
+def stage_folders(run: Path) -> list[Path]:
+    """The folders of a run's stages in the order of their numbers: by name, 100-... would come before 99-..."""
+
+    def place(folder: Path) -> tuple[int, str]:
+        number = folder.name.partition("-")[0]
+        return int(number) if number.isdigit() else -1, folder.name
+
+    return sorted((Path(run) / "stages").glob("*/"), key=place)
+
+
 class _Absent:
     def __repr__(self) -> str:
         return "(absent)"

@@ -121,26 +121,26 @@ def tally(questions: Sequence[Question], known: Mapping[str, str] | None = None)
         return []
     kind = questions[0].kind
     task = TASKS.get(kind)
-    given: dict[str, list[int | str | None]] = {one.name: [] for one in task.strategies}
+    answers_of: dict[str, list[int | str | None]] = {strategy.name: [] for strategy in task.strategies}
     for question in questions:  # the prompts in the outer loop, so that each is read once
-        for one in task.strategies:
-            given[one.name].append(one.answer(question.text))
+        for strategy in task.strategies:
+            answers_of[strategy.name].append(strategy.answer(question.text))
     frequent = Counter(_plain(q.answer) for q in questions if q.answer is not None).most_common(1)
-    given[task.most_frequent] = [frequent[0][0] if frequent else None] * len(questions)
+    answers_of[task.most_frequent] = [frequent[0][0] if frequent else None] * len(questions)
     notes = dict(known or {})
-    for one in task.strategies:
-        if one.links is not None and _most_frequent(map(one.links, (q.text for q in questions))) == 1:
-            notes[one.name] = LOOK_UP
-    found = []
-    for name, answers in given.items():
+    for strategy in task.strategies:
+        if strategy.links is not None and _most_frequent(map(strategy.links, (q.text for q in questions))) == 1:
+            notes[strategy.name] = LOOK_UP
+    tallies = []
+    for name, answers in answers_of.items():
         marks: dict[str, list[bool]] = defaultdict(list)
         clusters: dict[str, str] = {}
         for question, answer in zip(questions, answers, strict=True):
             marks[question.unit].append(_right(answer, question.answer))
             clusters[question.unit] = question.cluster
         right = tuple(len(marks[unit]) == task.items_per_draw and all(marks[unit]) for unit in clusters)
-        found.append(Tally(name, kind, right, tuple(clusters.values()), notes.get(name, "")))
-    return sorted(found, key=lambda one: -one.share)
+        tallies.append(Tally(name, kind, right, tuple(clusters.values()), notes.get(name, "")))
+    return sorted(tallies, key=lambda found: -found.share)
 
 
 def _most_frequent(links: Iterable[int | None]) -> int | None:

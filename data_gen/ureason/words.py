@@ -43,11 +43,11 @@ def article(thing: str) -> str:
     return f"{'an' if thing[0] in 'aeiou' else 'a'} {thing}"
 
 
-def things(n: int, random_: random.Random, coloured: float = 0.7) -> list[str]:
+def things(n: int, random_: random.Random) -> list[str]:
     """`n` different things, most with a colour of their own: "red mug", "kite"."""
     colours = random_.sample(COLOURS, n)
     return [
-        f"{colour} {thing}" if random_.random() < coloured else thing
+        f"{colour} {thing}" if random_.random() < 0.7 else thing
         for colour, thing in zip(colours, random_.sample(THINGS, n), strict=True)
     ]
 

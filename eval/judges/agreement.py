@@ -92,7 +92,7 @@ def agreement(ratings: Sequence[Rating]) -> Agreement:
         "always_no": [(one.item, not one.right) for one in ratings],
         "bins": [(one.item, _bin(one.value) == _bin(one.truth)) for one in ratings],
     }
-    alone = {name: proportion(sum(hit for _, hit in some), len(some)) for name, some in shares.items()}
+    alone = {name: proportion(sum(hit for _, hit in hits), len(hits)) for name, hits in shares.items()}
     alone["kappa"] = kappa(table)
     alone["balanced_accuracy"] = mean_of_two(alone["sensitivity"], alone["specificity"])
     items = len({one.item for one in ratings})

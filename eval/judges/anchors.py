@@ -101,27 +101,26 @@ def anchors_from_programs(scored: Iterable[Scored], n: int | None = None, seed: 
 
     Samples must hold their images (`Evaluation.scored(name, images=True)`).
     """
-    found = [
-        Anchor(one.sample, one.passed, "program")
-        for one in scored
-        if one.by == "program" and one.outcome in ("pass", "fail") and one.sample.image
+    anchors = [
+        Anchor(anchor.sample, anchor.passed, "program")
+        for anchor in scored
+        if anchor.by == "program" and anchor.outcome in ("pass", "fail") and anchor.sample.image
     ]
-    if n is None or len(found) <= n:
-        return found
-    sides = [[one for one in found if one.right is right] for right in (True, False)]
+    if n is None or len(anchors) <= n:
+        return anchors
+    sides = [[anchor for anchor in anchors if anchor.right is right] for right in (True, False)]
     for right, side in zip((True, False), sides, strict=True):
         random.Random(derive_seed(seed, "anchors", right)).shuffle(side)
     fewer = min(len(side) for side in sides)
     share = [min(len(side), max(n // 2, n - fewer)) for side in sides]
-    kept = {id(one) for side, size in zip(sides, share, strict=True) for one in side[:size]}
-    return [one for one in found if id(one) in kept][:n]
+    kept = {id(anchor) for side, size in zip(sides, share, strict=True) for anchor in side[:size]}
+    return [anchor for anchor in anchors if id(anchor) in kept][:n]
 
 
 def anchors_from_references(
     benchmark: Benchmark,
     cases: Sequence[Case],
     picture: Callable[[Case], bytes | None],
-    setting: str | None = None,
     seed: int = 0,
 ) -> list[Anchor]:
     """Two anchors a case: its own reference, and that of another case whose answer is another one.
@@ -130,7 +129,7 @@ def anchors_from_references(
     a program can check images, a shuffled one is taken only if it fails the check. Raises UserError for a reference
     that fails it.
     """
-    setting = setting or benchmark.settings[0]
+    setting = benchmark.settings[0]
     pictures = {case.id: image for case in cases if (image := picture(case)) is not None}
     shown = [case for case in cases if case.id in pictures]
     anchors = []

@@ -6,7 +6,6 @@ sample: it holds the conversation and keeps the judge's words.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -75,7 +74,6 @@ class Session:
         self.stopped = ""
         self.fatal: BaseException | None = None
         self._judge = config.key
-        self._keys: dict[tuple[tuple[Turn, ...], str | None, int], str] = {}
         self._counted: set[str] = set()
         self._asked: dict[str, anyio.Event] = {}
         self._slots: anyio.Semaphore | None = None
@@ -90,7 +88,7 @@ class Session:
         """The reply to a conversation; without an asker, from the store alone. Raises NotStored, NoReply or Stopped."""
         import anyio
 
-        key = self._key_of(turns, schema, draw)
+        key = reply_key(self._judge, turns, schema, draw)
         while (running := self._asked.get(key)) is not None:  # another sample asks just the same
             await running.wait()
         found = self.store.get(key)
@@ -108,14 +106,6 @@ class Session:
                 self._asked.pop(key).set()
         self._count(key, found)
         return found
-
-    def _key_of(self, turns: Sequence[Turn], schema: Mapping[str, Any] | None, draw: int) -> str:
-        """`reply_key`, once for a question that is first looked for and then asked."""
-        asked = (tuple(turns), None if schema is None else json.dumps(schema, sort_keys=True), draw)
-        key = self._keys.get(asked)
-        if key is None:
-            key = self._keys[asked] = reply_key(self._judge, turns, schema, draw)
-        return key
 
     def _keep(self, key: str, reply: Reply) -> None:
         try:

@@ -211,14 +211,14 @@ def _stability(
     """How much verdicts move where nothing that matters does."""
     items = [anchor.item for anchor in anchors]
     places = [f"{number}" for number in range(len(anchors))]
-    found = {}
+    estimates = {}
     for name, others in (("flips over reruns", again), *((f"flips over {one}", [changed[one]]) for one in changed)):
         if others:
             flips = [one.outcome != other.outcome for run_ in others for one, other in zip(scored, run_, strict=True)]
-            found[name] = share(flips, places * len(others), items * len(others))
+            estimates[name] = share(flips, places * len(others), items * len(others))
     if again:
         draws = [[one.value for one in some] for some in zip(scored, *again, strict=True)]
-        found["variance over reruns"] = clustered_mean([_variance(some) for some in draws], items)
+        estimates["variance over reruns"] = clustered_mean([_variance(some) for some in draws], items)
     said = [
         (anchor.item, [label.value for label in anchor.labels if label.check == check])
         for anchor in anchors
@@ -226,8 +226,8 @@ def _stability(
     ]
     several = [(item, _variance(some)) for item, some in said if len(some) > 1]
     if several:
-        found["variance among people"] = clustered_mean([one for _, one in several], [item for item, _ in several])
-    return found
+        estimates["variance among people"] = clustered_mean([one for _, one in several], [item for item, _ in several])
+    return estimates
 
 
 def _variance(values: Sequence[float]) -> float:

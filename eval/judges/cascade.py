@@ -16,7 +16,7 @@ from eval.benchmark import Benchmark, Sample, Scored
 from eval.judges import judging
 from eval.judges.config import JudgeConfig
 from eval.judges.ways import least_confidence
-from eval.progress import Progress
+from eval.progress import Progress, Silent
 from eval.statistics import paired_values, share
 
 
@@ -37,22 +37,21 @@ def run(
     if not judge.small:
         return judging.run(samples, benchmark, judge, folder, progress, store=store)
     store = Path(folder) / "judge" if store is None else store
-    said: dict[int, list[Scored]] = {i: [] for i, sample in enumerate(samples) if sample.status == "ok"}
+    opinions: dict[int, list[Scored]] = {i: [] for i, sample in enumerate(samples) if sample.status == "ok"}
     for number, member in enumerate(_panel(judge)):
-        places = list(said)
-        own = Path(folder) / "small" / str(number)
-        found = judging.run([samples[i] for i in places], benchmark, member, own, progress, store=store)
-        for place, one in zip(places, found, strict=True):
-            said[place].append(one)
-            if not _settles(said[place], member, judge.sure):
-                del said[place]
-    left = [i for i in range(len(samples)) if i not in said]
+        places = list(opinions)
+        small_folder = Path(folder) / "small" / str(number)
+        judged = judging.run([samples[i] for i in places], benchmark, member, small_folder, progress, store=store)
+        for place, one in zip(places, judged, strict=True):
+            opinions[place].append(one)
+            if not _settles(opinions[place], member, judge.sure):
+                del opinions[place]
+    left = [i for i in range(len(samples)) if i not in opinions]
     large = replace(judge, small=())
     by_large = judging.run([samples[i] for i in left], benchmark, large, folder, progress, store=store) if left else []
     asked = sum(samples[i].status == "ok" for i in left)
-    if progress is not None:
-        progress.say(f"  the large judge was asked about {asked} of {len(samples)} samples")
-    scored = dict(zip(left, by_large, strict=True)) | {i: _joined(some) for i, some in said.items()}
+    (progress or Silent()).say(f"  the large judge was asked about {asked} of {len(samples)} samples")
+    scored = dict(zip(left, by_large, strict=True)) | {i: _joined(some) for i, some in opinions.items()}
     return [scored[i] for i in range(len(samples))]
 
 

@@ -1,4 +1,4 @@
-"""What went wrong between us and a judge: something a person must put right, or one question without a reply."""
+"""Errors of a judge: those that a person must fix, and questions without a reply."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from eval.judges.logged import Entry, Form, evaluate
 from eval.judges.model import ask, model_of, without_keys
 from eval.judges.replies import ReplyStore, Turn
 from eval.judges.ways import judged
-from eval.progress import Bar, Progress
+from eval.progress import Bar, Progress, Silent
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.nano import language
@@ -63,7 +63,7 @@ def run(
     """
     import anyio
 
-    folder = Path(folder) / "judge"
+    progress, folder = progress or Silent(), Path(folder) / "judge"
     store = folder if store is None else Path(store)
     record = _Record(folder / "record.json", samples, benchmark, store)
     scored: dict[int, Scored] = {i: Scored(sample) for i, sample in enumerate(samples) if sample.status != "ok"}
@@ -85,15 +85,14 @@ def run(
         started = time.monotonic()
         if left:
             title, done = f"judge {benchmark.name}", len(samples) - len(left)
-            with progress.bar(title, len(samples), done) if progress else nullcontext() as bar:
+            with progress.bar(title, len(samples), done) as bar:
 
                 async def judged_now(place: int, asker: Asker) -> Scored:
                     i = left[place]
                     found = await _judge(samples[i], rivals.get(i, ()), benchmark, session, asker)
                     assert found is not None  # one with an asker leaves no question to the store alone
                     scored[i] = found
-                    if bar is not None:
-                        bar.advance()
+                    bar.advance()
                     return found
 
                 try:
@@ -104,7 +103,7 @@ def run(
         in_order = [scored[i] for i in range(len(samples)) if i in scored]
         record.write(judge, session, in_order, len(left), time.monotonic() - started, logs)
     _raise(session)
-    if session.stopped and progress is not None:
+    if session.stopped:
         without = sum(one.failure == "judge_failed" for one in in_order)
         progress.say(
             f"  {session.stopped}: {without} of {len(samples)} samples have no verdict; the same command continues"
@@ -144,12 +143,12 @@ def expect_answer(judge: JudgeConfig) -> None:
 
 
 @contextmanager
-def _waiting(bar: Bar | None) -> Iterator[None]:
+def _waiting(bar: Bar) -> Iterator[None]:
     """Shows by the bar, from a thread, that somebody waits: a judge may take minutes for its first reply."""
     stop = threading.Event()
 
     def beat() -> None:
-        while bar is not None and not stop.wait(HEARTBEAT):
+        while not stop.wait(HEARTBEAT):
             bar.advance(0)
 
     thread = threading.Thread(target=beat, daemon=True)

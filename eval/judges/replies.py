@@ -1,4 +1,4 @@
-"""What judges have said, kept for good: a reply is asked for once, whatever is killed, changed or run again.
+"""A persistent store of judge replies: each question is asked once, also across kills and reruns.
 
 The key of a reply hashes everything that could change it: the judge (`JudgeConfig.key`), the conversation so far, the
 images, the schema, the number of the draw. So a new judge, prompt or image is a new question, and a changed way of

@@ -157,10 +157,10 @@ async def _tournament(benchmark: Benchmark, sample: Sample, rivals: Sequence[Sam
         return Verdict((Check("tournament", "unreadable", "no other sample of its case to compare it with", 0.0),))
     won = 0.0
     for rival in rivals:
-        for first, second, own in ((sample, rival, "a"), (rival, sample, "b")):
+        for first, second, letter in ((sample, rival, "a"), (rival, sample, "b")):
             prompt, images = _comparison(benchmark, first, second)
             winner = await ask(prompt, images, parse=_winner)
-            won += 0.5 if winner == "equal" else float(winner == own)
+            won += 0.5 if winner == "equal" else float(winner == letter)
     value = won / (2 * len(rivals))
     status: Status = "pass" if value > 0.5 else "fail"
     return Verdict((Check("tournament", status, f"won {value:.0%} of its comparisons", value),))

@@ -131,15 +131,15 @@ def smooth(values: Sequence[float], span: float) -> list[float]:
     return out
 
 
-def linear_axis(low: float, high: float, label: str = "", n: int = 5) -> Axis:
-    """From a round number at or below `low` to one at or above `high`, with about n ticks at multiples of 1, 2 or 5."""
-    step = _round_up((high - low) / n or 1.0)
+def linear_axis(low: float, high: float, label: str = "") -> Axis:
+    """Round numbers around `low` and `high` as ends, with about five ticks at multiples of 1, 2 or 5."""
+    step = _round_up((high - low) / 5 or 1.0)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = [(i * step, f"{i * step:g}") for i in range(first, max(last, first + 1) + 1)]
     return Axis(ticks[0][0], ticks[-1][0], ticks, label)
 
 
-def log_axis(low: float, high: float, label: str = "") -> Axis:
+def log_axis(low: float, high: float) -> Axis:
     """A logarithmic axis around positive data, with ticks at 1, 2 and 5 times powers of ten, fewer where wide."""
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
     wide = math.log10(high / low) > 2.5
@@ -147,7 +147,7 @@ def log_axis(low: float, high: float, label: str = "") -> Axis:
     below = max((m for m in marks if m <= low), default=low)
     above = min((m for m in marks if m >= high), default=high)
     ticks = [(m, f"{m:g}") for m in marks if below <= m <= above]
-    return Axis(below, above if above > below else below * 10, ticks, label, log=True)
+    return Axis(below, above if above > below else below * 10, ticks, log=True)
 
 
 def _round_up(step: float) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from data_gen.seeds import derive_seed
 from eval.benchmark import Scored
 from eval.compare import Comparison, Pair, names, side_by_side
 from eval.report import evaluation, page
+from eval.report.gallery import data_url
 
 MOST_CARDS = 1_000
 _ANSWERS = ("answer", "criterion", "expected")  # what benchmarks call that which is right
@@ -91,6 +91,5 @@ def _shown(one: Scored, with_pictures: bool) -> dict[str, Any]:
     if one.sample.thought is not None:
         shown["thought"] = one.sample.thought
     if one.sample.image is not None and with_pictures:
-        kind, data = evaluation.thumbnail(one.sample.image)
-        shown["image"] = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+        shown["image"] = data_url(one.sample.image)
     return shown

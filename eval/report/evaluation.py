@@ -7,8 +7,6 @@ so that thousands of samples do not slow down opening it.
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import re
 import shlex
@@ -25,6 +23,7 @@ from data_gen.seeds import derive_seed
 from eval.benchmark import OUTCOMES, Scored, Table
 from eval.images import Image, bytes_of, digest_of
 from eval.report import evaluation_charts, page
+from eval.report.gallery import data_url, thumbnail
 from eval.statistics import Estimate, PairedComparison, clustered_mean, proportion
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ REPORT = "report.html"
 IMAGE_BUDGET = 12_000_000  # bytes of images in the page, as base64: some 2,500 of a large model
 MOST_CARDS = 6_000
 _BLOCK = 48  # images that are read at once
-_LARGEST_EDGE = 192  # larger images are shown as thumbnails
 _NUMBER = re.compile(r"[-+−–]?[\d.,]*(e[-+]?\d+)?( ?%)?")
 OUTCOME_NAMES = {
     "pass": "right",
@@ -361,28 +359,13 @@ class _Shelf:
         """Where the image is."""
         digest = digest_of(image)
         if digest not in self._places:
-            kind, data = thumbnail(bytes_of(image))
-            self._found.append(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")
+            self._found.append(data_url(bytes_of(image)))
             self._places[digest] = len(self._found) - 1
         return self._places[digest]
 
     @property
     def blocks(self) -> list[list[str]]:
         return [self._found[i : i + _BLOCK] for i in range(0, len(self._found), _BLOCK)]
-
-
-def thumbnail(image: bytes) -> tuple[str, bytes]:
-    """Kind and bytes of what the page shows: pixel images as they are, large ones reduced."""
-    from PIL import Image as PIL
-
-    with PIL.open(io.BytesIO(image)) as opened:
-        if max(opened.size) <= _LARGEST_EDGE:
-            return (opened.format or "png").lower(), image
-        small = opened.convert("RGB")
-        small.thumbnail((_LARGEST_EDGE, _LARGEST_EDGE))
-        buffer = io.BytesIO()
-        small.save(buffer, format="WEBP", quality=80)
-        return "webp", buffer.getvalue()
 
 
 def _within(cases: Sequence[tuple[str, str]], sizes: Mapping[tuple[str, str], int], most: int) -> set[tuple[str, str]]:

@@ -6,7 +6,6 @@ Read below a stage's folder, all of it optional: `held_out/step=*` and `gallery/
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,9 +15,10 @@ from data_gen.reading_limits import parse_json, read_text, reason
 from eval import groups
 from eval.groups import Group, Member
 from eval.report import charts
-from eval.report.gallery import embeddable
-from eval.statistics import Estimate, mcnemar_exact, proportion
+from eval.report.gallery import data_url
+from eval.statistics import Estimate, paired, proportion
 from uni_train.errors import UserError
+from uni_train.run_folder import stage_folders
 
 GALLERIES = 5  # epochs with images in the page, first and last among them
 _MOMENTS = 3  # validations side by side: before, half way, after
@@ -34,7 +34,7 @@ def stages(run_dir: Path) -> list[dict[str, Any]]:
         UserError: a file that cannot be read, by its name.
     """
     found = []
-    for folder in sorted((run_dir / "stages").glob("*")):
+    for folder in stage_folders(run_dir):
         validations = groups.finished(folder / "held_out")
         epochs = read_lines(folder / "rollouts.jsonl")
         if validations or epochs:
@@ -96,24 +96,9 @@ def _success(seen: Sequence[Line], done: bool) -> dict[str, Any]:
     done: training has ended, and the last validation was after it.
     """
     moments = _spread(seen, _MOMENTS)
-    rows = []
-    for level in moments[0]["levels"]:
-        rows.append(
-            {
-                "level": f"level {level}",
-                "cells": [_passed(moment, level) for moment in moments],
-                "change": _change(moments[0], moments[-1], [level]) if len(moments) > 1 else None,
-            }
-        )
-    if len(rows) > 1:
-        levels = list(moments[0]["levels"])
-        rows.append(
-            {
-                "level": "all",
-                "cells": [_sum(_passed(moment, level) for level in levels) for moment in moments],
-                "change": _change(moments[0], moments[-1], levels) if len(moments) > 1 else None,
-            }
-        )
+    levels = list(moments[0]["levels"])
+    rows = [_row(f"level {level}", [level], moments) for level in levels]
+    rows += [_row("all", levels, moments)] if len(levels) > 1 else []
     # A check that only says that nothing can be read (of sprites) is no share of anything.
     names = dict.fromkeys(
         name
@@ -139,19 +124,12 @@ def _moment(i: int, moments: Sequence[Line], done: bool) -> str:
     return "after" if done and i == len(moments) - 1 else f"update {moments[i]['step']}"
 
 
-def _passed(validation: Line, level: str) -> Estimate:
-    one = validation["levels"][level]
-    return proportion(one["passed"].count("1"), one["n"])
-
-
-def _sum(parts: Iterable[Estimate]) -> Estimate:
-    found = list(parts)
-    return proportion(sum(round((one.value or 0.0) * one.n) for one in found), sum(one.n for one in found))
-
-
-def _change(first: Line, last: Line, levels: Sequence[str]) -> Any:
-    before, after = ([c == "1" for level in levels for c in one["levels"][level]["passed"]] for one in (first, last))
-    return mcnemar_exact(before, after)
+def _row(name: str, levels: Sequence[str], moments: Sequence[Line]) -> dict[str, Any]:
+    """Success on some levels at each moment, and the change from the first moment to the last."""
+    seen = [[moment["levels"][level] for level in levels] for moment in moments]
+    before, after = ([mark == "1" for level in one for mark in level["passed"]] for one in (seen[0], seen[-1]))
+    change = paired(before, after, groups.clusters_of(seen[-1])) if len(moments) > 1 else None
+    return {"level": name, "cells": [groups.passed(one) for one in seen], "change": change}
 
 
 def _check(validation: Line, name: str) -> Estimate:
@@ -168,7 +146,7 @@ def _success_chart(seen: Sequence[Line]) -> charts.Chart:
     width = (steps[-1] - steps[0]) / 90
     series = []
     for place, level in enumerate(levels):
-        cells = [_passed(validation, level) for validation in seen]
+        cells = [groups.passed([validation["levels"][level]]) for validation in seen]
         # Levels are set a little apart, so that whiskers do not hide each other.
         aside = (place - (len(levels) - 1) / 2) * width
         points = [(step + aside, cell.value or 0.0) for step, cell in zip(steps, cells, strict=True)]
@@ -316,7 +294,7 @@ def _group(group: Group, members: Sequence[Member], titles: Sequence[str] = ()) 
         "prompt": group.prompt,
         "answer": group.answer,
         "level": group.level,
-        "inputs": [_data_url(image) for image in group.inputs],
+        "inputs": [data_url(image) for image in group.inputs],
         "members": [_member(one, titles[i] if titles else "") for i, one in enumerate(members)],
     }
 
@@ -325,7 +303,7 @@ def _member(member: Member, title: str) -> dict[str, Any]:
     verdict = member.verdict
     return {
         "title": title,
-        "image": _data_url(member.image),
+        "image": data_url(member.image),
         "status": "unscored" if verdict is None else verdict.status,
         "reason": "" if verdict is None else verdict.reason,
         "checks": []
@@ -334,11 +312,6 @@ def _member(member: Member, title: str) -> dict[str, Any]:
         "total": member.total,
         "rewards": dict(member.rewards) if len(member.rewards) > 1 else {},
     }
-
-
-def _data_url(png: bytes) -> str:
-    kind, data = embeddable(png)
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def _spread(things: Sequence[Any], most: int) -> list[Any]:

@@ -135,23 +135,28 @@ def _shown(one: Scored) -> dict[str, Any]:
     if thought is not None:
         shown["thought"] = thought
     if one.sample.image is not None:
-        kind, data = embeddable(one.sample.image)
-        shown["image"] = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+        shown["image"] = data_url(one.sample.image)
     return shown
 
 
-def embeddable(png: bytes) -> tuple[str, bytes]:
-    """Pixel images as they are; what a large model draws as a thumbnail."""
+def data_url(image: bytes) -> str:
+    """The image's `thumbnail` as a URL that holds it."""
+    kind, data = thumbnail(image)
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def thumbnail(image: bytes) -> tuple[str, bytes]:
+    """Kind and bytes of what a page shows: small images as they are, large ones reduced."""
     from PIL import Image
 
-    with Image.open(io.BytesIO(png)) as image:
-        if max(image.size) <= _LARGEST_EDGE:
-            return "png", png
-        small = image.convert("RGB")
+    with Image.open(io.BytesIO(image)) as opened:
+        if max(opened.size) <= _LARGEST_EDGE:
+            return (opened.format or "png").lower(), image
+        small = opened.convert("RGB")
         small.thumbnail((_LARGEST_EDGE, _LARGEST_EDGE))
         buffer = io.BytesIO()
-        small.save(buffer, format="JPEG", quality=82)
-        return "jpeg", buffer.getvalue()
+        small.save(buffer, format="WEBP", quality=80)
+        return "webp", buffer.getvalue()
 
 
 def _typical_size(folders: Iterable[Path]) -> int:
@@ -160,7 +165,7 @@ def _typical_size(folders: Iterable[Path]) -> int:
         sizes = []
         for one in read_folder(folder):
             if one.sample.image is not None:
-                sizes.append(len(embeddable(one.sample.image)[1]))
+                sizes.append(len(thumbnail(one.sample.image)[1]))
             if len(sizes) == 16:
                 break
         if sizes:

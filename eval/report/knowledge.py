@@ -13,8 +13,9 @@ from eval.benchmark import Scored, Table
 from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
 from eval.benchmarks.unisandbox.sets import SETTINGS
 from eval.report.evaluation import Header, Part, write_evaluation_report
-from eval.scored import read_scored
+from eval.scored import read_folder
 from uni_train.errors import UserError
+from uni_train.run_folder import stage_folders
 
 _PARTS = {"inject": "after the lessons", "ask": "before the lessons"}
 
@@ -75,5 +76,6 @@ def _part(run_dir: Path, kind: str, revision: str, tables: list[Table], scores: 
 
 
 def _samples(run_dir: Path, kind: str, images: bool) -> Iterator[Scored]:
-    for path in sorted(run_dir.glob(f"stages/*-{kind}-*/scored/*.parquet")):
-        yield from read_scored(path, images)
+    for stage in stage_folders(run_dir):
+        if f"-{kind}-" in stage.name:
+            yield from read_folder(stage / "scored", images)

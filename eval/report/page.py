@@ -27,6 +27,7 @@ from eval.shortcuts import counted
 from eval.statistics import Estimate, proportion
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_text
+from uni_train.run_folder import stage_folders
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -158,13 +159,13 @@ def _about(run_dir: Path) -> dict[str, Any]:
 
 def _curves(run_dir: Path) -> list[Curve]:
     curves = []
-    for path in sorted((run_dir / "stages").glob("*/metrics.jsonl")):
-        rows = flow_grpo.read_lines(path)
+    for stage in stage_folders(run_dir):
+        rows = flow_grpo.read_lines(stage / "metrics.jsonl")
         values = {
             name: [(float(row["step"]), float(row[name])) for row in rows if _is_number(row.get(name))]
             for name, _ in _CURVES
         }
-        curves.append(Curve(path.parent.name.partition("-")[2] or path.parent.name, values))
+        curves.append(Curve(stage.name.partition("-")[2] or stage.name, values))
     return curves
 
 
@@ -230,8 +231,8 @@ def _tables(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Table 3 and Table 2: our rows, then the paper's; then ours of the sets beside the six."""
     tables = []
     published = {"mapping": unisandbox.PAPER_TABLE_3, "maths": unisandbox.PAPER_TABLE_2}
-    for it in run_summary.score_tables(summary):
-        task, ours, about = it.task, it.rows, TASKS.get(it.task)
+    for shown in run_summary.score_tables(summary):
+        task, ours, about = shown.task, shown.rows, TASKS.get(shown.task)
         cells = [cell for row in ours for cell in row.normal + row.cot if cell]
         theirs = [
             {
@@ -244,15 +245,15 @@ def _tables(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "average": row.average,
                 "delta": row.average - published[task][0].average,
             }
-            for row in (() if it.variant else published.get(task, ()))
+            for row in (() if shown.variant else published.get(task, ()))
         ]
         tables.append(
             {
-                "id": f"{task}-{it.variant}" if it.variant else task,
+                "id": f"{task}-{shown.variant}" if shown.variant else task,
                 "task": task,
-                "name": it.title.partition(" (")[0],
-                "title": it.title,
-                "columns": it.columns,
+                "name": shown.title.partition(" (")[0],
+                "title": shown.title,
+                "columns": shown.columns,
                 "ours": [
                     {"name": row.name, "cells": row.normal + row.cot, "average": row.average, "delta": row.delta}
                     for row in ours
@@ -262,7 +263,7 @@ def _tables(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "guess": about.guess.capitalize(),
                 "unit": "pairs" if about.items_per_draw == 2 else "prompts",
                 "chance": about.chance,
-                "trivial": it.trivial,
+                "trivial": shown.trivial,
             }
         )
     return tables
@@ -326,9 +327,9 @@ def _dig(tree: Mapping[str, Any], *keys: str) -> Any:
 
 def _accuracy_charts(summary: Mapping[str, Any]) -> Iterator[charts.Chart]:
     """Accuracy after each round, one chart per task and setting, with the chance line."""
-    for it in run_summary.score_tables(summary):
-        about, rows, columns = TASKS.get(it.task), it.rows, it.columns
-        if it.variant or len(rows) < 2:
+    for shown in run_summary.score_tables(summary):
+        about, rows, columns = TASKS.get(shown.task), shown.rows, shown.columns
+        if shown.variant or len(rows) < 2:
             continue
         names = ["base", *(row.name.removeprefix("after ") for row in rows[1:])]
         x = charts.Axis(-0.25, len(rows) - 0.75, [(i, name) for i, name in enumerate(names)])
@@ -345,10 +346,12 @@ def _accuracy_charts(summary: Mapping[str, Any]) -> Iterator[charts.Chart]:
                     points, whiskers = [(at, cell.value) for at, cell in placed], [(c.low, c.high) for _, c in placed]
                     series.append(charts.Series(column, points, level + 1, markers=True, intervals=whiskers))
             if series:
-                told = "; ".join(f"{one.name} from {one.points[0][1]:.2f} to {one.points[-1][1]:.2f}" for one in series)
+                description = "; ".join(
+                    f"{one.name} from {one.points[0][1]:.2f} to {one.points[-1][1]:.2f}" for one in series
+                )
                 title = f"{about.title}, {_SETTING_NAMES[setting]}"
                 guess = (about.chance, about.guess)
-                yield charts.chart(title, f"Accuracy by round: {told}.", series, x, y, reference=guess)
+                yield charts.chart(title, f"Accuracy by round: {description}.", series, x, y, reference=guess)
 
 
 def _loss_charts(curves: Sequence[Curve]) -> Iterator[charts.Chart]:

@@ -92,11 +92,28 @@ def test_filter_reliability(rows: list[tuple[bool, bool]]) -> None:
     assert found.recall.value == (hits / sum(correct) if any(correct) else None)
 
 
+def test_dependent_samples_of_a_filter_count_as_one() -> None:
+    accepted, correct = [True] * 40, [i % 4 < 2 for i in range(40)]
+    alone = summary.filter_reliability(accepted, correct).precision
+    pairs = summary.filter_reliability(accepted, correct, [i // 2 for i in range(40)]).precision
+    assert alone.value == pairs.value == 0.5 and (pairs.n, pairs.distinct) == (40, 20)
+    assert pairs.high - pairs.low > 1.3 * (alone.high - alone.low)
+    same = summary.filter_reliability(accepted, correct, list("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN")).precision
+    assert same == alone
+
+
 def test_a_filter_that_kept_nothing() -> None:
     nothing = summary.filter_reliability([False, False], [True, False])
     entry = summary.Round("maths", "1+2+3", 2, 0, 0, 0.0, nothing).to_dict()
     assert (entry["precision"], entry["recall"]) == (None, 0.0)
     json.dumps(entry, allow_nan=False)
+
+
+def test_a_last_round_that_changed_nothing_has_its_row(finished_run: Path) -> None:
+    found = summary.read(finished_run)
+    assert len(found["rounds"]) == 3 and "round2" in found["after_round"]
+    same = {**found, "scores": {**found["scores"], "after": found["after_round"]["round2"]}}
+    assert [row.name for row in summary.rows(same, "mapping")][-1] == "after round 3"
 
 
 def test_bad_summaries_are_named(tmp_path: Path) -> None:

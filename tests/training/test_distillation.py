@@ -166,7 +166,7 @@ def test_a_teacher_that_follows_is_an_average_of_its_student() -> None:
     following = Following(teacher, student, 0.9)
 
     class Last:
-        last = True
+        last, step = True, 0
 
     following.on_train_batch_end(None, None, None, Last(), 0)  # type: ignore[arg-type]
     torch.testing.assert_close(teacher.weight.detach(), 0.9 * before + 0.1 * student.weight.detach())

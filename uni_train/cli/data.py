@@ -33,7 +33,7 @@ class Levels(click.ParamType):
 
 
 def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What says which items are drawn: task, level, split, world, looks and seed."""
+    """Options that say which items are drawn: those of `_build_task`, and --seed."""
     for option in (
         click.option("--seed", type=int, default=0, show_default=True, help="Decides every draw."),
         click.option("--pixels", type=click.IntRange(16, 8192), help="Mazes: side of the images.  [default: 512]"),
@@ -113,18 +113,7 @@ def data() -> None:
 )  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to write.")
 @click.option("--force", is_flag=True, help="Replace a folder that was made by this command.")
-def make(
-    task: str,
-    levels: tuple[int, ...] | None,
-    split: str,
-    world: str | None,
-    style: str | None,
-    pixels: int | None,
-    seed: int,
-    n: int,
-    out: Path,
-    force: bool,
-) -> None:
+def make(n: int, out: Path, force: bool, seed: int, **drawn: Any) -> None:
     """Write a folder of fresh questions with exact answers.
 
     The folder gets the questions in the schema of the published UniSandbox (maths, mapping) or UReason (ureason, the
@@ -140,8 +129,8 @@ def make(
     """
     from data_gen.export import make as export
 
-    built, levels = _build_task(task, levels, split, world, style, pixels)
-    made = export(built, levels, n, split, seed, world or "nano", out, force)
+    built, levels = _build_task(**drawn)
+    made = export(built, levels, n, drawn["split"], seed, drawn["world"] or "nano", out, force)
     pairs = f" ({made.pairs} pairs)" if made.pairs else ""
     pictures = f", {made.images} images" if made.images else ""
     click.echo(f"{made.path}: {made.items} questions{pairs}{pictures}, {made.bytes / 1e3:.0f} kB")
@@ -184,18 +173,7 @@ def knowledge(n: int, split: str, seed: int, out: Path) -> None:
 @click.argument("made", type=click.Path(path_type=Path), metavar="[FOLDER]", required=False)
 @click.option("--n", type=click.IntRange(1, 10_000), default=8, show_default=True, help="How many questions to show.")
 @click.option("--out", type=click.Path(path_type=Path), help="Also draw them on one sheet, a PNG file.")
-def show(
-    made: Path | None,
-    task: str,
-    levels: tuple[int, ...] | None,
-    split: str,
-    world: str | None,
-    style: str | None,
-    pixels: int | None,
-    seed: int,
-    n: int,
-    out: Path | None,
-) -> None:
+def show(made: Path | None, n: int, out: Path | None, seed: int, **drawn: Any) -> None:
     """Show some questions with their thoughts and answers.
 
     FOLDER is one that `data make` has written; without it, fresh questions are drawn.
@@ -211,7 +189,7 @@ def show(
 
         items = read_items(made / "items.jsonl" if made.is_dir() else made)[:n]
     else:
-        built, levels = _build_task(task, levels, split, world, style, pixels)
+        (built, levels), split = _build_task(**drawn), drawn["split"]
         draws = -(-n // built.items_per_draw)
         items = [item for level in levels for item in built.generate(-(-draws // len(levels)), level, split, seed)][:n]
     for item in items:
@@ -296,20 +274,20 @@ def _strategies(file: Path) -> Iterator[Any]:
     if not sets:
         yield "No trivial strategy has an answer to these questions."
     for name, tallies in sets.items():
-        found = estimated(tallies)
+        strategies = estimated(tallies)
         kind = tallies[0].kind
         units = "pairs, both right" if TASKS.get(kind).items_per_draw == 2 else "prompts"
-        repeats = f", {found[0].estimate.distinct} distinct" if found[0].estimate.distinct is not None else ""
+        repeats = f", {strategies[0].estimate.distinct} distinct" if strategies[0].estimate.distinct is not None else ""
         table = Table(
             title=f"Trivial strategies, {name}",
-            caption=f"n = {found[0].estimate.n} {units}{repeats}. Chance: {found[0].chance:.2f}.",
+            caption=f"n = {strategies[0].estimate.n} {units}{repeats}. Chance: {strategies[0].chance:.2f}.",
         )
         for column in ("strategy", "right", "95 % interval", ""):
             table.add_column(column, justify="right" if column == "right" else "left")
-        for one in found:
-            said = "SHORTCUT: above chance" if one.beats_chance else one.note
-            right = one.estimate
-            table.add_row(one.name, f"{right.value:.2f}", f"{right.low:.2f}-{right.high:.2f}", said)
+        for strategy in strategies:
+            remark = "SHORTCUT: above chance" if strategy.beats_chance else strategy.note
+            right = strategy.estimate
+            table.add_row(strategy.name, f"{right.value:.2f}", f"{right.low:.2f}-{right.high:.2f}", remark)
         yield table
 
 

@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--submit", is_flag=True, help="Hand the script to sbatch at once.")
 @click.option("--partition", metavar="NAME", help="SLURM's partition.")
 @click.option("--account", metavar="NAME", help="Whose time it is.")
-@click.option("--time", "limit", metavar="D-HH:MM:SS", help="Time limit of the job.")
+@click.option("--time", metavar="D-HH:MM:SS", help="Time limit of the job.")
 @click.option("--cpus", type=click.IntRange(1), help="Cores of each process.")
 @click.option(
     "--notice",
@@ -51,18 +51,11 @@ def launch(
     slurm: bool,
     torchrun: bool,
     submit: bool,
-    partition: str | None,
-    account: str | None,
-    limit: str | None,
-    cpus: int | None,
-    notice: int,
-    container: str | None,
-    mounts: tuple[str, ...],
-    options: tuple[str, ...],
     hosts: str | None,
     port: int,
     python: str | None,
     command: tuple[str, ...],
+    **job: Any,
 ) -> None:
     """Start a run on several nodes: print the script or commands, or submit them.
 
@@ -91,7 +84,7 @@ def launch(
         processes=each,
         gpus=gpus,
         folder=Path.cwd(),
-        python=python or ("python3" if container is not None else sys.executable),
+        python=python or ("python3" if job["container"] is not None else sys.executable),
     )
     if torchrun:
         names = _hosts(hosts, nodes)
@@ -99,17 +92,7 @@ def launch(
         return
     script = sbatch_script(
         start,
-        Slurm(
-            name=f"{config.recipe}-{config.run_name}",
-            partition=partition,
-            account=account,
-            time=limit,
-            cpus=cpus,
-            notice=notice,
-            container=container,
-            mounts=mounts,
-            options=options,
-        ),
+        Slurm(name=f"{config.recipe}-{config.run_name}", **job),
         made_by=shlex.join(["uni_train", *sys.argv[1:]]),
     )
     click.echo(_submit(script) if submit else script, nl=submit)

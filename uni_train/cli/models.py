@@ -48,15 +48,19 @@ def inspect_model(model: str, as_json: bool) -> None:
     expect_model(model)  # before torch is imported, which takes seconds
     from uni_train.models.inspection import inspect
 
-    found = inspect(model)
+    inspection = inspect(model)
     if as_json:
         import dataclasses
         import json
 
-        print(json.dumps({**dataclasses.asdict(found), "total": found.total, "loads": found.loads}, indent=2))
+        print(
+            json.dumps(
+                {**dataclasses.asdict(inspection), "total": inspection.total, "loads": inspection.loads}, indent=2
+            )
+        )
     else:
-        _print(found)
-    if not found.loads:
+        _print(inspection)
+    if not inspection.loads:
         raise SystemExit(1)
 
 

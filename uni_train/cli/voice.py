@@ -1,4 +1,4 @@
-"""What each process of a run shows, and where: the main one on the console, each in a log of its own."""
+"""The output of each rank: rank 0 writes to the console, every rank to its own log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOGS = "logs"
 
 
 class Voice:
-    """What a rank shows, and where: the first one on the console, all in a log of their own (<run>/logs/rank<k>.log).
+    """The output of a rank: rank 0 writes to the console, all ranks to <run>/logs/rank<k>.log.
 
     An error that ends the run is shown by one rank of every node.
     """

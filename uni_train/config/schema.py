@@ -348,6 +348,7 @@ class AlarmsConfig:
     drift: Positive | None = None  # largest change of images' mean brightness or contrast, a share of the first epoch's
     held_out: Positive | None = None  # largest fall of the held-out score below its best
     zero_std_epochs: Count | None = 20  # epochs in a row without a group whose rewards differ
+    collapse: Share | None = 0.5  # smallest share left of the best mean reward, both means of ten epochs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from data_gen import reading_limits
 from uni_train.config import places
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.models.family import FAMILIES, Found, family_of
+from uni_train.run_folder import stage_folders
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
@@ -72,8 +73,8 @@ def final_model(run: Path) -> Path:
     Raises:
         UserError: no stage has finished with a model yet.
     """
-    finished = [stage / "model" for stage in (run / "stages").iterdir() if (stage / "manifest.json").is_file()]
-    models = sorted(model for model in finished if model.is_dir())
+    finished = [stage / "model" for stage in stage_folders(run) if (stage / "manifest.json").is_file()]
+    models = [model for model in finished if model.is_dir()]
     if not models:
         raise UserError(
             f"{run} has no finished model yet", "Run its command again to continue it, or give another run."

@@ -1,4 +1,4 @@
-"""A reward that asks somebody elsewhere, asked in a thread while the next images are drawn."""
+"""Asks a remote reward in a thread while the next images are drawn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ask = Callable[[], np.ndarray]
 
 
 class Apart:
-    """The questions of one reward about an epoch, one after the other, in a thread that no exit waits for."""
+    """The questions of one reward in an epoch, asked in order by a daemon thread."""
 
     def __init__(self, name: str, patience: float) -> None:
         """patience: seconds that `values` waits."""
@@ -67,7 +67,7 @@ class Apart:
         return np.concatenate(found)
 
     def close(self) -> None:
-        """Let the thread end behind what it is at."""
+        """End the thread after its current question."""
         for _, part in self._parts:
             part.cancel()
         self._asks.put(None)

@@ -43,17 +43,17 @@ def sets(work: Work[RunConfig]) -> dict[str, list[Item]]:
     Raises:
         UserError: a split has fewer than `evaluation.n` expressions or pairs.
     """
-    asked = work.config.evaluation
-    found: dict[str, list[Item]] = {}
-    for name in asked.sets:
-        split = sources()[name].split or asked.split
-        items = _drawn(work, name, "evaluation.n", asked.n, split, derive_seed("evaluation", asked.seed))
-        found[name] = unisandbox.named(items, name)
-    return found
+    wanted = work.config.evaluation
+    items_of: dict[str, list[Item]] = {}
+    for name in wanted.sets:
+        split = sources()[name].split or wanted.split
+        items = _drawn(work, name, "evaluation.n", wanted.n, split, derive_seed("evaluation", wanted.seed))
+        items_of[name] = unisandbox.named(items, name)
+    return items_of
 
 
 def watched(work: Work[Any], name: str) -> list[Item]:
-    """What a threshold curriculum asks of one set. Raises UserError where its validation split has too few."""
+    """The validation items of one set for the threshold curriculum. Raises UserError: the split has too few."""
     n, seed = work.config.schedule.check_prompts, derive_seed("check", work.config.seed)
     return _drawn(work, name, "schedule.check_prompts", n, "validation", seed)
 
@@ -112,7 +112,7 @@ def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:
 
 
 def _check(result: evaluation.Result, config: RunConfig) -> None:
-    """Raises UserError where the model or the judge failed: that is no score of a checkpoint."""
+    """Raises UserError where the model or the judge failed, because then there is no score."""
     counts: Counter[str] = Counter()
     for by_set in result.outcomes.values():
         for by_outcome in by_set.values():
@@ -125,7 +125,7 @@ def _check(result: evaluation.Result, config: RunConfig) -> None:
 
 
 def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Path) -> float:
-    """Normal accuracy on what is `watched` of one set. Ranks share the draws, and all must ask.
+    """Normal accuracy on the `watched` items of one set. All ranks call it and share the draws.
 
     Args:
         folder: where images wait for a judge; it is removed afterwards.
@@ -141,10 +141,10 @@ def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Pat
     if reads_images(work.config):
         judged = partial(judging.verified, work, folder)
         make_shards(work, folder, [len(batch) for batch in batches], make, name, judged, quiet=True)
-        found = ranks.from_main(lambda: list(read_folder(folder / SHARDS, images=False)))
+        scored = ranks.from_main(lambda: list(read_folder(folder / SHARDS, images=False)))
         ranks.from_main(lambda: shutil.rmtree(folder, ignore_errors=True))
     else:
-        own = [one for index in range(ranks.rank, len(batches), ranks.world_size) for one in make(index)]
-        found = [one for some in ranks.gather(list(without_images(own))) for one in some]
-    value = accuracy(trials(found, "official")).value
+        mine = [one for index in range(ranks.rank, len(batches), ranks.world_size) for one in make(index)]
+        scored = [one for part in ranks.gather(list(without_images(mine))) for one in part]
+    value = accuracy(trials(scored, "official")).value
     return 0.0 if value is None else value

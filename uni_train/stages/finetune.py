@@ -68,18 +68,18 @@ def run_logger(work: Work[Any], stage: str) -> Logger | None:
     """The further logger that the recipe asks for, on the first rank; metrics under the stage's name."""
     if work.config.logger.kind != "wandb" or not work.ranks.is_main:
         return None
-    from uni_train.training.wandb_run import group_of, wandb_logger
+    from uni_train.training.wandb_run import wandb_logger
 
-    wanted = work.config.logger
-    return wandb_logger(
-        work.folder.path,
-        project=wanted.project,
-        group=group_of(wanted.group, work.folder.path),
-        name=work.folder.name,
-        config=to_plain(work.config),
-        offline=wanted.offline,
-        prefix=stage,
-    )
+    return wandb_logger(work.folder.path, prefix=stage, **wandb_names(work))
+
+
+def wandb_names(work: Work[Any]) -> dict[str, Any]:
+    """What the W&B run of this run is called, and what is kept of its configuration."""
+    from uni_train.training.wandb_run import group_of
+
+    wanted, folder = work.config.logger, work.folder
+    names = {"project": wanted.project, "group": group_of(wanted.group, folder.path), "name": folder.name}
+    return {**names, "config": to_plain(work.config), "offline": wanted.offline}
 
 
 @contextmanager

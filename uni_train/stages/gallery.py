@@ -24,7 +24,7 @@ _LEAST = 64  # pixels a side below which images are enlarged
 
 def groups_of(drawn: Drawn, group_size: int) -> list[Group]:
     """The first groups of an epoch and their first images: chosen by their place, not by how they turned out."""
-    found = []
+    groups = []
     for g, prompt in enumerate(drawn.prompts[:SHOWN_GROUPS]):
         item = prompt.columns.get("item")
         members = []
@@ -40,7 +40,7 @@ def groups_of(drawn: Drawn, group_size: int) -> list[Group]:
             }
             members.append(Member(encode_png(image), verdict, float(drawn.scores.total[i]), rewards))
         level, answer = prompt.columns.get("level"), prompt.columns.get("answer")
-        found.append(
+        groups.append(
             Group(
                 prompt.id,
                 prompt.text,
@@ -50,7 +50,7 @@ def groups_of(drawn: Drawn, group_size: int) -> list[Group]:
                 answer if isinstance(answer, str) else None,
             )
         )
-    return found
+    return groups
 
 
 def write_sheet(groups: Sequence[Group], file: Path) -> None:

@@ -1,4 +1,4 @@
-"""The run's judge: who says what images show that no program can read, and, with filter=judge, which samples are kept.
+"""The run's judge: it scores images that no program can verify, and with filter=judge it filters samples.
 
 It is a model behind an OpenAI-compatible address, or a checkpoint that the run serves on this machine for as long as
 it runs (`uni_train serve` in a process of its own). The first rank asks for all; replies and inspect-ai's logs are in
@@ -109,7 +109,7 @@ def asked(work: Work[Any], folder: Path, samples: Sequence[Sample], benchmark: B
 
 
 def silent(config: RunConfig, failed: int, images: int) -> UserError:
-    """What a run ends with where its judge did not answer."""
+    """The error for a judge that did not answer."""
     where = config.judge.address or config.judge.checkpoint if config.judge is not None else None
     return UserError(
         f"the judge {where} did not answer for {failed} of {images} images",
@@ -127,7 +127,7 @@ def _judged(work: Work[Any], folder: Path, scored: Sequence[Scored], kind: type[
 
 
 def _answering(config: JudgeConfig, log: Path) -> judges.JudgeConfig:
-    """A recipe's judge in the evaluator's terms, after it has answered once."""
+    """A recipe's judge as the evaluator's configuration, after a test question."""
     from eval import judges
 
     address = config.address or _served(str(config.checkpoint), log)

@@ -10,7 +10,6 @@ from eval.evaluation import SCORED
 from eval.report import write_report
 from eval.scored import read_folder
 from eval.statistics import PairedComparison
-from uni_train.config.build import to_plain
 from uni_train.config.kinds import PlannedStage, Stages, kind_of, stage_list
 from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import ALONE, Ranks
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def expect(config: RunConfig, progress: ConsoleProgress) -> None:
-    """Refuse before anything is written what can be refused: sets that are too small, rewards that are not there.
+    """Check sets, rewards and data before anything is written.
 
     Raises:
         UserError: the first such thing.
@@ -48,17 +47,17 @@ def fit(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, ranks: 
     work: Work[Any] = Work(config, folder, progress, ranks=ranks)
     kind, planned = kind_of(config), stage_list(config)
     runs: list[tuple[PlannedStage, StageRun]] = []
-    for one in planned:
-        with work.stage(one, len(planned)) as stage:
+    for step in planned:
+        with work.stage(step, len(planned)) as stage:
             if not stage.done:
                 judging.ready(work)
-                if one.kind == "evaluate":
-                    evaluate.run(work, stage, one.name.removeprefix("evaluate-"))
+                if step.kind == "evaluate":
+                    evaluate.run(work, stage, step.name.removeprefix("evaluate-"))
                 else:
-                    kind.run(work, one, stage, runs)
+                    kind.run(work, step, stage, runs)
         if (stage.path / MODEL).is_dir():
             work.weights = stage.path / MODEL
-        runs.append((one, stage))
+        runs.append((step, stage))
     ranks.from_main(lambda: _conclude(work, runs))
 
 
@@ -100,7 +99,7 @@ def _about(work: Work[Any], runs: Stages) -> dict[str, Any]:
 
 
 def _concluded(folder: RunFolder, runs: Stages, names: Sequence[str]) -> bool:
-    """Whether summary and report are there and no stage is newer: then a further start changes nothing."""
+    """Whether summary and report exist and are newer than every stage, so that they need not be written again."""
     conclusions = [folder.path / name for name in names]
     if not all(file.is_file() for file in conclusions):
         return False
@@ -127,15 +126,8 @@ def _summarise(work: Work[Any], runs: Stages) -> None:
 def _track(work: Work[Any]) -> None:
     if work.config.logger.kind != "wandb":
         return
-    from uni_train.training.wandb_run import group_of, open_run
+    from uni_train.stages.finetune import wandb_names
+    from uni_train.training.wandb_run import open_run
 
-    wanted = work.config.logger
-    with open_run(
-        work.folder.path,
-        project=wanted.project,
-        name=work.folder.name,
-        group=group_of(wanted.group, work.folder.path),
-        config=to_plain(work.config),
-        offline=wanted.offline,
-    ) as run:
+    with open_run(work.folder.path, **wandb_names(work)) as run:
         tracking.log_run(run, work.folder.path)

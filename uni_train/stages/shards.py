@@ -61,12 +61,12 @@ def _judge(shards: Path, drawn: Path, judged: Judged) -> None:
     """Move every drawn batch to its shard, judged, some at a time."""
     todo = sorted(completed(drawn) - completed(shards))
     while todo:
-        some: list[tuple[int, list[Scored]]] = []
-        while todo and sum(len(samples) for _, samples in some) < AT_ONCE:
+        batches: list[tuple[int, list[Scored]]] = []
+        while todo and sum(len(samples) for _, samples in batches) < AT_ONCE:
             index = todo.pop(0)
-            some.append((index, read_scored(shard_path(drawn, index))))
-        said = iter(judged([sample for _, samples in some for sample in samples]))
-        for index, samples in some:
-            write_scored(shard_path(shards, index), [next(said) for _ in samples], TO_TRAIN_ON)
+            batches.append((index, read_scored(shard_path(drawn, index))))
+        verdicts = iter(judged([sample for _, samples in batches for sample in samples]))
+        for index, samples in batches:
+            write_scored(shard_path(shards, index), [next(verdicts) for _ in samples], TO_TRAIN_ON)
             shard_path(drawn, index).unlink()
     shutil.rmtree(drawn, ignore_errors=True)

@@ -16,6 +16,7 @@ from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.models.load import build_model, load_weights, save_model
 from uni_train.models.quantised import quantise
+from uni_train.run_folder import stage_folders
 from uni_train.stages.work import MODEL
 from uni_train.training.checkpoint_io import load_folder
 from uni_train.training.ema import Ema
@@ -78,9 +79,6 @@ def _load_step(model: UnifiedModel, checkpoint: Path) -> None:
 
 def _model_before(stage: Path) -> Path | None:
     """The model that a stage began with: that of the last finished stage before it, None for the recipe's own."""
-    earlier = [
-        other / MODEL
-        for other in sorted(stage.parent.iterdir())
-        if other.name < stage.name and (other / "manifest.json").is_file() and (other / MODEL).is_dir()
-    ]
-    return earlier[-1] if earlier else None
+    stages = stage_folders(stage.parent.parent)
+    models = [earlier / MODEL for earlier in stages[: stages.index(stage)] if (earlier / "manifest.json").is_file()]
+    return next((model for model in reversed(models) if model.is_dir()), None)

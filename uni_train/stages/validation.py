@@ -15,8 +15,7 @@ from typing import Any
 from data_gen.errors import DataError
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task, Verdict
-from eval.groups import Group, Member, finished, read_facts, write_groups
-from eval.statistics import proportion
+from eval.groups import Group, Member, finished, passed, read_facts, write_groups
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
 from uni_train.errors import UserError
@@ -32,7 +31,7 @@ _SHOWN_ALL = 24
 
 @dataclass(frozen=True)
 class ValidationPrompts:
-    """What is asked, the same whatever the run's seed.
+    """Held-out prompts, independent of the run's seed.
 
     items: level -> its prompts. seed: of the drawing. batch: images drawn together. think: before it draws.
     """
@@ -47,10 +46,10 @@ class ValidationPrompts:
     def evaluate(
         self, model: UnifiedModel, step: int, folder: Path, logger: Any = None, ranks: Ranks = ALONE
     ) -> dict[str, float]:
-        """ "held_out": the share of all prompts that the verifier passes, "held_out/4": of level 4; what was seen is
-        left in `folder`/held_out, and the images with `logger` (W&B) too.
+        """{"held_out": share of all prompts that the verifier passes, "held_out/4": the share on level 4, ...}
 
-        Ranks share the drawing, all must call it, and all get the same.
+        Verdicts and the first images are written to `folder`/held_out, images to `logger` (W&B) too. All ranks call it,
+        share the drawing and get the same scores.
 
         Raises:
             OSError: the disk is full.
@@ -67,6 +66,7 @@ class ValidationPrompts:
                 "n": len(verdicts),
                 "passed": "".join("1" if verdict.passed else "0" for verdict in verdicts),
                 "checks": _checks(verdicts),
+                **({"pairs": _pairs(items)} if self.task.items_per_draw > 1 else {}),
             }
             for item, (verdict, picture) in list(zip(items, drawn[level], strict=True))[:most]:
                 given = self.task.input_image(item)
@@ -77,29 +77,31 @@ class ValidationPrompts:
             about = {"step": step, "task": self.task.name, "split": self.split, "levels": levels}
             write_groups(folder / FOLDER / f"step={step:08d}", shown, **about)
         log_groups(logger, FOLDER, shown, step)
-        passed = sum(one["passed"].count("1") for one in levels.values())
-        return {"held_out": passed / sum(one["n"] for one in levels.values()), **scores}
+        right = sum(one["passed"].count("1") for one in levels.values())
+        return {"held_out": right / sum(one["n"] for one in levels.values()), **scores}
 
     def _drawn(self, model: UnifiedModel, most: int, ranks: Ranks) -> dict[int, list[tuple[Verdict, bytes]]]:
         """Level -> its prompts' verdicts, with the PNG of the first `most` (b"" of the others)."""
         batches = [
-            (level, index, some) for level, items in self.items.items() for index, some in in_batches(items, self.batch)
+            (level, index, batch)
+            for level, items in self.items.items()
+            for index, batch in in_batches(items, self.batch)
         ]
-        own: dict[int, list[tuple[Verdict, bytes]]] = {}
+        mine: dict[int, list[tuple[Verdict, bytes]]] = {}
         for number in range(ranks.rank, len(batches), ranks.world_size):
-            _, index, some = batches[number]
-            requests = [self._request(item) for item in some]
+            _, index, batch = batches[number]
+            requests = [self._request(item) for item in batch]
             images = model.think_and_draw(requests)[1] if self.think else model.draw(requests)
             note()
-            own[number] = [
+            mine[number] = [
                 (self.task.verify(item, image), encode_png(image) if place < most else b"")
-                for place, (item, image) in enumerate(zip(some, images, strict=True), start=index * self.batch)
+                for place, (item, image) in enumerate(zip(batch, images, strict=True), start=index * self.batch)
             ]
-        found: dict[int, list[tuple[Verdict, bytes]]] = {level: [] for level in self.items}
-        everywhere = {number: seen for part in ranks.gather(own) for number, seen in part.items()}
+        by_level: dict[int, list[tuple[Verdict, bytes]]] = {level: [] for level in self.items}
+        by_batch = {number: results for part in ranks.gather(mine) for number, results in part.items()}
         for number, (level, *_) in enumerate(batches):
-            found[level] += everywhere[number]
-        return found
+            by_level[level] += by_batch[number]
+        return by_level
 
     def _request(self, item: Item) -> Request:
         given = self.task.input_image(item)
@@ -144,10 +146,7 @@ def intervals(folder: Path) -> dict[str, dict[str, Any]]:
     if not folders:
         return {}
     return {
-        when: {
-            level: proportion(counts["passed"].count("1"), counts["n"]).to_dict()
-            for level, counts in read_facts(one)["levels"].items()
-        }
+        when: {level: passed([counts]).to_dict() for level, counts in read_facts(one)["levels"].items()}
         for when, one in (("before", folders[0]), ("after", folders[-1]))
     }
 
@@ -165,6 +164,12 @@ def _checks(verdicts: Sequence[Verdict]) -> dict[str, dict[str, int]]:
         for check in verdict.checks:
             found.setdefault(check.name, Counter())[check.status] += 1
     return {name: dict(counts) for name, counts in found.items()}
+
+
+def _pairs(items: Sequence[Item]) -> list[int]:
+    """The number of each prompt's pair."""
+    numbers: dict[str, int] = {}
+    return [numbers.setdefault(item.pair or item.id, len(numbers)) for item in items]
 
 
 def _shown(estimate: Mapping[str, Any]) -> str:

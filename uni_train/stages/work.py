@@ -1,7 +1,6 @@
-"""What every stage is given: the configuration, the run folder, and the models that earlier stages left behind.
+"""The context of every stage: the configuration, the run folder, and the models of earlier stages.
 
-Several ranks run the same stages at the same time: they share batches and updates, and the first one alone writes what
-there is once, such as manifests and models.
+All ranks run the same stages at the same time and share batches and updates. Only rank 0 writes manifests and models.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ PEAK = "peak_rss_bytes"  # in every manifest: a run's peak is that of all its st
 
 @dataclass
 class Work(Generic[C]):
-    """A run while it runs.
+    """The state of a run in progress.
 
     Attributes:
         weights: where the current weights are: None for the model that the recipe starts from, else a stage's
@@ -102,7 +101,7 @@ class Work(Generic[C]):
         return model.to(f"cuda:{self.ranks.local_rank}") if gpu else model
 
     def trained(self, model: UnifiedModel, stage: StageRun) -> None:
-        """Store what training has turned `model` into as the model of `stage`; later stages begin with it."""
+        """Save the trained `model` in the folder of `stage`; later stages start from it."""
         folder = stage.path / MODEL
         self.ranks.from_main(lambda: save_model(model, folder))
         self.weights = folder
@@ -111,18 +110,18 @@ class Work(Generic[C]):
         stage.outputs = sorted(file for file in written if file.is_file())
 
     def share(self, batches: int, done: Set[int]) -> list[int]:
-        """Which of `batches` batches that are not done this rank has to make."""
+        """The batches of this rank, among those of `batches` that are not done."""
         missing = [index for index in range(batches) if index not in done]
         return missing[self.ranks.rank :: self.ranks.world_size]
 
     def bar(self, title: str, mine: int, done: int = 0) -> AbstractContextManager[Bar]:
-        """Progress of what this rank has to do, beside what is done already."""
+        """A progress bar over this rank's work; `done` counts what earlier starts finished."""
         part = f", rank {self.ranks.rank} of {self.ranks.world_size}" if self.ranks.world_size > 1 else ""
         return self.progress.bar(f"{title}{part}", done + mine, done)
 
     @contextmanager
     def stage(self, planned: PlannedStage, total: int) -> Iterator[StageRun]:
-        """A stage's turn: yields whether it is already finished, and takes the manifest's content otherwise."""
+        """Run one stage: yields its StageRun, and writes the manifest afterwards unless it was there already."""
         note(stage=planned.name)
         key, folder, ranks = stage_key(stage=planned.name, after=self._key), self.folder, self.ranks
         manifest = ranks.from_main(lambda: folder.read_manifest(planned.index, planned.name, key))
@@ -155,7 +154,7 @@ class Work(Generic[C]):
 
 @dataclass
 class StageRun:
-    """One stage's folder, and what it will say when it is finished."""
+    """One stage's folder, and the outputs and results for its manifest."""
 
     path: Path
     manifest: Manifest | None
@@ -164,7 +163,7 @@ class StageRun:
 
     @property
     def name(self) -> str:
-        """Without its number, which an evaluation before it would change."""
+        """The name without the stage's number, which changes when a recipe adds an evaluation before it."""
         return self.path.name.partition("-")[2]
 
     @property
@@ -176,7 +175,7 @@ class StageRun:
         return self.path / SHARDS
 
     def facts(self) -> Mapping[str, Any]:
-        """The result, whether this start or an earlier one has found it."""
+        """The result of this start, or of the earlier start that finished the stage."""
         return self.manifest.result if self.manifest is not None else self.result
 
 

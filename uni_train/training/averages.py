@@ -6,7 +6,7 @@ weights are in half precision: there a step of (1 - decay) would be rounded away
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -15,18 +15,23 @@ from uni_train.training.strategies.sharding import part
 
 
 class Averages:
-    """By name; they start from the weights at the first update."""
+    """By name; they start from the weights at the first update, unless `start` says from what."""
 
     def __init__(self, decay: float) -> None:
         self.decay = decay
         self.averages: dict[str, Tensor] = {}
 
+    def start(self, module: nn.Module, names: Collection[str]) -> None:
+        """Begin with the weights of `module` that have these names."""
+        weights = {name: part(p) for name, p in module.named_parameters() if name in names}
+        self.averages = {name: _at_least_float32(value).clone() for name, value in weights.items()}
+
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
-        """Take the current weights into the average."""
+        """Update the averages by the current weights."""
         weights = {name: part(p) for name, p in module.named_parameters() if p.requires_grad}
         if not self.averages:
-            self.averages = {name: _at_least_float32(value).clone() for name, value in weights.items()}
+            self.start(module, weights.keys())
             return
         self.averages = {name: self.averages[name].to(value.device) for name, value in weights.items()}
         alike = [name for name, value in weights.items() if value.dtype == self.averages[name].dtype]
@@ -39,7 +44,7 @@ class Averages:
 
 @torch.no_grad()
 def put(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Overwrite the parameters that `weights` names, of each what this rank holds."""
+    """Overwrite this rank's part of the parameters that `weights` names."""
     for name, parameter in module.named_parameters():
         if name in weights:
             part(parameter).copy_(weights[name])

@@ -10,21 +10,22 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback, Checkpoint
-from torch import Tensor, nn
+from torch import nn
 
 from uni_train.distributed.ranks import Ranks
+from uni_train.training.after_update import AfterUpdate
+from uni_train.training.averages import Averages, put
 from uni_train.training.checkpoint_io import FolderCheckpointIO, checkpoint_name, list_checkpoints
 from uni_train.training.curriculum import Curriculum
 from uni_train.training.ema import Ema
 from uni_train.training.metric_log import JsonlLogger, MetricLog, append_once, truncate_metrics
-from uni_train.training.steps import StepBatch
 from uni_train.training.strategies.sharding import unsharded
 
 Evaluate = Callable[[int], Mapping[str, float]]
 """Validation metrics after so many updates; called with the model in eval mode and without gradients."""
 
 
-class PeriodicCheckpoint(Checkpoint):
+class PeriodicCheckpoint(AfterUpdate, Checkpoint):
     """Saves after every `every`-th update and after the last, and keeps the newest `keep`.
 
     Simpler than Lightning's ModelCheckpoint where no metric decides: no absolute paths in its state, and what it
@@ -34,11 +35,8 @@ class PeriodicCheckpoint(Checkpoint):
     def __init__(self, directory: Path, every: int, keep: int, metric_log: MetricLog) -> None:
         self.directory, self.every, self.keep, self.metric_log = Path(directory), every, keep, metric_log
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
-    ) -> None:
-        step = batch.step + 1
-        if not batch.last or (step % self.every and step != trainer.max_steps):
+    def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        if step % self.every and step != trainer.max_steps:
             return
         self.metric_log.flush(trainer)
         save(trainer, self.directory / checkpoint_name(step))
@@ -60,7 +58,7 @@ def save(trainer: pl.Trainer, path: Path) -> None:
 
 
 class WholeAgain(Callback):
-    """When training ends the weights are whole on every rank, in plain parameters; must be the last to look at them."""
+    """Unshards the weights into plain parameters when training ends; must be the last callback."""
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         trainer.strategy.whole_again()  # type: ignore[attr-defined]
@@ -81,7 +79,7 @@ def evaluated(trainer: pl.Trainer, module: pl.LightningModule, evaluate: Evaluat
     return trainer.strategy.broadcast(found)
 
 
-class Validation(Callback):
+class Validation(AfterUpdate):
     """Scores on what is not trained on, before the first update, every `every` updates and after the last.
 
     One line each in `path`; further loggers get the same. `evaluate` must be a function of the weights alone, then a
@@ -99,12 +97,9 @@ class Validation(Callback):
         if trainer.global_step == 0:
             self._validate(trainer, pl_module, 0)
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
-    ) -> None:
-        step = batch.step + 1
-        if batch.last and (step % self.every == 0 or step == trainer.max_steps):
-            self._validate(trainer, pl_module, step)
+    def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        if step % self.every == 0 or step == trainer.max_steps:
+            self._validate(trainer, module, step)
 
     def _validate(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
         self.scores = evaluated(trainer, module, self.evaluate, step)
@@ -121,7 +116,7 @@ class Validation(Callback):
         self.scores, self.best = state_dict["scores"], state_dict["best"]
 
 
-class Until(Callback):
+class Until(AfterUpdate):
     """Ends a fit at the first check that `passed`; without one it ends after all of its updates.
 
     Looks are every `every` updates from `least` updates on. `passed` gets the number of updates and must otherwise
@@ -139,13 +134,10 @@ class Until(Callback):
         if self.ended is not None:  # a checkpoint of the last update, whose fit was killed before it ended
             trainer.should_stop = True
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
-    ) -> None:
-        step = batch.step + 1
-        if not batch.last or step % self.every or step < self.least:
+    def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        if step % self.every or step < self.least:
             return
-        if evaluated(trainer, pl_module, lambda step: {"passed": self.passed(step)}, step)["passed"]:
+        if evaluated(trainer, module, lambda step: {"passed": self.passed(step)}, step)["passed"]:
             self.ended = step
             trainer.should_stop = True
 
@@ -156,7 +148,7 @@ class Until(Callback):
         self.ended = state_dict["ended"]
 
 
-class CurriculumCallback(Callback):
+class CurriculumCallback(AfterUpdate):
     """Keeps a curriculum's state in the checkpoint and shows it validation metrics every `check_every` updates.
 
     `evaluate` runs between two updates. It belongs to the training like a batch does, so it should be a function of the
@@ -166,13 +158,11 @@ class CurriculumCallback(Callback):
     def __init__(self, curriculum: Curriculum, evaluate: Evaluate | None, metric_log: MetricLog) -> None:
         self.curriculum, self.evaluate, self.metric_log = curriculum, evaluate, metric_log
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
-    ) -> None:
-        every, step = self.curriculum.check_every, batch.step + 1
-        if every is None or self.evaluate is None or not batch.last or step % every:
+    def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        every = self.curriculum.check_every
+        if every is None or self.evaluate is None or step % every:
             return
-        metrics = evaluated(trainer, pl_module, self.evaluate, step)
+        metrics = evaluated(trainer, module, self.evaluate, step)
         self.curriculum.observe(step, metrics)
         self.metric_log.flush(trainer)
         for logger in trainer.loggers:
@@ -185,37 +175,25 @@ class CurriculumCallback(Callback):
         self.curriculum.load_state_dict(state_dict)
 
 
-class Following(Callback):
-    """A teacher that follows its student: teacher <- decay teacher + (1 - decay) student, after every update.
+class Following(Averages, AfterUpdate):
+    """A teacher whose weights are an average of its student's: teacher <- decay teacher + (1 - decay) student.
 
-    The average is kept in float32 at least, as in `averages.Averages`, and is in the checkpoints.
+    The average is in the checkpoints.
     """
 
     def __init__(self, teacher: nn.Module, student: nn.Module, decay: float) -> None:
-        self.teacher, self.student, self.decay = teacher, student, decay
-        self.averages: dict[str, Tensor] = {}
+        super().__init__(decay)
+        self.teacher, self.student = teacher, student
 
-    @torch.no_grad()
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
-    ) -> None:
-        if not batch.last:
-            return
-        student = dict(self.student.named_parameters())
-        for name, weight in self.teacher.named_parameters():
-            if not student[name].requires_grad:
-                continue
-            if name not in self.averages:
-                self.averages[name] = weight.to(torch.promote_types(weight.dtype, torch.float32), copy=True)
-            self.averages[name].lerp_(student[name].to(self.averages[name]), 1 - self.decay)
-            weight.copy_(self.averages[name])
+    def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        if not self.averages:
+            self.start(self.teacher, {name for name, weight in self.student.named_parameters() if weight.requires_grad})
+        self.update(self.student)
+        put(self.teacher, self.averages)
 
     def state_dict(self) -> dict[str, Any]:
         return {"averages": self.averages}
 
-    @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        for name, weight in self.teacher.named_parameters():
-            if name in state_dict["averages"]:
-                self.averages[name] = state_dict["averages"][name].to(weight.device)
-                weight.copy_(self.averages[name])
+        self.averages = dict(state_dict["averages"])
+        put(self.teacher, self.averages)

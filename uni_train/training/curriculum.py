@@ -1,4 +1,4 @@
-"""Curricula: which sources a batch is drawn from, update by update, and what they remember.
+"""Curricula: the mixture of sources of each update, and the state that is kept in checkpoints.
 
 A mixture maps source names to shares: a share of 1.0 is `rows` examples of the batch (Updates.rows).
 Shares need not sum to 1: replay of base rows comes on top of them.

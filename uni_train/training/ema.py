@@ -6,15 +6,14 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Callback
 from torch import nn
 
+from uni_train.training.after_update import AfterUpdate
 from uni_train.training.averages import Averages, put
-from uni_train.training.steps import StepBatch
 from uni_train.training.strategies.sharding import cut, is_sharded, join, unsharded
 
 
-class Ema(Averages, Callback):
+class Ema(Averages, AfterUpdate):
     """Averages after every update, starting from the weights after the first one.
 
     The averages are in every checkpoint beside the weights, and replace them when training ends. Each rank averages
@@ -31,11 +30,8 @@ class Ema(Averages, Callback):
             if name in self.averages:
                 self.averages[name] = cut(weight, self.averages[name])
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
-    ) -> None:
-        if batch.last:
-            self.update(pl_module)
+    def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        self.update(module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         put(pl_module, self.averages)

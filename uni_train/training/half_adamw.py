@@ -1,4 +1,4 @@
-"""AdamW for weights in bfloat16 that keeps what their eight bits cannot hold.
+"""AdamW for bfloat16 weights that stores each weight's rounding error in a second bfloat16.
 
 A bfloat16 weight of 1 has neighbours at 0.996 and 1.008. An update of 1e-4 is rounded away, that of the next step as
 well, and so on: with plain AdamW such a weight never moves. Here each weight has its rounding error beside it, a

@@ -147,20 +147,20 @@ def save_adapters(model: nn.Module, config: LoraConfig, folder: Path) -> None:
     Raises:
         UserError: the folder cannot be written.
     """
-    own = {
+    adapters = {
         name.replace(f".{ADAPTER}.", "."): value.detach().cpu().contiguous()
         for name, value in model.state_dict().items()
         if "lora_" in name
     }
-    root = next(iter(own)).split(".")[0]
+    root = next(iter(adapters)).split(".")[0]
     written = json.loads(json.dumps(_peft_config(config).to_dict(), default=_plain))
     if root == _DIFFUSERS:
         # The pattern of whole names holds for our model; there, layers are told by the keys.
-        there = {f"{root}.{key}": value for key, value in written.items() if key != "target_modules"}
-        there[f"{root}.target_modules"] = sorted({name.split(".", 1)[1].split(".lora_")[0] for name in own})
-        _write(folder / _DIFFUSERS_WEIGHTS, own, {"lora_adapter_metadata": json.dumps(there, sort_keys=True)})
+        metadata = {f"{root}.{key}": value for key, value in written.items() if key != "target_modules"}
+        metadata[f"{root}.target_modules"] = sorted({name.split(".", 1)[1].split(".lora_")[0] for name in adapters})
+        _write(folder / _DIFFUSERS_WEIGHTS, adapters, {"lora_adapter_metadata": json.dumps(metadata, sort_keys=True)})
         return
-    tensors = {f"base_model.model.{name.split('.', 1)[1]}": value for name, value in own.items()}
+    tensors = {f"base_model.model.{name.split('.', 1)[1]}": value for name, value in adapters.items()}
     _write(folder / _WEIGHTS, tensors, {})
     atomic_write_json(folder / _CONFIG, written)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from argparse import Namespace
 from collections.abc import Mapping
@@ -19,7 +18,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
@@ -27,7 +25,8 @@ from torch import Tensor
 from data_gen.reading_limits import parse_json, read_text, reason
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
-from uni_train.training.steps import StepBatch
+from uni_train.files import atomic_write_text
+from uni_train.training.after_update import AfterUpdate
 from uni_train.training.supervised import SupervisedModule
 
 
@@ -96,9 +95,7 @@ def truncate_metrics(path: Path, step: int) -> None:
     kept = [line for line in lines if line["step"] <= step]
     text = "".join(json.dumps(line) + "\n" for line in kept)
     if text != path.read_text(encoding="utf-8"):
-        temporary = path.with_name(f".{path.name}.new")
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
+        atomic_write_text(path, text)
 
 
 def append_once(trainer: pl.Trainer, file: JsonlLogger, lines: list[dict[str, Any]]) -> None:
@@ -106,7 +103,7 @@ def append_once(trainer: pl.Trainer, file: JsonlLogger, lines: list[dict[str, An
     Ranks(trainer.global_rank, trainer.world_size).on_all(lambda: file.append(lines))
 
 
-class MetricLog(Callback):
+class MetricLog(AfterUpdate):
     """Collects the module's metrics of every update and hands them to the loggers every `every` updates.
 
     They stay on the device until then: one read from it per `every` updates, not one per update. A checkpoint flushes
@@ -123,14 +120,10 @@ class MetricLog(Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._resumed_at = self._flushed_at = time.perf_counter()
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
-    ) -> None:
-        if not batch.last:
-            return
-        assert isinstance(pl_module, SupervisedModule)
-        self._pending.append((batch.step + 1, pl_module.used_lr, dict(pl_module.metrics)))
-        if (batch.step + 1) % self.every == 0 or batch.step + 1 == trainer.max_steps:
+    def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        assert isinstance(module, SupervisedModule)
+        self._pending.append((step, module.used_lr, dict(module.metrics)))
+        if step % self.every == 0 or step == trainer.max_steps:
             self.flush(trainer)
 
     def flush(self, trainer: pl.Trainer) -> None:

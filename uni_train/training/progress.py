@@ -11,11 +11,10 @@ import time
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Callback
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from uni_train.training.after_update import AfterUpdate
 from uni_train.training.metric_log import MetricLog
-from uni_train.training.steps import StepBatch
 
 REFRESH_SECONDS = 0.5
 LINE_SECONDS = 30.0
@@ -35,7 +34,7 @@ def fit_progress(**kwargs: Any) -> Progress:
     )
 
 
-class StepProgress(Callback):
+class StepProgress(AfterUpdate):
     """Shows a fit in `progress`, or in a display of its own; where there is no terminal, a line every 30 s.
 
     A `progress` from outside is neither started nor stopped; its columns may use the fields `rate` and `loss`.
@@ -59,12 +58,9 @@ class StepProgress(Callback):
             self.description, total=trainer.max_steps, completed=trainer.global_step, rate="", loss=""
         )
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
-    ) -> None:
+    def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
         now = time.perf_counter()
-        step, last = batch.step + 1, batch.last and batch.step + 1 == trainer.max_steps
-        if not last and now - self._shown < (LINE_SECONDS if self.plain else REFRESH_SECONDS):
+        if step < trainer.max_steps and now - self._shown < (LINE_SECONDS if self.plain else REFRESH_SECONDS):
             return
         self._shown = now
         rate = (step - self._first) / max(now - self._began, 1e-9)

@@ -6,7 +6,6 @@ The run's id is kept in `wandb.json` in the folder. Updates that a killed run re
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from data_gen.reading_limits import read_json, reason
 from uni_train.errors import UserError
+from uni_train.files import atomic_write_json
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import WandbLogger
@@ -25,43 +25,28 @@ RUN_FILE = "wandb.json"
 Mode = Literal["online", "offline", "disabled", "shared"]
 
 
-def wandb_logger(
-    directory: Path,
-    *,
-    project: str = "uni_train",
-    name: str | None = None,
-    group: str | None = None,
-    config: Mapping[str, Any] | None = None,
-    offline: bool | None = None,
-    prefix: str = "",
-) -> WandbLogger:
+def wandb_logger(directory: Path, *, prefix: str = "", **about: Any) -> WandbLogger:
     """A Lightning logger into the run of `directory`.
 
-    offline: None leaves it to WANDB_MODE; without that, offline unless WANDB_API_KEY is set. prefix: put before each
-    metric's name with a dash, so that several stages of a run keep their curves apart.
+    Args:
+        prefix: put before each metric's name with a dash, so that several stages of a run keep their curves apart.
+        about: project, name, group, config and offline, as `wandb.init` takes them. offline=None leaves it to
+            WANDB_MODE; without that, offline unless WANDB_API_KEY is set.
 
     Raises:
         UserError: wandb is not installed, or the id file is damaged.
     """
-    run = _begin(directory, project=project, name=name, group=group, config=config, offline=offline)
+    run = _begin(directory, **about)
     from lightning.pytorch.loggers import WandbLogger
 
     return WandbLogger(experiment=run, save_dir=str(directory), prefix=prefix)
 
 
 @contextmanager
-def open_run(
-    directory: Path,
-    *,
-    project: str = "uni_train",
-    name: str | None = None,
-    group: str | None = None,
-    config: Mapping[str, Any] | None = None,
-    offline: bool | None = None,
-) -> Iterator[Run]:
+def open_run(directory: Path, **about: Any) -> Iterator[Run]:
     """The run of `directory`, to log more than Lightning does; finished when the block ends. Arguments and errors as
     `wandb_logger`."""
-    run = _begin(directory, project=project, name=name, group=group, config=config, offline=offline)
+    run = _begin(directory, **about)
     try:
         yield run
     finally:
@@ -90,11 +75,9 @@ def run_id(directory: Path) -> str:
             f"{path} does not hold a run id ({reason(error)})", "Delete it; a new W&B run begins."
         ) from error
     fresh = uuid.uuid4().hex[:8]
-    temporary = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps({"id": fresh}) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
+        atomic_write_json(path, {"id": fresh})
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
     return fresh
@@ -116,7 +99,15 @@ def wandb_mode(offline: bool | None, environment: Mapping[str, str] = os.environ
     return cast(Mode, asked)
 
 
-def _begin(directory: Path, *, offline: bool | None, config: Mapping[str, Any] | None, **names: str | None) -> Run:
+def _begin(
+    directory: Path,
+    *,
+    project: str = "uni_train",
+    name: str | None = None,
+    group: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    offline: bool | None = None,
+) -> Run:
     """Open the run, or take the one that this process has open already."""
     try:
         import wandb
@@ -134,5 +125,7 @@ def _begin(directory: Path, *, offline: bool | None, config: Mapping[str, Any] |
         dir=str(directory),
         config=dict(config or {}),
         settings=wandb.Settings(silent=True, console="off"),
-        **names,  # type: ignore[arg-type]
+        project=project,
+        name=name,
+        group=group,
     )

@@ -12,12 +12,14 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from eval.benchmark import Scored
 from eval.judges import JudgeConfig, Price, run
-from eval.judges.asking import DEAD_AFTER
+from eval.judges.asking import DEAD_AFTER, Session, Spent
 from eval.judges.failures import mostly_failed
+from eval.judges.replies import Reply, ReplyStore, Turn
 from tests.eval.judges.criteria import PNG, Criteria
 from tests.eval.judges.server import Asked, JudgeServer, Refused, Said
 from uni_train.errors import UserError
@@ -54,6 +56,19 @@ def test_every_sample_is_judged_once_and_logged(tmp_path: Path) -> None:
     log = max(logs, key=lambda log: len(log.samples or ()))
     assert log.status == "success"
     assert log.results is not None and log.results.scores[0].metrics["mean"].value == pytest.approx(3 / 7)
+
+
+def test_a_session_keeps_no_image(tmp_path: Path) -> None:
+    image = PNG + bytes(1000)
+    replies = ReplyStore(tmp_path)
+    session = Session(JudgeConfig("judge", "http://127.0.0.1:9/v1"), replies, Spent())
+
+    async def asker(turns: Any, schema: Any, draw: int) -> Reply:
+        return Reply("yes")
+
+    before = sys.getrefcount(image)
+    anyio.run(session.reply, [Turn("user", "What is it?", (image,))], None, asker)
+    assert sys.getrefcount(image) == before, "an evaluation may have more images than memory"
 
 
 def test_many_samples_are_logged_in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

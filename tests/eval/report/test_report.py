@@ -127,7 +127,7 @@ def test_large_images_become_thumbnails(run_dir: Path, tmp_path: Path) -> None:
     large = replace(first, sample=replace(first.sample, parts=(encode_png(noise),)))
     write_scored(shard_path(tmp_path / "noise", 0), [large])
     (card,) = gallery.build({"before": tmp_path / "noise"}).cards
-    assert card["before"]["image"].startswith("data:image/jpeg;base64,") and len(card["before"]["image"]) < 60_000
+    assert card["before"]["image"].startswith("data:image/webp;base64,") and len(card["before"]["image"]) < 60_000
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.02, 0.31), (1e-5, 40.0), (0.5, 0.5), (1.0, 1.2)])

@@ -189,14 +189,13 @@ def test_a_run_killed_after_its_weights_were_removed_goes_on(tmp_path: Path, mon
     class Killed(BaseException):
         """What nothing catches."""
 
-    tidied, asked = knowledge._tidy, (*PAIR, "keep_models=false", "modes=[normal]")
+    asked = (*PAIR, "keep_models=false", "modes=[normal]")
 
-    def die(folder: Path, keep_models: bool) -> None:
-        tidied(folder, keep_models)
+    def die(file: Path, folder: Path) -> None:
         raise Killed
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(knowledge, "_tidy", die)
+        patched.setattr(knowledge, "_lasting", die)  # what is listed behind the removal
         fit(tmp_path, *asked, recipe="knowledge")
     (stage,) = (tmp_path / "knowledge" / "seed0").glob("stages/01-*")
     assert not (stage / "model").exists() and not (stage / "manifest.json").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any, get_args
@@ -196,6 +197,15 @@ def test_collapse_flat_rewards_and_falling_held_out_scores_are_alarms(tmp_path: 
         fit(tmp_path / "flat", flat, rewards=[Reward("still", still)])
     with pytest.raises(UserError, match="grey levels"):
         fit(tmp_path / "same", changed(GRPO, epochs=9, alarms=AlarmsConfig(diversity=0.999, log_ratio=None)))
+    epochs = itertools.count()
+
+    def fading(prompts: Any, completions: Any, **_: Any) -> list[float]:
+        level = 1.0 if next(epochs) < 10 else 0.1
+        return [level + 0.01 * i / len(completions) for i in range(len(completions))]
+
+    fades = changed(GRPO, epochs=20, alarms=AlarmsConfig(diversity=None, log_ratio=None))
+    with pytest.raises(UserError, match="stopped after update 32: the mean reward of 10 epochs has fallen"):
+        fit(tmp_path / "fades", fades, rewards=[Reward("fading", fading)])
     scores = {0: 0.9, 2: 0.95, 4: 0.5, 6: 0.5}
     watch = changed(GRPO, alarms=AlarmsConfig(held_out=0.3))
     with pytest.raises(UserError, match=r"stopped after update 4: the held-out score has fallen from 0.950 to 0.500"):

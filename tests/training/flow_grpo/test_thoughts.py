@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,16 +14,22 @@ import torch
 from click.testing import CliRunner
 
 from data_gen.registry import get_task
+from tests.training.flow_grpo.toy import GRPO, ToyFlow
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
+from uni_train.config.kinds import Updates
 from uni_train.config.schema import ThoughtsConfig
 from uni_train.errors import UsageError
+from uni_train.flow.schedule import bagel_schedule
 from uni_train.models.bagel.generation import _feed, prefill
 from uni_train.models.base import Request
 from uni_train.models.load import build_model
 from uni_train.training import callbacks
+from uni_train.training.flow_grpo.losses import MiniBatch
 from uni_train.training.flow_grpo.thoughts import ThoughtBatch, log_probs, table, thought_loss
+from uni_train.training.flow_grpo.trainer import FlowGrpoModule
 from uni_train.training.metric_log import read_metrics
+from uni_train.training.steps import StepBatch
 
 
 @pytest.fixture(scope="module")
@@ -122,3 +130,31 @@ def test_thoughts_that_nothing_would_learn_are_refused() -> None:
         compose("unigrpo_math", ["trained=moe_gen"])
     with pytest.raises(UsageError, match="diffusion_nft has none"):
         compose("unigrpo_math", ["variant=diffusion_nft"])
+
+
+@pytest.mark.parametrize("kind", ["thoughts", "steps"])
+def test_ranks_with_different_rows_reduce_equally_often(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank whose micro-batch holds thoughts alone joins the on-policy check of the others: else these wait for it."""
+    module = FlowGrpoModule(ToyFlow(), replace(GRPO, thoughts=ThoughtsConfig()), Updates(2, 2))
+    calls: list[str] = []
+
+    def reduce(value: torch.Tensor, reduce_op: str) -> torch.Tensor:
+        calls.append(reduce_op)
+        return value
+
+    strategy = SimpleNamespace(reduce=reduce)
+    module._trainer = SimpleNamespace(strategy=strategy, world_size=2, global_step=0)  # type: ignore[assignment]
+    one = torch.zeros((), requires_grad=True)
+    monkeypatch.setattr(module.losses, "of_images", lambda rows: (one, {}, torch.zeros(1)))
+    monkeypatch.setattr(module.losses, "of_thoughts", lambda rows: (one, {}))
+    empty = torch.zeros(0)
+    tensors = dict.fromkeys(
+        ("x", "t", "steps", "after", "old_log_prob", "old_mean", "clean", "advantage", "mask"), empty
+    )
+    thoughts = ThoughtBatch((), empty, empty, empty, 1.0) if kind == "thoughts" else None
+    share = 0.0 if kind == "thoughts" else 1.0
+    rows = MiniBatch(
+        **tensors, condition=None, share=share, schedule=bagel_schedule(6, 1.0), fresh=True, thoughts=thoughts
+    )
+    module.training_step(StepBatch(0, 0, 2, rows), 0)
+    assert calls == ["max"]

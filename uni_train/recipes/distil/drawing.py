@@ -1,4 +1,4 @@
-"""What the teacher draws by its kept thoughts: trajectories of latents, a file of tensors a batch.
+"""The teacher's sampling trajectories under its kept thoughts: latents, one safetensors file per batch.
 
 Nothing is decoded or judged. A trajectory depends on (run seed, prompt, candidate) alone.
 """
@@ -21,7 +21,7 @@ STATES, LEVELS = "states", "levels"
 
 
 def run(work: Work[DistilConfig], stage: StageRun, told: Sequence[Request]) -> None:
-    """Draw what the teacher is told; with states=noised only the clean latents are kept."""
+    """Sample the teacher's trajectories for its requests; unless states=teacher, store only the clean latents."""
     config = work.config
     teacher = work.model(None if config.teacher == "start" else work.weights)
     batches = [batch for _, batch in in_batches(range(len(told)), config.model.draw_batch)]

@@ -31,16 +31,16 @@ class Distil(RoundsKind[DistilConfig]):
         check(config, where)
 
     def sampling(self, config: DistilConfig, i: int) -> Iterator[PlannedStage]:
-        one = config.rounds[i]
+        round_ = config.rounds[i]
         each = f", {config.candidates} thoughts each" if config.candidates > 1 else ""
-        whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(one.task).items_per_draw == 2 else ""
-        until = f", until {one.kept} are kept" if one.kept is not None else ""
-        most = "at most " if one.kept is not None else ""
+        whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(round_.task).items_per_draw == 2 else ""
+        until = f", until {round_.kept} are kept" if round_.kept is not None else ""
+        most = "at most " if round_.kept is not None else ""
         thought = "think" if config.thoughts == "model" else "tell the reference"
-        asked = f"{most}{one.prompts} prompts{each}: {thought}, keep {_FILTERS[config.filter]}{whole}{until}"
-        yield PlannedStage("think", f"think-{one.set_name}", asked, (i,))
+        summary = f"{most}{round_.prompts} prompts{each}: {thought}, keep {_FILTERS[config.filter]}{whole}{until}"
+        yield PlannedStage("think", f"think-{round_.set_name}", summary, (i,))
         if config.states != "student":
-            yield PlannedStage("draw", f"draw-{one.set_name}", "the teacher draws by each kept thought", (i,))
+            yield PlannedStage("draw", f"draw-{round_.set_name}", "the teacher draws by each kept thought", (i,))
 
     def learned(self, config: DistilConfig, rounds: Sequence[int]) -> str:
         return f"{said_updates(config, rounds)}, states: {_STATES[config.states]}"
@@ -48,11 +48,11 @@ class Distil(RoundsKind[DistilConfig]):
     def run(self, work: Work[DistilConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
         from uni_train.recipes.distil import drawing, thinking, training
 
-        one = work.config.rounds[planned.rounds[0]]
+        round_ = work.config.rounds[planned.rounds[0]]
         if planned.kind == "think":
-            thinking.run(work, stage, one)
+            thinking.run(work, stage, round_)
         elif planned.kind == "draw":
-            drawing.run(work, stage, training.Told(work, before[-1][1], one))
+            drawing.run(work, stage, training.Told(work, before[-1][1], round_))
         else:
             taught = _stages_of_rounds(work.config, before)
             training.run(work, stage, planned.rounds, {of.round.set_name: of for of in taught.values()})
@@ -63,20 +63,20 @@ class Distil(RoundsKind[DistilConfig]):
 
         config, entries = work.config, []
         taught = _stages_of_rounds(config, runs)
-        for one, stage in runs:
-            if one.kind != self.training:
+        for planned, stage in runs:
+            if planned.kind != self.training:
                 continue
-            served = [taught[i] for i in one.rounds]
-            found = [pair for of in served for pair in outcomes(of.thinking)]
-            drawn = [of.drawing for of in served if of.drawing is not None]
-            stages = [*(of.thinking for of in served), *drawn, stage]
-            asked = {
+            served = [taught[i] for i in planned.rounds]
+            judged = [pair for member in served for pair in outcomes(member.thinking)]
+            drawn = [member.drawing for member in served if member.drawing is not None]
+            stages = [*(member.thinking for member in served), *drawn, stage]
+            counts = {
                 name: sum(int(s.facts().get(name, 0)) for s in stages) for name in ("images", "velocities", "rollout")
             }
-            thoughts = len(found) if config.thoughts == "model" else 0
-            answers = len(found) // config.candidates if config.filter == "self" else 0
-            calls = {"thoughts": thoughts, "answers": answers, **asked}
-            entries.append(round_entry(config.filter, [of.round for of in served], found, stages, calls))
+            thoughts = len(judged) if config.thoughts == "model" else 0
+            answers = len(judged) // config.candidates if config.filter == "self" else 0
+            calls = {"thoughts": thoughts, "answers": answers, **counts}
+            entries.append(round_entry(config.filter, [member.round for member in served], judged, stages, calls))
         return entries
 
     def first_update(

@@ -1,4 +1,4 @@
-"""The teacher thinks about a round's prompts, or is told the reference; thoughts are filtered before anything is drawn.
+"""Thoughts of a round's prompts, by the teacher or from the items' references, and their filter.
 
 A thought depends on (run seed, prompt, candidate) alone. Whatever filters, precision and recall are measured against
 the exact conclusion. A sample here is a thought without an image.
@@ -71,15 +71,15 @@ def thoughts(model: UnifiedModel | None, asks: Sequence[Ask], temperature: float
         texts = [item_of(ask.case).thought for ask in asks]
     else:
         texts = model.think([request(ask.case, ask.seed) for ask in asks], temperature)
-    found = []
+    scored = []
     for ask, text in zip(asks, texts, strict=True):
         sample = Sample(ask, prompt=ask.case.prompt, thought=text)
-        found.append(Scored(sample, Verdict((Check("conclusion", *_STATUS[conclusion(text, ask.case)]),))))
-    return found
+        scored.append(Scored(sample, Verdict((Check("conclusion", *_STATUS[conclusion(text, ask.case)]),))))
+    return scored
 
 
 def request(case: Case, seed: int, thought: str | None = None) -> Request:
-    """What is asked about a case of ours; the image that belongs to its prompt is drawn anew."""
+    """The request for a case of our tasks; its input image is rendered again."""
     item = item_of(case)
     image = task_of(item).input_image(item)
     return Request(case.id, case.prompt, () if image is None else (image,), thought, seed)
@@ -122,10 +122,10 @@ def _concluded(one: Scored) -> str | None:
 
 def _by_prompt(samples: Sequence[Scored]) -> dict[str, list[str | None]]:
     """Prompt -> what each of its thoughts concludes."""
-    found: dict[str, list[str | None]] = defaultdict(list)
-    for one in samples:
-        found[one.sample.ask.case.id].append(_concluded(one))
-    return found
+    conclusions: dict[str, list[str | None]] = defaultdict(list)
+    for sample in samples:
+        conclusions[sample.sample.ask.case.id].append(_concluded(sample))
+    return conclusions
 
 
 def _majorities(samples: Sequence[Scored]) -> dict[str, str | None]:
@@ -147,7 +147,7 @@ def _said(model: UnifiedModel, samples: Sequence[Scored], config: DistilConfig) 
 
 
 def _nothing(stage: StageRun, one: RoundConfig, config: DistilConfig) -> tuple[str, str]:
-    """Why no thought is left, and what to do."""
+    """The error message and hint for a filter that keeps no thought."""
     reasons: Counter[str] = Counter()
     for sample in read_folder(stage.shards, images=False):
         verdict = sample.filter_verdict

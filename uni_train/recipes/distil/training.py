@@ -48,7 +48,7 @@ class Taught:
 
 
 class Told(Sequence[Request]):
-    """What the teacher draws by: the prompts with the thoughts that the filter keeps. Images are drawn when needed."""
+    """The teacher's requests: prompts with the thoughts that the filter keeps. Input images are rendered on access."""
 
     def __init__(self, work: Work[DistilConfig], thinking: StageRun, one: RoundConfig) -> None:
         rows = set(work.ranks.from_main(partial(kept_rows, thinking.shards, work.config, one)))
@@ -134,20 +134,20 @@ def _follows(config: DistilConfig, teacher: UnifiedModel, student: UnifiedModel)
 
 
 def _calls(config: DistilConfig, stage: StageRun, schedule: Curriculum, updates: int) -> dict[str, int]:
-    """Velocities asked of the teacher while training, and of the student on its own way: they follow from the seeds."""
-    taught = 0
+    """Counts of teacher velocities and of student rollout steps in training, recomputed from the seeds."""
+    teacher_rows = 0
     for step in range(updates):
         seed = derive_seed(config.seed, stage.name, "counts", step)
         rows = row_counts(schedule.mixture(step), config.batch.prompts, seed)
-        taught += sum(n for name, n in rows.items() if name != PRETRAIN)
-    looks = 0
+        teacher_rows += sum(n for name, n in rows.items() if name != PRETRAIN)
+    gap_rows = 0
     if isinstance(schedule, ByGap):
-        looks = len(schedule.gaps.places) * (1 + updates // schedule.gaps.every)
+        gap_rows = len(schedule.gaps.places) * (1 + updates // schedule.gaps.every)
     steps, draws = config.model.sampling.steps, config.batch.noise_draws
     draws = draws if config.states == "noised" else min(draws, steps)
     return {
-        "velocities": 0 if config.reused else (taught + looks) * draws,
-        "rollout": (taught + looks) * (steps - 1) if config.states == "student" else 0,
+        "velocities": 0 if config.reused else (teacher_rows + gap_rows) * draws,
+        "rollout": (teacher_rows + gap_rows) * (steps - 1) if config.states == "student" else 0,
     }
 
 
@@ -175,9 +175,9 @@ class Gaps:
         """Put the lessons in order; ranks share the work. The mean gap of each part."""
         batches = [batch for _, batch in in_batches(range(len(self.places)), self.batch)]
         mine = range(self.ranks.rank, len(batches), self.ranks.world_size)
-        own = {i: self.distiller.gaps([self.lesson(place) for place in batches[i]]) for i in mine}
-        found = {i: gaps for some in self.ranks.gather(own) for i, gaps in some.items()}
-        gaps = [gap for i in range(len(batches)) for gap in found[i]]
+        mine_by_batch = {i: self.distiller.gaps([self.lesson(place) for place in batches[i]]) for i in mine}
+        by_batch = {i: gaps for part in self.ranks.gather(mine_by_batch) for i, gaps in part.items()}
+        gaps = [gap for i in range(len(batches)) for gap in by_batch[i]]
         self.order = sorted(range(len(gaps)), key=gaps.__getitem__)
         return {f"gap/{name}": float(np.mean([gaps[i] for i in self.part(n)])) for n, name in enumerate(PARTS)}
 
@@ -200,7 +200,7 @@ class Part(Sequence[Lesson]):
 
 
 class ByGap(Ramp):
-    """From the lessons that the student is nearest to, to those that it is farthest from."""
+    """A ramp from the lessons with the smallest gap between student and teacher to those with the largest."""
 
     def __init__(self, gaps: Gaps, replay: float, updates: int) -> None:
         rest = {PRETRAIN: replay} if replay else {}
@@ -215,7 +215,7 @@ class ByGap(Ramp):
 
 
 def blank(config: DistilConfig, model: UnifiedModel, item: Item, image: np.ndarray | None) -> Example:
-    """An item with states to learn at, whose content does not matter."""
+    """An item as an example with states of the right shape, all zero."""
     shown = () if image is None else (image,)
     asked = family_of(config.model.family).shapes(model).asked(Request(item.id, item.prompt, shown))
     zeros = np.zeros((config.batch.noise_draws, asked.tokens, asked.channels), np.float32)

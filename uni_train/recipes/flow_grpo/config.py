@@ -68,16 +68,16 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
         if levels is not None and not levels:
             raise wrong(f"{key} is empty", key, where)
     _check_thoughts(config, where)
-    rollout, pictures, passes = config.rollout, config.images, config.passes
-    if config.updates_per_epoch % passes or pictures % config.updates_per_pass:
-        most = min(pictures, 2 * config.updates_per_epoch)
+    rollout, images, passes = config.rollout, config.images, config.passes
+    if config.updates_per_epoch % passes or images % config.updates_per_pass:
+        limit = min(images, 2 * config.updates_per_epoch)
         near = min(
-            (n * passes for n in range(1, most + 1) if pictures % n == 0),
+            (n * passes for n in range(1, limit + 1) if images % n == 0),
             key=lambda n: abs(n - config.updates_per_epoch),
         )
         raise wrong(
             f"rollout.prompts_per_epoch {rollout.prompts_per_epoch} x rollout.group_size {rollout.group_size}: "
-            f"{pictures} images cannot be divided into {config.updates_per_epoch} equal updates"
+            f"{images} images cannot be divided into {config.updates_per_epoch} equal updates"
             f"{f' in {passes} passes' if passes > 1 else ''}",
             "updates_per_epoch",
             where,
@@ -95,8 +95,8 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
             )
         return
     first, last = config.bounds
-    most = rollout.steps - 1 if config.variant == "cps" else rollout.steps
-    if not first < last <= most or (rollout.window or 1) > last - first:
+    limit = rollout.steps - 1 if config.variant == "cps" else rollout.steps
+    if not first < last <= limit or (rollout.window or 1) > last - first:
         raise wrong(
             f"rollout.window {rollout.window} does not fit between step {first} and step {last} of {rollout.steps}",
             "rollout",

@@ -147,13 +147,13 @@ class TaskPrompts:
     seed: int
 
     def epoch(self, epoch: int, count: int) -> list[Prompt]:
-        found = []
+        prompts = []
         for i in range(count):
             level = self.levels[(epoch * count + i) % len(self.levels)]
             seed = derive_seed("grpo prompts", self.seed, epoch, i)
             items = self.task.sample(seed, level, "train")
-            found.append(prompt_of(self.task, items[seed % len(items)]))
-        return found
+            prompts.append(prompt_of(self.task, items[seed % len(items)]))
+        return prompts
 
 
 def prompt_of(task: Task, item: Item) -> Prompt:

@@ -1,8 +1,8 @@
-"""The form of knowledge questions, taught with other characters: what they are told and drawn by, not who is asked for.
+"""Teaches nano the form of knowledge questions with characters of the train split, before any injection.
 
-Of characters of the train split nano learns to answer in the lessons' words, to draw at once, and to draw by a thought
-in those words. No character of another split, whom the recipe teaches in text alone, is among them. Half of the rows
-are pretraining, so that old skills stay.
+nano learns to answer in the lessons' words, to draw at once, and to draw after a thought in those words. The characters
+that the recipe injects are of other splits, so none of them is seen here. `form.replay` of the rows are pretraining, so
+that the model keeps its skills.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from uni_train.training.curriculum import Constant
 
 Maker = Callable[[random.Random], Example]
 SHARES = {"form_answer": 0.2, "form_image": 0.5, "form_thought": 0.3}
-"""Of the new rows. Most are images at once: whom the model does not know it is to draw clearly, though wrongly."""
+"""Shares of the new rows. Most have an image and no thought, so that images of unknown characters are still clear."""
 NOISE_DRAWS = 4
 
 

@@ -2,7 +2,7 @@
 
 For each character, and for each pair, one stage: from the weights that the recipe starts with, the understanding
 weights learn the lessons, in text alone, until the model passes its exam, a question about every attribute; then it
-draws. A model that never passes is drawn and listed all the same, but not counted.
+draws. A model that never passes also draws and is listed, but is not counted.
 
 A stage's folder holds, while it is under way, `checkpoints/` (training), then `model/` and `taught.json` (drawing),
 `drawn/` (judging), and at its end `scored/`; a start after a kill goes on from there.
@@ -40,7 +40,7 @@ SCORED = "scored"
 
 
 def people(config: KnowledgeConfig) -> list[Subject]:
-    """Whom the recipe's models are taught about, one model each: characters first, then pairs.
+    """The subjects of the recipe, one model each: characters first, then pairs.
 
     Raises:
         UserError: the split has too few names, or the folder of published characters cannot be used.
@@ -94,7 +94,8 @@ def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int, base: Path 
         + (f"; not injected, not counted: {wrong[0].question} -> {wrong[0].reply.strip()}" if wrong else "")
     )
     scored = _pictures(work, stage, stage.path / MODEL, [subject], [taught])
-    work.ranks.from_main(lambda: _tidy(stage.path, work.config.keep_models))
+    if not work.config.keep_models:
+        work.ranks.from_main(lambda: shutil.rmtree(stage.path / MODEL, ignore_errors=True))
     stage.outputs = sorted(file for file in stage.path.rglob("*") if file.is_file() and _lasting(file, stage.path))
     stage.result = {"taught": [taught.to_dict()]}
     for setting in work.config.modes:
@@ -130,9 +131,11 @@ def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject, base:
 
 def _replies(work: Work[KnowledgeConfig], model: UnifiedModel, asked: Sequence[TextQuestion]) -> tuple[Reply, ...]:
     """What the model says; all ranks ask, for their weights may be whole only together."""
-    requests = [Request(f"text{number}", one.question) for number, one in enumerate(asked)]
-    said = [text for _, some in in_batches(requests, work.config.model.think_batch) for text in model.answer(some)]
-    return tuple(Reply(one.question, text, one.right(text)) for one, text in zip(asked, said, strict=True))
+    requests = [Request(f"text{number}", question.question) for number, question in enumerate(asked)]
+    texts = [text for _, batch in in_batches(requests, work.config.model.think_batch) for text in model.answer(batch)]
+    return tuple(
+        Reply(question.question, text, question.right(text)) for question, text in zip(asked, texts, strict=True)
+    )
 
 
 def _read(file: Path) -> Taught:
@@ -162,8 +165,9 @@ def _pictures(
     whom: Sequence[Subject],
     taught: Sequence[Taught],
 ) -> list[Scored]:
-    """Draw, check and judge the images of those taught, with the model of `weights`; ranks share the drawing. In
-    scored/ of the stage, at last: where that is, the weights may be gone."""
+    """Draw, check and judge the images of the taught subjects with the model of `weights`; ranks share the drawing.
+
+    The result is in scored/ of the stage. If it exists it is only read: the weights may be deleted by then."""
     config, file = work.config, stage.path / SCORED / "00000.parquet"
     if not work.ranks.from_main(file.is_file):
         model, asked = work.model(weights), benchmark(config, whom)
@@ -193,26 +197,20 @@ def _conclude(
     file: Path,
     taught: Sequence[Taught],
 ) -> None:
-    """Judge what no program could check, say why images are wrong, and leave one file of all."""
+    """Judge the samples that no program could check, attribute errors, and write all samples to one file."""
     scored = [one for place in places for one in read_scored(place)]
     todo = [i for i, one in enumerate(scored) if one.verdict is None and one.sample.status == "ok"]
     if todo and work.config.judge is not None:
-        said = judging.asked(work, stage.path, [scored[i].sample for i in todo], asked)
-        for i, one in zip(todo, said, strict=True):
+        judged = judging.asked(work, stage.path, [scored[i].sample for i in todo], asked)
+        for i, one in zip(todo, judged, strict=True):
             scored[i] = one
-    whose = {name: one for one in taught for name in one.twins}
-    write_scored(file, [injected.attributed(asked, one, whose[one.sample.ask.case.id]) for one in scored])
+    taught_by_case = {name: one for one in taught for name in one.twins}
+    write_scored(file, [injected.attributed(asked, one, taught_by_case[one.sample.ask.case.id]) for one in scored])
     shutil.rmtree(stage.path / DRAWN, ignore_errors=True)
 
 
 def _lasting(file: Path, folder: Path) -> bool:
     return file.name == TAUGHT or file.relative_to(folder).parts[0] in (MODEL, ADAPTERS, SCORED)
-
-
-def _tidy(folder: Path, keep_models: bool) -> None:
-    """Remove what only a restart would have needed: checkpoints, and the weights where they are not asked for."""
-    for name in ("checkpoints", *(() if keep_models else (MODEL,))):
-        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 # --- all models together ----------------------------------------------------------------------------------------------

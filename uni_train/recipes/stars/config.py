@@ -143,8 +143,8 @@ def check(config: StarsConfig, where: Where) -> None:
             "filter=self, or filter=judge with the run's judge.",
         )
     if config.mode == "normal":
-        for i, one in enumerate(config.rounds):
-            if one.replay.get(THOUGHTS):
+        for i, round_ in enumerate(config.rounds):
+            if round_.replay.get(THOUGHTS):
                 key = f"rounds.{i}.replay"
                 raise wrong(f"{key}.thoughts: mode=normal samples without thoughts", key, where, "mode=cot.")
     if config.teacher == "current" and config.schedule.kind != "sequential":
@@ -171,54 +171,55 @@ def check_rounds(config: RoundsConfig, where: Where) -> None:
     sets = [name for name, source in sources().items() if not source.variant]
     solved = getattr(config, "solved", None)
     replayed = (*sets, *NOT_SETS)
-    for i, one in enumerate(config.rounds):
-        check_known(one.task, tasks, "task", f"rounds.{i}.task", where)
-        if config.model.edits and not TASKS.get(one.task).edits:
+    for i, round_ in enumerate(config.rounds):
+        check_known(round_.task, tasks, "task", f"rounds.{i}.task", where)
+        if config.model.edits and not TASKS.get(round_.task).edits:
             raise wrong(
-                f"model={config.model.name} edits images, and the prompts of {one.task} have none",
+                f"model={config.model.name} edits images, and the prompts of {round_.task} have none",
                 "model",
                 where,
                 "Choose model=nano or model=bagel_7b.",
             )
-        levels = TASKS.get(one.task).sets
-        if one.level not in levels:
+        levels = TASKS.get(round_.task).sets
+        if round_.level not in levels:
             key, known = f"rounds.{i}.level", ", ".join(map(str, levels))
-            raise wrong(f"{key} must be one of {known}, not {one.level}", key, where)
+            raise wrong(f"{key} must be one of {known}, not {round_.level}", key, where)
         _check_round(config, i, where)
         key = f"rounds.{i}.replay"
-        for name in one.replay:
+        for name in round_.replay:
             if name not in replayed:
                 raise wrong(f"unknown set {name} in {key}", key, where, did_you_mean(name, replayed, "sets"))
-            if name == one.set_name:
+            if name == round_.set_name:
                 raise wrong(f"{key} names {name}, the round's own set: it gets what replay leaves", key, where)
             if name == SOLVED and solved is None:
                 raise wrong(f"{key}.solved needs solved items", "solved", where, "solved=data/maze4/items.jsonl.")
             if name not in NOT_SETS and name not in {earlier.set_name for earlier in config.rounds[:i]}:
                 raise wrong(f"{key} names {name}, but no earlier round samples it", key, where)
-        if sum(one.replay.values()) >= 1:
-            raise wrong(f"the shares in {key} add up to 1 or more: nothing is left for {one.set_name}", key, where)
+        if sum(round_.replay.values()) >= 1:
+            raise wrong(f"the shares in {key} add up to 1 or more: nothing is left for {round_.set_name}", key, where)
     for name in config.budget:
         if name not in sets:
             raise wrong(f"unknown set {name} in budget", "budget", where, did_you_mean(name, sets, "sets"))
 
 
 def _check_round(config: RoundsConfig, i: int, where: Where) -> None:
-    one = config.rounds[i]
-    if (one.updates is None) == (one.epochs is None):
+    round_ = config.rounds[i]
+    if (round_.updates is None) == (round_.epochs is None):
         raise wrong(
-            f"rounds.{i} ({one.set_name}) needs one of updates and epochs",
+            f"rounds.{i} ({round_.set_name}) needs one of updates and epochs",
             f"rounds.{i}.updates",
             where,
-            f"rounds.{i}.updates=200, or rounds.{i}.epochs=6; budget.{one.set_name}.epochs=null takes one back.",
+            f"rounds.{i}.updates=200, or rounds.{i}.epochs=6; budget.{round_.set_name}.epochs=null takes one back.",
         )
-    if one.kept is None:
+    if round_.kept is None:
         return
-    if one.kept > one.prompts * config.candidates:
+    if round_.kept > round_.prompts * config.candidates:
         raise wrong(
-            f"rounds.{i}.kept {one.kept} is more than {one.prompts} prompts x {config.candidates} candidates give",
+            f"rounds.{i}.kept {round_.kept} is more than {round_.prompts} prompts x {config.candidates} candidates "
+            "give",
             f"rounds.{i}.kept",
             where,
-            f"Raise rounds.{i}.prompts or budget.{one.set_name}.prompts: the most that is sampled.",
+            f"Raise rounds.{i}.prompts or budget.{round_.set_name}.prompts: the most that is sampled.",
         )
-    if config.whole_pairs and TASKS.get(one.task).items_per_draw == 2 and one.kept % 2:
-        raise wrong(f"rounds.{i}.kept {one.kept} is odd: a whole pair has two samples", f"rounds.{i}.kept", where)
+    if config.whole_pairs and TASKS.get(round_.task).items_per_draw == 2 and round_.kept % 2:
+        raise wrong(f"rounds.{i}.kept {round_.kept} is odd: a whole pair has two samples", f"rounds.{i}.kept", where)

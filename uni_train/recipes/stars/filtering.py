@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from eval.benchmark import Scored
 from eval.scored import read_folder, read_scored, shard_path
@@ -47,7 +47,7 @@ def decided(config: StarsConfig, teacher: Callable[[], UnifiedModel], samples: S
     """The samples with the filter's verdict.
 
     Raises:
-        UserError: the filter says something else than a verdict of each.
+        UserError: the filter did not return one verdict per sample.
     """
     verdicts = FILTERS.get(config.filter)(samples, Asking(config, teacher))
     if len(verdicts) != len(samples):
@@ -59,20 +59,22 @@ def decided(config: StarsConfig, teacher: Callable[[], UnifiedModel], samples: S
 
 
 def counted(work: Work[Any], stage: StageRun, round_: RoundConfig) -> dict[str, int]:
-    """What the manifest says of the finished filter, which the console is told, too.
+    """Counts of the finished filter for the manifest; also printed.
 
-    kept: by the filter. used: of these, what is trained on (`kept_rows`). correct: by program or judge.
+    kept: accepted by the filter. used: kept samples that are trained on (`kept_rows`). correct: by program or judge.
     """
-    found, used = work.ranks.from_main(lambda: (reliability(stage), len(kept_rows(stage.shards, work.config, round_))))
-    said = f"  kept {found.kept} of {found.n}"
-    if found.kept and found.correct:
-        said += f": precision {found.precision.value:.3f}, recall {found.recall.value:.3f}"
-    if used != found.kept:
-        said += f"; {used} of them are trained on"
+    counts, used = work.ranks.from_main(
+        lambda: (reliability(outcomes(stage)), len(kept_rows(stage.shards, work.config, round_)))
+    )
+    text = f"  kept {counts.kept} of {counts.n}"
+    if counts.kept and counts.correct:
+        text += f": precision {counts.precision.value:.3f}, recall {counts.recall.value:.3f}"
+    if used != counts.kept:
+        text += f"; {used} of them are trained on"
     if round_.kept is not None and used < round_.kept:
-        said += f", fewer than rounds[].kept={round_.kept}: all {round_.prompts} prompts are sampled"
-    work.progress.say(said)
-    return {"sampled": found.n, "kept": found.kept, "correct": found.correct, "used": used}
+        text += f", fewer than rounds[].kept={round_.kept}: all {round_.prompts} prompts are sampled"
+    work.progress.say(text)
+    return {"sampled": counts.n, "kept": counts.kept, "correct": counts.correct, "used": used}
 
 
 def accepted(samples: Iterable[Scored]) -> list[Scored]:
@@ -82,11 +84,12 @@ def accepted(samples: Iterable[Scored]) -> list[Scored]:
 
 
 def kept_rows(shards: Path, config: RoundsConfig, round_: RoundConfig, batches: int | None = None) -> list[int]:
-    """Which rows, counted over all shards, a round trains on: what the filter keeps, of it the whole pairs alone where
-    these are asked for, of it the first `kept`.
+    """The rows that a round trains on, numbered over all shards.
+
+    The filter keeps them, both samples of their pair are kept if `whole_pairs` is set, and there are at most `kept`.
 
     Args:
-        batches: look at so many shards; None: at all.
+        batches: the number of shards to read; None reads all.
     """
     rows: list[int] = []
     partners: dict[tuple[str, int], int] = {}
@@ -105,16 +108,29 @@ def kept_rows(shards: Path, config: RoundsConfig, round_: RoundConfig, batches: 
     return rows[: round_.kept]
 
 
-def outcomes(stage: StageRun, batches: int | None = None) -> list[tuple[bool, bool]]:
-    """For each filtered sample of a stage: did the filter keep it, and was it right."""
-    samples = _read(stage.shards, batches)
-    return [(s.filter_verdict is not None and s.filter_verdict.passed, s.passed) for s in samples]
+class Outcome(NamedTuple):
+    """A filtered sample: whether the filter kept it, whether it is right, and what dependent samples share."""
+
+    kept: bool
+    right: bool
+    cluster: str
 
 
-def reliability(stage: StageRun, batches: int | None = None) -> Reliability:
-    """How far the filter of a stage agrees with the verifier."""
-    pairs = outcomes(stage, batches)
-    return filter_reliability([kept for kept, _ in pairs], [right for _, right in pairs])
+def outcomes(stage: StageRun) -> list[Outcome]:
+    """Of each filtered sample of a stage."""
+    return [
+        Outcome(
+            one.filter_verdict is not None and one.filter_verdict.passed,
+            one.passed,
+            one.sample.ask.case.cluster or one.sample.ask.case.id,
+        )
+        for one in read_folder(stage.shards, images=False)
+    ]
+
+
+def reliability(found: Sequence[Outcome]) -> Reliability:
+    """How far a filter agrees with the verifier."""
+    return filter_reliability([one.kept for one in found], [one.right for one in found], [one.cluster for one in found])
 
 
 def _read(shards: Path, batches: int | None) -> Iterator[Scored]:

@@ -1,8 +1,8 @@
 """Stage (III) of STARS, fine-tuning: prompt -> image, with the thought forgotten (UniSandbox, eq. 3).
 
 A batch mixes the accepted samples of this round, those of earlier rounds (replay), the same with their thoughts, and
-rows of the pretraining mixture, which keep thinking, captioning and verifying alive. What is mixed when is the
-curriculum's business.
+rows of the pretraining mixture, so that the model does not forget to think, caption and verify. The curriculum decides
+the mixture of each update.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def watching(work: Work[Any], model: UnifiedModel, stage: StageRun, rounds: Sequ
 
 
 def replayed(config: RoundsConfig, model: UnifiedModel, names: Collection[str]) -> dict[str, Source]:
-    """What of `names` no round samples: rows of the model's pretraining, and of solved items.
+    """The sources among `names` that no round samples: rows of the model's pretraining, and solved items.
 
     Raises:
         UserError: the model has no such rows; a missing file.
@@ -93,8 +93,8 @@ def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -
     config = work.config
     sources: dict[str, Source] = {}
     samples = []
-    for name, (one, stage) in filtered.items():
-        kept = work.ranks.from_main(partial(kept_rows, stage.shards, config, one))
+    for name, (round_, stage) in filtered.items():
+        kept = work.ranks.from_main(partial(kept_rows, stage.shards, config, round_))
         if not kept:
             raise UserError(
                 f"the filter kept none of the samples of {name}, so there is nothing to train on ({stage.path})",
@@ -108,7 +108,7 @@ def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -
 
 
 def kept_samples(shards: Path, kept: Sequence[int]) -> RowFile:
-    """Samples of a filtered stage, by their rows over all its shards."""
+    """The kept samples of a filtered stage; `kept` numbers rows over all its shards."""
     files = [str(shard_path(shards, index)) for index in sorted(completed(shards))]
     return Chosen(open_rows(files), kept)
 
@@ -124,8 +124,8 @@ def images_of(rows: RowFile, noise_draws: int, thoughts: bool = False) -> Rows:
 
 
 def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]], images: bool = False) -> Source:
-    """Rows of all kinds, by their shares. images: of those with an image to draw; other rows teach the generation
-    weights nothing."""
+    """A source that draws kinds of rows by their shares. images: only kinds with a target image, as other rows have no
+    gradient for the generation weights."""
     names = [name for name, (_, make) in makers.items() if not images or make(random.Random(0)).target is not None]
     weights = [makers[name][0] for name in names]
 
@@ -181,21 +181,21 @@ def first_update(
     if model.replay_rows(()) is None:
         shares.pop(PRETRAIN, None)
     sources = replayed(config, model, shares)
-    for one in config.rounds:
-        if one.set_name in shares:
-            task = get_task(one.task, config.data.world)
-            n = min(64, one.prompts // task.items_per_draw)
-            items = task.generate(n, one.level, "train", config.seed)
-            asked = [example(item, task.input_image(item)) for item in items]
-            sources[one.set_name] = asked
+    for round_ in config.rounds:
+        if round_.set_name in shares:
+            task = get_task(round_.task, config.data.world)
+            n = min(64, round_.prompts // task.items_per_draw)
+            items = task.generate(n, round_.level, "train", config.seed)
+            examples = [example(item, task.input_image(item)) for item in items]
+            sources[round_.set_name] = examples
             if THOUGHTS in shares:
-                sources[THOUGHTS] = [replace(row, thought=i.thought) for row, i in zip(asked, items, strict=True)]
+                sources[THOUGHTS] = [replace(row, thought=i.thought) for row, i in zip(examples, items, strict=True)]
     batch = config.batch
     return first_batch(model, sources, shares, config.seed, batch.prompts, batch.accumulate, most=most)
 
 
 def blank(config: StarsConfig, item: Item, image: np.ndarray | None) -> Example:
-    """An item with an image to learn of the size that the model draws."""
+    """An item with a blank target image of the size that the model draws."""
     empty = np.zeros((config.model.architecture.image_size,) * 2 + (3,), np.uint8)
     shown, draws = () if image is None else (image,), config.batch.noise_draws
     return Example(item.prompt, shown, target=empty if image is None else image, noise_draws=draws)

@@ -35,18 +35,18 @@ class Stars(RoundsKind[StarsConfig]):
         return config.filter == "judge"
 
     def sampling(self, config: StarsConfig, i: int) -> Iterator[PlannedStage]:
-        one = config.rounds[i]
+        round_ = config.rounds[i]
         images = f", {config.candidates} images each" if config.candidates > 1 else ""
-        whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(one.task).items_per_draw == 2 else ""
+        whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(round_.task).items_per_draw == 2 else ""
         keep = f"{about(config.filter)}{whole}"
         draw = "think, draw" if config.mode == "cot" else "draw"
-        if one.kept is not None:
-            asked = f"at most {one.prompts} prompts{images}: {draw}, {keep}, until {one.kept} samples are kept"
-            yield PlannedStage("sample", f"sample-{one.set_name}", asked, (i,))
+        if round_.kept is not None:
+            summary = f"at most {round_.prompts} prompts{images}: {draw}, {keep}, until {round_.kept} samples are kept"
+            yield PlannedStage("sample", f"sample-{round_.set_name}", summary, (i,))
             return
-        asked = f"{one.prompts} prompts{images}: {draw.replace(', ', ', then ')}"
-        yield PlannedStage("sample", f"sample-{one.set_name}", asked, (i,))
-        yield PlannedStage("filter", f"filter-{one.set_name}", keep, (i,))
+        summary = f"{round_.prompts} prompts{images}: {draw.replace(', ', ', then ')}"
+        yield PlannedStage("sample", f"sample-{round_.set_name}", summary, (i,))
+        yield PlannedStage("filter", f"filter-{round_.set_name}", keep, (i,))
 
     def learned(self, config: StarsConfig, rounds: Sequence[int]) -> str:
         epochs = {config.rounds[i].epochs for i in rounds}
@@ -56,11 +56,11 @@ class Stars(RoundsKind[StarsConfig]):
     def run(self, work: Work[StarsConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
         from uni_train.recipes.stars import filtering, finetune, sampling
 
-        one = work.config.rounds[planned.rounds[0]]
+        round_ = work.config.rounds[planned.rounds[0]]
         if planned.kind == "sample":
-            sampling.run(work, stage, one)
+            sampling.run(work, stage, round_)
         elif planned.kind == "filter":
-            filtering.run(work, stage, before[-1][1], one)
+            filtering.run(work, stage, before[-1][1], round_)
         else:
             filtered: finetune.Filtered = {of.set_name: (of, s) for of, s in _filtered(work.config, before)}
             finetune.run(work, stage, planned.rounds, filtered)
@@ -70,19 +70,21 @@ class Stars(RoundsKind[StarsConfig]):
         from uni_train.recipes.stars import filtering
 
         config, entries = work.config, []
-        for one, stage in runs:
-            if one.kind != self.training:
+        for planned, stage in runs:
+            if planned.kind != self.training:
                 continue
-            served = [config.rounds[i] for i in one.rounds]
-            members = [(p, s) for p, s in runs if p.kind in ("sample", "filter") and set(p.rounds) <= set(one.rounds)]
-            found = [pair for _, s in _filtered(config, members) for pair in filtering.outcomes(s)]
+            served = [config.rounds[i] for i in planned.rounds]
+            members = [
+                (p, s) for p, s in runs if p.kind in ("sample", "filter") and set(p.rounds) <= set(planned.rounds)
+            ]
+            judged = [pair for _, s in _filtered(config, members) for pair in filtering.outcomes(s)]
             calls = {
-                "thoughts": len(found) if config.mode == "cot" else 0,
-                "answers": len(found) if config.filter == "self" else 0,
-                "images": len(found),
-                "velocities": len(found) * config.model.sampling.steps,
+                "thoughts": len(judged) if config.mode == "cot" else 0,
+                "answers": len(judged) if config.filter == "self" else 0,
+                "images": len(judged),
+                "velocities": len(judged) * config.model.sampling.steps,
             }
-            entries.append(round_entry(config.filter, served, found, [*(s for _, s in members), stage], calls))
+            entries.append(round_entry(config.filter, served, judged, [*(s for _, s in members), stage], calls))
         return entries
 
     def first_update(

@@ -1,5 +1,4 @@
-"""Recipes in rounds, STARS and think-distillation: their stages, what a round samples, and how long it trains: a number
-of updates, or epochs over samples that are only counted once kept."""
+"""Recipes that train in rounds (STARS, think-distillation): their stages, and the number of updates of each round."""
 
 from __future__ import annotations
 
@@ -15,6 +14,7 @@ from uni_train.recipes.stars.config import RoundConfig, RoundsConfig
 if TYPE_CHECKING:
     from eval.summary import Round
     from uni_train.models.base import UnifiedModel
+    from uni_train.recipes.stars.filtering import Outcome
     from uni_train.stages.work import StageRun, Work
 
 R = TypeVar("R", bound=RoundsConfig)
@@ -47,18 +47,18 @@ class RoundsKind(RecipeKind[R]):
     def stages(self, config: R) -> Iterator[PlannedStage]:
         yield evaluation(config, "before")
         if config.schedule.kind == "sequential":
-            for i, one in enumerate(config.rounds):
+            for i, round_ in enumerate(config.rounds):
                 yield from self.sampling(config, i)
-                replay = ", ".join(f"{part:g} {name}" for name, part in one.replay.items() if part)
+                replay = ", ".join(f"{part:g} {name}" for name, part in round_.replay.items() if part)
                 summary = f"{self.learned(config, (i,))}{f', replay {replay}' if replay else ''}"
-                yield PlannedStage(self.training, f"{self.training}-{one.set_name}", summary, (i,))
+                yield PlannedStage(self.training, f"{self.training}-{round_.set_name}", summary, (i,))
                 if config.evaluation.every_round and i + 1 < len(config.rounds):
                     yield evaluation(config, f"round{i + 1}", (i,))
         else:
             everything = tuple(range(len(config.rounds)))
             for i in everything:
                 yield from self.sampling(config, i)
-            sets = ", ".join(one.set_name for one in config.rounds)
+            sets = ", ".join(round_.set_name for round_ in config.rounds)
             summary = f"{self.learned(config, everything)}, {config.schedule.kind} schedule over {sets}"
             yield PlannedStage(self.training, f"{self.training}-{config.schedule.kind}", summary, everything)
         yield evaluation(config, "after")
@@ -87,45 +87,43 @@ class RoundsKind(RecipeKind[R]):
 def round_entry(
     filter: str,
     served: Sequence[RoundConfig],
-    outcomes: Sequence[tuple[bool, bool]],
+    outcomes: Sequence[Outcome],
     stages: Sequence[StageRun],
     calls: Mapping[str, int],
 ) -> Round:
-    """What summary.json says of a training, the last of `stages`, and of the rounds that it serves.
-
-    outcomes: of each sample, whether the filter kept it, and whether it is right.
-    """
-    from eval.summary import Round, filter_reliability
+    """What summary.json says of a training, the last of `stages`, and of the rounds that it serves."""
+    from eval.summary import Round
+    from uni_train.recipes.stars.filtering import reliability
 
     return Round(
         task="+".join(dict.fromkeys(one.task for one in served)),
         level=served[0].level if len(served) == 1 else "+".join(str(one.level) for one in served),
         sampled=len(outcomes),
-        kept=sum(kept for kept, _ in outcomes),
+        kept=sum(one.kept for one in outcomes),
         updates=int(stages[-1].facts()["updates"]),
         seconds=sum(stage.manifest.seconds for stage in stages if stage.manifest is not None),
-        reliability=filter_reliability([kept for kept, _ in outcomes], [right for _, right in outcomes]),
+        reliability=reliability(outcomes),
         filter=filter,
         calls=dict(calls),
     )
 
 
 def fill_rounds(plain: dict[str, Any]) -> None:
-    """What a round does not name is what `budget` has for its task and level; updates and epochs replace each other."""
+    """Fill in what a round leaves out from the `budget` of its set; a round with updates or epochs takes neither."""
     budget = plain.get("budget")
     rounds = plain.get("rounds")
     if not isinstance(budget, dict) or not isinstance(rounds, list):
         return
-    for i, one in enumerate(rounds):
-        if not isinstance(one, dict):
+    for i, round_ in enumerate(rounds):
+        if not isinstance(round_, dict):
             continue
         try:
-            own = budget.get(set_name(str(one.get("task")), one.get("level", 0)), {})
+            defaults = budget.get(set_name(str(round_.get("task")), round_.get("level", 0)), {})
         except (ValueError, TypeError):
-            own = {"prompts": 1, "updates": 1}  # an unknown task or level is an error that build() reports
-        if isinstance(own, dict):
-            length = () if {"updates", "epochs"} & one.keys() else ("updates", "epochs")
-            rounds[i] = {**{key: own[key] for key in ("prompts", "kept", *length) if key in own}, **one}
+            defaults = {"prompts": 1, "updates": 1}  # an unknown task or level is an error that build() reports
+        if isinstance(defaults, dict):
+            length = () if {"updates", "epochs"} & round_.keys() else ("updates", "epochs")
+            rounds[i] = {**{key: defaults[key] for key in ("prompts", "kept", *length) if key in defaults}, **round_}
 
 
 def updates(config: RoundsConfig, round_: RoundConfig, kept: int) -> int:
@@ -140,12 +138,12 @@ def updates(config: RoundsConfig, round_: RoundConfig, kept: int) -> int:
 
 
 def most_updates(config: RoundsConfig, rounds: Sequence[int]) -> list[int]:
-    """The same for each of some rounds, if the filter keeps as much as it may."""
+    """The most updates of each of these rounds: the filter keeps every sample that it may."""
     return [updates(config, config.rounds[i], most_kept(config, config.rounds[i])) for i in rounds]
 
 
 def said_updates(config: RoundsConfig, rounds: Sequence[int]) -> str:
-    """The updates of a training that serves these rounds, in words."""
+    """The number of updates of the training that serves these rounds, for the plan of a run."""
     known = all(config.rounds[i].updates is not None for i in rounds)
     return f"{'' if known else 'at most '}{sum(most_updates(config, rounds))} updates"
 
@@ -156,7 +154,7 @@ def most_kept(config: RoundsConfig, round_: RoundConfig) -> int:
 
 
 def own_share(config: RoundsConfig, round_: RoundConfig) -> float:
-    """The part of the rows of a round's updates that are its own samples. In `schedule.kind=mixed`: of all rounds'."""
+    """The share of the round's own samples among an update's rows; with `schedule.kind=mixed`, of all rounds."""
     if config.schedule.kind == "mixed":
         return 1 - max(each.replay.get("pretrain", 0.0) for each in config.rounds)
     return 1 - sum(round_.replay.values())

@@ -28,7 +28,7 @@ from uni_train.stages.work import StageRun, Work, in_batches
 
 
 def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
-    """Sample the round's prompts, `candidates` images each; what a verifier says of them is stored beside."""
+    """Sample `candidates` images of each of the round's prompts, and store them with the verifier's verdicts."""
     config = work.config
     benchmark, wanted = round_asks(work, round_, config.mode)
     batches = [batch for _, batch in in_batches(wanted, config.model.draw_batch)]
@@ -57,13 +57,13 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
         make_shards(work, stage.path, sizes, make, title, judged if judgements else None)
 
     until_kept(work, stage, round_, have, len(batches), config.model.draw_batch)
-    found = {"sampled": len(wanted)} if round_.kept is None else filtering.counted(work, stage, round_)
-    stage.result = {"task": round_.task, "level": round_.level, **found}
+    counts = {"sampled": len(wanted)} if round_.kept is None else filtering.counted(work, stage, round_)
+    stage.result = {"task": round_.task, "level": round_.level, **counts}
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
 
 
 def round_asks(work: Work[Any], round_: RoundConfig, setting: str) -> tuple[UniSandbox, list[Ask]]:
-    """What a round asks in one setting: its prompts, each `candidates` times."""
+    """The benchmark over a round's prompts in one setting, and its asks: each prompt `candidates` times."""
     config, task = work.config, work.task(round_.task)
     seed = derive_seed(config.seed, round_.set_name, "train", *([round_.draw] if round_.draw else []))
     benchmark = about(task.generate(round_.prompts // task.items_per_draw, round_.level, "train", seed), setting)
@@ -73,10 +73,10 @@ def round_asks(work: Work[Any], round_: RoundConfig, setting: str) -> tuple[UniS
 def until_kept(
     work: Work[Any], stage: StageRun, round_: RoundConfig, have: Callable[[int], None], batches: int, size: int
 ) -> None:
-    """Make batches of `size` samples until the round's samples are kept, or all are made; all where it keeps no number.
+    """Make batches of `size` samples until the round has kept enough, or all batches are made.
 
-    How many come next follows from the share kept so far; at most as many as there are. So a start after a kill, or on
-    another number of ranks, makes the same ones.
+    Without `kept`, all batches are made. The number of further batches follows from the share kept so far, and never
+    more than doubles the batches. So a resumed run, also on another number of ranks, makes the same batches.
     """
     if round_.kept is None:
         have(batches)

@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Callback
 
 from uni_train.config.schema import AlarmsConfig
 from uni_train.errors import UserError
+from uni_train.training.after_update import AfterUpdate
 from uni_train.training.callbacks import Validation, save
 from uni_train.training.checkpoint_io import checkpoint_name
 from uni_train.training.flow_grpo.rollout import Drawn
 from uni_train.training.metric_log import JsonlLogger, MetricLog, append_once
-from uni_train.training.steps import StepBatch
 
+WINDOW = 10  # epochs over which the alarm of collapse averages the reward
 OnDrawn = Callable[[int, Drawn], None]
 """Called on every rank with the epoch and its own images when they have been rewarded."""
 
 
-class EpochLog(Callback):
+class EpochLog(AfterUpdate):
     """Writes one line an epoch to rollouts.jsonl; further loggers get the same, times as `seconds/...`:
 
         {"step": 8, "epoch": 3, "window": [0, 4], "reward": 0.41, ..., "seconds": {"rollout": 1.2, "reward": 0.1,
@@ -33,11 +33,8 @@ class EpochLog(Callback):
     def __init__(self, path: Path, updates_per_epoch: int) -> None:
         self.file, self.updates_per_epoch = JsonlLogger(path), updates_per_epoch
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
-    ) -> None:
-        step = batch.step + 1
-        if not batch.last or step % self.updates_per_epoch:
+    def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        if step % self.updates_per_epoch:
             return
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         rollouts, seconds = data.rollouts, data.seconds
@@ -50,7 +47,7 @@ class EpochLog(Callback):
                 logger.log_metrics(flat, step=step)
 
 
-class Alarms(Callback):
+class Alarms(AfterUpdate):
     """Stops a run that has gone wrong or is fooling its reward, after a checkpoint that shows how.
 
     Raises:
@@ -64,14 +61,11 @@ class Alarms(Callback):
         self.metric_log, self.folder = log, folder
         self.first: dict[str, float] = {}  # of the first epoch's images: diversity, brightness, contrast
         self.zero_std = 0
+        self.rewards: list[float] = []  # of the last WINDOW epochs
+        self.best_reward = 0.0  # the largest mean of WINDOW epochs
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: StepBatch, batch_idx: int
-    ) -> None:
-        if not batch.last:
-            return
-        step = batch.step + 1
-        alarm = self._ratio(pl_module.metrics)  # type: ignore[arg-type]
+    def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        alarm = self._ratio(module.metrics)  # type: ignore[arg-type]
         if step % self.updates_per_epoch == 0:
             alarm = alarm or self._epoch(trainer.datamodule.rollouts.statistics)  # type: ignore[attr-defined]
         if alarm is None:
@@ -116,6 +110,15 @@ class Alarms(Callback):
                 f"in {self.zero_std} epochs no group had rewards that differ, so nothing is learned",
                 "Ask easier or harder prompts, raise group_size, or use a denser reward.",
             )
+        self.rewards = [*self.rewards, statistics["reward"]][-WINDOW:]
+        if self.alarms.collapse is not None and len(self.rewards) == WINDOW:
+            reward = sum(self.rewards) / WINDOW
+            if self.best_reward > 0 and reward < self.alarms.collapse * self.best_reward:
+                return (
+                    f"the mean reward of {WINDOW} epochs has fallen from {self.best_reward:.3f} to {reward:.3f}",
+                    "The rate is too high for a run this long. Lower optimizer.lr, raise kl.",
+                )
+            self.best_reward = max(self.best_reward, reward)
         most = self.alarms.held_out
         if most is not None and self.validation is not None and self.validation.scores:
             score, best = self.validation.scores.get("held_out", 0.0), self.validation.best
@@ -128,7 +131,13 @@ class Alarms(Callback):
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        return {"first": self.first, "zero_std": self.zero_std}
+        return {
+            "first": self.first,
+            "zero_std": self.zero_std,
+            "rewards": self.rewards,
+            "best_reward": self.best_reward,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.first, self.zero_std = dict(state_dict["first"]), state_dict["zero_std"]
+        self.rewards, self.best_reward = list(state_dict["rewards"]), state_dict["best_reward"]

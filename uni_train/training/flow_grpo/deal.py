@@ -1,12 +1,12 @@
 """Which random steps an update trains on, and on which rank.
 
-A row is a random step of an image: (number of the image, place in the window). Behind the last step comes its thought,
-where images have such. What is dealt follows from the rewards
-of all ranks and from seeds, so every rank knows the rows of all others.
+A row is a random step of an image: (number of the image, place in the window). The place after the last step stands
+for the image's thought, if it has one. Rows follow from the rewards of all ranks and from seeds, so every rank can
+compute the rows of all ranks.
 
-    random_steps    the rows of an update: of images that can teach something, an equal part
-    deal            the rows of each rank: as many as the others', its own images first
-    with_others     the images that ranks give one another, once an epoch
+    random_steps    the rows of an update: an equal part of the images whose group has differing rewards
+    deal            the rows of each rank: equally many, its own images first
+    with_others     exchange of images between ranks, once an epoch
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def micro_batches(dealt: Sequence[Sequence[Row]], rows: int) -> int:
 
 def given_away(deals: Sequence[Sequence[Sequence[Row]]], images: int) -> dict[tuple[int, int], list[int]]:
     """(rank that drew, rank that trains) -> images, over all updates of an epoch."""
-    found: dict[tuple[int, int], set[int]] = defaultdict(set)
+    images_of: dict[tuple[int, int], set[int]] = defaultdict(set)
     for dealt in deals:
         for rank, mine in enumerate(dealt):
             for image, _ in mine:
                 if image // images != rank:
-                    found[image // images, rank].add(image)
-    return {pair: sorted(those) for pair, those in found.items()}
+                    images_of[image // images, rank].add(image)
+    return {pair: sorted(some_images) for pair, some_images in images_of.items()}
 
 
 def with_others(rollouts: Rollouts, given: dict[tuple[int, int], list[int]], ranks: Ranks) -> Rollouts:

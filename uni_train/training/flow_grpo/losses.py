@@ -85,28 +85,30 @@ class Losses:
 
     def _policy(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Replay the steps, compare with when they were sampled: the loss, its parts, the log ratio [R]."""
-        objective, before = self.config.objective, None
+        objective, reference = self.config.objective, None
         if self.reference is not None and objective.kl:
             with self.reference.active():
-                before = self._velocity(rows)
+                reference = self._velocity(rows)
         velocity = self._velocity(rows)
-        now = self._transition(rows, velocity)
-        most: dict[str, Any] = {"advantage_clip": objective.advantage_clip}
+        current = self._transition(rows, velocity)
+        limits: dict[str, Any] = {"advantage_clip": objective.advantage_clip}
         if self.config.variant == "guard":
-            found = guard_loss(now, rows.after, rows.old_log_prob, rows.old_mean, rows.advantage, **self._clip, **most)
+            result = guard_loss(
+                current, rows.after, rows.old_log_prob, rows.old_mean, rows.advantage, **self._clip, **limits
+            )
         elif self.config.variant == "dppo":
-            most["divergence"] = objective.divergence
-            found = dppo_loss(now, rows.after, rows.old_log_prob, rows.old_mean, rows.advantage, **most)
+            limits["divergence"] = objective.divergence
+            result = dppo_loss(current, rows.after, rows.old_log_prob, rows.old_mean, rows.advantage, **limits)
         else:
-            found = grpo_loss(now.log_prob(rows.after), rows.old_log_prob, rows.advantage, **self._clip, **most)
-        parts = _parts(found)
-        if before is None:
-            return found.loss, parts, found.log_ratio
-        apart = now.kl(self._transition(rows, before).mean)
+            result = grpo_loss(current.log_prob(rows.after), rows.old_log_prob, rows.advantage, **self._clip, **limits)
+        parts = _parts(result)
+        if reference is None:
+            return result.loss, parts, result.log_ratio
+        divergence = current.kl(self._transition(rows, reference).mean)
         if objective.penalty == "velocity":
-            apart = anchor(velocity, before, rows.mask)
-        parts["kl"] = apart.mean()
-        return found.loss + objective.kl * parts["kl"], parts, found.log_ratio
+            divergence = anchor(velocity, reference, rows.mask)
+        parts["kl"] = divergence.mean()
+        return result.loss + objective.kl * parts["kl"], parts, result.log_ratio
 
     def of_thoughts(self, rows: ThoughtBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """GRPO on the tokens of thoughts (thoughts.py), their mean over thoughts, and its parts."""
@@ -131,10 +133,10 @@ class Losses:
         objective, t, log_ratio = self.config.objective, rows.t[:, None, None], None
         if self.config.variant == "awm":
             target = (rows.x - rows.clean) / t
-            found = awm_loss(
+            result = awm_loss(
                 velocity, old, target, rows.advantage, rows.mask, advantage_clip=objective.advantage_clip, **self._clip
             )
-            loss, parts, log_ratio = found.loss, _parts(found), found.log_ratio
+            loss, parts, log_ratio = result.loss, _parts(result), result.log_ratio
         else:
             good = optimality(rows.advantage, objective.advantage_clip)
             loss = nft_loss(velocity, old, rows.x, rows.clean, t, good, beta=objective.nft_beta, mask=rows.mask).mean()

@@ -76,8 +76,9 @@ class PromptList:
 
     def epoch(self, epoch: int, count: int) -> list[Prompt]:
         """Prompts number epoch * count to epoch * count + count - 1 of the endless shuffled list."""
-        places = (divmod(place, len(self.prompts)) for place in range(epoch * count, (epoch + 1) * count))
-        return [self.prompts[self._order(turn)[at]] for turn, at in places]
+        places = [divmod(place, len(self.prompts)) for place in range(epoch * count, (epoch + 1) * count)]
+        orders = {turn: self._order(turn) for turn in {turn for turn, _ in places}}
+        return [self.prompts[orders[turn][at]] for turn, at in places]
 
     def _order(self, turn: int) -> list[int]:
         order = list(range(len(self.prompts)))
@@ -236,7 +237,7 @@ def collect(
     own = [prompts[i] for i in ranks.shard(len(prompts))]
     first = ranks.shard(len(prompts)).start * k
     requests = requests_of(prompts, config, stage, epoch, ranks.shard(len(prompts)))
-    sampled = ranks.on_all(
+    sampled, condition = ranks.on_all(
         lambda: _sample_and_reward(model, own, requests, rewards, config, window, first, precision, draw_rows)
     )
     scores, images = sampled.scores, sampled.images
@@ -265,10 +266,10 @@ def collect(
         totals=totals,
         advantages=advantages[first : first + len(images)].to(model.device),
         statistics=statistics,
-        seconds=sampled.seconds,
+        seconds={"rollout": sampled.seconds - sampled.waited, "reward": sampled.waited},
         **sampled.latents,
     )
-    return rollouts, sampled.condition, Drawn(own, images, scores)
+    return rollouts, condition, Drawn(own, images, scores)
 
 
 def rule_of(config: GrpoConfig) -> StepRule:
@@ -312,19 +313,6 @@ def common_schedule(model: UnifiedModel, condition: Any, groups: int, steps: int
     return schedule.to(model.device)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sampled:
-    """What one rank has sampled and rewarded by itself. latents: fields of Rollouts by name. completed: share of groups
-    that are drawn whole."""
-
-    condition: Any
-    latents: dict[str, Tensor]
-    images: list[np.ndarray]
-    scores: Scores
-    seconds: dict[str, float]
-    completed: float
-
-
 def _sample_and_reward(
     model: UnifiedModel,
     prompts: Sequence[Prompt],
@@ -335,7 +323,8 @@ def _sample_and_reward(
     first: int,
     precision: Precision,
     draw_rows: int,
-) -> _Sampled:
+) -> tuple[_Part, Any]:
+    """What one rank samples and rewards by itself, and the condition that it is sampled under."""
     began = time.perf_counter()
     k = config.rollout.group_size
     # What a row of the condition stands for: a group, or an image where each has its own thought.
@@ -374,23 +363,27 @@ def _sample_and_reward(
     else:
         part = _completed(drawing, len(requests), k)
     most = model.most_thought_ids if config.thoughts is not None else 0
-    latents = part.latents | {
-        "thoughts": table(ids, most).to(model.device),
-        "thought_log_probs": torch.zeros(len(ids), most, device=model.device),
-    }
-    seconds = {"rollout": time.perf_counter() - began - part.waited, "reward": part.waited}
-    return _Sampled(condition, latents, part.images, part.scores, seconds, part.completed)
+    part.latents["thoughts"] = table(ids, most).to(model.device)
+    part.latents["thought_log_probs"] = torch.zeros(len(ids), most, device=model.device)
+    return replace(part, seconds=time.perf_counter() - began), condition
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """Some images of an epoch. waited: seconds for rewards behind the last image. completed: share of whole groups."""
+    """Some images of an epoch.
+
+    Attributes:
+        latents: fields of Rollouts by name.
+        waited: seconds for rewards behind the last image. seconds: for everything.
+        completed: share of groups that are drawn whole.
+    """
 
     latents: dict[str, Tensor]
     images: list[np.ndarray]
     scores: Scores
     waited: float
     completed: float = 1.0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -532,7 +525,7 @@ def _reward_statistics(names: Sequence[str], each: np.ndarray, total: np.ndarray
     """Of rewards `each` [N, R] and their sum `total` [N]: mean, deviation, quantiles; each by name, and the share of
     images that lack it."""
     low, median, high = np.quantile(total, [0.1, 0.5, 0.9]).tolist()
-    found = {
+    statistics = {
         "reward": float(total.mean()),
         "reward_std": float(total.std()),
         "reward_p10": low,
@@ -541,12 +534,12 @@ def _reward_statistics(names: Sequence[str], each: np.ndarray, total: np.ndarray
         "best_of_group": float(total.reshape(-1, k).max(axis=1).mean()),
     }
     for r, name in enumerate(names):
-        given = each[~np.isnan(each[:, r]), r]
-        if len(given) < len(each):
-            found[f"missing/{name}"] = 1 - len(given) / len(each)
-        if len(names) > 1 and len(given):
-            found[f"rewards/{name}/mean"] = float(given.mean())
-    return found
+        known = each[~np.isnan(each[:, r]), r]
+        if len(known) < len(each):
+            statistics[f"missing/{name}"] = 1 - len(known) / len(each)
+        if len(names) > 1 and len(known):
+            statistics[f"rewards/{name}/mean"] = float(known.mean())
+    return statistics
 
 
 def _image_statistics(images: Sequence[np.ndarray], k: int) -> dict[str, float]:

@@ -217,9 +217,12 @@ class RolloutData(pl.LightningDataModule):
         self._since = time.perf_counter()
         if self.rollouts is not None:  # of the checkpoint
             self.rollouts = self.rollouts.to(self.model.device)
+        prompts: Sequence[Prompt] = ()
         for step in range(self.trainer.global_step, config.updates):
             epoch, update = divmod(step, config.updates_per_epoch)
-            prompts, condition = self.prompts.epoch(epoch, config.rollout.prompts_per_epoch), None
+            if update == 0 or not prompts:
+                prompts = self.prompts.epoch(epoch, config.rollout.prompts_per_epoch)
+            condition = None
             if update == 0:
                 if epoch:
                     self.module.losses.follow()
@@ -292,15 +295,15 @@ class RolloutData(pl.LightningDataModule):
         count = max(count, min(2, config.grad_accumulation_steps(ranks.world_size)))
         counted, stage = dealt[ranks.rank], self.module.stage
         steps = sum(place < config.window_size for some in dealt for _, place in some)
-        found = []
+        batches = []
         for micro in range(count):
-            own, thoughts = self._kinds(counted[micro::count])
-            share = len(own) / max(steps, 1)
-            batch = minibatch(held, under, own or [(mine[0][0], 0)], config, stage, fresh=fresh, share=share)
+            steps_of_micro, thoughts = self._kinds(counted[micro::count])
+            share = len(steps_of_micro) / max(steps, 1)
+            batch = minibatch(held, under, steps_of_micro or [(mine[0][0], 0)], config, stage, fresh=fresh, share=share)
             if thoughts:
                 batch = replace(batch, thoughts=self._thoughts(prompts, thoughts, len(thoughts) / (rows - steps)))
-            found.append(batch)
-        return found
+            batches.append(batch)
+        return batches
 
     def _kinds(self, rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
         """Random steps, and the images whose thoughts are among `rows`."""
@@ -515,6 +518,8 @@ class FlowGrpoModule(SupervisedModule):
         parts: dict[str, Tensor] = {}
         if rows.share or rows.thoughts is None:
             loss, parts, log_ratio = self.losses.of_images(rows)
+        if log_ratio is None and self.losses.rule is not None:
+            log_ratio = loss.new_zeros(0)  # thoughts alone: all ranks still have to reduce equally often
         if rows.fresh and log_ratio is not None:
             self._check_on_policy(log_ratio, batch.step)
         # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
@@ -530,7 +535,6 @@ class FlowGrpoModule(SupervisedModule):
             self._add({"loss": own}, share)
             loss = loss + own * (share * times)
         self._means["tokens"] = self._means.get("tokens", 0) + rows.mask.sum().float() * (rows.share > 0)
-        log_ratio = loss.new_zeros(0) if log_ratio is None and self.losses.rule is not None else log_ratio
         if log_ratio is not None:
             self._log_ratios.append(log_ratio if rows.share else log_ratio[:0])
         if batch.last:
@@ -548,7 +552,7 @@ class FlowGrpoModule(SupervisedModule):
             return
         clip_range = min(math.log1p(objective.clip_high), -math.log1p(-min(objective.clip_low, 0.999)))
         most = objective.on_policy_check * clip_range
-        worst = float(self.trainer.strategy.reduce(log_ratio.abs().max(), reduce_op="max"))
+        worst = float(self.trainer.strategy.reduce(_largest(log_ratio), reduce_op="max"))
         if worst <= most:
             return
         raise UserError(
@@ -571,8 +575,7 @@ class FlowGrpoModule(SupervisedModule):
             n, total, squares = reduce(torch.stack([counted, off.sum(), off.square().sum()]), reduce_op="sum")
             n = n.clamp_min(1)
             self.metrics["ratio_std"] = (squares / n - (total / n).square()).clamp_min(0).sqrt().float()
-            worst = torch.cat([log_ratios.abs(), log_ratios.new_zeros(1)]).max()
-            self.metrics["log_ratio_max"] = reduce(worst, reduce_op="max")
+            self.metrics["log_ratio_max"] = reduce(_largest(log_ratios), reduce_op="max")
         self.metrics.update({name: loss.new_tensor(value) for name, value in self.epoch_metrics.items()})
 
     def precision(self) -> contextlib.AbstractContextManager[None]:
@@ -591,3 +594,8 @@ class FlowGrpoModule(SupervisedModule):
 
     def transfer_batch_to_device(self, batch: StepBatch, device: torch.device, dataloader_idx: int) -> StepBatch:
         return batch  # rollouts are where the model is
+
+
+def _largest(values: Tensor) -> Tensor:
+    """The largest absolute value, 0 of none."""
+    return torch.cat([values.abs(), values.new_zeros(1)]).max()

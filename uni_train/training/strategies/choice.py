@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from lightning.fabric.plugins.environments import ClusterEnvironment, LightningEnvironment
+from lightning.fabric.plugins.environments import ClusterEnvironment, LightningEnvironment, TorchElasticEnvironment
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from uni_train.config.schema import SHARDED, StrategyConfig, TrainingConfig
@@ -83,8 +83,8 @@ def make_plugins(strategy: StrategyConfig) -> list[HalfWeights | ClusterEnvironm
     plugins: list[HalfWeights | ClusterEnvironment] = []
     if strategy.precision == "bf16-true" and not strategy.kind.startswith("deepspeed_"):
         plugins.append(HalfWeights())
-    if dist.is_available() and dist.is_initialized():
-        plugins.append(JoinedRanks(here()))
+    if here().world_size > 1:
+        plugins.append(TorchElasticEnvironment())  # RANK, WORLD_SIZE and LOCAL_RANK, by which they have joined
     elif strategy.devices == strategy.nodes == 1:
         # A job's variables say nothing of one process: SLURM's would stop Lightning within `salloc`.
         plugins.append(LightningEnvironment())
@@ -110,45 +110,3 @@ def group_for(strategy: StrategyConfig) -> Iterator[None]:
     finally:
         if lacking:
             del os.environ["LOCAL_RANK"]
-
-
-class JoinedRanks(ClusterEnvironment):
-    """Tells Lightning who this process is; nothing is started or set in the environment."""
-
-    def __init__(self, ranks: Ranks) -> None:
-        super().__init__()
-        self.ranks = ranks
-
-    @property
-    def creates_processes_externally(self) -> bool:
-        return True
-
-    @property
-    def main_address(self) -> str:
-        raise RuntimeError("the ranks have joined already")
-
-    @property
-    def main_port(self) -> int:
-        raise RuntimeError("the ranks have joined already")
-
-    @staticmethod
-    def detect() -> bool:
-        return False
-
-    def world_size(self) -> int:
-        return self.ranks.world_size
-
-    def set_world_size(self, size: int) -> None:
-        """They are as many as they are."""
-
-    def global_rank(self) -> int:
-        return self.ranks.rank
-
-    def set_global_rank(self, rank: int) -> None:
-        """It is the one it is."""
-
-    def local_rank(self) -> int:
-        return self.ranks.local_rank
-
-    def node_rank(self) -> int:
-        return self.ranks.rank // self.ranks.local_world_size

@@ -1,4 +1,4 @@
-"""Weights of which each rank holds a part: what the part is, how the whole comes about, and how to be rid of it again.
+"""Sharded weights of ZeRO-3 and FSDP2: this rank's part, the whole weight, and how to undo the sharding.
 
 For a weight that is not sharded (one device, DDP, ZeRO-1 and 2) the part is the whole, so that code above need not
 know the strategy.
@@ -11,6 +11,7 @@ know the strategy.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +20,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 HOOKS = (
     "_forward_hooks",
@@ -38,9 +38,15 @@ def _zero3(weight: Tensor) -> Any:
     return weight if hasattr(weight, "ds_tensor") else None
 
 
+def _dtensor(weight: Tensor) -> Any:
+    """The weight as FSDP2's DTensor, or None. Whoever has made one has imported its module, which takes a second."""
+    made = sys.modules.get("torch.distributed.tensor")
+    return weight if made is not None and isinstance(weight, made.DTensor) else None
+
+
 def is_sharded(weight: Tensor) -> bool:
     """Whether this rank holds only a part of it."""
-    return _zero3(weight) is not None or isinstance(weight, DTensor)
+    return _zero3(weight) is not None or _dtensor(weight) is not None
 
 
 def shape_of(weight: Tensor) -> torch.Size:
@@ -54,8 +60,9 @@ def part(weight: Tensor) -> Tensor:
     zero3 = _zero3(weight)
     if zero3 is not None:
         return zero3.ds_tensor.detach()
-    if isinstance(weight, DTensor):
-        return weight.to_local().detach()
+    dtensor = _dtensor(weight)
+    if dtensor is not None:
+        return dtensor.to_local().detach()
     return weight.detach()
 
 
@@ -67,9 +74,12 @@ def cut(weight: Tensor, value: Tensor) -> Tensor:
         flat = value.reshape(-1)
         flat = nn.functional.pad(flat, (0, size * dist.get_world_size() - len(flat)))
         return flat[size * dist.get_rank() :][:size].clone()
-    if isinstance(weight, DTensor):
-        value = value.to(weight.device_mesh.device_type)
-        return distribute_tensor(value, weight.device_mesh, weight.placements, src_data_rank=None).to_local()
+    dtensor = _dtensor(weight)
+    if dtensor is not None:
+        from torch.distributed.tensor import distribute_tensor
+
+        value = value.to(dtensor.device_mesh.device_type)
+        return distribute_tensor(value, dtensor.device_mesh, dtensor.placements, src_data_rank=None).to_local()
     return value
 
 
@@ -81,17 +91,19 @@ def join(weight: Tensor, mine: Tensor) -> Tensor:
         found = mine.new_empty(len(mine) * dist.get_world_size())
         dist.all_gather_into_tensor(found, mine.contiguous())
         return found[: zero3.ds_numel].view(shape_of(weight))
-    if isinstance(weight, DTensor):
+    dtensor = _dtensor(weight)
+    if dtensor is not None:
         mine = mine.to(_device())
-        mesh, places = weight.device_mesh, weight.placements
-        parted = DTensor.from_local(mine, mesh, places, run_check=False, shape=weight.shape, stride=weight.stride())
+        mesh, places = dtensor.device_mesh, dtensor.placements
+        shape, stride = weight.shape, weight.stride()
+        parted = type(dtensor).from_local(mine, mesh, places, run_check=False, shape=shape, stride=stride)
         return parted.full_tensor()
     return mine
 
 
 @contextmanager
 def unsharded(module: nn.Module, instead: Mapping[str, Tensor] | None = None) -> Iterator[None]:
-    """Within this block every weight of `module` is whole on every rank, for sampling: nothing can be trained.
+    """Within this block every weight of `module` is whole on every rank. For sampling, not for training.
 
     Args:
         instead: parts of other values, by names of parameters; averages for example.
@@ -159,7 +171,7 @@ def load_trained(module: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 class Plain:
-    """A module as it was before a strategy shared it out, so that it can be so again, with today's weights.
+    """Remembers an unsharded module, so that it can be restored with the trained weights.
 
     Modules and parameters are the same objects before and after; in between no values are held here. A VAE that is not
     trained stays whole on each rank: until `again` the strategy does not see it.
