@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import json
 import math
 import re
 import shlex
@@ -190,6 +191,12 @@ class Run:
         """Of its evaluations after training, in order: round1, round2, after."""
         between = sorted(self.summary.get("after_round") or {}, key=lambda label: int(label.removeprefix("round")))
         return [*between, "after"]
+
+    @property
+    def used(self) -> int:
+        """Kept samples that were trained on, over all rounds."""
+        manifests = [json.loads(path.read_text()) for path in self.folder.glob("stages/*/manifest.json")]
+        return sum(one["result"].get("used", 0) for one in manifests)
 
     def updates(self, label: str) -> int:
         """Up to this evaluation."""
@@ -414,9 +421,9 @@ def _findings(page: Page, found: Mapping[str, Mapping[str, Sequence[Run]]]) -> I
         return
     for base, arms in found.items():
         everything = [totals(run.summary) for runs in arms.values() for run in runs]
-        kept = sorted({one.kept for one in everything})
-        if len(kept) > 1:
-            yield f"{base}: the runs kept {kept[0]} to {kept[-1]} samples, so numbers kept are not equal here."
+        used = sorted({run.used for runs in arms.values() for run in runs})
+        unequal = "" if len(used) == 1 else ", so numbers are not equal here"
+        yield f"{base}: each run trained on {listed(used)} samples{unequal}."
         right = _mean([one.right / one.sampled for one in everything if one.sampled])
         if right is not None and not 0.45 <= right <= 0.7:
             yield f"{base}: the teacher is right {right:.2f} of the time, not half to two thirds as meant."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -122,18 +123,22 @@ def test_calls_are_summed_over_rounds() -> None:
     assert list(distillation._costs(runs))[-1] == "| distilled | 6 | 16 | 16 | 160 | 0 | 1.0 |"
 
 
-def test_unequal_numbers_kept_are_said() -> None:
-    def run(kept: int) -> papers.Run:
-        rounds = [{"sampled": 100, "kept": kept, "precision": 0.6, "recall_estimate": {"n": 40}, "updates": 1}]
-        return papers.Run(Path(), {"rounds": rounds})
+def test_unequal_numbers_of_samples_are_said(tmp_path: Path) -> None:
+    def run(used: int) -> papers.Run:
+        stage = tmp_path / str(used) / "stages" / "02-filter-math3"
+        stage.mkdir(parents=True, exist_ok=True)
+        (stage / "manifest.json").write_text(json.dumps({"result": {"kept": 100, "used": used}}))
+        rounds = [{"sampled": 100, "kept": 100, "precision": 0.6, "recall_estimate": {"n": 40}, "updates": 1}]
+        return papers.Run(stage.parents[1], {"rounds": rounds})
 
     (page,) = papers.pages([], [5], [])
     said = list(papers._findings(page, {"shipped": {"none": [run(100)], "self": [run(60)]}}))
     assert said == [
-        "shipped: the runs kept 60 to 100 samples, so numbers kept are not equal here.",
+        "shipped: each run trained on 60 or 100 samples, so numbers are not equal here.",
         "shipped: the teacher is right 0.40 of the time, not half to two thirds as meant.",
     ]
-    assert list(papers._findings(page, {"shipped": {"none": [run(60)], "self": [run(60)]}})) == said[1:]
+    equal = papers._findings(page, {"shipped": {"none": [run(60)], "self": [run(60)]}})
+    assert list(equal) == ["shipped: each run trained on 60 samples.", said[1]]
 
 
 def test_all_pages_plan_their_runs_and_slips_show_before_anything_runs(tmp_path: Path) -> None:
