@@ -135,3 +135,8 @@ def test_no_family_is_named_outside_its_folder() -> None:
         }
         named = [one for one in said if "qwen" in one.lower() or "nano_edit" in one]
         assert not named, f"{file.relative_to(ROOT)} names {named}"
+
+
+def test_a_vae_without_tiles_says_so() -> None:
+    with pytest.raises(UserError, match="vae_tile=64 has no meaning for nano"):
+        build_model(replace(model_config("nano"), checkpoint=None, vae_tile=64))

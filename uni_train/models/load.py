@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from data_gen.reading_limits import read_yaml
 from uni_train.config import places
@@ -36,7 +36,21 @@ def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = 
         from uni_train.models.quantised import quantise
 
         quantise(model, config.weights)
+    if config.vae_tile is not None:
+        _tile_vae(model, config.vae_tile)
     return model
+
+
+def _tile_vae(model: UnifiedModel, asked: int) -> None:
+    """Tiles overlap by a quarter of their side. Raises UserError where the VAE has none."""
+    vae: Any = getattr(model, "vae", None)
+    if not hasattr(vae, "enable_tiling"):
+        raise UserError(
+            f"model.vae_tile={asked} has no meaning for {model.name}", "Its VAE takes images whole: leave it out."
+        )
+    side = asked // 32 * 32
+    stride = 3 * side // 4
+    vae.enable_tiling(side, side, stride, stride)
 
 
 def model_config(name_or_path: str) -> ModelConfig:

@@ -12,10 +12,11 @@ import torch
 from PIL import Image
 
 from tests.models.qwen_image_edit import tiny
-from tests.models.qwen_image_edit.conftest import picture
+from tests.models.qwen_image_edit.conftest import config_of, picture
 from uni_train.errors import UserError
 from uni_train.flow.objective import interpolate
 from uni_train.models.base import Example, Request, SkillMissing, Turn
+from uni_train.models.load import build_model
 from uni_train.models.qwen_image_edit import latents
 from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
 from uni_train.training.trained import select_parameters
@@ -250,3 +251,18 @@ def test_skills_and_images_that_a_form_lacks(
     single = build(tiny.published(tmp_path / "it", plus=False), "qwen_image_edit")
     with pytest.raises(UserError, match="request two shows 2 images, but qwen_image_edit takes one"):
         single.draw(REQUESTS)
+
+
+@torch.no_grad()
+def test_larger_images_go_through_the_vae_in_tiles(model: PublishedEditor, folder: Path) -> None:
+    """diffusers' own tiling: images of one tile are the same, larger ones nearly."""
+    tiled = build_model(replace(config_of(folder), vae_tile=64))
+    stride = model.latents.stride
+    for side, same in ((64, True), (128, False)):
+        image = torch.from_numpy(picture(0, side, side)).permute(2, 0, 1)
+        (whole,), (parts,) = (one.latents.encode([image]) for one in (model, tiled))
+        assert whole.shape == parts.shape == ((side // stride) ** 2, model.latents.channels)
+        assert torch.equal(whole, parts) == same
+        grid = side // stride, side // stride
+        drawn, again = (one.latents.decode(whole[None], [grid])[0].astype(int) for one in (model, tiled))
+        assert drawn.shape == again.shape == (side, side, 3) and (abs(drawn - again).max() == 0) == same

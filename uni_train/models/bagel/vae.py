@@ -9,14 +9,15 @@ translating in both directions, and importing it takes longer than importing tor
 golden tests prove.
 
 The group norms and the attention see the whole image, so padding changes latents: images of one size are encoded
-together, others on their own, except in training, where BAGEL pads a pack (see `examples.py`).
+together, others on their own, except in training, where BAGEL pads a pack (see `examples.py`). In tiles
+(`enable_tiling`) they see a tile each, so that images differ from whole ones, and memory is that of one tile.
 
 Shapes: B images, H, W pixels, C channels, h, w latents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -76,13 +77,32 @@ class AutoEncoder(nn.Module):
         self.downsample = 2 ** (len(self.config.multipliers) - 1)
         self.encoder = Encoder(self.config)
         self.decoder = Decoder(self.config)
+        self._tiles: tuple[Tiles, Tiles] | None = None
+
+    def enable_tiling(self, height: int, width: int, stride_height: int, stride_width: int) -> None:
+        """From now on larger images go in tiles, blended where they overlap; the signature is that of diffusers.
+
+        Args:
+            height, width, stride_height, stride_width: of tiles in pixels; latents that are cut are left out.
+        """
+        down = self.downsample
+        self._tiles = Tiles(height // down, stride_height // down), Tiles(width // down, stride_width // down)
 
     def moments(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-variance of z, [B, C, h, w] each, of images [B, 3, H, W] in [-1, 1].
 
         H and W must be multiples of `downsample`. Computed in the dtype of the weights.
         """
-        mean, logvar = self.encoder(images.to(self.encoder.conv_in.weight.dtype)).chunk(2, dim=1)
+        images = images.to(self.encoder.conv_in.weight.dtype)
+        if self._tiles is None:
+            mean, logvar = self.encoder(images).chunk(2, dim=1)
+        else:
+            down = self.downsample
+            size = (images.shape[-2] // down, images.shape[-1] // down)
+            blended = _blended(
+                lambda y, x: self.encoder(images[..., _span(y, down), _span(x, down)]), size, self._tiles
+            )
+            mean, logvar = blended.chunk(2, dim=1)
         return mean, logvar
 
     def encode(self, images: Tensor, noise: Tensor | None = None) -> Tensor:
@@ -100,7 +120,59 @@ class AutoEncoder(nn.Module):
         """
         z = latents / self.config.scale + self.config.shift
         layout = torch.channels_last if z.device.type == "cpu" else torch.contiguous_format
-        return self.decoder(z.to(self.decoder.conv_in.weight.dtype, memory_format=layout))
+        z = z.to(self.decoder.conv_in.weight.dtype, memory_format=layout)
+        if self._tiles is None:
+            return self.decoder(z)
+        return _blended(lambda y, x: self.decoder(z[..., y, x]), (z.shape[-2], z.shape[-1]), self._tiles)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """In one direction, in latents."""
+
+    side: int
+    stride: int
+
+    def of(self, whole: int) -> list[slice]:
+        """The last one ends with the image."""
+        if whole <= self.side:
+            return [slice(0, whole)]
+        starts = [*range(0, whole - self.side, self.stride), whole - self.side]
+        return [slice(start, start + self.side) for start in starts]
+
+
+def _blended(make: Callable[[slice, slice], Tensor], size: tuple[int, int], tiles: tuple[Tiles, Tiles]) -> Tensor:
+    """What `make` makes of tiles, put together: where they overlap a mean, weighted by the distance from their edges.
+
+    Args:
+        make: rows and columns of latents -> [B, C, h, w], with as many pixels (or latents) for each.
+        size: of all latents.
+    """
+    rows, columns = (one.of(whole) for one, whole in zip(tiles, size, strict=True))
+    if len(rows) == len(columns) == 1:
+        return make(rows[0], columns[0])
+    total = weights = torch.empty(0)
+    for y in rows:
+        for x in columns:
+            made = make(y, x)
+            times = made.shape[-1] // (x.stop - x.start)
+            if not weights.numel():
+                total = made.new_zeros(*made.shape[:2], size[0] * times, size[1] * times)
+                weights = made.new_zeros(total.shape[-2:])
+            weight = torch.outer(_ramp(made.shape[-2]), _ramp(made.shape[-1])).to(made)
+            total[..., _span(y, times), _span(x, times)] += made * weight
+            weights[_span(y, times), _span(x, times)] += weight
+    return total / weights
+
+
+def _span(of: slice, times: int) -> slice:
+    return slice(of.start * times, of.stop * times)
+
+
+def _ramp(n: int) -> Tensor:
+    """float32 [n]: distances from the nearer end, from 1 on."""
+    distance = torch.arange(1, n + 1)
+    return torch.minimum(distance, distance.flip(0)).float()
 
 
 class Encoder(nn.Module):
