@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.markdown import row, table
 from data_gen.registry import get_task
 from data_gen.seeds import derive_seed
-from eval.statistics import Estimate, proportion
+from eval.statistics import Estimate
 from eval.summary import filter_reliability
 from uni_train.errors import UserError
 
@@ -112,7 +112,7 @@ def outcomes(out: Path) -> Iterator[str]:
         for when in ("after", "before"):
             cells += [_cell(Estimate.from_dict(run["scores"][when]["normal"][name]))]
             cells += [_cell(Estimate.from_dict(run["statuses"][when]["normal"][name]["unreadable"]))]
-        right = proportion(round(entry["precision"] * entry["kept"]), entry["kept"])
+        right = Estimate.from_dict(entry["precision_estimate"])
         yield row(file.parent.name, f"{result.get('spread', 0):.2f}", _cell(right), *cells)
 
 

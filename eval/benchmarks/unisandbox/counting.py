@@ -20,7 +20,7 @@ from eval.benchmarks.unisandbox.paper import PAPER_TABLE_1, PAPER_TABLE_4
 from eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets, per_unit
 from eval.benchmarks.unisandbox.thoughts import conclusion
 from eval.shortcuts import Trivial, best, counted, trivial
-from eval.statistics import Estimate, PairedComparison, detectable_difference, paired, proportion, share
+from eval.statistics import Estimate, PairedComparison, detectable_difference, paired, share
 
 SETTING_NAMES = {"normal": "Normal", "cot": "CoT", SAID: "Said"}
 SET_NAMES = {
@@ -68,11 +68,7 @@ def trials(scored: Sequence[Scored], label: str) -> list[Trial]:
         if case.id in members:
             raise ValueError(f"{case.id} ({ask.setting}, k={ask.k}) appears twice")
         members[case.id] = one.outcome
-        if case.facts["task"] == "knowledge":
-            clusters[unit] = ", ".join(case.facts["characters"])
-        else:
-            question = question_of(case)
-            clusters[unit] = question.cluster if question is not None else str(item_of(case).facts["canonical"])
+        clusters[unit] = _cluster_of(case)
     counted = []
     for (setting, name, unit, k), members in found.items():
         size = per_unit(name)
@@ -81,6 +77,13 @@ def trials(scored: Sequence[Scored], label: str) -> list[Trial]:
         outcomes = (*members.values(), *["missing"] * (size - len(members)))
         counted.append(Trial(setting, name, unit, k, tuple(members), outcomes, clusters[unit]))
     return counted
+
+
+def _cluster_of(case: Case) -> str:
+    if case.facts["task"] == "knowledge":
+        return ", ".join(case.facts["characters"])
+    question = question_of(case)
+    return question.cluster if question is not None else str(item_of(case).facts["canonical"])
 
 
 def scores(
@@ -345,7 +348,7 @@ def _thoughts(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> dict
     found: dict[str, dict[str, Estimate]] = {}
     for name in sets:
         rows = [
-            (conclusion(one.sample.thought, one.sample.ask.case), one.passed)
+            (conclusion(one.sample.thought, one.sample.ask.case), one.passed, _cluster_of(one.sample.ask.case))
             for one in scored
             if one.sample.ask.case.set == name
             and label in one.sample.ask.case.facts["labels"]
@@ -353,9 +356,13 @@ def _thoughts(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> dict
         ]
         if not rows:
             continue
-        seen = Counter(ending for ending, _ in rows)
-        found[name] = {ending: proportion(seen[ending], len(rows)) for ending in ("right", "wrong", "unclear")}
-        found[name]["drawn_right"] = proportion(sum(ok for e, ok in rows if e == "right"), seen["right"])
+        clusters = [cluster for _, _, cluster in rows]
+        found[name] = {
+            ending: share([seen == ending for seen, _, _ in rows], range(len(rows)), clusters)
+            for ending in ("right", "wrong", "unclear")
+        }
+        right = [(ok, cluster) for seen, ok, cluster in rows if seen == "right"]
+        found[name]["drawn_right"] = share([ok for ok, _ in right], range(len(right)), [c for _, c in right])
     return found
 
 
