@@ -22,6 +22,8 @@ from data_gen.splits import split_of
 from data_gen.task import Item, Task, Verdict, collect
 
 if TYPE_CHECKING:
+    import random
+
     import numpy as np
 
 # Figure 7 and Table 21, word for word.
@@ -29,6 +31,8 @@ INSTRUCTION = (
     "Starting from the green letter 'S' and ending at the red letter 'E', draw a red path that successfully navigates "
     "through the maze without crossing walls."
 )
+SURE_CORRIDOR = 24  # pixels from which the verifier reads every solution
+DRAWS = 100  # of a style that varies, until the verifier reads the solution
 TEST_LEVELS = (2, 3, 4, 5, 6, 7)  # and tests on these
 _WORDS = {"R": "right", "L": "left", "D": "down", "U": "up"}
 DIRECTIONS = tuple(_WORDS.values())
@@ -63,18 +67,25 @@ class Maze(Task):
         return cls(NANO) if world.terse else cls()
 
     def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
-        """One maze of `level` x `level` rooms from `split`. DataError when its rooms would be too small to draw."""
+        """One maze of `level` x `level` rooms from `split`.
+
+        Raises:
+            DataError: its rooms would be too small to draw, or for the verifier to read the solution.
+        """
         self.check(level, split)
         if level == 2 and split != "test":
             raise DataError("the mazes of 2 x 2 rooms are too few to be divided and all test: take level 3 or more")
         random_ = rng("maze", level, split, seed)
-        while True:  # each draw falls into the split with a chance of at least one in ten
-            algorithm = random_.choice(self.algorithms)
-            grid = draw(algorithm, level, level, random_)
-            canonical = grid.canonical()
-            if level == 2 or split_of(self.name, canonical) == split:
+        for _ in range(DRAWS if self.style == VARIED else 1):
+            algorithm, grid, canonical = self._grid(level, split, random_)
+            picture = pictures.choose_picture(self.style, level, self.side, random_)
+            if _readable(grid, picture):
                 break
-        picture = pictures.choose_picture(self.style, level, self.side, random_)
+        else:
+            raise DataError(
+                f"the verifier cannot read the solution of a {level} x {level} maze in the style {self.style} on "
+                f"{picture.side} x {picture.side} pixels: take a larger image"
+            )
         text, steps = grid.to_text(), moves(grid.route())
         return (
             Item(
@@ -88,6 +99,15 @@ class Maze(Task):
                 thought=_spell(steps),
             ),
         )
+
+    def _grid(self, level: int, split: str, random_: random.Random) -> tuple[str, Grid, str]:
+        """An algorithm, a maze of the split that it carved, and the maze's canonical form."""
+        while True:  # each draw falls into the split with a chance of at least one in ten
+            algorithm = random_.choice(self.algorithms)
+            grid = draw(algorithm, level, level, random_)
+            canonical = grid.canonical()
+            if level == 2 or split_of(self.name, canonical) == split:
+                return algorithm, grid, canonical
 
     def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
         """`n` different mazes; DataError when this split has too few."""
@@ -131,6 +151,15 @@ def read_facts(item: Item) -> tuple[Grid, Picture]:
         return Grid.from_text(item.facts["maze"]), Picture.from_dict(item.facts["picture"])
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{item.id}: its facts do not describe a maze ({type(error).__name__}: {error})") from error
+
+
+def _readable(grid: Grid, picture: Picture) -> bool:
+    """Whether the verifier accepts the solution. Only small corridors are in doubt."""
+    if picture.style == NANO or picture.corridor >= SURE_CORRIDOR:
+        return True
+    from data_gen.maze.verifier import judge
+
+    return judge(grid, picture, pictures.draw(grid, picture, grid.route())).passed
 
 
 def _spell(steps: str) -> str:

@@ -112,3 +112,10 @@ def test_an_item_that_is_no_maze_is_named() -> None:
     broken = Item("maze4/test/x", "maze", 4, "test", "", "", {"maze": ["###"]}, "")
     with pytest.raises(DataError, match="maze4/test/x: its facts do not describe a maze"):
         Maze().input_image(broken)
+
+
+def test_the_verifier_reads_every_solution_or_the_maze_is_refused() -> None:
+    small = Maze("varied", 256)  # every fourth draw of this size would be unreadable
+    assert all(small.verify(item, small.render(item)).passed for item in small.generate(12, 16, "train", 3))
+    with pytest.raises(DataError, match="the verifier cannot read the solution of a 9 x 9 maze in the style classic"):
+        Maze("classic", 120).sample(0, 9)
