@@ -15,7 +15,8 @@ from eval.scored import read_scored
 from tests.tiny import MODEL, QUICK, save_drawer, shards
 from uni_train.training.metric_log import read_metrics
 
-pytestmark = [pytest.mark.multinode, pytest.mark.slow]
+# The runs of the fixture take two minutes on an idle machine.
+pytestmark = [pytest.mark.multinode, pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 STARS = ("fit", "--recipe", "stars_curriculum", *QUICK, "rounds=[{task:mapping,level:1},{task:mapping,level:2}]")
 DISTIL = (
