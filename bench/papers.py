@@ -224,7 +224,7 @@ def answers(folder: Path, label: str) -> dict[tuple[str, str], Answers]:
         for one in read_folder(scored, images=False):
             case, facts = one.sample.ask.case, one.sample.ask.case.facts["item"]["facts"]
             cluster = str(facts.get("canonical", case.id))
-            found[one.sample.ask.setting, case.set][case.cluster or case.id].append((cluster, one.outcome))
+            found[one.sample.ask.setting, case.set][case.cluster_id].append((cluster, one.outcome))
     if not found:
         raise UserError(f"{folder} has no answers of its evaluation {label}", "Delete the folder to run it again.")
     return {key: _answers(list(units.values())) for key, units in found.items()}

@@ -55,7 +55,7 @@ def filters(sets: Sequence[tuple[str, int]], n: int, temperature: float, seed: i
         items = task.generate(n // task.items_per_draw, level, "train", derive_seed("filters", seed))
         asks = asked(about(items, "cot"), seed, CANDIDATES)
         thoughts = thinking.thoughts(model, asks, temperature)
-        prompts = [ask.case.cluster or ask.case.id for ask in asks]
+        prompts = [ask.case.cluster_id for ask in asks]
         found = {}
         for one in FILTERS:
             config: Any = compose("distil_math", ["level=1", *sampled, f"filter={one}"])

@@ -63,6 +63,11 @@ class Case:
     facts: Mapping[str, Any] = field(default_factory=dict)
     references: tuple[Image, ...] = ()
 
+    @property
+    def cluster_id(self) -> str:
+        """What dependent cases share: their cluster, of a case without one its own id."""
+        return self.cluster or self.id
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:

@@ -8,7 +8,7 @@ interval and binomial tails from scipy; both are imported inside the functions b
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -151,6 +151,11 @@ def share(
         return proportion(sum(outcomes), len(outcomes))
     estimate = clustered_mean([float(ok) for ok in outcomes], clusters, cells)
     return replace(estimate, n=n, distinct=distinct if distinct < n else None)
+
+
+def shares(names: Iterable[str], seen: Sequence[str], clusters: Sequence[Hashable]) -> dict[str, Estimate]:
+    """Each of `names`: the share of `seen` that it is, n of each being their number; intervals as of `share`."""
+    return {name: share([one == name for one in seen], range(len(seen)), clusters) for name in names}
 
 
 def mcnemar_exact(first: Sequence[bool], second: Sequence[bool]) -> PairedComparison:

@@ -42,8 +42,7 @@ class Anchor:
     @property
     def item(self) -> str:
         """Anchors that share it are not independent."""
-        case = self.sample.ask.case
-        return case.cluster or case.id
+        return self.sample.ask.case.cluster_id
 
     @property
     def truths(self) -> dict[str, float | None]:

@@ -97,7 +97,7 @@ def _refused(found: Calibration) -> str:
 def _passed(scored: Sequence[Scored]) -> Estimate:
     cases = [one.sample.ask.case for one in scored]
     units = [one.sample.identity for one in scored]
-    return share([one.passed for one in scored], units, [case.cluster or case.id for case in cases])
+    return share([one.passed for one in scored], units, [case.cluster_id for case in cases])
 
 
 def _not_passed(found: Calibration) -> Estimate:

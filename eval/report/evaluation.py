@@ -314,7 +314,7 @@ def _shares(scored: Iterable[Scored]) -> dict[str, Estimate]:
         by_setting[one.sample.ask.setting].append(one)
     found = {}
     for setting, group in by_setting.items():
-        units = [one.sample.ask.case.cluster or one.sample.ask.case.id for one in group]
+        units = [one.sample.ask.case.cluster_id for one in group]
         right = [one.passed for one in group]
         alone = len(set(units)) == len(units)
         found[setting] = proportion(sum(right), len(right)) if alone else clustered_mean([*map(float, right)], units)

@@ -178,7 +178,7 @@ def _fitting(slots: Mapping[Key, Mapping[str, Scored]], limit: int) -> list[Key]
     strata: dict[tuple[str, str], dict[str, list[Key]]] = defaultdict(lambda: defaultdict(list))
     for key, by_time in slots.items():
         ask = next(iter(by_time.values())).sample.ask
-        strata[ask.case.set, ask.setting][ask.case.cluster or ask.case.id].append(key)
+        strata[ask.case.set, ask.setting][ask.case.cluster_id].append(key)
     share = min(1.0, limit / max(1, len(slots)))
     kept: list[Key] = []
     for place in sorted(strata, key=lambda place: _rank(*place)):

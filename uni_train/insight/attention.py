@@ -112,7 +112,7 @@ def observe(
             on_item(len(some))
     return {
         "groups": groups,
-        "clusters": [case.cluster or case.id for case in cases],
+        "clusters": [case.cluster_id for case in cases],
         "t": times,
         "shares": shares,  # item -> layer -> group
         "weights": weights,

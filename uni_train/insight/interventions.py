@@ -15,7 +15,7 @@ from data_gen.task import Verdict
 from eval.benchmark import Ask, Case, JudgeAsk, Sample, Scored, Table
 from eval.benchmarks.ureason.extraction import extract
 from eval.statistics import paired
-from uni_train.insight.questions import TaskBenchmark, cluster_of, item_of, unit_of
+from uni_train.insight.questions import TaskBenchmark, item_of, unit_of
 
 AS_IT_IS, DROP, REPEAT, SHUFFLE, BLANK = "cot", "drop", "repeat", "shuffle", "blank"
 TRACE, REFINED, OTHER, FOLLOWED = "trace", "refined", "other", "other_followed"
@@ -121,7 +121,7 @@ class Interventions(TaskBenchmark):
             shared = [key for key in before if key in after]
             if setting not in (AS_IT_IS, FOLLOWED) and shared:
                 right = [[some[key].passed for key in shared] for some in (before, after)]
-                compared = paired(right[0], right[1], [cluster_of(before[key]) for key in shared])
+                compared = paired(right[0], right[1], [before[key].sample.ask.case.cluster_id for key in shared])
                 rows.append((self.titles[setting], compared))
         note = "Accuracy minus that of the thought as it is, on the same items and noise."
         return Table("Effect of changing the thought", ("Thought", "Effect"), tuple(rows), note)

@@ -22,7 +22,7 @@ from eval.benchmark import Ask, Sample, Scored, Table
 from eval.report.flow_chart import Flow, flow
 from eval.statistics import Estimate, paired, share
 from uni_train.insight.page import Section
-from uni_train.insight.questions import TaskBenchmark, cluster_of, item_of, plainly, unit_of
+from uni_train.insight.questions import TaskBenchmark, item_of, plainly, unit_of
 
 if TYPE_CHECKING:
     from eval.evaluation import Evaluation
@@ -115,7 +115,7 @@ def units_of(scored: Iterable[Scored]) -> list[Unit]:
     about: dict[tuple[str, int], tuple[str, str]] = {}
     for one in scored:
         right.setdefault(unit_of(one), {})[one.sample.ask.setting] = one.passed
-        about[unit_of(one)] = cluster_of(one), one.sample.ask.case.set
+        about[unit_of(one)] = one.sample.ask.case.cluster_id, one.sample.ask.case.set
     return [Unit(*about[key], settings) for key, settings in right.items()]
 
 

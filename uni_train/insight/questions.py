@@ -231,18 +231,12 @@ class TaskBenchmark(Benchmark):
 
 def right_share(scored: Sequence[Scored]) -> Estimate:
     """The share that is right; n counts items, the interval is clustered by item or pair."""
-    return share(
-        [one.passed for one in scored], [unit_of(one)[0] for one in scored], [cluster_of(one) for one in scored]
-    )
+    cases = [one.sample.ask.case for one in scored]
+    return share([one.passed for one in scored], [case.id for case in cases], [case.cluster_id for case in cases])
 
 
 def unit_of(one: Scored) -> tuple[str, int]:
     return one.sample.ask.case.id, one.sample.ask.k
-
-
-def cluster_of(one: Scored) -> str:
-    case = one.sample.ask.case
-    return case.cluster or case.id
 
 
 def request_of(ask: Ask, prompt: str | None = None, thought: str | None = None) -> Request:

@@ -111,7 +111,7 @@ def observe(
         if on_item is not None:
             on_item(len(some))
     states_of_all = {name: torch.cat(parts, 1) for name, parts in kept.items()}  # [layers, items, width]
-    clusters = [case.cluster or case.id for case in cases]
+    clusters = [case.cluster_id for case in cases]
     found = {
         "clusters": clusters,
         "labels": labels,

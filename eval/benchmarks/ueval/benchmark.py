@@ -287,7 +287,7 @@ class UEval(Benchmark):
         """Questions, by the mean of their image and text score."""
         return [
             Unit(ask.setting, ask.case.set, ask.case.id, ask.k, (ask.case.id,), one.passed,
-                 counting.cluster_of(ask.case), counting.satisfied(one, "score"))
+                 ask.case.cluster_id, counting.satisfied(one, "score"))
             for one in scored for ask in (one.sample.ask,)
         ]  # fmt: skip
 

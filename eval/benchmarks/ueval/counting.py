@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from data_gen.task import Check
-from eval.benchmark import Case, Scored, Table
+from eval.benchmark import Scored, Table
 from eval.benchmarks.ueval import own, paper
 from eval.statistics import Estimate, PairedComparison, graded_mean, paired_values
 
@@ -24,11 +24,6 @@ TITLES = {
     "one_pass": "One pass", "two_passes": "Two passes", "think_first": "Think, then draw",
     "traced": "With another model's trace",
 }  # fmt: skip
-
-
-def cluster_of(case: Case) -> str:
-    """The case, or its pair: questions about the same rules are not independent."""
-    return case.cluster or case.id
 
 
 def rubrics(one: Scored, part: str) -> list[Check]:
@@ -57,7 +52,11 @@ def measured(scored: Sequence[Scored], measure: str) -> dict[str, Estimate]:
         cases = [one.sample.ask.case for one, _ in some]
         several = len({case.set for case in cases}) > 1
         units, cells = [case.id for case in cases], [case.set for case in cases] if several else None
-        return graded_mean([value for _, value in some], units, list(map(cluster_of, cases)), cells) if some else None
+        return (
+            graded_mean([value for _, value in some], units, [case.cluster_id for case in cases], cells)
+            if some
+            else None
+        )
 
     asked = {**{name: (name,) for name in SETS}, **KINDS, "overall": SETS}
     return {name: found for name, names in asked.items() if (found := mean(names)) is not None}
@@ -97,7 +96,9 @@ def _over_questions(scored: Sequence[Scored]) -> dict[str, Estimate]:
         known = [(one.sample.ask.case, value) for one in scored if (value := satisfied(one, part)) is not None]
         if known:
             cases = [case for case, _ in known]
-            found[part] = graded_mean([value for _, value in known], [c.id for c in cases], [*map(cluster_of, cases)])
+            found[part] = graded_mean(
+                [value for _, value in known], [c.id for c in cases], [c.cluster_id for c in cases]
+            )
     return found
 
 
@@ -182,7 +183,7 @@ def _trace_gains(
             cases = [second.sample.ask.case for _, second in known]
             cells = [case.set for case in cases] if len({case.set for case in cases}) > 1 else None
             values = [[satisfied(pair[side], measure) or 0.0 for pair in known] for side in (0, 1)]
-            units, clusters = [case.id for case in cases], [*map(cluster_of, cases)]
+            units, clusters = [case.id for case in cases], [case.cluster_id for case in cases]
             means = [graded_mean(some, units, clusters, cells) for some in values]
             found[measure] = (means[0], means[1], paired_values(values[0], values[1], clusters, cells))
     return found

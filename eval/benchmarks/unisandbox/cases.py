@@ -201,7 +201,7 @@ def question_of(case: Case) -> Question | None:
     """A case of a reasoning set as a trivial strategy sees it, with the label that it is scored by; None: none does."""
     if "item" in case.facts:
         return next(iter(questions_of([item_of(case)])), None)
-    unit, answer = case.cluster or case.id, str(case.facts["answer"])
+    unit, answer = case.cluster_id, str(case.facts["answer"])
     if case.facts["task"] == "mapping":
         return question_of_row(MappingRow(unit, "A", case.prompt, answer, 0))
     return question_of_row(MathsRow(unit, case.prompt, answer, 0))

@@ -20,7 +20,7 @@ from eval.benchmarks.unisandbox.paper import PAPER_TABLE_1, PAPER_TABLE_4
 from eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets, per_unit
 from eval.benchmarks.unisandbox.thoughts import conclusion
 from eval.shortcuts import Trivial, best, counted, trivial
-from eval.statistics import Estimate, PairedComparison, detectable_difference, paired, share
+from eval.statistics import Estimate, PairedComparison, detectable_difference, paired, share, shares
 
 SETTING_NAMES = {"normal": "Normal", "cot": "CoT", SAID: "Said"}
 SET_NAMES = {
@@ -207,8 +207,7 @@ def one_of_two(trials: Sequence[Trial]) -> Estimate:
 def outcome_shares(counted: Sequence[Trial]) -> dict[str, Estimate]:
     """Each of OUTCOMES: its share of the images that were asked for, n; intervals are clustered as `accuracy`'s."""
     images = [(outcome, one.cluster) for one in counted for outcome in one.outcomes]
-    clusters = [cluster for _, cluster in images]
-    return {name: share([seen == name for seen, _ in images], range(len(images)), clusters) for name in OUTCOMES}
+    return shares(OUTCOMES, [outcome for outcome, _ in images], [cluster for _, cluster in images])
 
 
 def _detectable(counted: Sequence[Trial]) -> float:
@@ -356,11 +355,8 @@ def _thoughts(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> dict
         ]
         if not rows:
             continue
-        clusters = [cluster for _, _, cluster in rows]
-        found[name] = {
-            ending: share([seen == ending for seen, _, _ in rows], range(len(rows)), clusters)
-            for ending in ("right", "wrong", "unclear")
-        }
+        endings, clusters = [seen for seen, _, _ in rows], [cluster for _, _, cluster in rows]
+        found[name] = shares(("right", "wrong", "unclear"), endings, clusters)
         right = [(ok, cluster) for seen, ok, cluster in rows if seen == "right"]
         found[name]["drawn_right"] = share([ok for ok, _ in right], range(len(right)), [c for _, c in right])
     return found

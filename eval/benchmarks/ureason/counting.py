@@ -27,7 +27,7 @@ from eval.benchmarks.ureason.settings import (
     SETTINGS,
     TITLES,
 )
-from eval.statistics import Estimate, PairedComparison, clustered_mean, paired, proportion, share
+from eval.statistics import Estimate, PairedComparison, clustered_mean, paired, proportion, shares
 
 if TYPE_CHECKING:
     from eval.benchmarks.ureason.benchmark import UReason
@@ -120,10 +120,10 @@ class Count:
         for setting in self.settings:
             if setting != EXTERNAL:
                 thoughts |= {_place(one): one for one in self.of(setting) if "extraction" in one.sample.facts}
-        return _shares(EXTRACTIONS, [(one.sample.facts["extraction"], one) for one in thoughts.values()])
+        return _seen_shares(EXTRACTIONS, [(one.sample.facts["extraction"], one) for one in thoughts.values()])
 
     def outcomes(self, setting: str) -> dict[str, Estimate]:
-        return _shares(OUTCOMES, [(one.outcome, one) for one in self.of(setting)])
+        return _seen_shares(OUTCOMES, [(one.outcome, one) for one in self.of(setting)])
 
 
 def _in_order(by_task: Mapping[str, list[Scored]]) -> list[tuple[str, list[Scored]]]:
@@ -265,8 +265,9 @@ def error_shares(count: Count, benchmark: UReason, task: str | None = None) -> d
     """Type -> its share of the wrong images of setting 2, of one task or all."""
     some = [one for one in count.of(GUIDED) if task in (None, _task(one))]
     wrong = [(kind, one) for one in some if (kind := errors.type_of(one, benchmark.right(one))) is not None]
-    unknown = (errors.UNKNOWN,) if any(kind == errors.UNKNOWN for kind, _ in wrong) else ()
-    return _shares((*errors.TYPES, *unknown), wrong, absent=True) if wrong else {}
+    kinds = [kind for kind, _ in wrong]
+    named = (*errors.TYPES, *((errors.UNKNOWN,) if errors.UNKNOWN in kinds else ()))
+    return shares(named, kinds, [_unit(one) for _, one in wrong]) if wrong else {}
 
 
 def _errors(count: Count, benchmark: UReason) -> Table:
@@ -304,7 +305,7 @@ def _place(one: Scored) -> tuple[str, int]:
 
 
 def _unit(one: Scored) -> str:
-    return one.sample.ask.case.cluster or one.sample.ask.case.id
+    return one.sample.ask.case.cluster_id
 
 
 def _task(one: Scored) -> str:
@@ -319,14 +320,10 @@ def _rate(some: Sequence[Scored]) -> Estimate:
     return clustered_mean([float(one.passed) for one in some], units)
 
 
-def _shares(names: Sequence[str], named: Sequence[tuple[str, Scored]], *, absent: bool = False) -> dict[str, Estimate]:
-    """Name -> its share of the samples, clustered by case. absent: also names that no sample has."""
-    seen, units = {name for name, _ in named}, [_unit(one) for _, one in named]
-    return {
-        name: share([name == one for one, _ in named], range(len(named)), units)
-        for name in names
-        if absent or name in seen
-    }
+def _seen_shares(names: Sequence[str], named: Sequence[tuple[str, Scored]]) -> dict[str, Estimate]:
+    """Those of `names` that a sample has -> their shares of the samples, clustered by case."""
+    seen = [name for name, _ in named]
+    return shares([name for name in names if name in seen], seen, [_unit(one) for _, one in named])
 
 
 def _mean(some: Sequence[Scored]) -> Estimate:

@@ -122,7 +122,7 @@ def outcomes(stage: StageRun) -> list[Outcome]:
         Outcome(
             one.filter_verdict is not None and one.filter_verdict.passed,
             one.passed,
-            one.sample.ask.case.cluster or one.sample.ask.case.id,
+            one.sample.ask.case.cluster_id,
         )
         for one in read_folder(stage.shards, images=False)
     ]
