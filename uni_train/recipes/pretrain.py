@@ -126,7 +126,6 @@ def _vae(work: Work[PretrainConfig], stage: StageRun) -> None:
         with work.progress.bar("vae", config.vae.updates) as bar:
             stage.result = train_vae(model.vae.cpu(), config.vae, config.seed, bar.advance)  # type: ignore[arg-type, operator]
         save_model(model, stage.path / MODEL)
-    work.weights = stage.path / MODEL
     work.ranks.barrier()
     stage.outputs = sorted((stage.path / MODEL).iterdir())
 

@@ -55,7 +55,7 @@ def fit(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, ranks: 
                     evaluate.run(work, stage, step.name.removeprefix("evaluate-"))
                 else:
                     kind.run(work, step, stage, runs)
-        if (stage.path / MODEL).is_dir():
+        if step.base and (stage.path / MODEL).is_dir():
             work.weights = stage.path / MODEL
         runs.append((step, stage))
     ranks.from_main(lambda: _conclude(work, runs))

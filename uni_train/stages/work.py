@@ -101,10 +101,9 @@ class Work(Generic[C]):
         return model.to(f"cuda:{self.ranks.local_rank}") if gpu else model
 
     def trained(self, model: UnifiedModel, stage: StageRun) -> None:
-        """Save the trained `model` in the folder of `stage`; later stages start from it."""
+        """Save the trained `model` in the folder of `stage`."""
         folder = stage.path / MODEL
         self.ranks.from_main(lambda: save_model(model, folder))
-        self.weights = folder
         self._loaded = (folder, self.placed(model))
         written = [*folder.rglob("*"), *(stage.path / ADAPTERS).rglob("*")]
         stage.outputs = sorted(file for file in written if file.is_file())

@@ -66,27 +66,27 @@ def updates(config: KnowledgeConfig, epochs: int, n: int) -> int:
     return -(-epochs * n // config.rows)
 
 
-def before(work: Work[KnowledgeConfig], stage: StageRun, base: Path | None) -> None:
-    """What the model of `base` (None: the one that the recipe starts from) draws and says before it is taught."""
-    model, whom = work.model(base), people(work.config)
+def before(work: Work[KnowledgeConfig], stage: StageRun) -> None:
+    """What the model draws and says before it is taught."""
+    model, whom = work.model(work.weights), people(work.config)
     taught = []
     for one in whom:
         twins = _replies(work, model, one.twins)
         named = dict(zip((question.id for question in one.pictures), twins, strict=True))
         taught.append(Taught(one.names, one.direction, 0, (), named))
-    scored = _pictures(work, stage, base, whom, taught)
+    scored = _pictures(work, stage, work.weights, whom, taught)
     stage.outputs = [stage.path / SCORED / "00000.parquet"]
     stage.result = {"taught": [one.to_dict() for one in taught]}
     rights = sum(one.passed for one in scored)
     work.progress.say(f"  before the lessons {rights} of {len(scored)} images are right")
 
 
-def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int, base: Path | None) -> None:
-    """Teach one model, from `base`, about `people(config)[place]`, then have it draw."""
+def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int) -> None:
+    """Teach one model about `people(config)[place]`, then have it draw."""
     subject = people(work.config)[place]
     work.progress.say(f"  {' and '.join(subject.names)}: {len(subject.lessons)} lessons")
     if not work.ranks.from_main((stage.path / TAUGHT).is_file):
-        _teach(work, stage, subject, base)
+        _teach(work, stage, subject)
     taught = _read(stage.path / TAUGHT)
     wrong = [one for one in taught.exam if not one.right]
     work.progress.say(
@@ -106,13 +106,13 @@ def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int, base: Path 
 # --- teaching ---------------------------------------------------------------------------------------------------------
 
 
-def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject, base: Path | None) -> None:
+def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject) -> None:
     """Train, store the model, and write taught.json last."""
     # Lightning takes seconds to import, which --dry-run need not wait for.
     from uni_train.training.callbacks import Until
 
     config = work.config
-    model = work.learner(base)
+    model = work.learner(work.weights)
 
     def passed(step: int) -> bool:
         del step  # a function of the weights alone

@@ -51,15 +51,14 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
     def run(self, work: Work[KnowledgeConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
         from uni_train.recipes.knowledge import injection
 
-        base = next((done.path / "model" for one, done in before if one.kind == "form"), None)
         if planned.kind == "form":
             from uni_train.recipes.knowledge import form
 
             form.teach(work, stage)
         elif planned.kind == "ask":
-            injection.before(work, stage, base)
+            injection.before(work, stage)
         else:
-            injection.inject(work, stage, sum(earlier.kind == "inject" for earlier, _ in before), base)
+            injection.inject(work, stage, sum(earlier.kind == "inject" for earlier, _ in before))
 
     def conclude(self, work: Work[KnowledgeConfig], runs: Stages) -> tuple[Mapping[str, Any], list[Table]]:
         from uni_train.recipes.knowledge import injection
