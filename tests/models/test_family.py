@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from data_gen.errors import DataError
+from tests.tiny import fit
 from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
@@ -137,6 +138,8 @@ def test_no_family_is_named_outside_its_folder() -> None:
         assert not named, f"{file.relative_to(ROOT)} names {named}"
 
 
-def test_a_vae_without_tiles_says_so() -> None:
+def test_a_vae_without_tiles_says_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="vae_tile=64 has no meaning for nano"):
         build_model(replace(model_config("nano"), checkpoint=None, vae_tile=64))
+    told = fit(tmp_path, "--dry-run", "model.vae_tile=64")
+    assert told.exit_code == 2 and "model.vae_tile=64 has no meaning for nano" in told.output

@@ -58,6 +58,7 @@ class Family(ABC):
         parts: of its models, in the order in which they are listed.
         world: of the questions that its models are asked: "nano" or "everyday".
         bfloat16: whether GPUs take its weights in bfloat16.
+        tiles: whether its VAE can take images in tiles (`model.vae_tile`).
         shipped: the folder of the checkpoint inside the package (`checkpoint: shipped`).
     """
 
@@ -66,6 +67,7 @@ class Family(ABC):
     parts: ClassVar[tuple[str, ...]]
     world: ClassVar[str] = "everyday"
     bfloat16: ClassVar[bool] = True
+    tiles: ClassVar[bool] = False
     shipped: ClassVar[Path | None] = None
 
     @abstractmethod

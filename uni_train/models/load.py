@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from data_gen.reading_limits import read_yaml
 from uni_train.config import places
 from uni_train.config.schema import ModelConfig
-from uni_train.errors import UserError
+from uni_train.errors import UsageError, UserError
 from uni_train.models.family import CONFIG, FAMILIES, WEIGHTS, family_of
 from uni_train.models.recognise import recognise
 
@@ -29,28 +29,29 @@ def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = 
         dtype: of the weights; None: as stored (BAGEL, Qwen-Image-Edit), float32 (nano).
 
     Raises:
-        UserError: weights that are missing, damaged or of another shape; a folder that is something else.
+        UserError: weights that are missing, damaged or of another shape; a folder that is something else. UsageError:
+            `vae_tile` of a model without tiles.
     """
+    expect_tiles(config)
     model = family_of(config.family).build(config, seed, dtype).eval()
     if config.weights is not None:
         from uni_train.models.quantised import quantise
 
         quantise(model, config.weights)
     if config.vae_tile is not None:
-        _tile_vae(model, config.vae_tile)
+        side = config.vae_tile // 32 * 32
+        stride = 3 * side // 4  # tiles overlap by a quarter of their side
+        model.vae.enable_tiling(side, side, stride, stride)  # type: ignore[union-attr, operator]
     return model
 
 
-def _tile_vae(model: UnifiedModel, asked: int) -> None:
-    """Tiles overlap by a quarter of their side. Raises UserError where the VAE has none."""
-    vae: Any = getattr(model, "vae", None)
-    if not hasattr(vae, "enable_tiling"):
-        raise UserError(
-            f"model.vae_tile={asked} has no meaning for {model.name}", "Its VAE takes images whole: leave it out."
+def expect_tiles(config: ModelConfig) -> None:
+    """Raises UsageError where `vae_tile` is given to a model whose VAE takes images whole."""
+    if config.vae_tile is not None and not family_of(config.family).tiles:
+        raise UsageError(
+            f"model.vae_tile={config.vae_tile} has no meaning for {config.name}",
+            "Its VAE takes images whole: leave it out.",
         )
-    side = asked // 32 * 32
-    stride = 3 * side // 4
-    vae.enable_tiling(side, side, stride, stride)
 
 
 def model_config(name_or_path: str) -> ModelConfig:

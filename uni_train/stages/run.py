@@ -13,6 +13,7 @@ from eval.statistics import PairedComparison
 from uni_train.config.kinds import PlannedStage, Stages, kind_of, stage_list
 from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import ALONE, Ranks
+from uni_train.models.load import expect_tiles
 from uni_train.run_folder import RunFolder
 from uni_train.stages import evaluate, judging
 from uni_train.stages.cpu import prepare_cpu
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
 
 
 def expect(config: RunConfig, progress: ConsoleProgress) -> None:
-    """Check sets, rewards and data before anything is written.
+    """Check keys of the model, sets, rewards and data before anything is written.
 
     Raises:
         UserError: the first such thing.
     """
+    expect_tiles(config.model)
     work: Work[Any] = Work(config, RunFolder(config.out, config.recipe, config.run_name), progress)
     if any(one.kind == "evaluate" for one in stage_list(config)):
         evaluate.sets(work)

@@ -23,6 +23,7 @@ VAE = "VAE"
 @FAMILIES.register("bagel")
 class BagelFamily(PublishedFamily):
     title = "BAGEL"
+    tiles = True
     parts = (
         *("understanding", "generation", "text embeddings", "text head", "ViT", "connector", "latents", "positions"),
         VAE,

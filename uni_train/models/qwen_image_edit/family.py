@@ -21,6 +21,7 @@ _PIPELINE, _PLUS = "QwenImageEditPipeline", "QwenImageEditPlusPipeline"
 @FAMILIES.register("qwen_image_edit")
 class QwenImageEditFamily(PublishedFamily):
     title = "Qwen-Image-Edit"
+    tiles = True
     parts = ("transformer", "text encoder", "VAE")
 
     def recognise(self, path: Path) -> Found | None:
