@@ -60,6 +60,15 @@ def test_a_group_with_equal_rewards_teaches_nothing(seed, reward):
         assert group_advantages(values, groups, **options)[flat].abs().max() < 1e-3
 
 
+def test_without_division_advantages_are_differences() -> None:
+    values, groups = rewards(0)
+    means = torch.stack([values[groups == group].mean() for group in groups])
+    torch.testing.assert_close(group_advantages(values, groups, "none"), values - means)
+    torch.testing.assert_close(batch_advantages(values, scale_rewards="none"), values - values.mean())
+    with pytest.raises(ValueError, match="which may be 0"):
+        batch_advantages(values, scale_rewards="group")
+
+
 def test_long_prompts_with_one_beginning_are_two_groups():
     assert group_index(["a" * 300 + "b", "a" * 300 + "c", "a" * 300 + "b"]).tolist() == [0, 1, 0]
 

@@ -323,7 +323,9 @@ class ObjectiveConfig:
     kl: Weight = 0.0  # weight of the penalty towards the starting weights; diffusion_nft: the anchor
     penalty: Literal["step", "velocity"] = "step"  # what kl weighs: of a step, or squared distance of velocities
     image_weight: Weight = 1.0  # of the loss of random steps, beside thoughts
-    scale_rewards: Literal["group", "batch", "each"] = "group"  # whose deviation divides advantages; each: by reward
+    baseline: Literal["group", "batch"] = "group"  # whose mean reward is subtracted; batch: equal groups teach, too
+    # whose deviation divides advantages; each: by reward
+    scale_rewards: Literal["group", "batch", "each", "none"] = "group"
     divergence: Positive = 1e-6  # dppo: of a step from the one that drew; beyond it nothing is pushed further
     noise_draws: Draws = 4  # diffusion_nft, awm: noise levels drawn for each image
     nft_beta: Positive = 1.0
@@ -340,6 +342,17 @@ class ThoughtsConfig:
     clip_low: Positive = 0.2
     clip_high: Positive = 0.2
     kl: Weight = 0.0  # weight of the penalty towards the starting weights, a token
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolvedRowsConfig:
+    """Rows with their images, learned in every update beside what is rewarded: a micro-batch more."""
+
+    path: str  # a .jsonl or .parquet file of rows with `prompt` and `image`, as `data make` writes them
+    rows: Rows = 32  # of an update, on all ranks together
+    weight: Positive = 1.0  # of their loss
+    noise_draws: Draws = 1  # noise levels drawn for each image
+    timestep_shift: Positive = 1.0  # of these noise levels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,6 +379,7 @@ class GrpoConfig(TrainingConfig):
     rollout: RolloutConfig
     objective: ObjectiveConfig = ObjectiveConfig()
     thoughts: ThoughtsConfig | None = None  # null = images are drawn without a thought
+    sft: SolvedRowsConfig | None = None  # null = rewards alone
     alarms: AlarmsConfig = AlarmsConfig()
 
     @property
@@ -412,17 +426,26 @@ class GrpoConfig(TrainingConfig):
         """What an update trains on for each image: its random steps, and its thought."""
         return self.window_size + (self.thoughts is not None)
 
-    def grad_accumulation_steps(self, ranks: int = 1) -> int:
-        """Micro-batches of an update on each rank, if every group can teach something."""
+    def micro_batches(self, ranks: int = 1) -> int:
+        """Those of rewarded images in an update on each rank, if every group can teach something."""
         rows = self.images * self.rows_an_image // self.updates_per_pass
         return max(1, -(-rows // (self.rows * ranks)))
 
+    def grad_accumulation_steps(self, ranks: int = 1) -> int:
+        """Micro-batches of an update on each rank; the last is that of `sft`."""
+        return self.micro_batches(ranks) + (self.sft is not None)
+
     def check_ranks(self, ranks: int) -> None:
-        """Raises UsageError where ranks cannot draw whole groups; it names the nearest numbers that they can."""
+        """Raises UsageError where ranks cannot draw whole groups; it names the nearest numbers that they can. Likewise
+        where there are fewer rows of `sft` than ranks."""
         prompts = self.rollout.prompts_per_epoch
         if prompts % ranks:
             below, above = prompts // ranks * ranks, -(-prompts // ranks) * ranks
             raise UsageError(
                 f"rollout.prompts_per_epoch={prompts} cannot be divided among {ranks} devices: each draws whole groups",
                 f"The nearest numbers are rollout.prompts_per_epoch={f'{below} or {above}' if below else above}.",
+            )
+        if self.sft is not None and self.sft.rows < ranks:
+            raise UsageError(
+                f"sft.rows={self.sft.rows} are fewer than the {ranks} devices", f"Set sft.rows={ranks} or more."
             )

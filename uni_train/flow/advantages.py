@@ -2,8 +2,10 @@
 
     A = (r - mean) / (std + eps)
 
-The mean is that of the group (all samples of one prompt), the standard deviation that of the group or of the whole
-batch. A group whose rewards are all equal teaches nothing. Standard deviations are those of the population.
+The mean (the baseline) is that of the group, all samples of one prompt, or of the whole batch. So is the standard
+deviation, which may also be left out (Dr. GRPO, Liu et al. 2025, arXiv 2503.20783). With the group's mean a group whose
+rewards are all equal teaches nothing. With the batch's it does (Flow-GRPO without per-prompt tracking). Standard
+deviations are those of the population.
 
 N samples in a row, R rewards each. Groups are int64 [N], any numbers, in any order. Sums are in float64.
 """
@@ -17,7 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-ScaleRewards = Literal["group", "batch"]
+ScaleRewards = Literal["group", "batch", "none"]
 
 FLOW_GRPO_EPS = 1e-4
 FLOW_FACTORY_FLOOR = 1e-6
@@ -37,21 +39,33 @@ def group_advantages(
     floor: float = 0.0,
 ) -> Tensor:
     """float32, like `rewards` [N] or [N, R] (each reward by itself): less the group's mean, divided by the deviation of
-    the group or of the batch.
+    the group or of the batch, or by nothing.
 
     Flow-GRPO's per-prompt tracker adds `eps` to the standard deviation; Flow-Factory has no `eps`, but a `floor` of
     1e-6 below it.
     """
     statistics = group_statistics(rewards, groups)
     values = rewards.double()
+    difference = values - statistics.mean[statistics.member]
+    if scale_rewards == "none":
+        return difference.float()
     std = statistics.std[statistics.member] if scale_rewards == "group" else values.std(0, correction=0)
-    return _over(values - statistics.mean[statistics.member], std, eps, floor).float()
+    return _over(difference, std, eps, floor).float()
 
 
-def batch_advantages(rewards: Tensor, eps: float = FLOW_GRPO_EPS, floor: float = 0.0) -> Tensor:
-    """float32, like `rewards`: by mean and deviation of all numbers in it, whatever their prompt or reward."""
+def batch_advantages(
+    rewards: Tensor, eps: float = FLOW_GRPO_EPS, floor: float = 0.0, scale_rewards: ScaleRewards = "batch"
+) -> Tensor:
+    """float32, like `rewards`: by mean and deviation of all numbers in it, whatever their prompt or reward.
+
+    Raises:
+        ValueError: a group's deviation beside the batch's mean.
+    """
+    if scale_rewards == "group":
+        raise ValueError("the batch's mean with the deviation of groups, which may be 0")
     values = rewards.double()
-    return _over(values - values.mean(), values.std(correction=0), eps, floor).float()
+    difference = values - values.mean()
+    return (difference if scale_rewards == "none" else _over(difference, values.std(correction=0), eps, floor)).float()
 
 
 def gdpo_advantages(

@@ -375,7 +375,9 @@ def _reinforced(
         model.sampling = model.sampling_at(asked.rollout.guidance)
     if asked.thoughts is not None:
         notes.append("a thought is planned as one more random step; the memory of its own logits is not in it")
-    rows = -(-(asked.images * asked.rows_an_image // asked.updates_per_pass) // (gpus * micros))
+    if asked.sft is not None:
+        notes.append("the rows of sft are planned as one more micro-batch of random steps")
+    rows = -(-(asked.images * asked.rows_an_image // asked.updates_per_pass) // (gpus * asked.micro_batches(gpus)))
     followed = min(rows, most or rows)
     one = shapes.asked(_prompt(config, rollouts, notes))
     return _Work(

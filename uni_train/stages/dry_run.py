@@ -67,9 +67,10 @@ def _epoch(asked: GrpoConfig) -> list[str]:
     """What an epoch of reinforcement draws and trains on."""
     rollout, pictures = asked.rollout, asked.images
     kind = "noise levels" if asked.forward else "random steps"
+    more = "" if asked.sft is None else f" and {asked.sft.rows} rows of sft"
     return [
         f"one epoch: {rollout.prompts_per_epoch} prompts x {rollout.group_size} = {pictures} images of "
         f"{rollout.steps} steps, {asked.window_size} {kind} each",
         f"  {asked.updates_per_epoch} updates of {pictures * asked.window_size // asked.updates_per_epoch} rows in "
-        f"{asked.grad_accumulation_steps()} micro-batches; {asked.updates} updates in all",
+        f"{asked.micro_batches()} micro-batches{more}; {asked.updates} updates in all",
     ]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from tests.models.qwen_image_edit import tiny
 from tests.models.qwen_image_edit.conftest import picture
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
+from uni_train.models.bagel import mot
 from uni_train.models.load import build_model
 from uni_train.models.quantised import decoder_layers, plain, quantise
 from uni_train.training import callbacks
@@ -40,6 +42,8 @@ QUICK = (
     "objective.kl=0.01",
     "objective.clip_low=0.1",
     "objective.clip_high=0.1",
+    "sft.rows=2",
+    "activation_checkpointing=true",
     "alarms.diversity=null",
     "checkpoint_every=1",
     "optimizer.lr=1e-3",
@@ -74,6 +78,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("bare", [rows[0], {"id": "bare", "prompt": "a cat"}]),
     ):
         (place / f"{name}.jsonl").write_text("\n".join(map(json.dumps, some)))
+    solved = [{**row, "image": row["images"][0]} for row in rows]
+    (place / "solved.jsonl").write_text("\n".join(map(json.dumps, solved)))
     (place / "mine.py").write_text(
         "def bright(prompts, completions, **columns):\n    return [float(i.mean()) / 255 for i in completions]\n"
     )
@@ -85,6 +91,7 @@ def fit(place: Path, out: Path, model: str, *overrides: str, prompts: str = "ali
     files = [
         f"model.checkpoint={place / model}",
         f"prompts.path={place / prompts}.jsonl",
+        f"sft.path={place / 'solved.jsonl'}",
         f"rewards.bright.function={place / 'mine.py'}:bright",
         f"out={out}",
     ]
@@ -148,7 +155,12 @@ def test_an_editors_adapters_are_trained_continued_and_loaded_by_diffusers(
 def test_a_bagel_is_trained_whole_on_pictures_of_mixed_sizes(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = finish(place, tmp_path / "whole", "bagel", prompts="mixed")
+    recomputed = Mock(side_effect=mot.checkpoint)
+    with monkeypatch.context() as during:
+        during.setattr(mot, "checkpoint", recomputed)
+        stage = finish(place, tmp_path / "whole", "bagel", prompts="mixed")
+    assert recomputed.called, "activation_checkpointing=true"
+    assert all(line["sft"] > 0 for line in read_metrics(stage / "metrics.jsonl"))
     again = killed_and_continued(place, tmp_path / "cut", "bagel", monkeypatch, prompts="mixed")
     assert (again / "metrics.jsonl").read_bytes() == (stage / "metrics.jsonl").read_bytes()
     after = same(stage, again, "model/ema.safetensors")

@@ -30,6 +30,7 @@ from uni_train.recipes.stars.config import RoundConfig, StarsConfig
 from uni_train.recipes.stars.rounds import most_updates
 from uni_train.training.checkpoint_io import latest_checkpoint, load_folder
 from uni_train.training.curriculum import Constant, Curriculum, Ramp, Threshold
+from uni_train.training.data import items
 
 SETS = ("mapping1", "mapping2", "mapping3")
 
@@ -269,12 +270,12 @@ def test_only_accepted_samples_with_an_image_are_learned_from(finished: Path) ->
 def test_what_is_learned_is_prompt_to_image_without_the_thought(finished: Path) -> None:
     sample = samples(finished, "02-filter-mapping1")[0]
     kept = finetune.kept_samples(finished / "stages/02-filter-mapping1/shards", [0])
-    rows = finetune.images_of(kept, noise_draws=4)
+    rows = items.images_of(kept, noise_draws=4)
     example = rows.draw(0, random.Random(0))
     assert (example.prompt, example.noise_draws) == (sample.sample.ask.case.prompt, 4)
     assert example.thought is None and example.answer is None and example.images == ()
     assert example.target is not None and (example.target == decode_png(sample.sample.image or b"")).all()
-    with_thought = finetune.images_of(kept, noise_draws=4, thoughts=True).draw(0, random.Random(0))
+    with_thought = items.images_of(kept, noise_draws=4, thoughts=True).draw(0, random.Random(0))
     assert with_thought.thought == sample.sample.thought and with_thought.target is not None
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from tests.training.flow_grpo.toy import GRPO as TOY
-from tests.training.flow_grpo.toy import PROMPTS, ToyFlow, bright
+from tests.training.flow_grpo.toy import PROMPTS, SOLVED, ToyFlow, bright
 from tests.training.keys import changed
-from uni_train.config.schema import AlarmsConfig, GrpoConfig, GrpoVariant, LoraConfig
+from uni_train.config.schema import AlarmsConfig, GrpoConfig, GrpoVariant, LoraConfig, SolvedRowsConfig
 from uni_train.errors import UserError
 from uni_train.flow.window import epoch_window
 from uni_train.rewards.contract import Reward
@@ -28,11 +28,12 @@ from uni_train.training.metric_log import read_metrics
 
 GRPO = changed(TOY, ema=0.5)
 REWARDS = [Reward("bright", bright)]
+SFT = SolvedRowsConfig(path="rows.jsonl", rows=4, weight=0.5)
 
 
 def fit(folder: Path, grpo: GrpoConfig = GRPO, **options: Any) -> tuple[ToyFlow, FitResult]:
     model = options.pop("model", None) or ToyFlow()
-    given = {"rewards": REWARDS, "progress": False, "keep": 9, "log_every": 2} | options
+    given = {"rewards": REWARDS, "progress": False, "keep": 9, "log_every": 2, "solved": SOLVED} | options
     return model, fit_flow_grpo(model, PROMPTS, config=grpo, directory=folder, **given)
 
 
@@ -62,15 +63,16 @@ def test_every_variant_raises_the_reward(variant: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "killed_after"), [("flow_grpo", 1), ("fast", 2), ("guard", 3), ("diffusion_nft", 3)]
+    ("variant", "killed_after", "sft"),
+    [("flow_grpo", 1, SFT), ("fast", 2, None), ("guard", 3, None), ("diffusion_nft", 3, SFT)],
 )
 def test_a_run_killed_anywhere_ends_in_the_same_numbers(
-    variant: Any, killed_after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    variant: Any, killed_after: int, sft: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(BaseException):
         """What nothing catches."""
 
-    grpo = changed(GRPO, variant=variant, kl=0.01)
+    grpo = changed(GRPO, variant=variant, kl=0.01, sft=sft)
     looks = lambda step: {"held_out": 0.5}  # noqa: E731
     whole, _ = fit(tmp_path / "whole", grpo, evaluate=looks, evaluate_every=1)
     saved = callbacks.PeriodicCheckpoint.on_train_batch_end
@@ -104,6 +106,35 @@ def test_micro_batches_and_batches_of_drawing_change_nothing_but_rounding(tmp_pa
     one, _ = fit(tmp_path / "a", changed(GRPO, rows=1000, epochs=1, clip=0.0))
     many, _ = fit(tmp_path / "b", changed(GRPO, rows=3, epochs=1, clip=0.0), draw_rows=5)
     assert torch.allclose(one.body.weight, many.body.weight, atol=1e-5)
+
+
+def still(prompts: Any, completions: Any, **_: Any) -> list[float]:
+    return [1.0] * len(completions)
+
+
+def test_rows_with_images_are_learned_beside_rewards_by_their_weight(tmp_path: Path) -> None:
+    flat = changed(GRPO, epochs=20, lr=1e-2, sft=SFT, alarms=AlarmsConfig(zero_std_epochs=None), ema=None)
+    fit(tmp_path / "rows", flat, rewards=[Reward("still", still)], log_every=1)
+    lines = read_metrics(tmp_path / "rows" / "metrics.jsonl")
+    assert all(line["loss"] == pytest.approx(SFT.weight * line["sft"]) for line in lines), "no image teaches anything"
+    assert sum(line["sft"] for line in lines[-4:]) < 0.8 * sum(line["sft"] for line in lines[:4])
+    both, _ = fit(tmp_path / "both", changed(GRPO, epochs=1, sft=SFT), log_every=1)
+    cut, _ = fit(tmp_path / "cut", changed(GRPO, epochs=1, sft=SFT, rows=3), log_every=1)
+    assert torch.allclose(both.body.weight, cut.body.weight, atol=1e-5), "the weight depends on micro-batches"
+    line = read_metrics(tmp_path / "both" / "metrics.jsonl")[0]
+    assert line["loss"] == pytest.approx(line["policy_loss"] + SFT.weight * line["sft"])
+
+
+def test_by_the_baseline_of_the_batch_groups_of_equal_rewards_teach(tmp_path: Path) -> None:
+    def by_prompt(prompts: Any, completions: Any, id: Any, **_: Any) -> list[float]:
+        return [float(name in ("p0", "p1", "p2")) for name in id]
+
+    for baseline, learns in (("group", False), ("batch", True)):
+        grpo = changed(GRPO, epochs=1, baseline=baseline, scale_rewards="none")
+        fit(tmp_path / baseline, grpo, rewards=[Reward("by_prompt", by_prompt)])
+        lines = read_metrics(tmp_path / baseline / "metrics.jsonl")
+        assert all((line["grad_norm"] > 0) == learns for line in lines)
+        assert lines[0]["frac_reward_zero_std"] == 1
 
 
 def test_conditions_are_read_once_a_group_and_update(tmp_path: Path) -> None:
@@ -189,9 +220,6 @@ def test_ratios_that_explode_stop_the_run_after_a_checkpoint(tmp_path: Path) -> 
 
 
 def test_collapse_flat_rewards_and_falling_held_out_scores_are_alarms(tmp_path: Path) -> None:
-    def still(prompts: Any, completions: Any, **_: Any) -> list[float]:
-        return [1.0] * len(completions)
-
     flat = changed(GRPO, alarms=AlarmsConfig(zero_std_epochs=2))
     with pytest.raises(UserError, match="stopped after update 4: in 2 epochs no group"):
         fit(tmp_path / "flat", flat, rewards=[Reward("still", still)])

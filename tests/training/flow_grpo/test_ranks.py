@@ -14,15 +14,18 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from tests.training.flow_grpo.toy import GRPO as TOY
-from tests.training.flow_grpo.toy import PROMPTS, ToyFlow
+from tests.training.flow_grpo.toy import PROMPTS, SOLVED, ToyFlow
 from tests.training.keys import changed
+from uni_train.config.schema import SolvedRowsConfig
 from uni_train.errors import UsageError
 from uni_train.rewards.contract import Reward
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.metric_log import read_metrics
 
 ROOT = Path(__file__).parents[3]
-GRPO = changed(TOY, kl=0.01, clip_low=0.1, clip_high=0.1, eps=1e-3)
+GRPO = changed(
+    TOY, kl=0.01, clip_low=0.1, clip_high=0.1, eps=1e-3, sft=SolvedRowsConfig(path="rows.jsonl", rows=5, weight=0.1)
+)
 
 
 def lit(prompts: list[str], completions: list[np.ndarray], **_: Any) -> list[float]:
@@ -41,7 +44,7 @@ def train(out: Path, devices: int, reward: Any = lit, **changes: Any) -> ToyFlow
     looks = lambda step: {"held_out": step / 10}  # noqa: E731
     fit_flow_grpo(
         model, PROMPTS, [Reward("it", reward)], changed(GRPO, devices=devices, kind=kind, **changes), out,
-        evaluate=looks, evaluate_every=1, progress=False, keep=9, log_every=1,
+        evaluate=looks, evaluate_every=1, progress=False, keep=9, log_every=1, solved=SOLVED,
     )  # fmt: skip
     return model
 
@@ -107,6 +110,8 @@ def test_groups_that_ranks_cannot_share_are_refused_with_the_nearest_that_they_c
     with pytest.raises(UsageError) as error:
         changed(GRPO, prompts_per_epoch=3).check_ranks(4)
     assert "prompts_per_epoch=4." in (error.value.hint or "")
+    with pytest.raises(UsageError, match=r"sft\.rows=5 are fewer than the 8 devices"):
+        changed(GRPO, prompts_per_epoch=8).check_ranks(8)
 
 
 if __name__ == "__main__":

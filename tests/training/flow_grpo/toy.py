@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from data_gen.seeds import derive_seed
 from uni_train.config.schema import GrpoConfig, OptimizerConfig, RolloutConfig, StrategyConfig
+from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import Schedule, bagel_schedule
-from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.base import Request, SupervisedLoss, UnifiedModel
 from uni_train.training.flow_grpo.rollout import Prompt, PromptList
 
 TOKENS, NUMBERS = 4, 3
@@ -27,6 +28,27 @@ GRPO = GrpoConfig(
     strategy=StrategyConfig(accelerator="cpu"),
 )
 PROMPTS = PromptList([Prompt(f"p{i}", f"prompt {i}", columns={"number": i}) for i in range(6)], seed=0)
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A row with its image: all its numbers are `grey`."""
+
+    prompt: str
+    grey: float
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class ToyBatch:
+    """Rows that are learned; noise: [B, TOKENS, NUMBERS]."""
+
+    prompts: Sequence[Request]
+    grey: Tensor
+    noise: Tensor
+
+
+SOLVED = [Solved(f"prompt {i}", i / 5) for i in range(6)]
 
 
 @dataclass(frozen=True)
@@ -90,11 +112,17 @@ class ToyFlow(UnifiedModel):
     def answer(self, *args: Any, **kwargs: Any) -> list[str]:
         raise NotImplementedError
 
-    def collate(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError
+    def collate(self, examples: Sequence[Solved], seed: int) -> ToyBatch:
+        noise = self.noise([Request("", "", seed=one.seed) for one in examples])
+        prompts = [Request("", one.prompt) for one in examples]
+        return ToyBatch(prompts, torch.tensor([one.grey for one in examples]), noise)
 
-    def supervised_loss(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError
+    def supervised_loss(self, batch: ToyBatch, passes: int | None = None) -> SupervisedLoss:
+        clean = batch.grey[:, None, None].expand_as(batch.noise)
+        velocity = self.velocity(interpolate(clean, batch.noise, 0.5), 0.5, self.encode(batch.prompts))
+        error = (velocity - velocity_target(clean, batch.noise)).square().mean(-1)
+        none = error.new_zeros(())
+        return SupervisedLoss(none, none, error.sum(), torch.tensor(error.numel()))
 
 
 def bright(prompts: list[str], completions: list[np.ndarray], **columns: Any) -> list[float]:

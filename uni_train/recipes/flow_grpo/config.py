@@ -68,6 +68,7 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
         if levels is not None and not levels:
             raise wrong(f"{key} is empty", key, where)
     _check_thoughts(config, where)
+    _check_baseline(config, where)
     rollout, images, passes = config.rollout, config.images, config.passes
     if config.updates_per_epoch % passes or images % config.updates_per_pass:
         limit = min(images, 2 * config.updates_per_epoch)
@@ -109,6 +110,27 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
         raise wrong("rollout.noise_level of cps must be between 0 and 1", "rollout.noise_level", where)
     if config.objective.clip_low >= 1:
         raise wrong("objective.clip_low must be below 1", "objective.clip_low", where)
+
+
+def _check_baseline(config: FlowGrpoConfig, where: Where) -> None:
+    if config.objective.baseline == "group":
+        return
+    scale = config.objective.scale_rewards
+    if scale in ("group", "each"):
+        raise wrong(
+            f"objective.baseline=batch with scale_rewards={scale}: groups of equal rewards have no deviation",
+            "objective.scale_rewards",
+            where,
+            "objective.scale_rewards=batch, or none.",
+        )
+    if config.rollout.complete != "all":
+        raise wrong(
+            f"rollout.complete={config.rollout.complete} draws half of the groups that objective.baseline=batch learns "
+            "from, too",
+            "rollout.complete",
+            where,
+            "rollout.complete=all.",
+        )
 
 
 def _check_rewards(config: FlowGrpoConfig, where: Where) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ from uni_train.stages.finetune import adapters, run_logger
 from uni_train.stages.gallery import SHOWN_GROUPS, groups_of, log_groups, write_sheet
 from uni_train.stages.validation import ValidationPrompts, check_levels, generate, intervals, table, validation_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
-from uni_train.training.data.rows import BadRow, Row, image_of, open_rows
+from uni_train.training.data import items
+from uni_train.training.data.rows import BadRow, Row, Rows, image_of, open_rows
 from uni_train.training.flow_grpo.rollout import Prompt, PromptList, Prompts
 from uni_train.training.trained import select_parameters
 
@@ -39,7 +41,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
 
     config = work.config
     asked = work.ranks.on_all(lambda: prompts(work))
-    model = work.model(work.weights)
+    model = work.learner(work.weights, config.sft.timestep_shift if config.sft is not None else 1.0)
     own = model.sampling
     held_out, logger = _held_out(work), run_logger(work, stage.path.name)
 
@@ -73,6 +75,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
             evaluate=measure if held_out is not None else None,
             evaluate_every=config.held_out.every,
             on_drawn=show,
+            solved=work.ranks.on_all(lambda: solved_rows(config)),
             logger=logger,
             description="  updates",
         )
@@ -125,7 +128,8 @@ def check(config: FlowGrpoConfig) -> None:
     """What can be refused before anything runs.
 
     Raises:
-        UsageError: an unknown reward. UserError: a reward that cannot be imported, a level that the task lacks.
+        UsageError: an unknown reward. UserError: a reward that cannot be imported, a level that the task lacks, no
+            rows for `sft`, or a first one without an image.
     """
     for one in config.used_rewards.values():
         find_reward(one.function)
@@ -133,6 +137,14 @@ def check(config: FlowGrpoConfig) -> None:
         task = get_task(config.prompts.task, config.data.world)
         check_levels(task, config.prompts.levels, "prompts.levels")
         check_levels(task, config.held_out.levels or (), "held_out.levels")
+    solved = solved_rows(config)
+    if solved is not None:
+        solved.draw(0, random.Random(0))
+
+
+def solved_rows(config: FlowGrpoConfig) -> Rows | None:
+    """The rows of `sft`. Raises UserError: a missing file."""
+    return None if config.sft is None else items.images_of(open_rows(config.sft.path), config.sft.noise_draws)
 
 
 # --- prompts ----------------------------------------------------------------------------------------------------------

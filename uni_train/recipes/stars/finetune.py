@@ -30,7 +30,7 @@ from uni_train.stages.finetune import first_batch, fit
 from uni_train.stages.work import StageRun, Work
 from uni_train.training.curriculum import Constant, Curriculum, Level, Ramp, Threshold
 from uni_train.training.data import items
-from uni_train.training.data.rows import Chosen, Joined, Row, RowFile, Rows, open_rows
+from uni_train.training.data.rows import Chosen, Joined, RowFile, Rows, open_rows
 from uni_train.training.steps import Source
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def replayed(config: RoundsConfig, model: UnifiedModel, names: Collection[str]) 
         sources[PRETRAIN] = any_of(rows, images=config.trained == "moe_gen")
     if SOLVED in names:
         assert isinstance(config, StarsConfig) and config.solved is not None, "config.py has checked it"
-        sources[SOLVED] = images_of(open_rows(config.solved), config.batch.noise_draws)
+        sources[SOLVED] = items.images_of(open_rows(config.solved), config.batch.noise_draws)
     return sources
 
 
@@ -101,9 +101,9 @@ def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -
                 "Sample more prompts or candidates, start from a better model, or use filter=verifier or filter=none.",
             )
         samples.append(kept_samples(stage.shards, kept))
-        sources[name] = images_of(samples[-1], config.batch.noise_draws)
+        sources[name] = items.images_of(samples[-1], config.batch.noise_draws)
     if THOUGHTS in config.replays:
-        sources[THOUGHTS] = images_of(Joined(samples), config.batch.noise_draws, thoughts=True)
+        sources[THOUGHTS] = items.images_of(Joined(samples), config.batch.noise_draws, thoughts=True)
     return {**sources, **replayed(config, model, config.replays)}
 
 
@@ -111,16 +111,6 @@ def kept_samples(shards: Path, kept: Sequence[int]) -> RowFile:
     """The kept samples of a filtered stage; `kept` numbers rows over all its shards."""
     files = [str(shard_path(shards, index)) for index in sorted(completed(shards))]
     return Chosen(open_rows(files), kept)
-
-
-def images_of(rows: RowFile, noise_draws: int, thoughts: bool = False) -> Rows:
-    """Rows as prompt -> image, or with their thoughts between. Images stay on disk until a batch needs them."""
-    parse = items.parser(("thought", "image") if thoughts else ("image",))
-
-    def several_draws(row: Row, random_: random.Random) -> Example:
-        return replace(parse(row, random_), noise_draws=noise_draws)
-
-    return Rows(rows, several_draws, "error", lambda example: 0, 0)
 
 
 def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]], images: bool = False) -> Source:

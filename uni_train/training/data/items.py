@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from uni_train.models.base import Example
-from uni_train.training.data.rows import BadRow, Row, image_of
+from uni_train.training.data.rows import BadRow, Row, RowFile, Rows, image_of
 
 
 def parser(learn: Sequence[str], show_thought: bool = False) -> Callable[[Row, random.Random], Example]:
@@ -34,3 +35,13 @@ def parser(learn: Sequence[str], show_thought: bool = False) -> Callable[[Row, r
         )
 
     return parse
+
+
+def images_of(rows: RowFile, noise_draws: int, thoughts: bool = False) -> Rows:
+    """Rows as prompt -> image, or with their thoughts between. Images stay on disk until a batch needs them."""
+    parse = parser(("thought", "image") if thoughts else ("image",))
+
+    def several_draws(row: Row, random_: random.Random) -> Example:
+        return replace(parse(row, random_), noise_draws=noise_draws)
+
+    return Rows(rows, several_draws, "error", lambda example: 0, 0)

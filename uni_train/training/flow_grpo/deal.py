@@ -32,10 +32,13 @@ def random_steps(rollouts: Rollouts, config: GrpoConfig, stage: str, update: int
     """The rows of an update on all ranks: an equal part of the images, shuffled by seed, epoch and pass, each with all
     its random steps.
 
-    Images of groups with equal rewards are left out; where there are no others, a `kl` penalty still acts on them.
+    Images of groups with equal rewards are left out, unless the batch is their baseline; where there are no others, a
+    `kl` penalty still acts on them.
     """
     images, rollout, objective = list(range(len(rollouts.totals))), config.rollout, config.objective
     groups = torch.arange(rollout.prompts_per_epoch).repeat_interleave(rollout.group_size)
+    if objective.baseline == "batch":
+        groups = torch.zeros_like(groups)
     use = informative(rollouts.rewards if objective.scale_rewards == "each" else rollouts.totals, groups)
     use = use.any(1) if use.ndim > 1 else use
     images = [i for i in images if bool(use[i])] or (images if objective.kl else [])

@@ -27,7 +27,7 @@ from uni_train.config.schema import GrpoConfig
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
 from uni_train.errors import UserError
-from uni_train.flow.advantages import gdpo_advantages, group_advantages, informative
+from uni_train.flow.advantages import batch_advantages, gdpo_advantages, group_advantages, informative
 from uni_train.flow.euler import euler_step
 from uni_train.flow.rollout import roll_out
 from uni_train.flow.schedule import Schedule
@@ -252,6 +252,8 @@ def collect(
     if config.objective.scale_rewards == "each":
         weights = torch.tensor([reward.weight for reward in rewards], dtype=torch.double)
         advantages = gdpo_advantages(table, weights, groups)
+    elif config.objective.baseline == "batch":
+        advantages = batch_advantages(totals, scale_rewards=config.objective.scale_rewards)
     else:
         advantages = group_advantages(totals, groups, config.objective.scale_rewards)
 

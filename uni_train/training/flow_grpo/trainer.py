@@ -14,6 +14,7 @@ which all ranks share (deal.py):
     6. loss          clipped ratio to the weights that sampled, times advantage   flow.grpo.grpo_loss
     7. KL            to the weights that the run started from, if objective.kl    losses.Reference
        thoughts      where images have such: the same for their tokens            thoughts.py
+       sft           rows with their images, if the recipe has such               training.supervised
     8. step          gradients clipped, AdamW, averages                           training.fit.run, by Lightning
 
 Variants change one line each: other random steps (cps, dance: flow.steps), other windows (fast, mix: flow.window),
@@ -73,7 +74,7 @@ from uni_train.training.flow_grpo.rollout import (
 from uni_train.training.flow_grpo.thoughts import PARTS as THOUGHT_PARTS
 from uni_train.training.flow_grpo.thoughts import ThoughtBatch, log_probs, written
 from uni_train.training.metric_log import truncate_metrics
-from uni_train.training.steps import StepBatch
+from uni_train.training.steps import Source, StepBatch, StepDataset
 from uni_train.training.strategies.choice import check_second_weights, here, on_ranks
 from uni_train.training.strategies.sharding import unsharded
 from uni_train.training.supervised import SupervisedModule
@@ -96,6 +97,7 @@ def fit_flow_grpo(
     evaluate: Evaluate | None = None,
     evaluate_every: int = 10,
     on_drawn: OnDrawn | None = None,
+    solved: Source | None = None,
     logger: Logger | None = None,
     progress: bool | Progress = True,
     description: str | None = None,
@@ -112,6 +114,7 @@ def fit_flow_grpo(
         evaluate: updates done -> scores on held-out prompts ("held_out" is what the alarm watches), every
             `evaluate_every` epochs.
         on_drawn: is shown every epoch's images.
+        solved: the rows of `config.sft`.
 
     Raises:
         UsageError: keys that do not fit together.
@@ -135,7 +138,7 @@ def fit_flow_grpo(
             *([validation] if validation is not None else []),
             Alarms(config.alarms, config.updates_per_epoch, validation, made.log, directory / CHECKPOINTS),
         ]
-        made.data = RolloutData(model, prompts, rewards, module, draw_rows, on_drawn)
+        made.data = RolloutData(model, prompts, rewards, module, draw_rows, on_drawn, solved)
         model.eval()
         return module
 
@@ -190,10 +193,11 @@ class RolloutData(pl.LightningDataModule):
         module: FlowGrpoModule,
         draw_rows: int = 256,
         on_drawn: OnDrawn | None = None,
+        solved: Source | None = None,
     ) -> None:
         super().__init__()
         self.model, self.prompts, self.rewards, self.config = model, prompts, rewards, module.config
-        self.module, self.draw_rows, self.on_drawn = module, draw_rows, on_drawn
+        self.module, self.draw_rows, self.on_drawn, self.solved = module, draw_rows, on_drawn, solved
         self.rollouts: Rollouts | None = None
         self._held: Rollouts | None = None  # the same, and what other ranks gave this one to train on
         self._deals: list[list[list[Row]]] = []
@@ -218,6 +222,7 @@ class RolloutData(pl.LightningDataModule):
         if self.rollouts is not None:  # of the checkpoint
             self.rollouts = self.rollouts.to(self.model.device)
         prompts: Sequence[Prompt] = ()
+        solved = self._solved()
         for step in range(self.trainer.global_step, config.updates):
             epoch, update = divmod(step, config.updates_per_epoch)
             if update == 0 or not prompts:
@@ -236,9 +241,29 @@ class RolloutData(pl.LightningDataModule):
                     self._score(prompts, condition)
             self.module.epoch_metrics = {name: self.rollouts.statistics[name] for name in IN_METRICS}
             cut = self._cut(prompts, update, condition)
+            more = [] if solved is None else [solved[step][0].content]
             # ZeRO begins its sums with the first and steps with the last, so what is empty is between them.
-            for micro, rows in enumerate([*cut[:1], *[None] * (micros - len(cut)), *cut[1:]]):
+            empty = [None] * (micros - len(cut) - len(more))
+            for micro, rows in enumerate([*cut[:1], *empty, *cut[1:], *more]):
                 yield StepBatch(step, micro, micros, rows)
+
+    def _solved(self) -> StepDataset | None:
+        """Every update's rows of `sft` on this rank."""
+        asked, ranks = self.config.sft, self.ranks
+        if asked is None:
+            return None
+        assert self.solved is not None, "sft without rows"
+        return StepDataset(
+            self.model.collate,
+            {"sft": self.solved},
+            lambda step: {"sft": 1.0},
+            rows=asked.rows,
+            updates=self.config.updates,
+            seed=self.config.seed,
+            stage=f"{self.module.stage} sft",
+            rank=ranks.rank,
+            world_size=ranks.world_size,
+        )
 
     def _sample(self, prompts: Sequence[Prompt], epoch: int) -> Any:
         """New rollouts; returns the condition that this rank's groups were sampled under."""
@@ -292,7 +317,7 @@ class RolloutData(pl.LightningDataModule):
         schedule = common_schedule(self.model, drawn_under, len(units), config.rollout.steps)
         under = _Under(drawn_under, {unit: row for row, unit in enumerate(units)}, schedule, per)
         count, rows = micro_batches(dealt, config.rows), sum(map(len, dealt))
-        count = max(count, min(2, config.grad_accumulation_steps(ranks.world_size)))
+        count = max(count, min(2, config.micro_batches(ranks.world_size)))
         counted, stage = dealt[ranks.rank], self.module.stage
         steps = sum(place < config.window_size for some in dealt for _, place in some)
         batches = []
@@ -513,7 +538,9 @@ class FlowGrpoModule(SupervisedModule):
             self._means, self._log_ratios = dict.fromkeys(names, torch.zeros((), device=self.device)), []
         if batch.content is None:  # nothing to learn, on any rank
             return torch.zeros((), device=self.device, requires_grad=True) * 1
-        rows: MiniBatch = batch.content
+        if not isinstance(batch.content, MiniBatch):
+            return self._of_solved(batch)
+        rows = batch.content
         loss, log_ratio = torch.zeros((), device=self.device), None
         parts: dict[str, Tensor] = {}
         if rows.share or rows.thoughts is None:
@@ -540,6 +567,19 @@ class FlowGrpoModule(SupervisedModule):
         if batch.last:
             self._gather_metrics(loss)
         return loss
+
+    def _of_solved(self, batch: StepBatch) -> Tensor:
+        """The loss of the rows of `sft`, which are the last micro-batch: their velocities' squared error, a mean over
+        all ranks' tokens."""
+        assert self.config.sft is not None
+        found, weight = self._loss(batch), self.config.sft.weight
+        total, tokens = found.mse_sum, found.mse_tokens.to(found.mse_sum)
+        counted = self.trainer.strategy.reduce(torch.stack([total.detach(), tokens]), reduce_op="sum")
+        mean = counted[0] / counted[1]
+        # Sums over ranks follow, of which each has the mean of all.
+        self._add({"sft": mean, "loss": mean * weight}, 1 / self.trainer.world_size)
+        self._gather_metrics(total)
+        return total * (weight * self.trainer.world_size * batch.grad_accumulation_steps / counted[1])
 
     def _add(self, parts: Mapping[str, Tensor], share: float) -> None:
         for name, value in parts.items():
@@ -593,7 +633,9 @@ class FlowGrpoModule(SupervisedModule):
             self.losses.sampler = dict(checkpoint["sampler"])
 
     def transfer_batch_to_device(self, batch: StepBatch, device: torch.device, dataloader_idx: int) -> StepBatch:
-        return batch  # rollouts are where the model is
+        if batch.content is None or isinstance(batch.content, MiniBatch):
+            return batch  # rollouts are where the model is
+        return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
 
 def _largest(values: Tensor) -> Tensor:
