@@ -144,7 +144,9 @@ def check(config: FlowGrpoConfig) -> None:
 
 def solved_rows(config: FlowGrpoConfig) -> Rows | None:
     """The rows of `sft`. Raises UserError: a missing file."""
-    return None if config.sft is None else items.images_of(open_rows(config.sft.path), config.sft.noise_draws)
+    if config.sft is None:
+        return None
+    return items.images_of(open_rows(config.sft.path), config.sft.noise_draws, bad=config.data.bad_rows)
 
 
 # --- prompts ----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from uni_train.models.base import Example
 from uni_train.training.data.rows import BadRow, Row, RowFile, Rows, image_of
@@ -37,11 +38,11 @@ def parser(learn: Sequence[str], show_thought: bool = False) -> Callable[[Row, r
     return parse
 
 
-def images_of(rows: RowFile, noise_draws: int, thoughts: bool = False) -> Rows:
+def images_of(rows: RowFile, noise_draws: int, thoughts: bool = False, bad: Literal["error", "skip"] = "error") -> Rows:
     """Rows as prompt -> image, or with their thoughts between. Images stay on disk until a batch needs them."""
     parse = parser(("thought", "image") if thoughts else ("image",))
 
     def several_draws(row: Row, random_: random.Random) -> Example:
         return replace(parse(row, random_), noise_draws=noise_draws)
 
-    return Rows(rows, several_draws, "error", lambda example: 0, 0)
+    return Rows(rows, several_draws, bad, lambda example: 0, 0)
