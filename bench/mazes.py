@@ -63,7 +63,8 @@ class Arm:
 
     Attributes:
         begins: the arm whose weights it goes on from. counter: what says how long it lasts: a key, or "rounds".
-        data: whose solved mazes it is shown, asked or replays: "limited", "more"; None: new unsolved ones.
+        data: whose solved mazes it is shown, asked or replays: "limited", "more"; None: new unsolved ones; "beside":
+            new ones, and the limited set in every update.
     """
 
     label: str
@@ -86,6 +87,7 @@ _NFT = (
     *("variant=diffusion_nft", "rollout.prompts_per_epoch=24", "objective.noise_draws=2", "objective.kl=0.05"),
     *("objective.scale_rewards=group", "objective.advantage_clip=1"),
 )
+_BESIDE = ("sft.rows=16", "sft.weight=50", "objective.kl=0", "rollout.complete=mixed")
 _KL = ("optimizer.lr=1e-4", "objective.kl=0.04")  # at the recipe's rate long runs collapse
 _CPS = ("variant=cps", "rollout.noise_level=0.7", "rewards.solved.function=verifier_dense")
 ROUND = {"task": "maze", "level": LEVEL, "prompts": 1000, "updates": 300, "replay": {"solved": 0.3}}
@@ -102,6 +104,14 @@ ARMS = {
     "stars": Arm("+ STARS by the verifier, new mazes", SETTLED, "stars_maze", "rounds", "limited", ("evaluation.n=1",)),
     "cps_dense": Arm("+ CPS, dense reward, new mazes", SETTLED, "flow_grpo_maze", "epochs", None, (*_QUIET, *_CPS)),
     "nft_new": Arm("+ DiffusionNFT, new mazes, unsolved", SETTLED, "flow_grpo_maze", "epochs", None, (*_QUIET, *_NFT)),
+    "nft_sft": Arm(
+        "+ DiffusionNFT beside the solved mazes",
+        SETTLED,
+        "flow_grpo_maze",
+        "epochs",
+        "beside",
+        (*_QUIET, *_NFT, *_BESIDE),
+    ),
     "sft_more": Arm("+ SFT, new mazes, solved", SETTLED, "sft_maze", "updates", "more", _AGAIN),
 }
 
@@ -192,7 +202,9 @@ def arguments(plan: Plan, seed: int, key: str, name: str) -> list[str]:
         given.append(f"model.checkpoint={plan.model(ARMS[arm.begins], begins)}")
     if arm.data is None:
         return given
-    rows = solved_mazes(plan, seed, arm.data) / "items.jsonl"
+    rows = solved_mazes(plan, seed, "limited" if arm.data == "beside" else arm.data) / "items.jsonl"
+    if arm.data == "beside":
+        return [*given, f"sft.path={rows}"]
     if arm.recipe == "sft_maze":
         return [*given, f"sources.mazes.path={rows}"]
     if arm.recipe == "stars_maze":
