@@ -157,3 +157,22 @@ def test_a_window_needs_steps_with_noise():
     ):
         with pytest.raises(ValueError, match=message):
             roll_out(linear, x, SCHEDULE, rule, window, lambda step: x)
+
+
+@pytest.mark.parametrize("name", ["flow_grpo", "cps", "dance"])
+def test_images_with_noise_levels_of_their_own_step_as_they_would_alone(name) -> None:
+    each = [DynamicShift().schedule(6, tokens) for tokens in (256, 4096, 256)]
+    assert Schedule.together(each[::2]) is each[0]
+    both = Schedule.together(each)
+    x, v, value, *_ = draws(3, 3, 5, 4)
+    rule = step_rule(name, 0.7)
+    for step in (2, torch.tensor([0, 3, 4])):
+        moved = rule.transition(x, v, both, step)
+        for row, schedule in enumerate(each):
+            alone = rule.transition(x[[row]], v[[row]], schedule, step if isinstance(step, int) else step[[row]])
+            assert torch.equal(moved.mean[[row]], alone.mean)
+            torch.testing.assert_close(moved.log_prob(value)[[row]], alone.log_prob(value[[row]]))
+            t, t_next = both.select([row]).step(2)
+            assert torch.equal(
+                euler_step(x[[row]], v[[row]], t, t_next), euler_step(x[[row]], v[[row]], *schedule.step(2))
+            )

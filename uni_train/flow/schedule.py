@@ -7,6 +7,7 @@ high noise levels, which large images need. BAGEL uses the same formula for trai
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -45,16 +46,29 @@ class Schedule:
     """The noise levels that a sampling run goes through; step i leads from level i to level i + 1.
 
     Attributes:
-        levels: [N + 1], falling, the last one 0. Models with a time of 0 to 1000 are given 1000 times a level.
+        levels: [N + 1], falling, the last one 0; or [N + 1, B], where B images have levels of their own. Models with a
+            time of 0 to 1000 are given 1000 times a level.
     """
 
     levels: Tensor
 
     def __post_init__(self) -> None:
-        if self.levels.ndim != 1 or len(self.levels) < 2:
-            raise ValueError(f"a schedule needs at least two levels in one row, got shape {tuple(self.levels.shape)}")
-        if not bool((self.levels.diff() < 0).all()):
+        if self.levels.ndim not in (1, 2) or len(self.levels) < 2:
+            raise ValueError(f"a schedule needs at least two levels, got shape {tuple(self.levels.shape)}")
+        if not bool((self.levels.diff(dim=0) < 0).all()):
             raise ValueError(f"noise levels must fall from step to step, got {self.levels.tolist()}")
+
+    @classmethod
+    def together(cls, each: Sequence[Schedule]) -> Schedule:
+        """Those of some images in one, with a column for each unless all are the same."""
+        first = each[0].levels
+        if all(torch.equal(one.levels, first) for one in each[1:]):
+            return each[0]
+        return cls(torch.stack([one.levels for one in each], 1))
+
+    def select(self, rows: Sequence[int]) -> Schedule:
+        """The columns of some images, in this order."""
+        return self if self.levels.ndim == 1 else Schedule(self.levels[:, list(rows)])
 
     @property
     def steps(self) -> int:
@@ -63,12 +77,16 @@ class Schedule:
 
     @property
     def ceiling(self) -> Tensor:
-        """Scalar: the second level, which stands in for 1 where 1 would be a pole (see `steps.FlowSDE`)."""
+        """Scalar or [B]: the second level, which stands in for 1 where 1 would be a pole (see `steps.FlowSDE`)."""
         return self.levels[1]
 
     def step(self, index: Tensor | int) -> tuple[Tensor, Tensor]:
-        """Levels before and after step `index` in [0, N): an int gives scalars, int64 [B] gives [B], one a row."""
-        return self.levels[index], self.levels[index + 1]
+        """Levels before and after step `index` in [0, N): an int gives scalars (or [B], of B columns), int64 [B] gives
+        [B], one a row."""
+        if isinstance(index, int) or self.levels.ndim == 1:
+            return self.levels[index], self.levels[index + 1]
+        rows = torch.arange(len(index), device=self.levels.device)
+        return self.levels[index, rows], self.levels[index + 1, rows]
 
     def to(self, device: torch.device | str) -> Schedule:
         """The same levels on another device."""

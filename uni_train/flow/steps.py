@@ -19,7 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from uni_train.flow.euler import euler_step
+from uni_train.flow.euler import euler_step, per_row
 from uni_train.flow.schedule import Schedule
 from uni_train.flow.transition import Density, Transition
 
@@ -57,11 +57,11 @@ class StepRule(ABC):
         Rows may be at different steps. `mask`: see `Transition`.
         """
         x, velocity = _wide(x), _wide(velocity)
-        t, t_next = (_per_row(level, x) for level in schedule.step(step))
+        t, t_next = (per_row(level, x) for level in schedule.step(step))
         if self.noise_level == 0:
             still = torch.zeros_like(t)
             return Transition(euler_step(x, velocity, t, t_next), still, still, None, mask)
-        mean, std, diffusion = self.moments(x, velocity, t, t_next, _per_row(schedule.ceiling, x))
+        mean, std, diffusion = self.moments(x, velocity, t, t_next, per_row(schedule.ceiling, x))
         return Transition(mean, std, diffusion, self.density, mask)
 
     def trainable_steps(self, schedule: Schedule) -> range:
@@ -160,8 +160,3 @@ def step_rule(name: StepName, noise_level: float) -> StepRule:
 def _wide(x: Tensor) -> Tensor:
     """A bfloat16 mean would round away more than the clip range of a ratio allows."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-def _per_row(level: Tensor, x: Tensor) -> Tensor:
-    """A scalar or [B] as [1 or B, 1, ...]."""
-    return level.to(x.device).reshape(-1, *[1] * (x.ndim - 1))

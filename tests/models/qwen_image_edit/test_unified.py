@@ -15,6 +15,7 @@ from tests.models.qwen_image_edit import tiny
 from tests.models.qwen_image_edit.conftest import config_of, picture
 from uni_train.errors import UserError
 from uni_train.flow.objective import interpolate
+from uni_train.flow.schedule import Schedule
 from uni_train.models.base import Example, Request, SkillMissing, Turn
 from uni_train.models.load import build_model
 from uni_train.models.qwen_image_edit import latents
@@ -134,8 +135,8 @@ def test_a_group_is_read_once_and_its_velocity_is_that_of_single_requests(model:
     assert len(condition) == 8 and len(condition.text) == 2
     part = model.velocity(x[5:6], torch.linspace(0.9, 0.2, 8)[5:6], condition.select([5]))
     assert torch.allclose(velocity[5:6], part, atol=1e-5)
-    levels = model.levels(condition, 4)
-    assert torch.equal(levels[:, 5], model.schedule(condition, 5, steps=4).levels)
+    levels = Schedule.together([model.schedule(condition, row, steps=4) for row in range(8)]).levels
+    assert levels.shape == (5, 8) and torch.equal(levels[:, 5], model.schedule(condition, 5, steps=4).levels)
     assert levels[0].eq(1).all() and levels[-1].eq(0).all()
     x.requires_grad_()
     model.velocity(x, 0.5, condition).square().mean().backward()

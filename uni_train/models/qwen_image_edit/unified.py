@@ -145,10 +145,10 @@ class QwenImageEdit(UnifiedModel):
             return []
         condition = self.encode(requests)
         x = self.noise(requests)
-        levels = self.levels(condition, self.sampling.steps)
-        for step in range(self.sampling.steps):
-            t, t_next = (one.view(-1, 1, 1) for one in levels[step : step + 2])
-            x = euler_step(x, self.velocity(x, levels[step], condition), t, t_next)
+        schedule = Schedule.together([self.schedule(condition, row) for row in range(len(requests))]).to(self.device)
+        for step in range(schedule.steps):
+            t, t_next = schedule.step(step)
+            x = euler_step(x, self.velocity(x, t, condition), t, t_next)
             if on_step is not None:
                 on_step(step + 1, self.sampling.steps)
         return self.decode(x, condition)
@@ -196,11 +196,6 @@ class QwenImageEdit(UnifiedModel):
         """The noise levels of one row's image: a larger one has higher levels."""
         h, w = condition.grids[row]
         return self.shift.schedule(self.sampling.steps if steps is None else steps, h * w)
-
-    def levels(self, condition: EditCondition, steps: int) -> Tensor:
-        """[steps + 1, B]: the noise levels of every row."""
-        made = {(h, w): self.shift.schedule(steps, h * w).levels for h, w in set(condition.grids)}
-        return torch.stack([made[grid] for grid in condition.grids], dim=1).to(self.device)
 
     def velocity(self, x_t: Tensor, t: Tensor | float, condition: EditCondition) -> Tensor:
         """Guided velocity noise - clean, float32 [B, G, C], with gradients to the weights and x_t where enabled.

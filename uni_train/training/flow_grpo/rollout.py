@@ -26,7 +26,6 @@ from data_gen.seeds import derive_seed, rng
 from uni_train.config.schema import GrpoConfig
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
-from uni_train.errors import UserError
 from uni_train.flow.advantages import batch_advantages, gdpo_advantages, group_advantages, informative
 from uni_train.flow.euler import euler_step
 from uni_train.flow.rollout import roll_out
@@ -298,21 +297,10 @@ def window_of(config: GrpoConfig, epoch: int) -> Window | None:
             return Window(low, config.window_size)
 
 
-def common_schedule(model: UnifiedModel, condition: Any, groups: int, steps: int) -> Schedule:
-    """The noise levels of all groups.
-
-    Raises:
-        UserError: they differ, because images of several sizes are asked for.
-    """
-    schedule = model.schedule(condition, steps=steps)
-    for row in range(1, groups):
-        if not torch.equal(model.schedule(condition, row=row, steps=steps).levels, schedule.levels):
-            raise UserError(
-                f"prompt {row + 1} of an epoch asks for an image of another size than the first, and {model.name} "
-                "draws sizes at different noise levels",
-                "Give all input images one size.",
-            )
-    return schedule.to(model.device)
+def schedule_of(model: UnifiedModel, condition: Any, rows: int, steps: int) -> Schedule:
+    """The noise levels of the rows of a condition; images of several sizes may have levels of their own."""
+    each = [model.schedule(condition, row=row, steps=steps) for row in range(rows)]
+    return Schedule.together(each).to(model.device)
 
 
 def _sample_and_reward(
@@ -353,7 +341,7 @@ def _sample_and_reward(
         noise=model.noise(begins),
         condition=condition,
         shared=shared,
-        schedule=common_schedule(model, condition, len(each), config.rollout.steps),
+        schedule=schedule_of(model, condition, len(each), config.rollout.steps),
         window=window,
         rewards=rewards,
         config=config,
@@ -414,10 +402,11 @@ class _Drawing:
         with Scoring(self.rewards, group) as scoring:
             for begin in range(0, len(rows), self.draw_rows):
                 some = list(rows[begin : begin + self.draw_rows])
-                under = self.condition.select([row // self.shared for row in some])
+                units = [row // self.shared for row in some]
+                under, schedule = self.condition.select(units), self.schedule.select(units)
                 asked = [self.requests[row] for row in some]
                 with self.precision():
-                    part = _sample(self.model, self.noise[some], under, asked, self.schedule, self.window, self.config)
+                    part = _sample(self.model, self.noise[some], under, asked, schedule, self.window, self.config)
                 decoded = self.model.decode(part["final"], under)
                 told = {name: [values[row] for row in some] for name, values in self.columns.items()}
                 scoring.add([self.prompts[row].text for row in some], decoded, told)

@@ -66,9 +66,9 @@ from uni_train.training.flow_grpo.rollout import (
     Prompts,
     Rollouts,
     collect,
-    common_schedule,
     requests_of,
     resharded,
+    schedule_of,
     thinking,
 )
 from uni_train.training.flow_grpo.thoughts import PARTS as THOUGHT_PARTS
@@ -314,7 +314,7 @@ class RolloutData(pl.LightningDataModule):
             units = sorted({image // per for image, _ in mine})
             with unsharded(self.model), self.module.losses.sampling(fresh), self.module.precision():
                 drawn_under = self.model.encode(self._requests(prompts, units))
-        schedule = common_schedule(self.model, drawn_under, len(units), config.rollout.steps)
+        schedule = schedule_of(self.model, drawn_under, len(units), config.rollout.steps)
         under = _Under(drawn_under, {unit: row for row, unit in enumerate(units)}, schedule, per)
         count, rows = micro_batches(dealt, config.rows), sum(map(len, dealt))
         count = max(count, min(2, config.micro_batches(ranks.world_size)))
@@ -437,7 +437,7 @@ class _Loader:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Under:
     """A condition with a row for each of some groups or images, by their numbers, `per` images each; and the noise
-    levels of their images."""
+    levels of their images, likewise."""
 
     condition: Any
     rows: Mapping[int, int]
@@ -456,11 +456,12 @@ def minibatch(
     share: float,
 ) -> MiniBatch:
     """The given steps as a micro-batch. With a share of 0 they count nothing: all ranks have to compute as often."""
-    device, schedule = rollouts.final.device, under.schedule
+    device = rollouts.final.device
     index = {image: row for row, image in enumerate(rollouts.images)}
     images = torch.tensor([index[image] for image, _ in picked], device=device)
     places = torch.tensor([place for _, place in picked], device=device)
-    condition = under.condition.select([under.rows[image // under.per] for image, _ in picked])
+    units = [under.rows[image // under.per] for image, _ in picked]
+    condition, schedule = under.condition.select(units), under.schedule.select(units)
     mask, advantage = rollouts.mask[images], rollouts.advantages[images]
     none = rollouts.final.new_zeros(len(picked), 0)
     if rollouts.window is None:
@@ -474,7 +475,7 @@ def minibatch(
     steps = places + rollouts.window.start
     return MiniBatch(
         x=rollouts.latents[images, places].float(),
-        t=schedule.levels[steps],
+        t=schedule.step(steps)[0],
         condition=condition,
         steps=steps,
         after=rollouts.latents[images, places + 1].float(),
