@@ -221,6 +221,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "docs/flow_grpo.md": {
         **of(FlowGrpoConfig, *COMMON),
         **dict(keys_with_defaults(schema.ThoughtsConfig, "thoughts.")),
+        **dict(keys_with_defaults(schema.SolvedRowsConfig, "sft.")),
     },
     "docs/knowledge.md": of(KnowledgeConfig, *COMMON),
     "docs/training.md": {**of(SftConfig, *COMMON), "data.bad_rows": schema.DataConfig().bad_rows},
