@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.training.flow_grpo.test_ranks import GRPO, lit
-from tests.training.flow_grpo.toy import PROMPTS, ToyFlow
+from tests.training.flow_grpo.toy import PROMPTS, SOLVED, ToyFlow
 from tests.training.keys import changed, given
 from tests.training.toy_model import WIDTH, ToyBatch, ToyModel, toy_examples
 from uni_train.config.schema import LoraConfig
@@ -96,7 +96,7 @@ def grpo(out: Path, **changes: Any) -> ToyFlow:
     with lora if trained == "lora" else nullcontext():
         fit_flow_grpo(
             model, PROMPTS, [Reward("it", lit)], changed(GRPO, **({"kl": 0.0} | _named(changes))), out,
-            trained=trained, evaluate=looks, evaluate_every=1, progress=False, keep=9, log_every=1,
+            trained=trained, evaluate=looks, evaluate_every=1, progress=False, keep=9, log_every=1, solved=SOLVED,
         )  # fmt: skip
     return model
 
