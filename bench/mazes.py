@@ -182,13 +182,13 @@ def _until_flat(plan: Plan, seed: int, updates: int, fit: Fit) -> tuple[str, lis
     assert plan.flat is not None
     arm, name = ARMS[SETTLED], f"seed{seed}-{SETTLED}"
     rates = [
-        right(one, _mazes(LEVEL, VALIDATED, "validation")).mean()
+        right(one, held_out_mazes(LEVEL, VALIDATED, "validation")).mean()
         for one in (plan.model(ARMS[START], f"seed{seed}-{START}"), plan.model(arm, name))
     ]
     while len(rates) <= SETTLES and 100 * (rates[-1] - rates[-2]) >= plan.flat:
         before, name = plan.model(arm, name), f"seed{seed}-{SETTLED}-{len(rates)}"
         fit([*arguments(plan, seed, SETTLED, name), f"model.checkpoint={before}", arm.lasting(updates)])
-        rates.append(right(plan.model(arm, name), _mazes(LEVEL, VALIDATED, "validation")).mean())
+        rates.append(right(plan.model(arm, name), held_out_mazes(LEVEL, VALIDATED, "validation")).mean())
     return name, [round(float(rate), 4) for rate in rates]
 
 
@@ -269,7 +269,7 @@ def measured(plan: Plan, seed: int, weights: Path) -> dict[str, Any]:
     def count(passed: np.ndarray) -> list[int]:
         return [int(passed.sum()), len(passed)]
 
-    unseen = {level: _mazes(level, n) for level, n in plan.asked.items()}
+    unseen = {level: held_out_mazes(level, n) for level, n in plan.asked.items()}
     rows = (solved_mazes(plan, seed, "limited") / "items.jsonl").read_text(encoding="utf-8").splitlines()
     seen = [Item.from_dict(json.loads(row)) for row in rows[:SEEN]]
     found = {level: verdicts(weights, items) for level, items in unseen.items()}
@@ -286,7 +286,7 @@ def measured(plan: Plan, seed: int, weights: Path) -> dict[str, Any]:
 
 
 @cache
-def _mazes(level: int, n: int, split: str = "test") -> list[Item]:
+def held_out_mazes(level: int, n: int, split: str = "test") -> list[Item]:
     return Maze(NANO).generate(n, level, split, 0)
 
 

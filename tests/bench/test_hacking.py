@@ -12,7 +12,7 @@ from uni_train.errors import UserError
 
 
 def line(hack: str, said: str | None, *success: float) -> dict[str, Any]:
-    return {"hack": hack, "seed": 0, "said": said, "success": success, "reward": [0.1, 0.9], "asked": 100}
+    return {"hack": hack, "seed": 0, "said": said, "success": success, "held_out": [0.5, 0.5], "reward": [0.1, 0.9]}
 
 
 def test_runs_are_counted_by_alarm_and_by_what_they_cost() -> None:

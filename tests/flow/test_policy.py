@@ -176,12 +176,13 @@ def noised(seed, rows=4):
 
 
 @settings(max_examples=25)
-@given(seeds, st.floats(0, 1), st.floats(0.2, 2))
-def test_nft_is_least_between_the_sample_and_its_mirror_image(seed, r, beta):
+@given(seeds, st.floats(0.01, 1), st.floats(0.2, 2), st.floats(0, 1))
+def test_nft_is_least_between_the_sample_and_its_mirror_image(seed, r, beta, negative):
     x_t, clean, t, old, target = noised(seed)
     optimal = torch.full((4,), r, dtype=torch.double)
-    best = (old + (2 * r - 1) / beta * (target - old)).requires_grad_()
-    nft_loss(best, old, x_t, clean, t, optimal, beta=beta, weighting="none").sum().backward()
+    away = negative * (1 - r)
+    best = (old + (r - away) / (r + away) / beta * (target - old)).requires_grad_()
+    nft_loss(best, old, x_t, clean, t, optimal, beta=beta, negative=negative, weighting="none").sum().backward()
     torch.testing.assert_close(best.grad, torch.zeros_like(best), rtol=0, atol=1e-10)
 
 

@@ -329,6 +329,7 @@ class ObjectiveConfig:
     divergence: Positive = 1e-6  # dppo: of a step from the one that drew; beyond it nothing is pushed further
     noise_draws: Draws = 4  # diffusion_nft, awm: noise levels drawn for each image
     nft_beta: Positive = 1.0
+    nft_negative: Weight = 1.0  # diffusion_nft: weight of the loss away from bad images; 0: positive-only
     nft_decay: Share = 0.9  # diffusion_nft: how much of the drawing weights is kept after an epoch
     on_policy: Literal["check", "trust", "recompute"] = "check"  # recompute: training scores what was drawn, too
     on_policy_check: Positive = 0.5  # before weights change, |log ratio| may be this share of the clip range

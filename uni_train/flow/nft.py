@@ -38,6 +38,7 @@ def nft_loss(
     optimal: Tensor,
     *,
     beta: float = 1.0,
+    negative: float = 1.0,
     weighting: Literal["error", "none"] = "error",
     mask: Tensor | None = None,
 ) -> Tensor:
@@ -54,13 +55,14 @@ def nft_loss(
         t: noise levels, broadcast to x_t.
         optimal: [B], of `optimality`.
         beta: how far v+ and v- lie from the old velocity.
+        negative: weight of the second branch. 1 is the paper's; 0, positive-only, is fine-tuning weighted by r.
         mask: bool, which elements belong to an image.
     """
     old_velocity = old_velocity.detach()
     step = beta * (velocity - old_velocity)
     towards = _image_error(old_velocity + step, x_t, clean, t, weighting, mask)
     away = _image_error(old_velocity - step, x_t, clean, t, weighting, mask)
-    return (optimal * towards + (1 - optimal) * away) / beta
+    return (optimal * towards + negative * (1 - optimal) * away) / beta
 
 
 def anchor(prediction: Tensor, reference: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -139,7 +139,8 @@ class Losses:
             loss, parts, log_ratio = result.loss, _parts(result), result.log_ratio
         else:
             good = optimality(rows.advantage, objective.advantage_clip)
-            loss = nft_loss(velocity, old, rows.x, rows.clean, t, good, beta=objective.nft_beta, mask=rows.mask).mean()
+            pull: dict[str, Any] = {"beta": objective.nft_beta, "negative": objective.nft_negative}
+            loss = nft_loss(velocity, old, rows.x, rows.clean, t, good, mask=rows.mask, **pull).mean()
             parts = {"policy_loss": loss, "approx_kl": anchor(velocity, old, rows.mask).mean()}
         if reference is None:
             return loss, parts, log_ratio
