@@ -87,7 +87,6 @@ _NFT = (
     *("variant=diffusion_nft", "rollout.prompts_per_epoch=24", "objective.noise_draws=2", "objective.kl=0.05"),
     *("objective.scale_rewards=group", "objective.advantage_clip=1"),
 )
-_BESIDE = ("sft.rows=16", "sft.weight=50", "objective.kl=0", "rollout.complete=mixed")
 _KL = ("optimizer.lr=1e-4", "objective.kl=0.04")  # at the recipe's rate long runs collapse
 _CPS = ("variant=cps", "rollout.noise_level=0.7", "rewards.solved.function=verifier_dense")
 ROUND = {"task": "maze", "level": LEVEL, "prompts": 1000, "updates": 300, "replay": {"solved": 0.3}}
@@ -104,14 +103,7 @@ ARMS = {
     "stars": Arm("+ STARS by the verifier, new mazes", SETTLED, "stars_maze", "rounds", "limited", ("evaluation.n=1",)),
     "cps_dense": Arm("+ CPS, dense reward, new mazes", SETTLED, "flow_grpo_maze", "epochs", None, (*_QUIET, *_CPS)),
     "nft_new": Arm("+ DiffusionNFT, new mazes, unsolved", SETTLED, "flow_grpo_maze", "epochs", None, (*_QUIET, *_NFT)),
-    "nft_sft": Arm(
-        "+ DiffusionNFT beside the solved mazes",
-        SETTLED,
-        "flow_grpo_maze",
-        "epochs",
-        "beside",
-        (*_QUIET, *_NFT, *_BESIDE),
-    ),
+    "nft_sft": Arm("+ DiffusionNFT beside the solved mazes", SETTLED, "nft_maze", "epochs", "beside", _QUIET),
     "sft_more": Arm("+ SFT, new mazes, solved", SETTLED, "sft_maze", "updates", "more", _AGAIN),
 }
 
@@ -145,7 +137,7 @@ class Plan:
         stages = self.folder(arm, name) / "stages"
         if arm.recipe == "stars_maze":
             return max(stages.glob("*-finetune-*"), default=stages) / "model"
-        return stages / ("00-grpo" if arm.recipe == "flow_grpo_maze" else "00-sft") / "model"
+        return stages / ("00-sft" if arm.recipe == "sft_maze" else "00-grpo") / "model"
 
     def seconds_of(self, arm: Arm, name: str) -> float:
         """Spent on sampling, judging and training, not on evaluations and starting."""
