@@ -9,6 +9,7 @@ A folder without groups.json was not finished and counts as not there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 from data_gen.reading_limits import read_json, reason
 from data_gen.task import Verdict
-from eval.statistics import Estimate, share
+from eval.statistics import Estimate, mean_over_seeds, share
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_bytes, atomic_write_json
 
@@ -127,6 +128,15 @@ def passed(levels: Sequence[Mapping[str, Any]]) -> Estimate:
     """The share of the prompts of some levels that passed, of what a validation writes about each level."""
     right = [mark == "1" for level in levels for mark in level["passed"]]
     return share(right, range(len(right)), clusters_of(levels))
+
+
+def estimates(facts: Mapping[str, Any]) -> dict[str, Estimate]:
+    """What a validation found: "level 4" -> the share of its prompts that passed; of a file's prompts the name of each
+    reward -> its mean with a 95 % t interval."""
+    found = {f"level {level}": passed([counts]) for level, counts in facts.get("levels", {}).items()}
+    for name, values in facts.get("rewards", {}).items():
+        found[name] = mean_over_seeds([one for one in values if one is not None], (-math.inf, math.inf))
+    return found
 
 
 def clusters_of(levels: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:

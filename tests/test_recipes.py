@@ -73,10 +73,11 @@ def test_level_picks_the_one_round(recipe: str, level: int) -> None:
     assert config.run_name == f"level{level}-seed0"
 
 
-@pytest.mark.parametrize("recipe", ["flow_grpo_math", "flow_grpo_maze", "stars_maze", "unigrpo_math", "distil_maze"])
+@pytest.mark.parametrize(
+    "recipe", ["flow_grpo_math", "flow_grpo_maze", "nft_maze", "stars_maze", "unigrpo_math", "distil_maze"]
+)
 def test_recipes_by_rewards_compose_for_large_models(recipe: str) -> None:
     for model in ("bagel_7b", *(["qwen_image_edit_2511"] if recipe.endswith("maze") else [])):
-        config = compose(recipe, [f"model={model}", "data.world=everyday", "evaluate=false"] if "grpo" in recipe else [
-            f"model={model}", "data.world=everyday"
-        ])  # fmt: skip
+        given = [f"model={model}", "data.world=everyday", *(["evaluate=false"] if "grpo" in recipe else [])]
+        config = compose(recipe, given)
         assert (config.model.name, config.data.world) == (model, "everyday")

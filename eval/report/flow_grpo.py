@@ -74,8 +74,7 @@ def _stage(folder: Path, validations: Sequence[Path], epochs: Sequence[Line]) ->
     updates = read_lines(folder / "metrics.jsonl") if epochs else []
     return {
         "name": folder.name.partition("-")[2] or folder.name,
-        "success": _success(seen, done) if seen else None,
-        "success_charts": [_success_chart(seen)] if len(seen) > 1 else [],
+        **_held_out(seen, done),
         "reward_charts": list(_reward_charts(epochs)),
         "policy_charts": list(_policy_charts(updates)),
         "picture_charts": list(_picture_charts(epochs)),
@@ -88,6 +87,33 @@ def _stage(folder: Path, validations: Sequence[Path], epochs: Sequence[Line]) ->
 
 
 # --- success on held-out prompts ------------------------------------------------------------------------------------
+
+
+def _held_out(seen: Sequence[Line], done: bool) -> dict[str, Any]:
+    """`success`, None without validations, and `success_charts`."""
+    if not seen:
+        return {"success": None, "success_charts": []}
+    if "levels" in seen[0]:
+        return {"success": _success(seen, done), "success_charts": [_success_chart(seen)] if len(seen) > 1 else []}
+    return {"success": _rewards(seen, done), "success_charts": list(_mean_charts(seen)) if len(seen) > 1 else []}
+
+
+def _rewards(seen: Sequence[Line], done: bool) -> dict[str, Any]:
+    """Mean rewards of a file's prompts at the first validation, one half way and the last."""
+    moments = _spread(seen, _MOMENTS)
+    means = [groups.estimates(moment) for moment in moments]
+    return {
+        "file": moments[0]["file"],
+        "moments": [_moment(i, moments, done) for i in range(len(moments))],
+        "rows": [{"level": name, "cells": [one[name] for one in means], "change": None} for name in means[0]],
+        "checks": [],
+    }
+
+
+def _mean_charts(seen: Sequence[Line]) -> Iterable[charts.Chart]:
+    for name in seen[0]["rewards"]:
+        lines = [{"step": facts["step"], name: groups.estimates(facts)[name].value} for facts in seen]
+        yield from _curve(f"Held-out {name}", lines, ((name, "mean"),))
 
 
 def _success(seen: Sequence[Line], done: bool) -> dict[str, Any]:
@@ -108,6 +134,7 @@ def _success(seen: Sequence[Line], done: bool) -> dict[str, Any]:
         if counts.keys() - {"unreadable"}
     )
     return {
+        "file": None,
         "task": moments[0]["task"],
         "split": moments[0]["split"],
         "moments": [_moment(i, moments, done) for i in range(len(moments))],

@@ -80,6 +80,7 @@ def test_what_would_never_end_is_refused_with_its_key(recipe: str, override: str
     [
         (["flow_grpo_maze", "prompts.levels=[25]"], "prompts.levels: maze has no level 25"),
         (["flow_grpo_maze", "held_out.levels=[99]"], "held_out.levels: maze has no level 99"),
+        (["flow_grpo_maze", "held_out.path=gone.jsonl"], "gone.jsonl"),
         (["flow_grpo_maze", "rewards.solved.function=nothing"], "no reward"),
         (["flow_grpo_maze", "rewards.solved.function=gone.py:score"], "gone.py"),
         (["sft_maze", "held_out.levels=[99]"], "held_out.levels: maze has no level 99"),

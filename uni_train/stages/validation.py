@@ -15,7 +15,7 @@ from typing import Any
 from data_gen.errors import DataError
 from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task, Verdict
-from eval.groups import Group, Member, finished, passed, read_facts, write_groups
+from eval.groups import Group, Member, estimates, finished, read_facts, write_groups
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
 from uni_train.errors import UserError
@@ -141,20 +141,19 @@ def generate(task: Task, n: int, level: int, split: str, seed: int) -> list[Item
 
 
 def intervals(folder: Path) -> dict[str, dict[str, Any]]:
-    """Of the first and the last validation below `folder`: "before" and "after" -> level -> estimate."""
+    """Of the first and the last validation below `folder`: "before" and "after" -> "level 4", or the name of a
+    reward -> estimate."""
     folders = finished(folder / FOLDER)
     if not folders:
         return {}
-    return {
-        when: {level: passed([counts]).to_dict() for level, counts in read_facts(one)["levels"].items()}
-        for when, one in (("before", folders[0]), ("after", folders[-1]))
-    }
+    ends = {when: read_facts(one) for when, one in (("before", folders[0]), ("after", folders[-1]))}
+    return {when: {name: one.to_dict() for name, one in estimates(facts).items()} for when, facts in ends.items()}
 
 
 def table(success: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """`intervals` as columns and rows for the console."""
     rows = [[when, *(_shown(one) for one in levels.values())] for when, levels in success.items()]
-    return ["", *(f"level {level}" for level in success["before"])], rows
+    return ["", *success["before"]], rows
 
 
 def _checks(verdicts: Sequence[Verdict]) -> dict[str, dict[str, int]]:

@@ -88,13 +88,22 @@ def test_the_maze_recipes_follow_each_other(tmp_path: Path) -> None:
     run("fit", "--recipe", "flow_grpo_maze", *common, *quick)
     stage = runs / "flow_grpo_maze" / "seed0" / "stages" / "00-grpo"
     result = json.loads((stage / "manifest.json").read_text())["result"]
-    assert result["held_out"]["after"]["4"]["n"] == 4 and set(result["split"]) == {"rollout", "reward", "update"}
+    assert result["held_out"]["after"]["level 4"]["n"] == 4 and set(result["split"]) == {"rollout", "reward", "update"}
     assert len(read_metrics(stage / "metrics.jsonl")) == 2
     assert [path.name for path in sorted((stage / "gallery").iterdir())] == [
         f"epoch-0000{epoch}{end}" for epoch in (0, 1) for end in ("", ".png")
     ]
     same = ["prompts.task=null", f"prompts.path={mazes / 'items.jsonl'}", "name=same"]
     run("fit", "--recipe", "flow_grpo_maze", *common, *quick, *same)
+    beside = [
+        f"sft.path={mazes / 'items.jsonl'}",
+        "updates_per_epoch=3",
+        "rollout.group_size=2",
+        "rollout.prompts_per_epoch=3",
+    ]
+    run("fit", "--recipe", "nft_maze", *common, *quick, *beside)
+    lines = read_metrics(runs / "nft_maze" / "seed0" / "stages" / "00-grpo" / "metrics.jsonl")
+    assert len(lines) == 6 and all(line["sft"] > 0 for line in lines)
 
     rounds = "rounds=[{task: maze, level: 4, prompts: 6, updates: 2, replay: {solved: 0.5}}]"
     quick = [rounds, "batch.prompts=4", "filter=none", "evaluation.n=4", f"model.checkpoint={trained}"]

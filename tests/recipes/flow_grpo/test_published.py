@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
 from PIL import Image
 from safetensors.torch import load_file
 
+from eval.groups import read_facts
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from tests.models.qwen_image_edit import tiny
@@ -45,6 +47,7 @@ QUICK = (
     "sft.rows=2",
     "activation_checkpointing=true",
     "alarms.diversity=null",
+    "held_out.every=1",
     "checkpoint_every=1",
     "optimizer.lr=1e-3",
     "strategy.precision=32-true",
@@ -91,6 +94,7 @@ def fit(place: Path, out: Path, model: str, *overrides: str, prompts: str = "ali
     files = [
         f"model.checkpoint={place / model}",
         f"prompts.path={place / prompts}.jsonl",
+        f"held_out.path={place / prompts}.jsonl",
         f"sft.path={place / 'solved.jsonl'}",
         f"rewards.bright.function={place / 'mine.py'}:bright",
         f"out={out}",
@@ -162,13 +166,22 @@ def test_a_bagel_is_trained_whole_on_pictures_of_mixed_sizes(
     assert recomputed.called, "activation_checkpointing=true"
     assert all(line["sft"] > 0 for line in read_metrics(stage / "metrics.jsonl"))
     again = killed_and_continued(place, tmp_path / "cut", "bagel", monkeypatch, prompts="mixed")
-    assert (again / "metrics.jsonl").read_bytes() == (stage / "metrics.jsonl").read_bytes()
+    for log in ("metrics.jsonl", "held_out.jsonl"):
+        assert (again / log).read_bytes() == (stage / log).read_bytes()
     after = same(stage, again, "model/ema.safetensors")
     before = load_file(place / "bagel" / "ema.safetensors")
     changed = {name for name, value in before.items() if not torch.equal(after[name], value)}
     assert before.keys() == after.keys() and "llm2vae.weight" in changed and len(changed) > 20
     shown = [Image.open(path).size for path in sorted((stage / "gallery" / "epoch-00000").glob("*-0.png"))]
     assert len(set(shown)) == 2
+
+    held_out, seen = read_metrics(stage / "held_out.jsonl"), read_facts(stage / "held_out" / "step=00000004")["rewards"]
+    assert [line["step"] for line in held_out] == [0, 2, 4] and held_out[2]["held_out"] == np.mean(seen["bright"])
+    assert seen["reward"] == seen["bright"] and held_out[2]["held_out"] != held_out[0]["held_out"]
+    found = json.loads((stage / "manifest.json").read_text())["result"]["held_out"]["after"]
+    assert found["bright"]["n"] == 2 and found["bright"]["value"] == pytest.approx(held_out[2]["held_out/bright"])
+    page = (stage.parents[1] / "report.html").read_text(encoding="utf-8")
+    assert "Rewards of held-out prompts" in page and "Held-out bright" in page
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])

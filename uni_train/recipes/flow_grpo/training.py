@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from eval.groups import write_groups
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
+from uni_train.recipes.flow_grpo.held_out import LEAST, MORE, RewardedPrompts
 from uni_train.rewards.contract import Reward
 from uni_train.rewards.registry import Trained, find_reward, make_rewards
 from uni_train.stages.finetune import adapters, run_logger
@@ -43,7 +44,9 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     asked = work.ranks.on_all(lambda: prompts(work))
     model = work.learner(work.weights, config.sft.timestep_shift if config.sft is not None else 1.0)
     own = model.sampling
-    held_out, logger = _held_out(work), run_logger(work, stage.path.name)
+    rewarded = work.ranks.on_all(lambda: rewards(config, model))
+    held_out = work.ranks.on_all(lambda: _held_out(work, rewarded))
+    logger = run_logger(work, stage.path.name)
 
     def measure(step: int) -> Mapping[str, float]:
         assert held_out is not None
@@ -66,7 +69,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         result = fit_flow_grpo(
             model,
             asked,
-            work.ranks.on_all(lambda: rewards(config, model)),
+            rewarded,
             config,
             stage.path,
             stage=stage.path.name,
@@ -93,7 +96,9 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     parts = ", ".join(f"{part} {value:.0f} s" for part, value in seconds.items())
     work.progress.say(f"  reward {epochs[0]['reward']:.3f} -> {epochs[-1]['reward']:.3f}; {parts}")
     if found:
-        work.progress.table(f"Success on {config.held_out.split} prompts", *table(found))
+        title = f"Success on {config.held_out.split} prompts"
+        title = f"Rewards of {config.held_out.path}" if config.held_out.path is not None else title
+        work.progress.table(title, *table(found))
     work.progress.say(f"  model: {stage.path / MODEL}")
 
 
@@ -129,7 +134,7 @@ def check(config: FlowGrpoConfig) -> None:
 
     Raises:
         UsageError: an unknown reward. UserError: a reward that cannot be imported, a level that the task lacks, no
-            rows for `sft`, or a first one without an image.
+            rows for `sft`, or a first one without an image, no file of `held_out`.
     """
     for one in config.used_rewards.values():
         find_reward(one.function)
@@ -140,6 +145,8 @@ def check(config: FlowGrpoConfig) -> None:
     solved = solved_rows(config)
     if solved is not None:
         solved.draw(0, random.Random(0))
+    if config.held_out.path is not None:
+        open_rows(config.held_out.path)
 
 
 def solved_rows(config: FlowGrpoConfig) -> Rows | None:
@@ -229,11 +236,18 @@ def _prompt(row: Row, index: int) -> Prompt:
     return Prompt(str(values.get("id", f"row{index}")), row.text("prompt"), pictures, columns)
 
 
-def _held_out(work: Work[FlowGrpoConfig]) -> ValidationPrompts | None:
-    """Prompts of the task that are never trained on."""
+def _held_out(work: Work[FlowGrpoConfig], rewarded: Sequence[Reward]) -> ValidationPrompts | RewardedPrompts | None:
+    """Prompts of a file, or of the task, that are never trained on. Raises UserError: a bad file."""
     config, asked = work.config, work.config.held_out
-    if config.prompts.task is None or not asked.n:
+    think, seed, batch = config.thoughts is not None, config.evaluation.seed, config.model.draw_batch
+    if not asked.n:
+        return None
+    if asked.path is not None:
+        asked_of_file = read_prompts(asked.path)[: asked.n]
+        if len(asked_of_file) < LEAST:
+            raise UserError(f"{asked.path}: {len(asked_of_file)} prompts", MORE)
+        return RewardedPrompts(asked_of_file, rewarded, asked.path, seed, batch, think)
+    if config.prompts.task is None:
         return None
     task, levels = work.task(config.prompts.task), asked.levels or config.prompts.levels
-    think, seed = config.thoughts is not None, config.evaluation.seed
-    return validation_prompts(task, levels, asked.n, asked.split, seed, config.model.draw_batch, think)
+    return validation_prompts(task, levels, asked.n, asked.split, seed, batch, think)

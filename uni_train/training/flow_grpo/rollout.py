@@ -327,7 +327,7 @@ def _sample_and_reward(
         each, shared = [replace(r, thought=next(texts)) for r in requests for _ in range(k)], 1
     with precision():
         condition = model.encode(each)
-    columns = _columns(prompts, k, first)
+    columns = columns_of(prompts, k, first)
     if config.thoughts is not None:
         columns["thought"] = [one.thought for one in each]
     asked = [replace(r, seed=derive_seed(r.seed, "picture", j)) for r in requests for j in range(k)]
@@ -503,7 +503,7 @@ def _sample(
     return {"latents": run.latents, "log_probs": run.log_probs, "means": means, "final": run.final, "mask": mask}
 
 
-def _columns(prompts: Sequence[Prompt], k: int, first: int) -> dict[str, list[Any]]:
+def columns_of(prompts: Sequence[Prompt], k: int, first: int) -> dict[str, list[Any]]:
     """What rewards are told, one value an image; `place` is its number in the epoch, whatever rank has it."""
     names = dict.fromkeys(name for one in prompts for name in one.columns)
     columns: dict[str, list[Any]] = {"id": [one.id for one in prompts for _ in range(k)]}
