@@ -173,6 +173,8 @@ class UnifiedModel(nn.Module, ABC):
     name: str
     sampling: Any = None
     """How it draws and writes, for models that have such settings."""
+    encoder_trained: ClassVar[bool] = True
+    """Whether `encode` depends on weights that are trained; else an epoch's prompts are encoded once."""
     family: ClassVar[str] = ""
     """By which models.family finds what saves and loads it."""
 

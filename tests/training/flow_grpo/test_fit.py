@@ -137,9 +137,12 @@ def test_by_the_baseline_of_the_batch_groups_of_equal_rewards_teach(tmp_path: Pa
         assert lines[0]["frac_reward_zero_std"] == 1
 
 
-def test_conditions_are_read_once_a_group_and_update(tmp_path: Path) -> None:
-    model, _ = fit(tmp_path, GRPO)
+def test_conditions_are_read_once_a_group_and_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _ = fit(tmp_path / "trained", GRPO)
     assert model.read_times == 3 * 2  # once with the drawing, once for the second update of each epoch
+    monkeypatch.setattr(ToyFlow, "encoder_trained", False)
+    model, _ = fit(tmp_path / "frozen", GRPO)
+    assert model.read_times == 3
 
 
 def test_windows_follow_from_seed_and_epoch() -> None:

@@ -89,6 +89,7 @@ class QwenImageEdit(UnifiedModel):
         editing: sizes of shown images, the negative prompt, and which form (Plus or not) it is.
     """
 
+    encoder_trained = False
     # diffusers' and transformers' modules, whose methods nn.Module does not have.
     transformer: Any
     text_encoder: Any

@@ -222,12 +222,12 @@ class RolloutData(pl.LightningDataModule):
         if self.rollouts is not None:  # of the checkpoint
             self.rollouts = self.rollouts.to(self.model.device)
         prompts: Sequence[Prompt] = ()
+        condition = None
         solved = self._solved()
         for step in range(self.trainer.global_step, config.updates):
             epoch, update = divmod(step, config.updates_per_epoch)
             if update == 0 or not prompts:
                 prompts = self.prompts.epoch(epoch, config.rollout.prompts_per_epoch)
-            condition = None
             if update == 0:
                 if epoch:
                     self.module.losses.follow()
@@ -240,7 +240,7 @@ class RolloutData(pl.LightningDataModule):
                 if update == 0 and (again or config.thoughts is not None):
                     self._score(prompts, condition)
             self.module.epoch_metrics = {name: self.rollouts.statistics[name] for name in IN_METRICS}
-            cut = self._cut(prompts, update, condition)
+            cut = self._cut(prompts, update, condition if update == 0 or not self.model.encoder_trained else None)
             more = [] if solved is None else [solved[step][0].content]
             # ZeRO begins its sums with the first and steps with the last, so what is empty is between them.
             empty = [None] * (micros - len(cut) - len(more))
@@ -299,8 +299,8 @@ class RolloutData(pl.LightningDataModule):
         """The micro-batches of an update on this rank, as many as on the others.
 
         Args:
-            drawn_under: the condition of this rank's own groups, in the first update: weights that have moved read a
-                little differently, so each later update reads again.
+            drawn_under: the condition of this rank's own groups, in the first update: where the encoder is trained,
+                weights that have moved read a little differently, so each later update reads again.
             fresh: the weights are those that sampled, in later updates too.
         """
         config, held, dealt, ranks = self.config, self._held, self._deals[update], self.ranks
@@ -311,7 +311,8 @@ class RolloutData(pl.LightningDataModule):
         per = 1 if config.thoughts is not None else config.rollout.group_size
         units: Sequence[int] = ranks.shard(len(prompts) * config.rollout.group_size // per)
         if drawn_under is None or self._given:
-            units = sorted({image // per for image, _ in mine})
+            if self.model.encoder_trained or self._given:
+                units = sorted({image // per for image, _ in mine})
             with unsharded(self.model), self.module.losses.sampling(fresh), self.module.precision():
                 drawn_under = self.model.encode(self._requests(prompts, units))
         schedule = schedule_of(self.model, drawn_under, len(units), config.rollout.steps)
@@ -364,7 +365,8 @@ class RolloutData(pl.LightningDataModule):
         index = {image: row for row, image in enumerate(held.images)}
         for update in range(self.config.updates_per_pass):
             dealt = self._deals[update][self.ranks.rank]
-            cut = self._cut(prompts, update, condition if update == 0 else None, fresh=True)
+            own = condition if update == 0 or not self.model.encoder_trained else None
+            cut = self._cut(prompts, update, own, fresh=True)
             for micro, rows in enumerate(cut):
                 steps, thoughts = self._kinds(dealt[micro :: len(cut)])
                 with unsharded(self.model), self.module.precision():
