@@ -205,7 +205,7 @@ def _reward_charts(epochs: Sequence[Line]) -> Iterable[charts.Chart]:
     )
     missing = sorted({name for line in epochs for name in line if name.startswith("missing/")})
     failed = [(name, f"without {name.removeprefix('missing/')}") for name in missing]
-    shares = [("frac_reward_zero_std", "groups that teach nothing"), *failed]
+    shares = [("frac_reward_zero_std", "groups of equal rewards"), *failed]
     yield from _curve("Shares", epochs, shares, bounds=(0.0, 1.0))
 
 

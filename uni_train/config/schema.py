@@ -128,7 +128,7 @@ class DataConfig:
     # mapping: each prompt has 0 to so many extra rules that nobody asks for
     distractors: Annotated[int, Interval(ge=0, le=6)] = 2
     rule_order: Literal["chain", "random"] = "random"  # mapping: chain by chain lets "the next noun" answer everything
-    bad_rows: Literal["error", "skip"] = "error"  # sft: rows that cannot be trained on; skipped ones are counted
+    bad_rows: Literal["error", "skip"] = "error"  # rows of your files that cannot be trained on
 
 
 @dataclass(frozen=True, kw_only=True)

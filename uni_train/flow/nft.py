@@ -7,8 +7,9 @@ pushed from those with a low one. "From" is made a target, too: with v_old the p
     loss = r ||v+ - v*||^2 + (1 - r) ||v- - v*||^2
 
 where v* is the velocity towards the sample and r in [0, 1] says how good it is. The minimum for one sample is
-``v = v_old + (2 r - 1) / b (v* - v_old)``: at r = 1/2 nothing is learned. No density is needed, so samples may come
-from any solver. An `anchor` to a reference model is added by the trainer.
+``v = v_old + (2 r - 1) / b (v* - v_old)``: at r = 1/2 nothing is learned. With another weight than 1 of the second
+branch (`negative`) that is no longer so, and the trainer leaves out samples without an advantage. No density is needed,
+so samples may come from any solver. An `anchor` to a reference model is added by the trainer.
 """
 
 from __future__ import annotations

@@ -155,13 +155,16 @@ class Scoring:
         for name, values in columns.items():
             self._columns.setdefault(name, []).extend(values)
 
-    def scores(self) -> Scores:
+    def scores(self, most_missing: float = 0.5) -> Scores:
         """Of all images, when they are there.
+
+        Args:
+            most_missing: a share of images without any reward from which on nothing can be learned.
 
         Raises:
             UserError: a reward raises or ends the process, returns the wrong number of values or one that is not a
-                finite number, is late, or no reward has a value for half of the images or more; it names the reward
-                and the image.
+                finite number, is late, or no reward has a value for `most_missing` of the images or more; it names the
+                reward and the image.
         """
         rewards = self.rewards
         ids = self._columns.get("id", list(range(len(self._prompts))))
@@ -178,7 +181,7 @@ class Scoring:
             table[:, r] = asking.values()
         scores = summed(rewards, table, verdicts, self.group_size)
         blank = scores.unrewarded
-        if 2 * blank.sum() >= len(blank):
+        if blank.sum() >= most_missing * len(blank):
             at = ids[int(blank.argmax())]
             raise UserError(
                 f"no reward applies to {blank.sum()} of {len(blank)} images, the first of {at}: "

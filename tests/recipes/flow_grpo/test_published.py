@@ -177,7 +177,7 @@ def test_a_bagel_is_trained_whole_on_pictures_of_mixed_sizes(
 
     held_out, seen = read_metrics(stage / "held_out.jsonl"), read_facts(stage / "held_out" / "step=00000004")["rewards"]
     assert [line["step"] for line in held_out] == [0, 2, 4] and held_out[2]["held_out"] == np.mean(seen["bright"])
-    assert seen["reward"] == seen["bright"] and held_out[2]["held_out"] != held_out[0]["held_out"]
+    assert held_out[2]["held_out"] != held_out[0]["held_out"]
     found = json.loads((stage / "manifest.json").read_text())["result"]["held_out"]["after"]
     assert found["bright"]["n"] == 2 and found["bright"]["value"] == pytest.approx(held_out[2]["held_out/bright"])
     page = (stage.parents[1] / "report.html").read_text(encoding="utf-8")

@@ -135,6 +135,16 @@ def test_by_the_baseline_of_the_batch_groups_of_equal_rewards_teach(tmp_path: Pa
         lines = read_metrics(tmp_path / baseline / "metrics.jsonl")
         assert all((line["grad_norm"] > 0) == learns for line in lines)
         assert lines[0]["frac_reward_zero_std"] == 1
+    flat = changed(GRPO, baseline="batch", scale_rewards="none", alarms=AlarmsConfig(zero_std_epochs=2, log_ratio=None))
+    fit(tmp_path / "teaches", flat, rewards=[Reward("by_prompt", by_prompt)])
+    with pytest.raises(UserError, match="stopped after update 4: in 2 epochs no two images"):
+        fit(tmp_path / "flat", flat, rewards=[Reward("still", still)])
+
+
+def test_images_that_are_neither_good_nor_bad_are_not_learned_by_positives_alone(tmp_path: Path) -> None:
+    grpo = changed(GRPO, epochs=1, variant="diffusion_nft", nft_negative=0.0, kl=0.1)
+    fit(tmp_path, grpo, rewards=[Reward("still", still)])
+    assert all(line["grad_norm"] == 0 for line in read_metrics(tmp_path / "metrics.jsonl"))
 
 
 def test_conditions_are_read_once_a_group_and_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

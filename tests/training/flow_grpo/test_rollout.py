@@ -60,6 +60,18 @@ def test_of_flat_groups_a_half_is_drawn(complete: str, whole: list[int]) -> None
     assert rollouts.statistics["brightness"] != everything.statistics["brightness"]
 
 
+def test_beside_the_batch_what_is_missing_is_neither_good_nor_bad() -> None:
+    """Group 0 is worth 1, group 1 has no reward, group 2 is worth 0, of group 3 one image has no reward."""
+
+    def reward(prompts: list[str], place: Any, number: Any, **_: Any) -> list[float | None]:
+        return [[1.0, None, 0.0, 0.5 if at % 4 else None][n] for n, at in zip(number, place, strict=True)]
+
+    rollouts = drawn(changed(TOY, baseline="batch", scale_rewards="none"), [Reward("some", reward)])
+    missing = [4, 5, 6, 7, 12]
+    assert rollouts.advantages[missing].tolist() == [0] * 5
+    assert rollouts.advantages[:4].tolist() == pytest.approx([0.5] * 4) and rollouts.statistics["reward"] == 0.5
+
+
 def test_solved_is_what_every_reward_gives_its_most_for() -> None:
     rewards = [Reward("a", lambda: [], 2.0), Reward("b", lambda: [], 0.5), Reward("penalty", lambda: [], -1.0)]
     first = np.array([[2.5, 2.5], [2.0, 2.0], [2.5, 2.0], [0.0, 0.0]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +16,12 @@ from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
 from uni_train.errors import UserError
 from uni_train.models.base import Request, UnifiedModel
-from uni_train.rewards.contract import Reward, score
+from uni_train.rewards.contract import Reward, Scoring
 from uni_train.stages.gallery import SHOWN_GROUPS, groups_of, log_groups
 from uni_train.stages.validation import FOLDER
 from uni_train.stages.work import in_batches
 from uni_train.training.flow_grpo.rollout import Drawn, Prompt, columns_of
 
-TOTAL = "reward"
-"""The name of the weighted sum of all rewards, as in rollouts.jsonl."""
 LEAST = 2
 """Prompts, without which there is no interval."""
 MORE = f"held_out needs {LEAST} prompts or more."
@@ -45,52 +44,64 @@ class RewardedPrompts:
     def evaluate(
         self, model: UnifiedModel, step: int, folder: Path, logger: Any = None, ranks: Ranks = ALONE
     ) -> dict[str, float]:
-        """{"held_out": mean of the weighted sum of rewards, "held_out/liked": mean of the reward `liked`, ...}
+        """{"held_out": weighted sum of the rewards' means, "held_out/liked": mean of the reward `liked`, ...}
 
         A value for every prompt and the first images are written to `folder`/held_out, images to `logger` (W&B) too.
         All ranks call it, share the drawing and get the same scores.
 
         Raises:
-            UserError: a reward fails, or applies to no image. OSError: the disk is full.
+            UserError: a reward fails, or applies to fewer than two images. OSError: the disk is full.
         """
-        batches = list(in_batches(self.prompts, self.batch))
-        own = batches[ranks.rank :: ranks.world_size]
-        mine = {number: self._batch(model, batch, number) for number, batch in own}
-        found = {number: one for part in ranks.gather(mine) for number, one in part.items()}
-        rows = [row for number, _ in batches for row in found[number][0]]
-        shown = [group for number, _ in batches for group in found[number][1]][:SHOWN_GROUPS]
-        values = {name: [row[name] for row in rows] for name in (TOTAL, *(one.name for one in self.rewards))}
+        mine = ranks.on_all(lambda: self._drawn(model, ranks))
+        rows = sorted((row for part in ranks.gather(mine) for row in part), key=lambda row: row.place)
+        values = {one.name: [row.rewards[i] for row in rows] for i, one in enumerate(self.rewards)}
         known = {name: [value for value in some if value is not None] for name, some in values.items()}
         for name, some in known.items():
             if len(some) < LEAST:
-                raise UserError(f"{self.file}: {len(some)} of {len(rows)} images have a value of {name}", MORE)
+                raise UserError(f"{self.file}: {name} has a value for {len(some)} of {len(rows)} images", MORE)
+        shown = [row.group for row in rows if row.group is not None]
         if ranks.is_main:
-            about = {"step": step, "file": self.file, "rewards": values}
-            write_groups(folder / FOLDER / f"step={step:08d}", shown, **about)
+            write_groups(folder / FOLDER / f"step={step:08d}", shown, step=step, file=self.file, rewards=values)
         log_groups(logger, FOLDER, shown, step)
-        means = {name: float(np.mean(some)) for name, some in known.items()}
-        return {"held_out": means.pop(TOTAL), **{f"held_out/{name}": mean for name, mean in means.items()}}
+        means = {one.name: float(np.mean(known[one.name])) for one in self.rewards}
+        total = sum(one.weight * means[one.name] for one in self.rewards)
+        return {"held_out": total, **{f"held_out/{name}": mean for name, mean in means.items()}}
 
-    def _batch(
-        self, model: UnifiedModel, prompts: Sequence[Prompt], number: int
-    ) -> tuple[list[dict[str, float | None]], list[Group]]:
-        """Each prompt's rewards by name, None where one does not apply; and the images of the first batch."""
-        requests = [
-            Request(one.id, one.text, one.images, seed=derive_seed("held out", self.seed, one.id)) for one in prompts
+    def _drawn(self, model: UnifiedModel, ranks: Ranks) -> list[_Row]:
+        """This rank's prompts."""
+        prompts: list[Prompt] = []
+        images: list[np.ndarray] = []
+        places: list[int] = []
+        with Scoring(self.rewards) as scoring:
+            for number, batch in list(in_batches(self.prompts, self.batch))[ranks.rank :: ranks.world_size]:
+                first = number * self.batch
+                requests = [
+                    Request(one.id, one.text, one.images, seed=derive_seed("held out", self.seed, one.id))
+                    for one in batch
+                ]
+                columns = columns_of(batch, 1, first)
+                if self.think:
+                    columns["thought"], drawn = model.think_and_draw(requests)
+                else:
+                    drawn = model.draw(requests)
+                scoring.add([one.text for one in batch], drawn, columns)
+                prompts, images, places = [*prompts, *batch], [*images, *drawn], [*places, *columns["place"]]
+                note()
+            if not prompts:
+                return []
+            scores = scoring.scores(most_missing=math.inf)
+        groups = groups_of(Drawn(prompts, images, scores), 1)  # the first of this rank
+        shown = {place: group for place, group in zip(places, groups, strict=False) if place < SHOWN_GROUPS}
+        return [
+            _Row(place, [None if np.isnan(value) else float(value) for value in each], shown.get(place))
+            for place, each in zip(places, scores.each, strict=True)
         ]
-        columns = columns_of(prompts, 1, number * self.batch)
-        if self.think:
-            columns["thought"], images = model.think_and_draw(requests)
-        else:
-            images = model.draw(requests)
-        scores = score(self.rewards, [one.text for one in prompts], images, columns)
-        note()
-        rows = [
-            {TOTAL: float(total), **{name: _known(value) for name, value in zip(scores.names, each, strict=True)}}
-            for total, each in zip(scores.total, scores.each, strict=True)
-        ]
-        return rows, groups_of(Drawn(prompts, images, scores), 1) if number == 0 else []
 
 
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+@dataclass(frozen=True)
+class _Row:
+    """What a prompt came to: each reward, None where it does not apply; the images of the first prompts."""
+
+    place: int
+    rewards: list[float | None]
+    group: Group | None

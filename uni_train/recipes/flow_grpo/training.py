@@ -14,8 +14,8 @@ from data_gen.seeds import derive_seed
 from data_gen.task import Item, Task
 from eval.groups import write_groups
 from uni_train.errors import UserError
-from uni_train.models.base import UnifiedModel
-from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
+from uni_train.models.base import Example, UnifiedModel
+from uni_train.recipes.flow_grpo.config import FlowGrpoConfig, HeldOutConfig
 from uni_train.recipes.flow_grpo.held_out import LEAST, MORE, RewardedPrompts
 from uni_train.rewards.contract import Reward
 from uni_train.rewards.registry import Trained, find_reward, make_rewards
@@ -44,8 +44,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     asked = work.ranks.on_all(lambda: prompts(work))
     model = work.learner(work.weights, config.sft.timestep_shift if config.sft is not None else 1.0)
     own = model.sampling
-    rewarded = work.ranks.on_all(lambda: rewards(config, model))
-    held_out = work.ranks.on_all(lambda: _held_out(work, rewarded))
+    solved = work.ranks.on_all(lambda: solved_rows(config, model.example_tokens))
     logger = run_logger(work, stage.path.name)
 
     def measure(step: int) -> Mapping[str, float]:
@@ -66,6 +65,8 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
 
     lora = adapters(work, model, stage.path.name, stage.path) if config.trained == "lora" else nullcontext()
     with lora, model.guided_at(config.rollout.guidance):
+        rewarded = work.ranks.on_all(lambda: rewards(config, model))  # which may keep the weights beside adapters
+        held_out = work.ranks.on_all(lambda: _held_out(work, rewarded))
         result = fit_flow_grpo(
             model,
             asked,
@@ -78,7 +79,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
             evaluate=measure if held_out is not None else None,
             evaluate_every=config.held_out.every,
             on_drawn=show,
-            solved=work.ranks.on_all(lambda: solved_rows(config)),
+            solved=solved,
             logger=logger,
             description="  updates",
         )
@@ -92,7 +93,11 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         "split": seconds,
         "reward": {"first": epochs[0]["reward"], "last": epochs[-1]["reward"]},
         "held_out": found,
+        **({} if solved is None else {"bad_rows": len(solved.skipped)}),
     }
+    if solved is not None and solved.skipped:
+        where, reason = next(iter(solved.skipped.items()))
+        work.progress.say(f"  skipped {len(solved.skipped)} bad rows of sft; the first: {where}: {reason}")
     parts = ", ".join(f"{part} {value:.0f} s" for part, value in seconds.items())
     work.progress.say(f"  reward {epochs[0]['reward']:.3f} -> {epochs[-1]['reward']:.3f}; {parts}")
     if found:
@@ -134,7 +139,7 @@ def check(config: FlowGrpoConfig) -> None:
 
     Raises:
         UsageError: an unknown reward. UserError: a reward that cannot be imported, a level that the task lacks, no
-            rows for `sft`, or a first one without an image, no file of `held_out`.
+            rows for `sft`, or a first one without an image; prompts of `held_out` that cannot be read.
     """
     for one in config.used_rewards.values():
         find_reward(one.function)
@@ -145,15 +150,14 @@ def check(config: FlowGrpoConfig) -> None:
     solved = solved_rows(config)
     if solved is not None:
         solved.draw(0, random.Random(0))
-    if config.held_out.path is not None:
-        open_rows(config.held_out.path)
+    _file_of(config.held_out)
 
 
-def solved_rows(config: FlowGrpoConfig) -> Rows | None:
-    """The rows of `sft`. Raises UserError: a missing file."""
+def solved_rows(config: FlowGrpoConfig, tokens: Callable[[Example], int] | None = None) -> Rows | None:
+    """The rows of `sft`; one whose `tokens` the model cannot count is bad. Raises UserError: a missing file."""
     if config.sft is None:
         return None
-    return items.images_of(open_rows(config.sft.path), config.sft.noise_draws, bad=config.data.bad_rows)
+    return items.images_of(open_rows(config.sft.path), config.sft.noise_draws, bad=config.data.bad_rows, tokens=tokens)
 
 
 # --- prompts ----------------------------------------------------------------------------------------------------------
@@ -203,16 +207,16 @@ def prompts(work: Work[FlowGrpoConfig]) -> Prompts:
     return PromptList([prompt_of(task, item) for item in items[: asked.n]], config.seed)
 
 
-def read_prompts(path: str, images: str | None = None) -> list[Prompt]:
+def read_prompts(path: str, images: str | None = None, most: int | None = None) -> list[Prompt]:
     """Rows with `prompt`, and `images` or `input_image`; all their other keys are columns for rewards. A row with the
-    facts of an item of ours has it as the column `item`.
+    facts of an item of ours has it as the column `item`. The first `most` rows (None: all).
 
     Raises:
         UserError: a missing file; a bad row, by its file and number.
     """
     rows = open_rows(path, Path(images) if images is not None else None)
     found = []
-    for index in range(len(rows)):
+    for index in range(len(rows))[:most]:
         try:
             found.append(_prompt(rows[index], index))
         except BadRow as error:
@@ -236,6 +240,16 @@ def _prompt(row: Row, index: int) -> Prompt:
     return Prompt(str(values.get("id", f"row{index}")), row.text("prompt"), pictures, columns)
 
 
+def _file_of(asked: HeldOutConfig) -> list[Prompt]:
+    """The prompts of `held_out.path`, if it is asked. Raises UserError: a bad file, or too few prompts."""
+    if asked.path is None or not asked.n:
+        return []
+    found = read_prompts(asked.path, most=asked.n)
+    if len(found) < LEAST:
+        raise UserError(f"{asked.path}: {len(found)} prompts", MORE)
+    return found
+
+
 def _held_out(work: Work[FlowGrpoConfig], rewarded: Sequence[Reward]) -> ValidationPrompts | RewardedPrompts | None:
     """Prompts of a file, or of the task, that are never trained on. Raises UserError: a bad file."""
     config, asked = work.config, work.config.held_out
@@ -243,10 +257,7 @@ def _held_out(work: Work[FlowGrpoConfig], rewarded: Sequence[Reward]) -> Validat
     if not asked.n:
         return None
     if asked.path is not None:
-        asked_of_file = read_prompts(asked.path)[: asked.n]
-        if len(asked_of_file) < LEAST:
-            raise UserError(f"{asked.path}: {len(asked_of_file)} prompts", MORE)
-        return RewardedPrompts(asked_of_file, rewarded, asked.path, seed, batch, think)
+        return RewardedPrompts(_file_of(asked), rewarded, asked.path, seed, batch, think)
     if config.prompts.task is None:
         return None
     task, levels = work.task(config.prompts.task), asked.levels or config.prompts.levels

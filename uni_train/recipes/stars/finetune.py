@@ -85,7 +85,8 @@ def replayed(config: RoundsConfig, model: UnifiedModel, names: Collection[str]) 
         sources[PRETRAIN] = any_of(rows, images=config.trained == "moe_gen")
     if SOLVED in names:
         assert isinstance(config, StarsConfig) and config.solved is not None, "config.py has checked it"
-        sources[SOLVED] = items.images_of(open_rows(config.solved), config.batch.noise_draws, bad=config.data.bad_rows)
+        draws, bad = config.batch.noise_draws, config.data.bad_rows
+        sources[SOLVED] = items.images_of(open_rows(config.solved), draws, bad=bad, tokens=model.example_tokens)
     return sources
 
 

@@ -8,6 +8,7 @@ without an image is think text; a thought with one teaches to think, then to dra
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -38,11 +39,20 @@ def parser(learn: Sequence[str], show_thought: bool = False) -> Callable[[Row, r
     return parse
 
 
-def images_of(rows: RowFile, noise_draws: int, thoughts: bool = False, bad: Literal["error", "skip"] = "error") -> Rows:
-    """Rows as prompt -> image, or with their thoughts between. Images stay on disk until a batch needs them."""
+def images_of(
+    rows: RowFile,
+    noise_draws: int,
+    thoughts: bool = False,
+    bad: Literal["error", "skip"] = "error",
+    tokens: Callable[[Example], int] | None = None,
+) -> Rows:
+    """Rows as prompt -> image, or with their thoughts between. Images stay on disk until a batch needs them.
+
+    tokens: the model's `example_tokens`: a row whose tokens it cannot count is bad.
+    """
     parse = parser(("thought", "image") if thoughts else ("image",))
 
     def several_draws(row: Row, random_: random.Random) -> Example:
         return replace(parse(row, random_), noise_draws=noise_draws)
 
-    return Rows(rows, several_draws, bad, lambda example: 0, 0)
+    return Rows(rows, several_draws, bad, tokens or (lambda example: 0), sys.maxsize)

@@ -8,7 +8,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from uni_train.config.schema import AlarmsConfig
+from uni_train.config.schema import GrpoConfig
 from uni_train.errors import UserError
 from uni_train.training.after_update import AfterUpdate
 from uni_train.training.callbacks import Validation, save
@@ -54,11 +54,10 @@ class Alarms(AfterUpdate):
         UserError: an alarm; it names the update.
     """
 
-    def __init__(
-        self, alarms: AlarmsConfig, updates_per_epoch: int, validation: Validation | None, log: MetricLog, folder: Path
-    ) -> None:
-        self.alarms, self.updates_per_epoch, self.validation = alarms, updates_per_epoch, validation
+    def __init__(self, config: GrpoConfig, validation: Validation | None, log: MetricLog, folder: Path) -> None:
+        self.alarms, self.updates_per_epoch, self.validation = config.alarms, config.updates_per_epoch, validation
         self.metric_log, self.folder = log, folder
+        self.by_batch = config.objective.baseline == "batch"
         self.first: dict[str, float] = {}  # of the first epoch's images: diversity, brightness, contrast
         self.zero_std = 0
         self.rewards: list[float] = []  # of the last WINDOW epochs
@@ -104,10 +103,12 @@ class Alarms(AfterUpdate):
             before = self.first[name]
             if most is not None and abs(statistics[name] - before) > most * before:
                 return f"the {name} of images is {statistics[name]:.3g}, {before:.3g} in the first epoch", hint
-        self.zero_std = self.zero_std + 1 if statistics["frac_reward_zero_std"] >= 1 else 0
+        equal = statistics["reward_std"] == 0 if self.by_batch else statistics["frac_reward_zero_std"] >= 1
+        self.zero_std = self.zero_std + 1 if equal else 0
         if self.alarms.zero_std_epochs is not None and self.zero_std >= self.alarms.zero_std_epochs:
+            unit = "two images" if self.by_batch else "group"
             return (
-                f"in {self.zero_std} epochs no group had rewards that differ, so nothing is learned",
+                f"in {self.zero_std} epochs no {unit} had rewards that differ, so nothing is learned",
                 "Ask easier or harder prompts, raise group_size, or use a denser reward.",
             )
         self.rewards = [*self.rewards, statistics["reward"]][-WINDOW:]

@@ -140,7 +140,8 @@ class Losses:
         else:
             good = optimality(rows.advantage, objective.advantage_clip)
             pull: dict[str, Any] = {"beta": objective.nft_beta, "negative": objective.nft_negative}
-            loss = nft_loss(velocity, old, rows.x, rows.clean, t, good, mask=rows.mask, **pull).mean()
+            each = nft_loss(velocity, old, rows.x, rows.clean, t, good, mask=rows.mask, **pull)
+            loss = (each * (rows.advantage != 0)).mean()
             parts = {"policy_loss": loss, "approx_kl": anchor(velocity, old, rows.mask).mean()}
         if reference is None:
             return loss, parts, log_ratio

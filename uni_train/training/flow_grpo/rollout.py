@@ -246,6 +246,9 @@ def collect(
         seen["completed"] = sampled.completed
     parts = ranks.gather((scores.each, scores.filled, scores.total, seen))
     each, filled, total = (np.concatenate([part[column] for part in parts]) for column in range(3))
+    if config.objective.baseline == "batch":  # the mean of all images stands for what is missing, too
+        everyone = summed(rewards, each, (), len(each))
+        filled, total = everyone.filled, everyone.total
     totals, table = torch.from_numpy(total), torch.from_numpy(filled)
     groups = torch.arange(len(prompts)).repeat_interleave(k)
     if config.objective.scale_rewards == "each":

@@ -136,7 +136,7 @@ def fit_flow_grpo(
         made.callbacks += [
             EpochLog(directory / ROLLOUTS, config.updates_per_epoch),
             *([validation] if validation is not None else []),
-            Alarms(config.alarms, config.updates_per_epoch, validation, made.log, directory / CHECKPOINTS),
+            Alarms(config, validation, made.log, directory / CHECKPOINTS),
         ]
         made.data = RolloutData(model, prompts, rewards, module, draw_rows, on_drawn, solved)
         model.eval()

@@ -1,0 +1,77 @@
+"""Held-out prompts of a file: what is missing counts for nothing, batches and names change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from eval.groups import estimates, read_facts
+from uni_train.cli.main import uni_train
+from uni_train.errors import UserError
+from uni_train.models.base import Request
+from uni_train.recipes.flow_grpo.held_out import RewardedPrompts
+from uni_train.rewards.contract import Reward
+from uni_train.training.flow_grpo.rollout import Prompt
+
+PROMPTS = [Prompt(f"p{i}", f"prompt {i}", columns={"number": i}) for i in range(9)]
+
+
+class Drawer:
+    """Draws 2 x 2 pixels as bright as the prompt's number."""
+
+    def draw(self, requests: Sequence[Request]) -> list[np.ndarray]:
+        return [np.full((2, 2, 3), 20 * int(one.id[1:]), np.uint8) for one in requests]
+
+
+def bright(prompts: list[str], completions: list[np.ndarray], number: list[int], **_: Any) -> list[float]:
+    assert [int(image.max()) // 20 for image in completions] == number
+    return [float(image.mean()) for image in completions]
+
+
+def evaluate(folder: Path, rewards: Sequence[Reward], batch: int = 8) -> dict[str, float]:
+    held_out = RewardedPrompts(PROMPTS, rewards, "rows.jsonl", 0, batch)
+    return held_out.evaluate(Drawer(), 3, folder)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 8, 9])
+def test_a_missing_reward_counts_for_nothing_whatever_the_batch(batch: int, tmp_path: Path) -> None:
+    def judge(prompts: list[str], number: list[int], **_: Any) -> list[float | None]:
+        return [None if n in (0, 4, 8) else 1.0 for n in number]
+
+    # "reward" is a name like another one.
+    rewards = [Reward("judge", judge, 0.5), Reward("reward", bright, 2.0)]
+    assert evaluate(tmp_path, rewards, batch) == {"held_out": 160.5, "held_out/judge": 1.0, "held_out/reward": 80.0}
+    facts = read_facts(tmp_path / "held_out" / "step=00000003")
+    assert facts["rewards"]["reward"] == [20.0 * i for i in range(9)] and facts["rewards"]["judge"].count(None) == 3
+    assert [group["id"] for group in facts["groups"]] == [f"p{i}" for i in range(6)]
+    found = estimates(facts)
+    assert found["judge"].n == 6 and found["reward"].low < 80 < found["reward"].high
+
+
+def test_a_reward_for_one_image_is_no_validation(tmp_path: Path) -> None:
+    def rare(prompts: list[str], number: list[int], **_: Any) -> list[float | None]:
+        return [1.0 if n == 4 else None for n in number]
+
+    with pytest.raises(UserError, match=r"rows.jsonl: rare has a value for 1 of 9 images"):
+        evaluate(tmp_path, [Reward("bright", bright), Reward("rare", rare)])
+
+
+def test_a_file_of_one_prompt_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "one.jsonl").write_text('{"prompt": "a cat"}\n')
+    command = ["fit", "--recipe", "flow_grpo_math", f"held_out.path={tmp_path / 'one.jsonl'}", "--dry-run"]
+    refused = CliRunner().invoke(uni_train, command)
+    assert refused.exit_code == 1 and "one.jsonl: 1 prompts" in refused.output
+
+
+def test_adapters_may_be_rewarded_by_the_models_own_check(tmp_path: Path) -> None:
+    (tmp_path / "asked.jsonl").write_text('{"prompt": "Draw 2 apples ."}\n{"prompt": "Draw 3 apples ."}\n')
+    given = ["trained=lora", "rewards.right={function: self_check}", f"held_out.path={tmp_path / 'asked.jsonl'}"]
+    given += ["rollout.prompts_per_epoch=2", "rollout.group_size=2", "rollout.steps=2", "rollout.last_step=1"]
+    given += ["epochs=1", "evaluate=false", "model.threads=1", f"out={tmp_path}"]
+    done = CliRunner().invoke(uni_train, ["fit", "--recipe", "flow_grpo_math", *given])
+    assert done.exit_code == 0 and "Rewards of" in done.output, done.output
