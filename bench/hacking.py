@@ -39,7 +39,7 @@ FALL = 0.05
 LINES = "hacking.jsonl"
 TESTED = 1000  # test mazes that true success is measured on
 RECIPE = "flow_grpo_maze"
-ALARMS = ("alarms.drift=0.12", "alarms.held_out=0.04", "alarms.diversity=null")
+ALARMS = ("alarms.drift=0.12", "alarms.held_out=0.03", "alarms.diversity=null")
 SETTINGS = (
     *("rollout.prompts_per_epoch=24", "objective.scale_rewards=each"),
     *("held_out.every=1", "held_out.split=validation", "checkpoint_every=1000", "model.threads=1"),
@@ -199,7 +199,7 @@ def parser() -> argparse.ArgumentParser:
             one.add_argument("--seeds", default="0", help="of the hacks, with commas (%(default)s)")
             one.add_argument("--clean", type=int, default=20, help="clean runs (%(default)s)")
             one.add_argument("--epochs", type=int, default=30, help="of each run (%(default)s)")
-            one.add_argument("--held-out", type=int, default=300, help="validation mazes (%(default)s)")
+            one.add_argument("--held-out", type=int, default=600, help="validation mazes (%(default)s)")
             one.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for all runs")
     return made
 
