@@ -37,8 +37,7 @@ GALLERY = "gallery"
 def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     """Train by rewards; held-out success before and after is in the result."""
     # Lightning takes seconds to import, which --dry-run need not wait for.
-    from uni_train.training.flow_grpo.trainer import ROLLOUTS, fit_flow_grpo
-    from uni_train.training.metric_log import read_metrics
+    from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 
     config = work.config
     asked = work.ranks.on_all(lambda: prompts(work))
@@ -84,27 +83,33 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
             description="  updates",
         )
     work.trained(model, stage)
-    epochs = read_metrics(stage.path / ROLLOUTS)
-    seconds = {part: sum(line["seconds"].get(part, 0.0) for line in epochs) for part in ("rollout", "reward", "update")}
-    found = intervals(stage.path)
     stage.result = {
         "updates": result.updates,
         "seconds": result.seconds,
-        "split": seconds,
-        "reward": {"first": epochs[0]["reward"], "last": epochs[-1]["reward"]},
-        "held_out": found,
+        **_told(work, stage),
         **({} if solved is None else {"bad_rows": len(solved.skipped)}),
     }
     if solved is not None and solved.skipped:
         where, reason = next(iter(solved.skipped.items()))
         work.progress.say(f"  skipped {len(solved.skipped)} bad rows of sft; the first: {where}: {reason}")
+
+
+def _told(work: Work[FlowGrpoConfig], stage: StageRun) -> dict[str, Any]:
+    """Say what a finished training came to, and return it: seconds by part, rewards, held-out scores."""
+    from uni_train.training.flow_grpo.trainer import ROLLOUTS
+    from uni_train.training.metric_log import read_metrics
+
+    epochs = read_metrics(stage.path / ROLLOUTS)
+    seconds = {part: sum(line["seconds"].get(part, 0.0) for line in epochs) for part in ("rollout", "reward", "update")}
+    found, asked = intervals(stage.path), work.config.held_out
     parts = ", ".join(f"{part} {value:.0f} s" for part, value in seconds.items())
     work.progress.say(f"  reward {epochs[0]['reward']:.3f} -> {epochs[-1]['reward']:.3f}; {parts}")
     if found:
-        title = f"Success on {config.held_out.split} prompts"
-        title = f"Rewards of {config.held_out.path}" if config.held_out.path is not None else title
+        title = f"Success on {asked.split} prompts" if asked.path is None else f"Rewards of {asked.path}"
         work.progress.table(title, *table(found))
     work.progress.say(f"  model: {stage.path / MODEL}")
+    rewarded = {"first": epochs[0]["reward"], "last": epochs[-1]["reward"]}
+    return {"split": seconds, "reward": rewarded, "held_out": found}
 
 
 @contextmanager
