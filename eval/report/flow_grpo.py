@@ -111,9 +111,11 @@ def _rewards(seen: Sequence[Line], done: bool) -> dict[str, Any]:
 
 
 def _mean_charts(seen: Sequence[Line]) -> Iterable[charts.Chart]:
+    means = [(facts["step"], groups.estimates(facts)) for facts in seen]
     for name in seen[0]["rewards"]:
-        lines = [{"step": facts["step"], name: groups.estimates(facts)[name].value} for facts in seen]
-        yield from _curve(f"Held-out {name}", lines, ((name, "mean"),))
+        yield from _curve(
+            f"Held-out {name}", [{"step": step, "mean": one[name].value} for step, one in means], (("mean", "mean"),)
+        )
 
 
 def _success(seen: Sequence[Line], done: bool) -> dict[str, Any]:

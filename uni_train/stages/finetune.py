@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from uni_train.config.schema import RunConfig
 from uni_train.models.base import Example, UnifiedModel
 from uni_train.stages.work import ADAPTERS, Work
 from uni_train.training.curriculum import Curriculum
+from uni_train.training.data.rows import Rows
 from uni_train.training.lora import adapted, save_adapters
 from uni_train.training.steps import Source, StepDataset
 
@@ -62,6 +63,15 @@ def fit(
             description="  updates",
             **options,
         )
+
+
+def skipped_rows(work: Work[Any], sources: Iterable[Rows]) -> dict[str, Any]:
+    """Say how many bad rows were left out, and return them for the stage's result."""
+    skipped = {where: reason for rows in sources for where, reason in rows.skipped.items()}
+    first = [f"{where}: {reason}" for where, reason in list(skipped.items())[:10]]
+    if skipped:
+        work.progress.say(f"  skipped {len(skipped)} bad rows; the first: {first[0]}")
+    return {"bad_rows": len(skipped), "first_bad_rows": first}
 
 
 def run_logger(work: Work[Any], stage: str) -> Logger | None:

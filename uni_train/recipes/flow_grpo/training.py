@@ -19,7 +19,7 @@ from uni_train.recipes.flow_grpo.config import FlowGrpoConfig, HeldOutConfig
 from uni_train.recipes.flow_grpo.held_out import LEAST, MORE, RewardedPrompts
 from uni_train.rewards.contract import Reward
 from uni_train.rewards.registry import Trained, find_reward, make_rewards
-from uni_train.stages.finetune import adapters, run_logger
+from uni_train.stages.finetune import adapters, run_logger, skipped_rows
 from uni_train.stages.gallery import SHOWN_GROUPS, groups_of, log_groups, write_sheet
 from uni_train.stages.validation import ValidationPrompts, check_levels, generate, intervals, table, validation_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
@@ -87,11 +87,8 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         "updates": result.updates,
         "seconds": result.seconds,
         **_told(work, stage),
-        **({} if solved is None else {"bad_rows": len(solved.skipped)}),
+        **({} if solved is None else skipped_rows(work, [solved])),
     }
-    if solved is not None and solved.skipped:
-        where, reason = next(iter(solved.skipped.items()))
-        work.progress.say(f"  skipped {len(solved.skipped)} bad rows of sft; the first: {where}: {reason}")
 
 
 def _told(work: Work[FlowGrpoConfig], stage: StageRun) -> dict[str, Any]:

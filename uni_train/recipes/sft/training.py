@@ -14,7 +14,7 @@ from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, ImageSizes
 from uni_train.recipes.sft.config import SftConfig, SourceConfig
-from uni_train.stages.finetune import fit, run_logger
+from uni_train.stages.finetune import fit, run_logger, skipped_rows
 from uni_train.stages.validation import ValidationPrompts, intervals, table, validation_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.curriculum import Constant
@@ -50,19 +50,14 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
         callbacks.append(Validation(evaluate, config.held_out.every, stage.path / HELD_OUT))
     result = fit(work, model, found, schedule(config), updates(config), stage.path, callbacks=callbacks)
     work.trained(model, stage)
-    skipped = {where: reason for rows in found.values() for where, reason in rows.skipped.items()}
     stage.result = {
         **result.facts(),
         "rows": {name: len(rows) for name, rows in found.items()},
-        "bad_rows": len(skipped),
-        "first_bad_rows": [f"{where}: {reason}" for where, reason in list(skipped.items())[:10]],
+        **skipped_rows(work, found.values()),
     }
     if held_out is not None:
         stage.result["held_out"] = success = intervals(stage.path)
         work.progress.table(f"Success on {held_out.split} prompts", *table(success))
-    if skipped:
-        where, reason = next(iter(skipped.items()))
-        work.progress.say(f"  skipped {len(skipped)} bad rows; the first: {where}: {reason}")
     work.progress.say(f"  model: {stage.path / MODEL}")
 
 

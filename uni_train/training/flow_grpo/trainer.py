@@ -228,6 +228,8 @@ class RolloutData(pl.LightningDataModule):
             epoch, update = divmod(step, config.updates_per_epoch)
             if update == 0 or not prompts:
                 prompts = self.prompts.epoch(epoch, config.rollout.prompts_per_epoch)
+            if update == 0 or self.model.encoder_trained:
+                condition = None  # freed before the next one is made
             if update == 0:
                 if epoch:
                     self.module.losses.follow()
@@ -240,7 +242,7 @@ class RolloutData(pl.LightningDataModule):
                 if update == 0 and (again or config.thoughts is not None):
                     self._score(prompts, condition)
             self.module.epoch_metrics = {name: self.rollouts.statistics[name] for name in IN_METRICS}
-            cut = self._cut(prompts, update, condition if update == 0 or not self.model.encoder_trained else None)
+            cut = self._cut(prompts, update, condition)
             more = [] if solved is None else [solved[step][0].content]
             # ZeRO begins its sums with the first and steps with the last, so what is empty is between them.
             empty = [None] * (micros - len(cut) - len(more))
