@@ -29,13 +29,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from data_gen.seeds import derive_seed
-from eval.judges import JudgeConfig
-from eval.judges.anchors import Anchor, anchors_from_references
-from eval.judges.calibrating import calibrate
-from eval.statistics import Estimate
 from tests.eval.judges.criteria import Criteria
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.eval.judges import JudgeConfig
+from uni_train.eval.judges.anchors import Anchor, anchors_from_references
+from uni_train.eval.judges.calibrating import calibrate
+from uni_train.eval.statistics import Estimate
 
 ERRORS = {"independent": (0.03, 0.10), "lenient": (0.06, 0.20), "large": (0.01, 0.04)}
 HARD = 0.25
@@ -96,7 +96,7 @@ def measured(n: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 def nano(n: int, temperature: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """nano by three draws on references of its own world, and shuffled ones; the large judge is scripted."""
-    from eval.benchmarks.unisandbox import UniSandbox
+    from uni_train.eval.benchmarks.unisandbox import UniSandbox
 
     benchmark = UniSandbox(world="nano", n=n, sets=("math1", "math2", "mapping1"), verifier="judge")
     anchors = anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bench.markdown import row, table
 from bench.stars import SETTINGS, Summary, column
-from eval.statistics import Estimate, mean_over_seeds, paired
+from uni_train.eval.statistics import Estimate, mean_over_seeds, paired
 
 if TYPE_CHECKING:
     from bench.papers import Page, Row, Run

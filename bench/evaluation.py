@@ -38,11 +38,11 @@ import statsmodels.stats.contingency_tables
 import statsmodels.stats.proportion  # noqa: F401
 import torch
 
-from data_gen.registry import task_of
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.benchmarks.unisandbox.cases import item_of
-from eval.calls import CallStore, StoredModel
-from eval.evaluation import Evaluation, EvaluationPlan, run
+from uni_train.data_gen.registry import task_of
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.benchmarks.unisandbox.cases import item_of
+from uni_train.eval.calls import CallStore, StoredModel
+from uni_train.eval.evaluation import Evaluation, EvaluationPlan, run
 from uni_train.models.base import Request
 from uni_train.models.identity import CACHE, ModelIdentity, content_hash
 

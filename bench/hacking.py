@@ -31,8 +31,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.mazes import LEVEL, held_out_mazes, right
-from eval.statistics import proportion
 from uni_train.errors import UserError
+from uni_train.eval.statistics import proportion
 from uni_train.training.metric_log import read_metrics
 
 FALL = 0.05

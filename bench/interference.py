@@ -29,11 +29,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 from bench.markdown import row, table
-from data_gen import sprites
-from data_gen.registry import get_task
-from data_gen.seeds import rng
-from data_gen.task import Item
-from eval.statistics import Estimate, clustered_mean, paired, share
+from uni_train.data_gen import sprites
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.seeds import rng
+from uni_train.data_gen.task import Item
+from uni_train.eval.statistics import Estimate, clustered_mean, paired, share
 from uni_train.insight.questions import plainly
 from uni_train.models.bagel.inside import GROUPS, draw_with_attention
 from uni_train.models.bagel.unified import BagelUnified

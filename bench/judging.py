@@ -92,10 +92,10 @@ def serve() -> None:
 
 def benchmark(n: int) -> Any:
     """n pictures of nano's world, each to be judged by one criterion."""
-    from data_gen.registry import get_task
-    from data_gen.task import Verdict
-    from eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Sample, Scored, Table
-    from eval.judges import image_satisfies
+    from uni_train.data_gen.registry import get_task
+    from uni_train.data_gen.task import Verdict
+    from uni_train.eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Sample, Scored, Table
+    from uni_train.eval.judges import image_satisfies
     from uni_train.models.pictures import encode_png
 
     class Criteria(Benchmark):
@@ -129,7 +129,7 @@ def benchmark(n: int) -> Any:
 
 def judge_all(n: int, url: str, folder: Path, group: int = 50) -> tuple[float, float, str]:
     """Wall and processor seconds of judging n samples, so many in an entry of the log, and a digest of the verdicts."""
-    from eval.judges import JudgeConfig, judging, run
+    from uni_train.eval.judges import JudgeConfig, judging, run
 
     judging.SINGLY, judging.GROUP = 0, group
     asked = benchmark(n)
@@ -146,9 +146,9 @@ def own_client(n: int, url: str) -> tuple[float, float]:
     """The same by the client that judging uses for servers with an address."""
     from inspect_ai.model import ChatMessage, ChatMessageUser, ContentImage, ContentText, GenerateConfig
 
-    from eval.judges.endpoint import Endpoint
-    from eval.judges.model import data_url
-    from eval.prompts.ureason import verify_image_prompt
+    from uni_train.eval.judges.endpoint import Endpoint
+    from uni_train.eval.judges.model import data_url
+    from uni_train.eval.prompts.ureason import verify_image_prompt
 
     samples = benchmark(n).samples()
 
@@ -174,8 +174,8 @@ def bare_client(n: int, url: str) -> tuple[float, float]:
     """Wall and processor seconds of the same requests by the openai client alone."""
     from openai import AsyncOpenAI
 
-    from eval.judges.model import data_url
-    from eval.prompts.ureason import verify_image_prompt
+    from uni_train.eval.judges.model import data_url
+    from uni_train.eval.prompts.ureason import verify_image_prompt
 
     samples = benchmark(n).samples()
 
@@ -264,7 +264,7 @@ def kills(n: int, times: int) -> None:
 
     Runs are forks of this process, which has imported everything: what is killed is judging, not Python's start.
     """
-    from eval.judges import endpoint, judging  # noqa: F401
+    from uni_train.eval.judges import endpoint, judging  # noqa: F401
 
     fork = multiprocessing.get_context("fork")
     with Server() as server, tempfile.TemporaryDirectory() as name:

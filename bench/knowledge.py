@@ -19,13 +19,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.markdown import row, table
-from data_gen.reading_limits import read_json, read_yaml
-from eval.benchmark import Scored, Table
-from eval.benchmarks.unisandbox import UniSandbox, injected
-from eval.benchmarks.unisandbox.cases import Questions
-from eval.benchmarks.unisandbox.injected import Taught
-from eval.scored import read_scored
-from eval.statistics import Estimate, PairedComparison, share
+from uni_train.data_gen.reading_limits import read_json, read_yaml
+from uni_train.eval.benchmark import Scored, Table
+from uni_train.eval.benchmarks.unisandbox import UniSandbox, injected
+from uni_train.eval.benchmarks.unisandbox.cases import Questions
+from uni_train.eval.benchmarks.unisandbox.injected import Taught
+from uni_train.eval.scored import read_scored
+from uni_train.eval.statistics import Estimate, PairedComparison, share
 from uni_train.recipes.knowledge.injection import SCORED
 
 

@@ -31,14 +31,14 @@ import cv2
 import numpy as np
 
 from bench.markdown import row, table
-from data_gen.maze import picture as pictures
-from data_gen.maze.grid import ALGORITHMS, draw
-from data_gen.maze.task import Maze, read_facts
-from data_gen.maze.verifier import CHECKS, judge
-from data_gen.seeds import rng
-from data_gen.task import Item
-from eval.statistics import proportion
 from tests.data_gen.maze.corruptions import WEAR, WIDTHS, Scene, by_hand, some_red, suite
+from uni_train.data_gen.maze import picture as pictures
+from uni_train.data_gen.maze.grid import ALGORITHMS, draw
+from uni_train.data_gen.maze.task import Maze, read_facts
+from uni_train.data_gen.maze.verifier import CHECKS, judge
+from uni_train.data_gen.seeds import rng
+from uni_train.data_gen.task import Item
+from uni_train.eval.statistics import proportion
 
 STATUSES = ("pass", "fail", "unreadable")
 GRIDS = (4, 8, 16)

@@ -34,13 +34,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.markdown import row, table
-from data_gen.export import make as export
-from data_gen.maze.picture import NANO
-from data_gen.maze.task import Maze
-from data_gen.seeds import derive_seed
-from data_gen.task import Item, Verdict
-from eval.statistics import Estimate, mean_over_seeds, paired
+from uni_train.data_gen.export import make as export
+from uni_train.data_gen.maze.picture import NANO
+from uni_train.data_gen.maze.task import Maze
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Item, Verdict
 from uni_train.errors import UsageError, UserError
+from uni_train.eval.statistics import Estimate, mean_over_seeds, paired
 from uni_train.training.metric_log import read_metrics
 
 LEVEL = 4

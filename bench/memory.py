@@ -33,10 +33,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.bagel import SIDES, SPEECH, TINY, Letters, hundred, hundred_config, picture, released_sampling, requests
 from bench.markdown import row, table
-from data_gen.registry import get_task
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates
 from uni_train.config.schema import LoraConfig, OptimizerConfig, StrategyConfig, TrainingConfig
+from uni_train.data_gen.registry import get_task
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.checkpoint import open_folder
 from uni_train.models.bagel.shapes import packed_loss

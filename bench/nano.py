@@ -29,9 +29,9 @@ from torch.utils.flop_counter import FlopCounterMode
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.markdown import row, table
-from data_gen.registry import get_task
-from data_gen.seeds import derive_seed
 from uni_train.config.compose import compose
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.models.bagel.packing import PackedBatch
 from uni_train.models.base import Example, Request, UnifiedModel

@@ -33,13 +33,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import distillation
 from bench.markdown import row, table
 from bench.stars import SETTINGS, Fit, Summary, column, fit_apart, listed, make, plan, seeds_of
-from data_gen.registry import TASKS
-from eval import summary as run_summary
-from eval.benchmarks.unisandbox import PAPER_TABLE_2, PAPER_TABLE_3, SAID, set_name
-from eval.scored import read_folder
-from eval.statistics import Estimate, clustered_mean, mean_over_seeds
 from uni_train.config.compose import compose
+from uni_train.data_gen.registry import TASKS
 from uni_train.errors import UsageError, UserError
+from uni_train.eval import summary as run_summary
+from uni_train.eval.benchmarks.unisandbox import PAPER_TABLE_2, PAPER_TABLE_3, SAID, set_name
+from uni_train.eval.scored import read_folder
+from uni_train.eval.statistics import Estimate, clustered_mean, mean_over_seeds
 from uni_train.files import atomic_write_text
 
 CURRICULUM = "stars_curriculum evaluation.every_round=true name=rounds"
@@ -87,7 +87,7 @@ class Page:
 
 
 def printed(rows: Sequence[object], *names: str) -> tuple[Paper, ...]:
-    """The rows of a table in eval.benchmarks.unisandbox that have these names; all without names."""
+    """The rows of a table in uni_train.eval.benchmarks.unisandbox that have these names; all without names."""
     found = {one.name: Paper(one.name, one.normal, one.cot, one.average) for one in rows}
     return tuple(found[name] for name in names or found)
 

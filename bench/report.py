@@ -25,9 +25,9 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data_gen.task import Check, Verdict
-from eval.benchmark import Ask, Case, Sample, Scored
-from eval.report.evaluation import Header, Part, write_evaluation_report
+from uni_train.data_gen.task import Check, Verdict
+from uni_train.eval.benchmark import Ask, Case, Sample, Scored
+from uni_train.eval.report.evaluation import Header, Part, write_evaluation_report
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SETTINGS = ("direct", "reasoning_guided", "decontextualized")

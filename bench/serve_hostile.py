@@ -43,7 +43,7 @@ import bench.dev_extra  # noqa: E402, F401
 # isort: split
 import httpx  # noqa: E402
 
-from data_gen.registry import get_task  # noqa: E402
+from uni_train.data_gen.registry import get_task  # noqa: E402
 
 PATIENCE = 600.0  # seconds for an honest request, with its waits
 

@@ -28,14 +28,14 @@ import yaml
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.markdown import row, table
-from data_gen.registry import sources
-from eval import summary as run_summary
-from eval.benchmarks.unisandbox import SAID
-from eval.statistics import Estimate, mean_over_seeds
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
 from uni_train.config.schema import RunConfig
+from uni_train.data_gen.registry import sources
 from uni_train.errors import UsageError, UserError
+from uni_train.eval import summary as run_summary
+from uni_train.eval.benchmarks.unisandbox import SAID
+from uni_train.eval.statistics import Estimate, mean_over_seeds
 from uni_train.run_folder import decisive
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -25,11 +25,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.markdown import row, table
-from data_gen.registry import get_task
-from data_gen.seeds import derive_seed
-from eval.statistics import Estimate
-from eval.summary import filter_reliability
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
+from uni_train.eval.statistics import Estimate
+from uni_train.eval.summary import filter_reliability
 
 FILTERS = ("none", "agreement", "self", "verifier")
 SETS = (("maths", 1), ("maths", 2), ("maths", 3), ("mapping", 1), ("mapping", 2), ("mapping", 3))

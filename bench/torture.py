@@ -58,11 +58,10 @@ import statsmodels.stats.proportion  # noqa: E402, F401
 import torch.distributed.launcher.api  # noqa: E402, F401
 import yaml  # noqa: E402
 
-import eval.evaluation  # noqa: E402, F401
+import uni_train.eval.evaluation  # noqa: E402
 import uni_train.recipes.flow_grpo.training  # noqa: E402
 import uni_train.recipes.pretrain  # noqa: E402
 import uni_train.stages.run  # noqa: E402
-from data_gen.reading_limits import read_yaml  # noqa: E402
 from tests.models.bagel.conftest import FOLDER  # noqa: E402
 from tests.models.bagel.published import published  # noqa: E402
 from tests.models.nano.test_edit import SMALL  # noqa: E402
@@ -70,6 +69,7 @@ from tests.tiny import MODEL, TINY  # noqa: E402
 from uni_train.cli.main import uni_train  # noqa: E402
 from uni_train.config.build import to_plain  # noqa: E402
 from uni_train.config.compose import compose  # noqa: E402
+from uni_train.data_gen.reading_limits import read_yaml  # noqa: E402
 from uni_train.models.load import build_model, save_model  # noqa: E402
 
 TOLERANCE = 1e-3

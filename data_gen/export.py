@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_gen.errors import DataError
-from data_gen.jsonl import write_rows
-from data_gen.objects import get_world
-from data_gen.registry import TASKS, get_task
-from data_gen.seeds import derive_seed
-from data_gen.task import Item, Task
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.jsonl import write_rows
+from uni_train.data_gen.objects import get_world
+from uni_train.data_gen.registry import TASKS, get_task
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Item, Task
 
 _PLACES = {"image": "images", "input_image": "inputs"}
 

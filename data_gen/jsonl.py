@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_gen.errors import DataError
-from data_gen.reading_limits import Unreadable, parse_json, read_lines
-from data_gen.task import Item
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.reading_limits import Unreadable, parse_json, read_lines
+from uni_train.data_gen.task import Item
 
 MATHS_SHAPE = '{"Question": "...", "Answer": "4 chairs", "id": "1"}'
 MAPPING_SHAPE = '{"ID": "1", "Question_A" or "Question_B": "...", "Answer": "Apples"}'

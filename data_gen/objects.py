@@ -1,6 +1,6 @@
 """What the tasks are about: nouns with their exact plurals, and the two worlds they live in.
 
-NANO has the twelve nouns that data_gen.sprites draws; EVERYDAY the kind of objects the paper's prompts use
+NANO has the twelve nouns that uni_train.data_gen.sprites draws; EVERYDAY the kind of objects the paper's prompts use
 (UniSandbox, Tables 6 to 8). A noun's category is the word a prompt may ask with ("generate the fruit represented by").
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from data_gen.errors import DataError, nearest
+from uni_train.data_gen.errors import DataError, nearest
 
 
 @dataclass(frozen=True, slots=True)

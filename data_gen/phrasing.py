@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 
-from data_gen.objects import NANO, Noun, World
+from uni_train.data_gen.objects import NANO, Noun, World
 
 NANO_COUNTS = (
     "Draw as many {objects} as {expression} .",

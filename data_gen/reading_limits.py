@@ -29,7 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from data_gen.errors import DataError
+from uni_train.data_gen.errors import DataError
 
 if TYPE_CHECKING:
     import yaml

@@ -2,7 +2,7 @@
 
 A registry is made once for each kind of thing, and fills itself when it is asked:
 
-    TASKS = Registry[type[Task]]("task", "data_gen.*.task", required=("sample", "verify"))
+    TASKS = Registry[type[Task]]("task", "uni_train.data_gen.*.task", required=("sample", "verify"))
     task = TASKS.register
 
     @task("mapping")                     # in data_gen/mapping/task.py
@@ -31,9 +31,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from data_gen.errors import DataError, nearest
-from data_gen.objects import NANO, World, get_world
-from data_gen.task import Item, Task
+from uni_train.data_gen.errors import DataError, nearest
+from uni_train.data_gen.objects import NANO, World, get_world
+from uni_train.data_gen.task import Item, Task
 
 GROUP = "uni_train.plugins"  # of entry points
 ENVIRONMENT = "UNI_TRAIN_PLUGINS"  # worker processes read from it what a recipe has named
@@ -225,7 +225,9 @@ def _said(error: Exception) -> str:
 
 # --------------------------------------------------------------------------------------------------------------- tasks
 
-TASKS = Registry[type[Task]]("task", "data_gen.*.task", required=("name", "levels", "sample", "render", "verify"))
+TASKS = Registry[type[Task]](
+    "task", "uni_train.data_gen.*.task", required=("name", "levels", "sample", "render", "verify")
+)
 task = TASKS.register
 
 

@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from data_gen.errors import DataError
-from data_gen.registry import task_of
-from data_gen.seeds import derive_seed
-from data_gen.task import Item
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.registry import task_of
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Item
 
 if TYPE_CHECKING:
     import numpy as np

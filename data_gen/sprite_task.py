@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from data_gen.errors import DataError
-from data_gen.objects import NANO, World
-from data_gen.task import Item, Task, Verdict
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.objects import NANO, World
+from uni_train.data_gen.task import Item, Task, Verdict
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,12 +28,12 @@ class SpriteTask(Task):
         if not self.has_image(item):
             world = item.facts.get("world")
             raise DataError(f"{item.id} is from the {world} world: only the nano world has sprites to draw")
-        from data_gen import sprites
+        from uni_train.data_gen import sprites
 
         return sprites.render(item.facts["object"], item.facts["count"], seed)
 
     def verify(self, item: Item, image: np.ndarray) -> Verdict:
         """Exactly the right number of the right object, and nothing else; uint8 [H, W, 3]."""
-        from data_gen import sprites
+        from uni_train.data_gen import sprites
 
         return sprites.verify_sprites(image, item.facts["object"], item.facts["count"])

@@ -17,8 +17,8 @@ from functools import cache
 
 import numpy as np
 
-from data_gen.seeds import rng
-from data_gen.task import Check, Verdict
+from uni_train.data_gen.seeds import rng
+from uni_train.data_gen.task import Check, Verdict
 
 GRID = 3
 CELL = 8

@@ -1,6 +1,6 @@
 """Base types of data: a Task draws Items, renders their target images and gives a Verdict on any image.
 
-Types alone: which tasks there are is known to data_gen.registry.
+Types alone: which tasks there are is known to uni_train.data_gen.registry.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from data_gen.errors import DataError, nearest
-from data_gen.objects import NANO, World
-from data_gen.seeds import derive_seed
+from uni_train.data_gen.errors import DataError, nearest
+from uni_train.data_gen.objects import NANO, World
+from uni_train.data_gen.seeds import derive_seed
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from data_gen.audit.findings import AuditRow
+    from uni_train.data_gen.audit.findings import AuditRow
 
 Status = Literal["pass", "fail", "unreadable"]
 SPLITS = ("train", "validation", "test")  # that every task has
@@ -192,7 +192,7 @@ class Task(ABC):
         variants: name -> further sets.
         chance: that guessing is right, of what counts once; guess: what guessing is ("picking one of the two").
         filter_question: what a model is asked in order to filter its own samples, with {question} in it; empty: the
-            question that suits any task (eval.prompts.rewards).
+            question that suits any task (uni_train.eval.prompts.rewards).
         strategies: trivial ones; known_shortcuts: strategy -> why it works all the same. The name may end in
             " (level N)" where the reason holds on that level alone. most_frequent: what answering by the most frequent
             answer of the set is called.

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.errors import DataError, nearest
-from data_gen.reading_limits import open_image
-from data_gen.registry import task_of
-from data_gen.task import Check, Item, Verdict
+from uni_train.data_gen.errors import DataError, nearest
+from uni_train.data_gen.reading_limits import open_image
+from uni_train.data_gen.registry import task_of
+from uni_train.data_gen.task import Check, Item, Verdict
 
 if TYPE_CHECKING:
     import numpy as np

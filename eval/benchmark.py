@@ -5,7 +5,7 @@ tables of its paper. It owns no storage, no concurrency and no statistics: those
 
     cases -> respond (calls of a model, each stored once) -> Sample -> check | judge -> Scored -> tables
 
-A benchmark is a module or folder of `eval.benchmarks`, or a plug-in's, that makes itself known:
+A benchmark is a module or folder of `uni_train.eval.benchmarks`, or a plug-in's, that makes itself known:
 
     @benchmark("ufo")
     class Ufo(Benchmark): ...
@@ -21,18 +21,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from data_gen.errors import DataError
-from data_gen.registry import Registry, task_of
-from data_gen.seeds import derive_seed
-from data_gen.task import Item, Verdict
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.registry import Registry, task_of
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Item, Verdict
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from eval.calls import StoredModel
-    from eval.images import Image, StoredImage
-    from eval.statistics import Estimate, PairedComparison
+    from uni_train.eval.calls import StoredModel
+    from uni_train.eval.images import Image, StoredImage
+    from uni_train.eval.statistics import Estimate, PairedComparison
     from uni_train.models.base import OnStep, Request
 
 # What became of a sample before anybody scored it. Everything but "ok" counts as not right and stays in the
@@ -88,7 +88,7 @@ class Sample:
 
     status: one of GENERATED; note: why it is not "ok". prompt: what the image was drawn from (a refined prompt, where
     the setting extracts one). thought: the reasoning before. parts: what came back, in order: texts, and images as PNG
-    bytes (frames, interleaved answers), or where such a file lies (`eval.images`). facts: JSON-able
+    bytes (frames, interleaved answers), or where such a file lies (`uni_train.eval.images`). facts: JSON-able
     remarks of the benchmark (how the prompt was extracted).
     """
 
@@ -114,14 +114,14 @@ class Sample:
     @property
     def images(self) -> tuple[bytes, ...]:
         """The files of all images, in order, read."""
-        from eval.images import bytes_of
+        from uni_train.eval.images import bytes_of
 
         return tuple(map(bytes_of, self.drawn))
 
     @property
     def image(self) -> bytes | None:
         """The last image, which is the answer where there are steps before it, read; None where there is none."""
-        from eval.images import bytes_of
+        from uni_train.eval.images import bytes_of
 
         return bytes_of(self.drawn[-1]) if self.drawn else None
 
@@ -133,7 +133,7 @@ class Sample:
     @property
     def key(self) -> str:
         """Content hash of everything that can be scored: equal samples are judged once."""
-        from eval.images import digest_of
+        from uni_train.eval.images import digest_of
 
         case = self.ask.case
         words = [case.id, case.set, case.prompt, dict(case.facts), self.ask.setting, self.ask.k, self.status]
@@ -284,7 +284,7 @@ def _cell_to_json(cell: str | Estimate | PairedComparison | None) -> Any:
 
 
 def _cell_from_json(raw: Any) -> str | Estimate | PairedComparison | None:
-    from eval.statistics import Estimate, PairedComparison
+    from uni_train.eval.statistics import Estimate, PairedComparison
 
     if raw is None or isinstance(raw, str):
         return raw
@@ -437,7 +437,7 @@ class Benchmark(ABC):
     def submission(cls, scored: Iterable[Scored]) -> Iterator[tuple[str, bytes]]:
         """Path and content of the files that the benchmark's own code scores; here a layout of ours, for those that
         have published none: every sample in samples.jsonl, its images beside."""
-        from eval.submission import samples_and_images
+        from uni_train.eval.submission import samples_and_images
 
         return samples_and_images(scored)
 
@@ -467,7 +467,9 @@ class Benchmark(ABC):
 
 
 BENCHMARKS: Registry[type[Benchmark]] = Registry(
-    "benchmark", "eval.benchmarks.*", required=("name", "known_sets", "open", "respond", "check", "scores", "tables")
+    "benchmark",
+    "uni_train.eval.benchmarks.*",
+    required=("name", "known_sets", "open", "respond", "check", "scores", "tables"),
 )
 benchmark = BENCHMARKS.register
 """Makes a benchmark known under a name, which is that of its module in `eval.benchmarks`, or in a plug-in any."""

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from data_gen.reading_limits import read_json
-from eval.benchmark import Respondent, think_then_draw
-from eval.images import StoredImage
-from eval.shards import disk_errors, first_line, read_rows, write_rows
+from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Respondent, think_then_draw
+from uni_train.eval.images import StoredImage
+from uni_train.eval.shards import disk_errors, first_line, read_rows, write_rows
 from uni_train.files import atomic_write_json
 from uni_train.models.identity import ModelIdentity
 from uni_train.models.pictures import encode_png

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.benchmark import BENCHMARKS, Scored, Table, Unit
-from eval.evaluation import Evaluation, load
-from eval.shortcuts import Trivial, best
-from eval.statistics import PairedComparison, detectable_change, paired_values
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import BENCHMARKS, Scored, Table, Unit
+from uni_train.eval.evaluation import Evaluation, load
+from uni_train.eval.shortcuts import Trivial, best
+from uni_train.eval.statistics import PairedComparison, detectable_change, paired_values
 
 # What must be equal for two evaluations to have asked the same, and how it is called on the command line.
 _SAME = {"subset": "--subset", "seed": "--seed", "k": "--k"}

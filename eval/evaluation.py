@@ -25,22 +25,22 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.reading_limits import read_json, reason
-from eval.benchmark import OUTCOMES, Ask, Benchmark, Sample, Scored, Table
-from eval.calls import CallStore, Counts, Skill, StoredModel
-from eval.generation import asks_of, cases_of, chunks, generate, settings_of
-from eval.images import ImageStore
-from eval.progress import Bar, Progress, Silent
-from eval.respondent import open_model
-from eval.scored import read_scored, stored, write_by_content
-from eval.shards import disk_errors
+from uni_train.data_gen.reading_limits import read_json, reason
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import OUTCOMES, Ask, Benchmark, Sample, Scored, Table
+from uni_train.eval.calls import CallStore, Counts, Skill, StoredModel
+from uni_train.eval.generation import asks_of, cases_of, chunks, generate, settings_of
+from uni_train.eval.images import ImageStore
+from uni_train.eval.progress import Bar, Progress, Silent
+from uni_train.eval.respondent import open_model
+from uni_train.eval.scored import read_scored, stored, write_by_content
+from uni_train.eval.shards import disk_errors
 from uni_train.files import atomic_write_json, remove_partials
 from uni_train.run_folder import flat, git_state, versions
 
 if TYPE_CHECKING:
-    from eval.judges.config import JudgeConfig
+    from uni_train.eval.judges.config import JudgeConfig
     from uni_train.models.remote import RemoteSettings
 
 ASKED = "evaluation.json"
@@ -110,7 +110,7 @@ class Result:
         shards: names of the files in scored/.
         judge: where a judge was asked: its name and way, the number of samples judged and by whom, what its last
             calibration for this benchmark found (None: it was never calibrated, and its scores are worth as much), and
-            its scores, raw and corrected (`eval.judges.prevalence.judged_scores`).
+            its scores, raw and corrected (`uni_train.eval.judges.prevalence.judged_scores`).
     """
 
     name: str
@@ -484,7 +484,7 @@ def _no_skill_tables(lacking: Mapping[tuple[str, str], str]) -> list[Table]:
 
 def _not_scored(scored: Sequence[Scored]) -> dict[tuple[str, str], str]:
     """(setting, set) -> why it has no score: a number there would be about the judge's or the model's server."""
-    from eval.judges.failures import mostly_failed
+    from uni_train.eval.judges.failures import mostly_failed
 
     cells: dict[tuple[str, str], list[Scored]] = defaultdict(list)
     settings: dict[str, list[Scored]] = defaultdict(list)
@@ -507,7 +507,7 @@ def _about_judge(
     by = Counter(one.by for one in scored if one.by not in ("", "program"))
     if plan.judge is None or not by:
         return None, []
-    from eval.judges import calibration, prevalence
+    from uni_train.eval.judges import calibration, prevalence
 
     record = calibration.find(plan.store_folder, plan.judge, benchmark.name)
     cited = calibration.cited(plan.store_folder, plan.judge, benchmark)
@@ -530,7 +530,7 @@ def _verdicts(
             scored.append(Scored(sample, verdict))
             bar.advance()
     if open_ and plan.judge is not None:
-        from eval import judges
+        from uni_train.eval import judges
 
         asked = [scored[i].sample for i in open_]
         answers = judges.run(asked, benchmark, plan.judge, folder, progress, store=plan.store_folder)

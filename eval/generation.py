@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from data_gen.seeds import derive_seed
-from eval.benchmark import GENERATED, Ask, Benchmark, Case, Respondent, Sample
+from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.eval.benchmark import GENERATED, Ask, Benchmark, Case, Respondent, Sample
 
 if TYPE_CHECKING:
     from uni_train.models.base import OnStep
@@ -39,7 +39,7 @@ def cases_of(
         raise UserError(f"{benchmark.name} has no cases to ask", "Check its data folder, or ask for other sets.")
     if subset is None:
         return cases
-    from eval.statistics import draw_subset
+    from uni_train.eval.statistics import draw_subset
 
     return draw_subset(cases, subset, seed)
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_gen.reading_limits import read_json, reason
-from data_gen.task import Verdict
-from eval.statistics import Estimate, mean_over_seeds, share
+from uni_train.data_gen.reading_limits import read_json, reason
+from uni_train.data_gen.task import Verdict
 from uni_train.errors import UserError
+from uni_train.eval.statistics import Estimate, mean_over_seeds, share
 from uni_train.files import atomic_write_bytes, atomic_write_json
 
 INDEX = "groups.json"

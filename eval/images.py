@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eval.shards import disk_errors
 from uni_train.errors import UserError
+from uni_train.eval.shards import disk_errors
 from uni_train.models.pictures import decode_png, encode_png
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from data_gen.reading_limits import read_json
-from eval.shards import disk_errors
+from uni_train.data_gen.reading_limits import read_json
+from uni_train.eval.shards import disk_errors
 from uni_train.files import atomic_write_json
 
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from eval.benchmark import BENCHMARKS, Benchmark, Scored, Table, Unit
-from eval.evaluation import Evaluation, load
-from eval.statistics import Estimate, PairedComparison, graded_mean, paired_values
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Scored, Table, Unit
+from uni_train.eval.evaluation import Evaluation, load
+from uni_train.eval.statistics import Estimate, PairedComparison, graded_mean, paired_values
 
 Mark = Literal["best", "equal", "below", ""]
 """Against the best of a column on the same questions; "": the only one, or asked other questions."""
@@ -269,7 +269,7 @@ def _printed(row: Sequence[Any]) -> bool:
 
 
 def _notes(evaluations: Mapping[str, Evaluation]) -> Iterator[str]:
-    from eval.report.evaluation import header_of
+    from uni_train.eval.report.evaluation import header_of
 
     for benchmark in dict.fromkeys(name for one in evaluations.values() for name in one.results):
         having = {name: one for name, one in evaluations.items() if benchmark in one.results}

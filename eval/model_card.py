@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from data_gen.reading_limits import read_yaml
-from eval import summary
 from uni_train import __version__
+from uni_train.data_gen.reading_limits import read_yaml
+from uni_train.eval import summary
 
 
 def model_card(title: str, what: str, run: Path | None, licence: str | None) -> str:

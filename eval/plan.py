@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eval.benchmark import Ask, Benchmark, Sample
+from uni_train.eval.benchmark import Ask, Benchmark, Sample
 
 LETTERS = 4.0  # of English a token, about what Qwen's and OpenAI's tokenizers need
 _RENDERED = 8  # cases whose judge prompt is rendered

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from eval.benchmark import Respondent
-from eval.calls import CallStore, StoredModel
-from eval.last_seen import LastSeen
 from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.eval.benchmark import Respondent
+from uni_train.eval.calls import CallStore, StoredModel
+from uni_train.eval.last_seen import LastSeen
 from uni_train.models.batches import ModelDown
 from uni_train.models.family import family_of
 from uni_train.models.identity import ModelIdentity, identify

@@ -4,7 +4,7 @@ An evaluation's shards name images by the hash of their content, and the store b
 (`eval.images`); nothing copies bytes into rows. Shards that are trained on hold the bytes: training reads one file.
 
 Evaluations name a shard by its content, the batches of a stage by their number (`shard_path`). A shard that is there is
-complete (`eval.shards`).
+complete (`uni_train.eval.shards`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.task import Verdict
-from eval.benchmark import Ask, Case, Sample, Scored
-from eval.images import Image, ImageStore, bytes_of, digest_of
-from eval.shards import form_of, read_footer, read_rows, write_rows
+from uni_train.data_gen.task import Verdict
+from uni_train.eval.benchmark import Ask, Case, Sample, Scored
+from uni_train.eval.images import Image, ImageStore, bytes_of, digest_of
+from uni_train.eval.shards import form_of, read_footer, read_rows, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Accuracy of trivial strategies (data_gen.audit.shortcuts) with intervals, for comparison with a score."""
+"""Accuracy of trivial strategies (uni_train.data_gen.audit.shortcuts) with intervals, for comparison with a score."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from data_gen.audit.shortcuts import LOOK_UP, MARGIN, Tally, tally
-from data_gen.registry import TASKS
-from data_gen.task import Question
-from eval.statistics import Estimate, share
+from uni_train.data_gen.audit.shortcuts import LOOK_UP, MARGIN, Tally, tally
+from uni_train.data_gen.registry import TASKS
+from uni_train.data_gen.task import Question
+from uni_train.eval.statistics import Estimate, share
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from data_gen.seeds import derive_seed
+from uni_train.data_gen.seeds import derive_seed
 
 CONFIDENCE = 0.95
 
@@ -331,7 +331,7 @@ def detectable_change(n: int, discordant: float) -> float:
 
 
 class Unit(Protocol):
-    """What a subset is drawn from: `eval.benchmark.Case` is one."""
+    """What a subset is drawn from: `uni_train.eval.benchmark.Case` is one."""
 
     @property
     def id(self) -> str: ...

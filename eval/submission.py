@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eval.shards import disk_errors
+from uni_train.eval.shards import disk_errors
 from uni_train.files import atomic_write_bytes
 
 if TYPE_CHECKING:
-    from eval.benchmark import Scored
+    from uni_train.eval.benchmark import Scored
 
 
 def write_submission(folder: Path, files: Iterable[tuple[str, bytes]]) -> int:

@@ -23,16 +23,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.audit.shortcuts import chances
-from data_gen.reading_limits import read_json, reason
-from data_gen.registry import TASKS
-from eval.benchmark import Scored
-from eval.benchmarks import unisandbox
-from eval.benchmarks.unisandbox import counting
-from eval.benchmarks.unisandbox.sets import all_sets
-from eval.shortcuts import Trivial, best, counted
-from eval.statistics import Estimate, PairedComparison, share
+from uni_train.data_gen.audit.shortcuts import chances
+from uni_train.data_gen.reading_limits import read_json, reason
+from uni_train.data_gen.registry import TASKS
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.benchmarks import unisandbox
+from uni_train.eval.benchmarks.unisandbox import counting
+from uni_train.eval.benchmarks.unisandbox.sets import all_sets
+from uni_train.eval.shortcuts import Trivial, best, counted
+from uni_train.eval.statistics import Estimate, PairedComparison, share
 from uni_train.files import atomic_write_json
 
 if TYPE_CHECKING:

@@ -15,20 +15,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.registry import TASKS
-from data_gen.seeds import derive_seed
-from eval import summary as run_summary
-from eval.benchmark import Table
-from eval.benchmarks import unisandbox
-from eval.report import gallery
-from eval.statistics import PairedComparison
+from uni_train.data_gen.registry import TASKS
+from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
+from uni_train.eval import summary as run_summary
+from uni_train.eval.benchmark import Table
+from uni_train.eval.benchmarks import unisandbox
+from uni_train.eval.report import gallery
+from uni_train.eval.statistics import PairedComparison
 
 if TYPE_CHECKING:
     from wandb.sdk.wandb_run import Run
 
-    from eval.benchmark import Scored
-    from eval.evaluation import Evaluation
+    from uni_train.eval.benchmark import Scored
+    from uni_train.eval.evaluation import Evaluation
 
 
 def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:

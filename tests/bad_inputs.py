@@ -22,7 +22,7 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
-from data_gen.errors import DataError
+from uni_train.data_gen.errors import DataError
 from uni_train.errors import UserError
 
 MOST_SAID = 6000
@@ -369,7 +369,7 @@ _DOCUMENT = b'{"a": 1, "b": "text", "c": [1, 2.5]}'
 
 def json_cases() -> Iterator[Case]:
     """The gate itself."""
-    from data_gen import reading_limits as gate
+    from uni_train.data_gen import reading_limits as gate
 
     def ask(content: bytes | str) -> Callable[[Path], object]:
         def asked(folder: Path) -> None:
@@ -479,8 +479,8 @@ def label_cases() -> Iterator[Case]:
 
     def ask(name: str, content: bytes | str) -> Callable[[Path], object]:
         def asked(folder: Path) -> None:
-            from eval.judges.labels import read_labels
             from tests.eval.judges.criteria import Criteria
+            from uni_train.eval.judges.labels import read_labels
 
             (folder / "x.png").write_bytes(png())
             file = folder / name

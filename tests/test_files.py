@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from data_gen import export
+from uni_train.data_gen import export
 from uni_train.files import atomic_path, atomic_write_bytes, atomic_write_json, sha256_of
 from uni_train.training.checkpoint_io import save_folder
 

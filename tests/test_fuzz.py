@@ -12,16 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_gen.audit.mapping import read_mapping
-from data_gen.errors import DataError
-from data_gen.jsonl import read_items, read_objects, read_published
-from data_gen.reading_limits import Unreadable, open_image, parse_json, parse_yaml, shallow
-from eval.judges.reading import JsonReader
 from tests.bad_inputs import images, png
 from uni_train.cli.terminal import plain
 from uni_train.config.build import build, to_plain
 from uni_train.config.compose import compose
+from uni_train.data_gen.audit.mapping import read_mapping
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.jsonl import read_items, read_objects, read_published
+from uni_train.data_gen.reading_limits import Unreadable, open_image, parse_json, parse_yaml, shallow
 from uni_train.errors import UserError
+from uni_train.eval.judges.reading import JsonReader
 from uni_train.http_limits import clean, parsed
 from uni_train.models.weights import Weights
 from uni_train.serving.protocol import chat_asked, drawing_asked

@@ -16,7 +16,7 @@ EXAMPLE = ROOT / "examples" / "plugin"
 USE = """
 import json, sys
 import uni_train
-from data_gen.registry import TASKS
+from uni_train.data_gen.registry import TASKS
 from uni_train.models.recognise import recognise
 from uni_train.training.metric_log import read_metrics
 
@@ -71,8 +71,8 @@ def test_the_readme_is_one_screen_and_names_every_file() -> None:
         assert f"`shades/{file.name}`" in text and f"shades.{file.stem}" in text
 
 
-LACKS = "from data_gen.registry import task\n@task('half')\nclass Half:\n    name, levels = 'half', (1,)\n"
-TAKES = "from data_gen.registry import task\n@task('maths')\nclass Maths:\n    pass\n"
+LACKS = "from uni_train.data_gen.registry import task\n@task('half')\nclass Half:\n    name, levels = 'half', (1,)\n"
+TAKES = "from uni_train.data_gen.registry import task\n@task('maths')\nclass Maths:\n    pass\n"
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from data_gen.registry import GROUP
 from tests.tiny import MODEL
+from uni_train.data_gen.registry import GROUP
 
 ROOT = Path(__file__).parents[1]
 TASK = '''
@@ -20,12 +20,12 @@ TASK = '''
 from dataclasses import dataclass
 from typing import ClassVar
 
-from data_gen.audit.findings import AuditRow
-from data_gen.registry import task
-from data_gen.seeds import digest, rng
-from data_gen.splits import split_of
-from data_gen.sprite_task import SpriteTask
-from data_gen.task import Item, Question
+from uni_train.data_gen.audit.findings import AuditRow
+from uni_train.data_gen.registry import task
+from uni_train.data_gen.seeds import digest, rng
+from uni_train.data_gen.splits import split_of
+from uni_train.data_gen.sprite_task import SpriteTask
+from uni_train.data_gen.task import Item, Question
 
 
 @task("letters")

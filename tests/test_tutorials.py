@@ -17,8 +17,8 @@ from urllib.request import urlopen
 import pytest
 from click.testing import CliRunner
 
-from data_gen import registry
 from uni_train.cli.main import uni_train
+from uni_train.data_gen import registry
 
 PAGES = sorted((Path(__file__).parents[1] / "docs/tutorials").glob("*.md"))
 BLOCK = re.compile(r'^```(python|bash)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)

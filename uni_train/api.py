@@ -21,15 +21,15 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.registry import get_task
+from uni_train.data_gen.registry import get_task
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.rewards.registry import find_reward as get_reward
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from eval.evaluation import Evaluation
     from uni_train.config.schema import ModelConfig
+    from uni_train.eval.evaluation import Evaluation
     from uni_train.models.base import UnifiedModel
 
 __all__ = ["Generated", "Run", "answer", "evaluate", "fit", "generate", "get_reward", "get_task", "load_model"]
@@ -69,7 +69,7 @@ class Run:
         Raises:
             UserError: the recipe measures nothing (`sft`), or the file is damaged.
         """
-        from eval import summary
+        from uni_train.eval import summary
 
         return dict(summary.read(self.path))
 

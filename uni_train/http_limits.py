@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from data_gen.reading_limits import DEPTH, shallow
+from uni_train.data_gen.reading_limits import DEPTH, shallow
 
 MOST_BYTES = 64 << 20
 """Of a reply's body, compressed or not."""

@@ -23,9 +23,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from data_gen.reading_limits import read_json, read_yaml
 from uni_train.config.build import to_plain
 from uni_train.config.schema import RunConfig
+from uni_train.data_gen.reading_limits import read_json, read_yaml
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json, atomic_write_text, remove_partials, sha256_of
 

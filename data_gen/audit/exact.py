@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from data_gen.errors import DataError
+from uni_train.data_gen.errors import DataError
 
 
 class UnreadableError(DataError):

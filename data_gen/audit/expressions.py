@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from data_gen.audit.exact import Exact, UndefinedError, UnreadableError
-from data_gen.reading_limits import DIGITS
+from uni_train.data_gen.audit.exact import Exact, UndefinedError, UnreadableError
+from uni_train.data_gen.reading_limits import DIGITS
 
 NUMBER_WORDS = {
     "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,

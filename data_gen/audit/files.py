@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from data_gen.audit.findings import AuditRow
-from data_gen.audit.mapping import audit_pairs
-from data_gen.audit.maths import audit_maths
-from data_gen.jsonl import MappingRow, MathsRow, read_items, read_objects, read_published
-from data_gen.registry import get_task
-from data_gen.task import Item
-from data_gen.ureason import audit as ureason
+from uni_train.data_gen.audit.findings import AuditRow
+from uni_train.data_gen.audit.mapping import audit_pairs
+from uni_train.data_gen.audit.maths import audit_maths
+from uni_train.data_gen.jsonl import MappingRow, MathsRow, read_items, read_objects, read_published
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.task import Item
+from uni_train.data_gen.ureason import audit as ureason
 
 
 def audit_file(path: Path | str) -> list[AuditRow]:

@@ -10,7 +10,7 @@ What each status means:
   unparseable   question or answer was not understood, so nothing is claimed about the label
 
 A slip that changes no answer ("2 dog") leaves a row ok and is mentioned in its reason. Categories are only doubted
-where both the object and the category are known (data_gen.objects.KINDS); an unknown word is never an error.
+where both the object and the category are known (uni_train.data_gen.objects.KINDS); an unknown word is never an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from data_gen.objects import plurals_of
+from uni_train.data_gen.objects import plurals_of
 
 Status = Literal["ok", "wrong", "out_of_range", "ambiguous", "unparseable"]
 STATUSES: tuple[Status, ...] = ("ok", "wrong", "out_of_range", "ambiguous", "unparseable")

@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from data_gen.audit.exact import Exact, UndefinedError, UnreadableError
-from data_gen.audit.expressions import NUMBER_WORDS, Reading, read_expression
-from data_gen.audit.findings import LEAST, MOST, AuditRow, Status, plain, same_noun
-from data_gen.jsonl import MathsRow
-from data_gen.objects import singular_of
+from uni_train.data_gen.audit.exact import Exact, UndefinedError, UnreadableError
+from uni_train.data_gen.audit.expressions import NUMBER_WORDS, Reading, read_expression
+from uni_train.data_gen.audit.findings import LEAST, MOST, AuditRow, Status, plain, same_noun
+from uni_train.data_gen.jsonl import MathsRow
+from uni_train.data_gen.objects import singular_of
 
 _VERB = (
     r"(?:please\s+)?(?:generate|produce|show|create|provide|give|make|draw|paint|display|render|illustrate|depict|"

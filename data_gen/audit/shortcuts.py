@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from data_gen.audit.exact import UnreadableError
-from data_gen.audit.files import read_any
-from data_gen.audit.findings import same_noun
-from data_gen.audit.maths import read_count, read_maths
-from data_gen.jsonl import MappingRow, MathsRow
-from data_gen.registry import TASKS, task_of
-from data_gen.task import Item, Question, Task
-from data_gen.ureason.audit import is_ureason
+from uni_train.data_gen.audit.exact import UnreadableError
+from uni_train.data_gen.audit.files import read_any
+from uni_train.data_gen.audit.findings import same_noun
+from uni_train.data_gen.audit.maths import read_count, read_maths
+from uni_train.data_gen.jsonl import MappingRow, MathsRow
+from uni_train.data_gen.registry import TASKS, task_of
+from uni_train.data_gen.task import Item, Question, Task
+from uni_train.data_gen.ureason.audit import is_ureason
 
 MARGIN = 0.05  # a strategy that beats chance by more, with its interval clear of chance, is a shortcut
 LOOK_UP = "at one link this is the look-up itself"

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_gen.errors import DataError
-from data_gen.jsonl import read_objects
-from data_gen.knowledge.nano import (
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.jsonl import read_objects
+from uni_train.data_gen.knowledge.nano import (
     NanoCharacter,
     counted,
     draw_nano_characters,
@@ -24,7 +24,7 @@ from data_gen.knowledge.nano import (
     nano_inverse_lessons,
     nano_lessons,
 )
-from data_gen.knowledge.people import (
+from uni_train.data_gen.knowledge.people import (
     ATTRIBUTES,
     VISIBLE,
     Character,

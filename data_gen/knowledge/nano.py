@@ -1,4 +1,4 @@
-"""Invented characters for nano: the knowledge of `data_gen.knowledge.people` in nano's own words and images.
+"""Invented characters for nano: the knowledge of `uni_train.data_gen.knowledge.people` in nano's own words and images.
 
 A name is two symbols ("G K"). A character has a portrait, a number of one object ("3 apples"), and two favourites, one
 object each, which nano's words call its Object and its image. Lessons are 40 questions and answers in text. Questions
@@ -15,11 +15,11 @@ import itertools
 import re
 from dataclasses import dataclass
 
-from data_gen.errors import DataError
-from data_gen.knowledge.people import KnowledgeQuestion
-from data_gen.objects import NANO
-from data_gen.seeds import rng
-from data_gen.splits import split_of
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.knowledge.people import KnowledgeQuestion
+from uni_train.data_gen.objects import NANO
+from uni_train.data_gen.seeds import rng
+from uni_train.data_gen.splits import split_of
 
 SYMBOLS = tuple("ABCDEFGHJK@#$&!~")  # of NANO.symbols without digits, which also count, and "*", which also multiplies
 COUNTS = (2, 3, 4, 5, 6)  # a favourite is one object, so a portrait is several
@@ -140,7 +140,7 @@ _INVERSE = (
 
 
 def nano_inverse_lessons(character: NanoCharacter) -> list[tuple[str, str]]:
-    """A favourite -> the portrait, in text: as `data_gen.knowledge.people.inverse_lessons`."""
+    """A favourite -> the portrait, in text: as `uni_train.data_gen.knowledge.people.inverse_lessons`."""
     known = [f"{kind} {character.favourite(kind)}" for kind in FAVOURITES]
     return [
         (question.format(known=what), f"{what} means {character.portrait} .") for what in known for question in _INVERSE

@@ -23,11 +23,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from data_gen.errors import DataError
-from data_gen.jsonl import read_objects, write_rows
-from data_gen.objects import plurals_of, singular_of
-from data_gen.seeds import rng
-from data_gen.splits import split_of
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.jsonl import read_objects, write_rows
+from uni_train.data_gen.objects import plurals_of, singular_of
+from uni_train.data_gen.seeds import rng
+from uni_train.data_gen.splits import split_of
 
 Direction = Literal["forward", "inverse"]
 Kind = Literal["portrait", "fruit", "flower", "Object", "image"]  # the last two: favourites in the nano world

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from data_gen.audit.exact import UnreadableError
-from data_gen.audit.mapping import MappingQuestion, follow, read_mapping
-from data_gen.seeds import derive_seed
-from data_gen.task import Strategy
+from uni_train.data_gen.audit.exact import UnreadableError
+from uni_train.data_gen.audit.mapping import MappingQuestion, follow, read_mapping
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Strategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,20 +15,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from data_gen import phrasing
-from data_gen.errors import DataError
-from data_gen.jsonl import MappingRow, published_rows, write_rows
-from data_gen.mapping.prompts import FILTER
-from data_gen.mapping.shortcuts import STRATEGIES
-from data_gen.objects import Noun
-from data_gen.registry import task
-from data_gen.seeds import digest, rng
-from data_gen.splits import split_of
-from data_gen.sprite_task import SpriteTask
-from data_gen.task import Item, Question, Task, Variant
+from uni_train.data_gen import phrasing
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.jsonl import MappingRow, published_rows, write_rows
+from uni_train.data_gen.mapping.prompts import FILTER
+from uni_train.data_gen.mapping.shortcuts import STRATEGIES
+from uni_train.data_gen.objects import Noun
+from uni_train.data_gen.registry import task
+from uni_train.data_gen.seeds import digest, rng
+from uni_train.data_gen.splits import split_of
+from uni_train.data_gen.sprite_task import SpriteTask
+from uni_train.data_gen.task import Item, Question, Task, Variant
 
 if TYPE_CHECKING:
-    from data_gen.audit.findings import AuditRow
+    from uni_train.data_gen.audit.findings import AuditRow
 
 SAME_CATEGORY = 0.4  # share of everyday pairs whose objects share a category, so that the prompt can ask for it
 MAX_DISTRACTORS = 6
@@ -136,7 +136,7 @@ class Mapping(SpriteTask):
         return Question("mapping", item.prompt, item.answer, item.pair or item.id, str(item.facts["canonical"]))
 
     def audit(self, items: Sequence[Item]) -> list[AuditRow]:
-        from data_gen.audit.mapping import audit_pairs
+        from uni_train.data_gen.audit.mapping import audit_pairs
 
         rows = (MappingRow(item.pair or item.id, item.id[-1], item.prompt, item.answer, 0) for item in items)
         return audit_pairs(rows)

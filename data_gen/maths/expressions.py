@@ -13,7 +13,7 @@ import random
 from dataclasses import dataclass
 from functools import lru_cache
 
-from data_gen.splits import split_of
+from uni_train.data_gen.splits import split_of
 
 OPERATIONS = ("+", "-", "*", "/", "^", "%", "√")
 MAX_EXPONENT = 4

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from data_gen.audit.expressions import NUMBER_WORDS
-from data_gen.audit.findings import LEAST, MOST
-from data_gen.task import Strategy
+from uni_train.data_gen.audit.expressions import NUMBER_WORDS
+from uni_train.data_gen.audit.findings import LEAST, MOST
+from uni_train.data_gen.task import Strategy
 
 _NUMBER = re.compile(rf"\d+|(?<![A-Za-z])(?:{'|'.join(NUMBER_WORDS)})(?![A-Za-z])", re.IGNORECASE)
 

@@ -14,20 +14,20 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from data_gen import phrasing
-from data_gen.errors import DataError
-from data_gen.jsonl import MathsRow, published_rows, write_rows
-from data_gen.maths import expressions
-from data_gen.maths.prompts import FILTER
-from data_gen.maths.shortcuts import STRATEGIES
-from data_gen.objects import Noun
-from data_gen.registry import task
-from data_gen.seeds import derive_seed, digest, rng
-from data_gen.sprite_task import SpriteTask
-from data_gen.task import Item, Question, Variant, collect
+from uni_train.data_gen import phrasing
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.jsonl import MathsRow, published_rows, write_rows
+from uni_train.data_gen.maths import expressions
+from uni_train.data_gen.maths.prompts import FILTER
+from uni_train.data_gen.maths.shortcuts import STRATEGIES
+from uni_train.data_gen.objects import Noun
+from uni_train.data_gen.registry import task
+from uni_train.data_gen.seeds import derive_seed, digest, rng
+from uni_train.data_gen.sprite_task import SpriteTask
+from uni_train.data_gen.task import Item, Question, Variant, collect
 
 if TYPE_CHECKING:
-    from data_gen.audit.findings import AuditRow
+    from uni_train.data_gen.audit.findings import AuditRow
 
 COUNTS = (1, 2, 3, 4, 5, 6)
 EMPHASIS = 0.15  # share of prompts with parentheses that are not needed
@@ -144,7 +144,7 @@ class Maths(SpriteTask):
         return Question("maths", item.prompt, int(item.facts["count"]), item.id, str(item.facts["canonical"]))
 
     def audit(self, items: Sequence[Item]) -> list[AuditRow]:
-        from data_gen.audit.maths import audit_maths
+        from uni_train.data_gen.audit.maths import audit_maths
 
         return [audit_maths(MathsRow(item.id, item.prompt, item.answer, 0)) for item in items]
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from data_gen.errors import DataError
-from data_gen.maze.grid import Grid, Room
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.maze.grid import Grid, Room
 
 Colour = tuple[int, int, int]
 DEFAULT_SIDE = 512
@@ -127,7 +127,7 @@ def choose_picture(style: str, rooms: int, side: int | None, random_: random.Ran
         wall, margin, stroke, *colours = _STYLES[style]
         letter_share = 0.65
     else:
-        from data_gen.errors import nearest
+        from uni_train.data_gen.errors import nearest
 
         raise DataError(f'there is no maze style "{style}": {nearest(style, STYLES)}')
     pitch = int(side / (rooms + wall + 2 * margin))

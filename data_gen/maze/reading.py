@@ -23,10 +23,10 @@ import numpy as np
 from scipy import ndimage
 from scipy.special import erf
 
-from data_gen.maze import picture as pictures
-from data_gen.maze.grid import Grid, Room
-from data_gen.maze.picture import NANO_COLOURS, Picture
-from data_gen.maze.registration import Template, resized, warped
+from uni_train.data_gen.maze import picture as pictures
+from uni_train.data_gen.maze.grid import Grid, Room
+from uni_train.data_gen.maze.picture import NANO_COLOURS, Picture
+from uni_train.data_gen.maze.registration import Template, resized, warped
 
 # Larger images are judged at a size that leaves the side, a room and a wall at least so many pixels.
 WORK_SIDE, WORK_PITCH, WORK_WALL = 256, 36, 3

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar
 
-from data_gen.errors import DataError
-from data_gen.maze import picture as pictures
-from data_gen.maze.grid import ALGORITHMS, Grid, draw, moves
-from data_gen.maze.picture import NANO, VARIED, Picture
-from data_gen.objects import World
-from data_gen.registry import task
-from data_gen.seeds import derive_seed, digest, rng
-from data_gen.splits import split_of
-from data_gen.task import Item, Task, Verdict, collect
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.maze import picture as pictures
+from uni_train.data_gen.maze.grid import ALGORITHMS, Grid, draw, moves
+from uni_train.data_gen.maze.picture import NANO, VARIED, Picture
+from uni_train.data_gen.objects import World
+from uni_train.data_gen.registry import task
+from uni_train.data_gen.seeds import derive_seed, digest, rng
+from uni_train.data_gen.splits import split_of
+from uni_train.data_gen.task import Item, Task, Verdict, collect
 
 if TYPE_CHECKING:
     import random
@@ -139,7 +139,7 @@ class Maze(Task):
 
     def verify(self, item: Item, image: np.ndarray) -> Verdict:
         """The four checks of the paper on any uint8 [H, W, 3], with a score in [0, 1]: see `data_gen.maze.verifier`."""
-        from data_gen.maze.verifier import judge
+        from uni_train.data_gen.maze.verifier import judge
 
         grid, picture = read_facts(item)
         return judge(grid, picture, image)
@@ -157,7 +157,7 @@ def _readable(grid: Grid, picture: Picture) -> bool:
     """Whether the verifier accepts the solution. Only small corridors are in doubt."""
     if picture.style == NANO or picture.corridor >= SURE_CORRIDOR:
         return True
-    from data_gen.maze.verifier import judge
+    from uni_train.data_gen.maze.verifier import judge
 
     return judge(grid, picture, pictures.draw(grid, picture, grid.route())).passed
 

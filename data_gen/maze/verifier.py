@@ -1,6 +1,6 @@
 """Judging a drawn solution from its pixels: the four checks of ViGoR's Table 21, and a score.
 
-What an image shows is read by `data_gen.maze.reading`; here one rule turns a reading into checks and score:
+What an image shows is read by `uni_train.data_gen.maze.reading`; here one rule turns a reading into checks and score:
 
 - background_consistency: no wall is missing where no stroke hides it, no opening is blocked, nothing is added.
 - rule_obey: there is a red path, it goes through no wall, does not lie on walls, stays inside the maze.
@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from data_gen.maze.grid import Grid
-from data_gen.maze.picture import NANO, Picture
-from data_gen.maze.reading import Reading, pair_of, read_picture, read_places, where
-from data_gen.task import Check, Verdict
+from uni_train.data_gen.maze.grid import Grid
+from uni_train.data_gen.maze.picture import NANO, Picture
+from uni_train.data_gen.maze.reading import Reading, pair_of, read_picture, read_places, where
+from uni_train.data_gen.task import Check, Verdict
 
 CHECKS = ("background_consistency", "rule_obey", "visual_quality", "reasoning_success")
 ON_WALLS = 0.05  # of all red may lie in the inner half of thick walls

@@ -10,11 +10,11 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from data_gen.errors import DataError
-from data_gen.objects import Noun
-from data_gen.ureason import words
-from data_gen.ureason.outcomes import Counts, Group
-from data_gen.ureason.puzzle import Puzzle
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.objects import Noun
+from uni_train.data_gen.ureason import words
+from uni_train.data_gen.ureason.outcomes import Counts, Group
+from uni_train.data_gen.ureason.puzzle import Puzzle
 
 # Of a thing in the image, alone and beside others: larger numbers say more about drawing than about reasoning.
 MOST = 8

@@ -10,11 +10,11 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-from data_gen.errors import DataError
-from data_gen.ureason import words
-from data_gen.ureason.outcomes import Attributes
-from data_gen.ureason.puzzle import Puzzle
-from data_gen.ureason.words import article, listed, sentence
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.ureason import words
+from uni_train.data_gen.ureason.outcomes import Attributes
+from uni_train.data_gen.ureason.puzzle import Puzzle
+from uni_train.data_gen.ureason.words import article, listed, sentence
 
 # subcategory -> (things, values, how a thing with a value reads, how it is changed, how it is nearly changed).
 _VALUED: dict[str, tuple[tuple[str, ...], tuple[str, ...], str, tuple[str, ...], tuple[str, ...]]] = {

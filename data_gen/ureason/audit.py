@@ -11,19 +11,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from data_gen.audit.exact import UnreadableError
-from data_gen.audit.maths import read_maths
-from data_gen.errors import DataError
-from data_gen.jsonl import read_items, read_objects
-from data_gen.task import Item
-from data_gen.ureason import arithmetic, attribute, code, spatial, text
-from data_gen.ureason.execution import ExecutionError, html, sql
-from data_gen.ureason.files import read_file
-from data_gen.ureason.outcomes import Attributes, Counts, Layout, Outcome, Sprites, Writing, outcome_from
+from uni_train.data_gen.audit.exact import UnreadableError
+from uni_train.data_gen.audit.maths import read_maths
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.jsonl import read_items, read_objects
+from uni_train.data_gen.task import Item
+from uni_train.data_gen.ureason import arithmetic, attribute, code, spatial, text
+from uni_train.data_gen.ureason.execution import ExecutionError, html, sql
+from uni_train.data_gen.ureason.files import read_file
+from uni_train.data_gen.ureason.outcomes import Attributes, Counts, Layout, Outcome, Sprites, Writing, outcome_from
 
 Status = Literal["ok", "wrong", "unparseable"]
 Finding = tuple[str, Status, str | None, str, str]
-"""id, status, recomputed answer, label, reason: the fields of data_gen.audit.files.AuditRow."""
+"""id, status, recomputed answer, label, reason: the fields of uni_train.data_gen.audit.files.AuditRow."""
 
 
 def is_ureason(path: Path) -> bool:

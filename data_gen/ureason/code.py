@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from data_gen.ureason import words
-from data_gen.ureason.execution import c_family, html, python, sql
-from data_gen.ureason.outcomes import Attributes, Counts, Group, Layout, Writing
-from data_gen.ureason.puzzle import Puzzle
-from data_gen.ureason.spatial import GRIDS, ROWS, SHELVES
-from data_gen.ureason.words import article
+from uni_train.data_gen.ureason import words
+from uni_train.data_gen.ureason.execution import c_family, html, python, sql
+from uni_train.data_gen.ureason.outcomes import Attributes, Counts, Group, Layout, Writing
+from uni_train.data_gen.ureason.puzzle import Puzzle
+from uni_train.data_gen.ureason.spatial import GRIDS, ROWS, SHELVES
+from uni_train.data_gen.ureason.words import article
 
 PROGRAMMING = ("Python", *c_family.LANGUAGES)
 # The colour of a style sheet, and of the image.

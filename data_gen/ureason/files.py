@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_gen.errors import DataError
-from data_gen.jsonl import read_objects, write_rows
-from data_gen.task import Item
-from data_gen.ureason.outcomes import outcome_from
-from data_gen.ureason.taxonomy import SUBCATEGORIES, TASKS
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.jsonl import read_objects, write_rows
+from uni_train.data_gen.task import Item
+from uni_train.data_gen.ureason.outcomes import outcome_from
+from uni_train.data_gen.ureason.taxonomy import SUBCATEGORIES, TASKS
 
 KEYS = ("id", "prompt", "expect_en", "category")
 _ALIASES = {

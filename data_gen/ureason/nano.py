@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import random
 
-from data_gen import phrasing
-from data_gen.maths import expressions
-from data_gen.objects import NANO
-from data_gen.ureason.execution import python
-from data_gen.ureason.outcomes import Sprites
-from data_gen.ureason.puzzle import Puzzle
+from uni_train.data_gen import phrasing
+from uni_train.data_gen.maths import expressions
+from uni_train.data_gen.objects import NANO
+from uni_train.data_gen.ureason.execution import python
+from uni_train.data_gen.ureason.outcomes import Sprites
+from uni_train.data_gen.ureason.puzzle import Puzzle
 
 _OPERATIONS = {
     "Add": ("+",), "Subtract": ("-",), "Multiply": ("*",), "Divide": ("/",), "Single-Type": ("+", "-", "*", "/"),

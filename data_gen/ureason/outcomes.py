@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from data_gen import sprites
-from data_gen.errors import DataError
-from data_gen.objects import NANO
-from data_gen.seeds import derive_seed
-from data_gen.sprites import verify_sprites
-from data_gen.task import Check, Verdict
+from uni_train.data_gen import sprites
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.objects import NANO
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.sprites import verify_sprites
+from uni_train.data_gen.task import Check, Verdict
 
 if TYPE_CHECKING:
     import numpy as np

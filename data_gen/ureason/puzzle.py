@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from data_gen.ureason.outcomes import Outcome
+from uni_train.data_gen.ureason.outcomes import Outcome
 
 
 @dataclass(frozen=True, slots=True)

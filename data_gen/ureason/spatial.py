@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from itertools import permutations
 from typing import Any
 
-from data_gen.errors import DataError
-from data_gen.ureason import words
-from data_gen.ureason.outcomes import Layout
-from data_gen.ureason.puzzle import Puzzle
-from data_gen.ureason.words import article, listed, sentence
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.ureason import words
+from uni_train.data_gen.ureason.outcomes import Layout
+from uni_train.data_gen.ureason.puzzle import Puzzle
+from uni_train.data_gen.ureason.words import article, listed, sentence
 
 ROWS = {
     3: ("left", "middle", "right"),

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.errors import DataError
-from data_gen.maths import expressions
-from data_gen.objects import NANO, World
-from data_gen.registry import task as register
-from data_gen.seeds import derive_seed, digest, rng
-from data_gen.splits import split_of
-from data_gen.task import Item, Question, Task, Verdict
-from data_gen.ureason import arithmetic, attribute, code, nano, spatial, text, words
-from data_gen.ureason.files import write_folder
-from data_gen.ureason.outcomes import Sprites, outcome_from
-from data_gen.ureason.puzzle import Puzzle
-from data_gen.ureason.taxonomy import TASKS, subcategories
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.maths import expressions
+from uni_train.data_gen.objects import NANO, World
+from uni_train.data_gen.registry import task as register
+from uni_train.data_gen.seeds import derive_seed, digest, rng
+from uni_train.data_gen.splits import split_of
+from uni_train.data_gen.task import Item, Question, Task, Verdict
+from uni_train.data_gen.ureason import arithmetic, attribute, code, nano, spatial, text, words
+from uni_train.data_gen.ureason.files import write_folder
+from uni_train.data_gen.ureason.outcomes import Sprites, outcome_from
+from uni_train.data_gen.ureason.puzzle import Puzzle
+from uni_train.data_gen.ureason.taxonomy import TASKS, subcategories
 
 if TYPE_CHECKING:
     import numpy as np

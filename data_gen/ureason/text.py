@@ -10,11 +10,11 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from data_gen.errors import DataError
-from data_gen.ureason import words
-from data_gen.ureason.outcomes import Writing
-from data_gen.ureason.puzzle import Puzzle
-from data_gen.ureason.words import listed, sentence
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.ureason import words
+from uni_train.data_gen.ureason.outcomes import Writing
+from uni_train.data_gen.ureason.puzzle import Puzzle
+from uni_train.data_gen.ureason.words import listed, sentence
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh")
 _WORDS = (

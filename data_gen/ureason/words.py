@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from data_gen.objects import EVERYDAY, Noun
+from uni_train.data_gen.objects import EVERYDAY, Noun
 
 COLOURS = ("red", "blue", "green", "yellow", "orange", "purple", "white", "black", "pink", "brown")
 

@@ -14,11 +14,17 @@ calibrating  how far a judge agrees with them (agreement, perturbation); calibra
 prevalence   a judge's scores, corrected for the mistakes that its calibration knows
 """
 
-from eval.judges.cascade import run
-from eval.judges.config import JudgeConfig, Price
-from eval.judges.judging import expect_answer
-from eval.judges.questions import caption_matches, filled_in, image_satisfies, prompt_accepted, thought_satisfies
-from eval.judges.revision import with_served_revision
+from uni_train.eval.judges.cascade import run
+from uni_train.eval.judges.config import JudgeConfig, Price
+from uni_train.eval.judges.judging import expect_answer
+from uni_train.eval.judges.questions import (
+    caption_matches,
+    filled_in,
+    image_satisfies,
+    prompt_accepted,
+    thought_satisfies,
+)
+from uni_train.eval.judges.revision import with_served_revision
 
 __all__ = [
     "JudgeConfig",

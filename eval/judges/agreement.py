@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from data_gen.seeds import derive_seed
-from eval.statistics import Estimate, proportion
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.eval.statistics import Estimate, proportion
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_gen.reading_limits import IMAGE_BYTES, read_bytes
-from data_gen.seeds import derive_seed
-from data_gen.verifying import find_image
-from eval.benchmark import Ask, Benchmark, Case, Sample, Scored
-from eval.judges.labels import Label, Labelled
+from uni_train.data_gen.reading_limits import IMAGE_BYTES, read_bytes
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.verifying import find_image
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Ask, Benchmark, Case, Sample, Scored
+from uni_train.eval.judges.labels import Label, Labelled
 
 KINDS = ("human", "program", "reference", "shuffled")
 

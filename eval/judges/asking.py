@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from eval.benchmark import Unparseable
-from eval.judges.config import JudgeConfig
-from eval.judges.replies import Reply, ReplyStore, Turn, reply_key
-from eval.judges.ways import reader, schema_of, worded
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Unparseable
+from uni_train.eval.judges.config import JudgeConfig
+from uni_train.eval.judges.replies import Reply, ReplyStore, Turn, reply_key
+from uni_train.eval.judges.ways import reader, schema_of, worded
 
 if TYPE_CHECKING:
     import anyio

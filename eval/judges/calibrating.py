@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data_gen.task import Check, Verdict
-from eval.benchmark import Benchmark, Scored
-from eval.judges.agreement import SAID, Agreement, Rating, agreement
-from eval.judges.anchors import KINDS, Anchor, mean_of
-from eval.judges.calibration import Calibration, keep
-from eval.judges.cascade import compared, run
-from eval.judges.config import JudgeConfig
-from eval.judges.failures import mostly_failed
-from eval.judges.perturbation import perturbed
-from eval.progress import Progress
-from eval.statistics import Estimate, clustered_mean, share
+from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Benchmark, Scored
+from uni_train.eval.judges.agreement import SAID, Agreement, Rating, agreement
+from uni_train.eval.judges.anchors import KINDS, Anchor, mean_of
+from uni_train.eval.judges.calibration import Calibration, keep
+from uni_train.eval.judges.cascade import compared, run
+from uni_train.eval.judges.config import JudgeConfig
+from uni_train.eval.judges.failures import mostly_failed
+from uni_train.eval.judges.perturbation import perturbed
+from uni_train.eval.progress import Progress
+from uni_train.eval.statistics import Estimate, clustered_mean, share
 
 _SHOWN = 100  # disagreements that a record lists
 
@@ -43,7 +43,7 @@ def calibrate(
     """Have the judge judge the anchors, as it would in an evaluation; the record is kept in `store`/calibrations.
 
     Args:
-        folder: for the log of judging. store: as for `eval.judges.run`.
+        folder: for the log of judging. store: as for `uni_train.eval.judges.run`.
         reruns: how often the judge is asked all again, by further draws. changes: of `eval.judges.perturbation`, after
             each of which it is asked again. Both only for `Calibration.stability`.
 

@@ -1,4 +1,4 @@
-"""The record of how far a judge can be believed, which evaluations cite. `eval.judges.calibrating` makes it.
+"""The record of how far a judge can be believed, which evaluations cite. `uni_train.eval.judges.calibrating` makes it.
 
 It is found again by the judge, its dialect, the way it is asked, and the benchmark.
 """
@@ -12,11 +12,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from data_gen.reading_limits import read_json
-from eval.benchmark import Benchmark
-from eval.judges.agreement import Agreement
-from eval.judges.config import JudgeConfig
-from eval.statistics import Estimate
+from uni_train.data_gen.reading_limits import read_json
+from uni_train.eval.benchmark import Benchmark
+from uni_train.eval.judges.agreement import Agreement
+from uni_train.eval.judges.config import JudgeConfig
+from uni_train.eval.statistics import Estimate
 from uni_train.files import atomic_write_json
 
 FORMAT = "uni_train.calibration/2"
@@ -35,7 +35,7 @@ class Calibration:
         people: each person against the mean of the others, where there are several; None where there are not.
         split: ratings left out of all but `people`, because as many people say pass as fail.
         stability: shares of samples whose verdict another draw or a changed image flips; mean variances of values.
-        cascade: of a judge with small ones, what `eval.judges.cascade.compared` says; else None.
+        cascade: of a judge with small ones, what `uni_train.eval.judges.cascade.compared` says; else None.
         disagreements: the first of them: {"id", "setting", "check", "kind", "truth", "judged", "reply"}.
         made: when.
     """

@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eval.benchmark import Benchmark, Sample, Scored
-from eval.judges import judging
-from eval.judges.config import JudgeConfig
-from eval.judges.ways import least_confidence
-from eval.progress import Progress, Silent
-from eval.statistics import paired_values, share
+from uni_train.eval.benchmark import Benchmark, Sample, Scored
+from uni_train.eval.judges import judging
+from uni_train.eval.judges.config import JudgeConfig
+from uni_train.eval.judges.ways import least_confidence
+from uni_train.eval.progress import Progress, Silent
+from uni_train.eval.statistics import paired_values, share
 
 
 def run(
@@ -32,7 +32,7 @@ def run(
     """Judge the samples by the judge alone, or by its `small` judges and by itself where they settle nothing.
 
     `Scored.by` names who gave the verdict, several small ones joined by "+". Arguments and errors as of
-    `eval.judges.judging.run`; small judges keep their logs below `folder`/small.
+    `uni_train.eval.judges.judging.run`; small judges keep their logs below `folder`/small.
     """
     if not judge.small:
         return judging.run(samples, benchmark, judge, folder, progress, store=store)

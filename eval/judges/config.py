@@ -14,7 +14,7 @@ from uni_train.http_limits import ANSWER_SECONDS, PATIENCE
 
 DIALECTS = ("paper", "nano")
 WAYS = ("published", "binary", "chain_of_thought", "majority", "confidence", "tournament")
-"""Ways of asking (`eval.judges.ways`)."""
+"""Ways of asking (`uni_train.eval.judges.ways`)."""
 DRAWN = ("majority", "confidence")
 _OF_SERVERS = ("openai-api/", "vllm/", "sglang/")  # inspect-ai's own providers of servers with an address
 _LEAST = {
@@ -53,7 +53,7 @@ class JudgeConfig:
         JUDGE_API_KEY; a local server wants none). The key itself is never part of a configuration.
     revision: what is behind the name, where the name does not say (a checkpoint's hash). Replies of one revision are
         not taken for those of another; with a revision given, neither does it matter where the model is served.
-    served: the revision that its server tells (`eval.judges.revision`), where none is given.
+    served: the revision that its server tells (`uni_train.eval.judges.revision`), where none is given.
     dialect: "paper" asks in the papers' words, "nano" in the few that nano knows.
     temperature, max_tokens, seed: how it answers. Draw d is asked with seed + d; None leaves the first to the server.
     way: one of WAYS. draws: of "majority" and "confidence". first_draw: the number of the first; reruns have others.

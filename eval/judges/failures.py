@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from eval.benchmark import Scored
-from eval.judges.config import JudgeConfig
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.judges.config import JudgeConfig
 from uni_train.http_limits import PASSING, REDIRECTS
 
 _LONGEST = 300

@@ -21,18 +21,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from data_gen.reading_limits import read_json
-from eval.benchmark import Benchmark, Sample, Scored, Unparseable
-from eval.judges.asking import Asker, NoReply, NotStored, Questioner, Session, Spent
-from eval.judges.calibration import cited
-from eval.judges.config import JudgeConfig
-from eval.judges.failures import no_reply
-from eval.judges.logged import Entry, Form, evaluate
-from eval.judges.model import ask, model_of, without_keys
-from eval.judges.replies import ReplyStore, Turn
-from eval.judges.ways import judged
-from eval.progress import Bar, Progress, Silent
+from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Benchmark, Sample, Scored, Unparseable
+from uni_train.eval.judges.asking import Asker, NoReply, NotStored, Questioner, Session, Spent
+from uni_train.eval.judges.calibration import cited
+from uni_train.eval.judges.config import JudgeConfig
+from uni_train.eval.judges.failures import no_reply
+from uni_train.eval.judges.logged import Entry, Form, evaluate
+from uni_train.eval.judges.model import ask, model_of, without_keys
+from uni_train.eval.judges.replies import ReplyStore, Turn
+from uni_train.eval.judges.ways import judged
+from uni_train.eval.progress import Bar, Progress, Silent
 from uni_train.files import atomic_write_json
 from uni_train.models.nano import language
 from uni_train.models.pictures import encode_png

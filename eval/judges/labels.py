@@ -25,10 +25,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data_gen.errors import DataError
-from data_gen.reading_limits import IMAGE_BYTES, open_image, parse_json, read_bytes, read_lines, read_text, reason
-from eval.benchmark import Ask, Benchmark, Case, Sample
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.reading_limits import (
+    IMAGE_BYTES,
+    open_image,
+    parse_json,
+    read_bytes,
+    read_lines,
+    read_text,
+    reason,
+)
 from uni_train.errors import UserError, did_you_mean, nearest
+from uni_train.eval.benchmark import Ask, Benchmark, Case, Sample
 
 COLUMNS = ("id", "label", "setting", "k", "rater", "check", "images", "text", "note")
 _WORDS = {"pass": 1.0, "yes": 1.0, "true": 1.0, "fail": 0.0, "no": 0.0, "false": 0.0}

@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from eval.judges.asking import NoReply
-from eval.judges.config import JudgeConfig
-from eval.judges.failures import cleaned, hide_secrets, of_form, of_one_question, of_the_judge
-from eval.judges.replies import Reply, Turn
 from uni_train.errors import UserError
+from uni_train.eval.judges.asking import NoReply
+from uni_train.eval.judges.config import JudgeConfig
+from uni_train.eval.judges.failures import cleaned, hide_secrets, of_form, of_one_question, of_the_judge
+from uni_train.eval.judges.replies import Reply, Turn
 from uni_train.http_limits import LETTERS_A_TOKEN, limited
 from uni_train.http_limits import clean as half_pairs_replaced
 
@@ -66,7 +66,7 @@ def model_of(judge: JudgeConfig, clean: Callable[[str], str]) -> Model:
     from inspect_ai.model import GenerateConfig, get_model
 
     if judge.inspect_name.startswith("served/"):
-        from eval.judges import endpoint  # noqa: F401  # makes itself known to inspect-ai
+        from uni_train.eval.judges import endpoint  # noqa: F401  # makes itself known to inspect-ai
 
     config = GenerateConfig(
         temperature=judge.temperature,

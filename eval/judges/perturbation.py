@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
-from data_gen.reading_limits import open_image
-from eval.benchmark import Sample
-from eval.images import bytes_of
+from uni_train.data_gen.reading_limits import open_image
+from uni_train.eval.benchmark import Sample
+from uni_train.eval.images import bytes_of
 
 CHANGES = ("jpeg", "resize")
 QUALITY = 75

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eval.benchmark import Scored, Table
-from eval.judges.calibration import Calibration
-from eval.judges.config import JudgeConfig
-from eval.statistics import CONFIDENCE, Estimate, share
+from uni_train.eval.benchmark import Scored, Table
+from uni_train.eval.judges.calibration import Calibration
+from uni_train.eval.judges.config import JudgeConfig
+from uni_train.eval.statistics import CONFIDENCE, Estimate, share
 
 HARDLY = 0.55
 """A balanced accuracy whose interval reaches down to this is hardly better than chance."""

@@ -13,12 +13,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from data_gen.objects import singular_of
-from data_gen.task import Check, Verdict
-from eval.benchmark import JudgeAsk
-from eval.judges.reading import JsonReader
-from eval.prompts import unisandbox, ureason
+from uni_train.data_gen.objects import singular_of
+from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UsageError
+from uni_train.eval.benchmark import JudgeAsk
+from uni_train.eval.judges.reading import JsonReader
+from uni_train.eval.prompts import unisandbox, ureason
 from uni_train.models.nano import language
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ _COUNTED = re.compile(r"(?:(\d+) +)?(\D*\S)")
 
 
 def dialect(ask: JudgeAsk) -> str:
-    """How the judge behind `ask` is spoken to: one of `eval.judges.config.DIALECTS`."""
+    """How the judge behind `ask` is spoken to: one of `uni_train.eval.judges.config.DIALECTS`."""
     return str(getattr(ask, "dialect", "paper"))
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from data_gen.reading_limits import read_bytes
+from uni_train.data_gen.reading_limits import read_bytes
 from uni_train.errors import UserError
 from uni_train.http_limits import clean
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eval.judges.config import JudgeConfig
-from eval.judges.model import key_of
-from eval.last_seen import LastSeen
+from uni_train.eval.judges.config import JudgeConfig
+from uni_train.eval.judges.model import key_of
+from uni_train.eval.last_seen import LastSeen
 from uni_train.http_limits import BadReply, NoReply, get_json
 
 PATIENCE = 5.0  # seconds

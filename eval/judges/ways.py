@@ -17,12 +17,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from data_gen.task import Check, Status, Verdict
-from eval.benchmark import Benchmark, Case, Sample, Unparseable
-from eval.images import bytes_of
+from uni_train.data_gen.task import Check, Status, Verdict
+from uni_train.eval.benchmark import Benchmark, Case, Sample, Unparseable
+from uni_train.eval.images import bytes_of
 
 if TYPE_CHECKING:
-    from eval.judges.asking import Questioner
+    from uni_train.eval.judges.asking import Questioner
 
 _ADDED = {
     "binary": "\n\nGive the answer at once, in exactly the form asked for above, without any reasoning around it.",

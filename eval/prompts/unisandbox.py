@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import re
 
-from data_gen.registry import get_task
-from eval.prompts.rewards import SELF_CHECK, asking
+from uni_train.data_gen.registry import get_task
+from uni_train.eval.prompts.rewards import SELF_CHECK, asking
 
 # Table 9, prompt 1.
 CAPTION_MATHS = """\

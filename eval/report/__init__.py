@@ -13,6 +13,6 @@ def write_report(run_dir: Path) -> Path:
     Raises:
         UserError: a file of the run cannot be read, or the page cannot be written.
     """
-    from eval.report import knowledge, page
+    from uni_train.eval.report import knowledge, page
 
     return knowledge.write_report(run_dir) if knowledge.is_one(run_dir) else page.write_report(run_dir)

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from data_gen.seeds import derive_seed
-from eval.benchmark import Scored
-from eval.compare import Comparison, Pair, names, side_by_side
-from eval.report import evaluation, page
-from eval.report.gallery import data_url
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.compare import Comparison, Pair, names, side_by_side
+from uni_train.eval.report import evaluation, page
+from uni_train.eval.report.gallery import data_url
 
 MOST_CARDS = 1_000
 _ANSWERS = ("answer", "criterion", "expected")  # what benchmarks call that which is right

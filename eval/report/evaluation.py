@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from data_gen.reading_limits import read_json
-from data_gen.seeds import derive_seed
-from eval.benchmark import OUTCOMES, Scored, Table
-from eval.images import Image, bytes_of, digest_of
-from eval.report import evaluation_charts, page
-from eval.report.gallery import data_url, thumbnail
-from eval.statistics import Estimate, PairedComparison, clustered_mean, proportion
+from uni_train.data_gen.reading_limits import read_json
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.eval.benchmark import OUTCOMES, Scored, Table
+from uni_train.eval.images import Image, bytes_of, digest_of
+from uni_train.eval.report import evaluation_charts, page
+from uni_train.eval.report.gallery import data_url, thumbnail
+from uni_train.eval.statistics import Estimate, PairedComparison, clustered_mean, proportion
 
 if TYPE_CHECKING:
-    from eval.evaluation import Evaluation, Result
+    from uni_train.eval.evaluation import Evaluation, Result
 
 REPORT = "report.html"
 IMAGE_BUDGET = 12_000_000  # bytes of images in the page, as base64: some 2,500 of a large model
@@ -142,7 +142,7 @@ def not_scored(result: Result) -> list[str]:
 
 def judge_notes(evaluation: Evaluation) -> list[str]:
     """The judge of each benchmark, its calibration and its cost: one sentence a benchmark."""
-    from eval.judges import calibration
+    from uni_train.eval.judges import calibration
 
     notes = []
     for name, result in evaluation.results.items():

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eval.statistics import Estimate
+from uni_train.eval.statistics import Estimate
 
 COLOURS = 6  # of style.css
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 520, 128, 14, 8, 24

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_gen.reading_limits import parse_json, read_text, reason
-from eval import groups
-from eval.groups import Group, Member
-from eval.report import charts
-from eval.report.gallery import data_url
-from eval.statistics import Estimate, paired, proportion
+from uni_train.data_gen.reading_limits import parse_json, read_text, reason
 from uni_train.errors import UserError
+from uni_train.eval import groups
+from uni_train.eval.groups import Group, Member
+from uni_train.eval.report import charts
+from uni_train.eval.report.gallery import data_url
+from uni_train.eval.statistics import Estimate, paired, proportion
 from uni_train.run_folder import stage_folders
 
 GALLERIES = 5  # epochs with images in the page, first and last among them

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_gen.reading_limits import read_json
-from data_gen.seeds import derive_seed
-from eval.benchmark import Scored
-from eval.benchmarks import unisandbox
-from eval.scored import read_folder
+from uni_train.data_gen.reading_limits import read_json
+from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.benchmarks import unisandbox
+from uni_train.eval.scored import read_folder
 
 IMAGE_BUDGET = 7_000_000  # bytes of images in the page, as base64
 _LARGEST_EDGE = 192  # larger images are shown as thumbnails

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from data_gen.reading_limits import read_json, read_yaml
-from eval.benchmark import Scored, Table
-from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
-from eval.benchmarks.unisandbox.sets import SETTINGS
-from eval.report.evaluation import Header, Part, write_evaluation_report
-from eval.scored import read_folder
+from uni_train.data_gen.reading_limits import read_json, read_yaml
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Scored, Table
+from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
+from uni_train.eval.benchmarks.unisandbox.sets import SETTINGS
+from uni_train.eval.report.evaluation import Header, Part, write_evaluation_report
+from uni_train.eval.scored import read_folder
 from uni_train.run_folder import stage_folders
 
 _PARTS = {"inject": "after the lessons", "ask": "before the lessons"}

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from eval.benchmark import Table
-from eval.leaderboard import PAPER, Complexity, Leaderboard
-from eval.report import charts, evaluation, evaluation_charts, page
-from eval.shards import disk_errors
-from eval.statistics import Estimate, PairedComparison
+from uni_train.eval.benchmark import Table
+from uni_train.eval.leaderboard import PAPER, Complexity, Leaderboard
+from uni_train.eval.report import charts, evaluation, evaluation_charts, page
+from uni_train.eval.shards import disk_errors
+from uni_train.eval.statistics import Estimate, PairedComparison
 from uni_train.files import atomic_write_text
 
 PAGE, SCORES = "leaderboard.html", "leaderboard.csv"

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.audit.shortcuts import chances
-from data_gen.reading_limits import read_json, read_yaml, reason
-from data_gen.registry import TASKS
-from eval import summary as run_summary
-from eval.benchmarks import unisandbox
-from eval.report import charts, flow_grpo, gallery
-from eval.shortcuts import counted
-from eval.statistics import Estimate, proportion
+from uni_train.data_gen.audit.shortcuts import chances
+from uni_train.data_gen.reading_limits import read_json, read_yaml, reason
+from uni_train.data_gen.registry import TASKS
 from uni_train.errors import UserError
+from uni_train.eval import summary as run_summary
+from uni_train.eval.benchmarks import unisandbox
+from uni_train.eval.report import charts, flow_grpo, gallery
+from uni_train.eval.shortcuts import counted
+from uni_train.eval.statistics import Estimate, proportion
 from uni_train.files import atomic_write_text
 from uni_train.run_folder import stage_folders
 
@@ -67,7 +67,7 @@ def write_report(run_dir: Path) -> Path:
       `mse`, `ce`, `lr`. Steps may repeat after a resume (the last counts), values may be null, and a last line that
       was cut short is ignored. The curves are labelled with the
       stage, "finetune-" left out.
-    - of each stage that reinforces or watches held-out prompts, what `eval.report.flow_grpo` reads.
+    - of each stage that reinforces or watches held-out prompts, what `uni_train.eval.report.flow_grpo` reads.
     - `run.json` (optional), as `uni_train.run_folder` writes it: its last start gives command, git state and versions;
       `config.yaml` (optional) is shown as it is.
 

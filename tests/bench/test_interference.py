@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from bench import interference
-from data_gen.objects import NANO
-from data_gen.registry import get_task
+from uni_train.data_gen.objects import NANO
+from uni_train.data_gen.registry import get_task
 from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.load import build_model, model_config
 

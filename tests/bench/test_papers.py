@@ -11,16 +11,16 @@ import pytest
 from click.testing import CliRunner
 
 from bench import distillation, papers, stars
-from data_gen.registry import get_task
-from data_gen.task import Check, Item, Verdict
-from eval import summary as run_summary
-from eval.benchmark import Ask, Sample, Scored
-from eval.benchmarks.unisandbox import SAID
-from eval.benchmarks.unisandbox.cases import item_case
-from eval.scored import write_scored
 from tests.tiny import TINY
 from uni_train.cli.main import uni_train
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.task import Check, Item, Verdict
 from uni_train.errors import UsageError, UserError
+from uni_train.eval import summary as run_summary
+from uni_train.eval.benchmark import Ask, Sample, Scored
+from uni_train.eval.benchmarks.unisandbox import SAID
+from uni_train.eval.benchmarks.unisandbox.cases import item_case
+from uni_train.eval.scored import write_scored
 
 
 def fit(arguments: Sequence[str]) -> int:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bench import stars
-from eval import summary as run_summary
 from uni_train.errors import UsageError, UserError
+from uni_train.eval import summary as run_summary
 
 SETS = ("mapping1", "mapping2", "mapping3")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from eval.benchmarks.unisandbox import UniSandbox
 from tests.eval.judges.server import Asked, JudgeServer
 from uni_train.cli.main import uni_train
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
 
 SMALL = ("eval", "calibrate", "-b", "unisandbox", "--n", "4", "--sets", "math1", "--verifier", "judge")
 

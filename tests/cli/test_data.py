@@ -178,7 +178,7 @@ def test_a_wrong_item_or_picture_is_named(mazes: Path, tmp_path: Path) -> None:
 
 
 def test_invented_people_are_written_and_can_be_asked_about(tmp_path: Path) -> None:
-    from eval.benchmarks.unisandbox import UniSandbox
+    from uni_train.eval.benchmarks.unisandbox import UniSandbox
 
     made = run("knowledge", "--n", 2, "--out", tmp_path / "people")
     assert made.exit_code == 0 and "2 characters, 80 lessons, 10 questions" in made.output

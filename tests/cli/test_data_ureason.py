@@ -5,9 +5,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from data_gen.jsonl import read_items
-from eval.benchmarks.ureason import UReason
 from uni_train.cli.main import uni_train
+from uni_train.data_gen.jsonl import read_items
+from uni_train.eval.benchmarks.ureason import UReason
 
 
 def make(*arguments):

@@ -19,7 +19,6 @@ import yaml
 from click.testing import CliRunner, Result
 from safetensors.torch import load_file
 
-from eval.watch import Checkpoint
 from tests.eval.judges.server import JudgeServer, Refused
 from tests.tiny import MODEL
 from uni_train.cli import watch
@@ -30,6 +29,7 @@ from uni_train.cli.main import uni_train
 from uni_train.cli.terminal import plain
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
+from uni_train.eval.watch import Checkpoint
 from uni_train.models.load import build_model, save_model
 from uni_train.models.nano.nano import shipped
 from uni_train.training.checkpoint_io import checkpoint_name, save_folder

@@ -14,9 +14,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from data_gen.errors import DataError
 from uni_train.cli.failures import as_user_error
 from uni_train.cli.main import uni_train
+from uni_train.data_gen.errors import DataError
 from uni_train.errors import UsageError, UserError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from data_gen.audit.files import audit_file
-from data_gen.errors import DataError
-from data_gen.export import make
-from data_gen.jsonl import read_items
-from data_gen.registry import get_task
-from data_gen.show import contact_sheet
+from uni_train.data_gen.audit.files import audit_file
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.export import make
+from uni_train.data_gen.jsonl import read_items
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.show import contact_sheet
 
 image_module = pytest.importorskip("PIL.Image")
 

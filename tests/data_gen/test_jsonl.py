@@ -2,9 +2,9 @@
 
 import pytest
 
-from data_gen import jsonl
-from data_gen.errors import DataError
-from data_gen.registry import get_task
+from uni_train.data_gen import jsonl
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.registry import get_task
 
 
 def test_items_and_published_rows_round_trip(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_gen.objects import EVERYDAY, NANO, kinds_of, plurals_of, singular_of
+from uni_train.data_gen.objects import EVERYDAY, NANO, kinds_of, plurals_of, singular_of
 
 PAIRS = (
     ("box", "boxes"), ("glass", "glasses"), ("cookie", "cookies"), ("candy", "candies"), ("toy", "toys"),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from data_gen import registry
-from data_gen.registry import PluginError, Registry, UnknownNameError, load_plugins
+from uni_train.data_gen import registry
+from uni_train.data_gen.registry import PluginError, Registry, UnknownNameError, load_plugins
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,7 +36,8 @@ def shapes(elsewhere: Path) -> Registry[object]:
     (elsewhere / "house" / "notes.py").touch()  # is no folder with a shape.py
     (elsewhere / "house" / "__init__.py").touch()
     (elsewhere / "shapes.py").write_text(
-        "from data_gen.registry import Registry\nSHAPES = Registry('shape', 'house.*.shape', required=('area',))\n"
+        "from uni_train.data_gen.registry import Registry\n"
+        "SHAPES = Registry('shape', 'house.*.shape', required=('area',))\n"
     )
     for name in [name for name in sys.modules if name == "shapes" or name.startswith("house")]:
         del sys.modules[name]
@@ -133,7 +134,7 @@ def run(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess
 def test_an_installed_plug_in_that_is_broken_is_named_and_help_does_not_need_it(tmp_path):
     environment = installed(tmp_path, "raise RuntimeError('half of it is missing')\n")
     assert run(environment, "data", "make", "--help").returncode == 0
-    script = "from data_gen.registry import Registry; Registry('shape', {}).names()"
+    script = "from uni_train.data_gen.registry import Registry; Registry('shape', {}).names()"
     broken = subprocess.run([sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True)
     assert broken.returncode == 1
     assert "plug-in broken_plugin (broken-plugin, an installed package)" in broken.stderr

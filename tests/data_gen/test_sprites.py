@@ -27,9 +27,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFilter
 
-from data_gen import sprites
-from data_gen.objects import NANO
-from data_gen.sprites import CELL, MAX_COUNT, SIZE, SPRITES, Reading, read, render, verify_sprites
+from uni_train.data_gen import sprites
+from uni_train.data_gen.objects import NANO
+from uni_train.data_gen.sprites import CELL, MAX_COUNT, SIZE, SPRITES, Reading, read, render, verify_sprites
 
 seeds = st.integers(0, 2**62)
 names = st.sampled_from(SPRITES)

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_gen import phrasing
-from data_gen.audit.mapping import follow, read_mapping
-from data_gen.audit.maths import read_maths
-from data_gen.errors import DataError
-from data_gen.mapping.task import Mapping
-from data_gen.maths import expressions
-from data_gen.maths.task import Maths
-from data_gen.objects import EVERYDAY, NANO
-from data_gen.registry import get_task
-from data_gen.task import Check, Item, Verdict
+from uni_train.data_gen import phrasing
+from uni_train.data_gen.audit.mapping import follow, read_mapping
+from uni_train.data_gen.audit.maths import read_maths
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.mapping.task import Mapping
+from uni_train.data_gen.maths import expressions
+from uni_train.data_gen.maths.task import Maths
+from uni_train.data_gen.objects import EVERYDAY, NANO
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.task import Check, Item, Verdict
 
 worlds = pytest.mark.parametrize("world", ["nano", "everyday"])
 levels = pytest.mark.parametrize("level", [1, 2, 3])
@@ -116,7 +116,7 @@ def test_nano_text_stays_in_its_vocabulary_and_within_40_tokens():
 
 
 def test_the_nano_world_has_exactly_the_nouns_that_can_be_drawn():
-    sprites = pytest.importorskip("data_gen.sprites")
+    sprites = pytest.importorskip("uni_train.data_gen.sprites")
     assert sorted(noun.singular for noun in NANO.nouns) == sorted(sprites.SPRITES)
 
 
@@ -150,7 +150,7 @@ def test_plurals(singular, count, text):
 
 def test_the_same_seed_gives_the_same_items_in_another_process():
     code = (
-        "from data_gen.registry import get_task; import json\n"
+        "from uni_train.data_gen.registry import get_task; import json\n"
         "print(json.dumps([i.to_dict() for t in ('maths', 'mapping') for w in ('nano', 'everyday') "
         "for i in get_task(t, w).generate(5, 3, 'test', 42)]))"
     )

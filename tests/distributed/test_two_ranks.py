@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.multinode
 @pytest.mark.slow
 def test_ranks_that_differ_and_ranks_that_hang_are_named(tmp_path: Path) -> None:
-    for name in ("uni_train", "data_gen", "eval", "recipes", "configs"):
+    for name in ("uni_train", "recipes", "configs"):
         without = shutil.ignore_patterns("*.safetensors", "__pycache__")
         shutil.copytree(ROOT / name, tmp_path / "code0" / name, ignore=without)
     shutil.copytree(tmp_path / "code0", tmp_path / "code1")

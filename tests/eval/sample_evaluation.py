@@ -14,15 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from data_gen import sprites
-from data_gen.registry import get_task
-from data_gen.seeds import derive_seed, rng
-from data_gen.task import Item, Verdict
-from eval.benchmark import Ask, Benchmark, Case, Respondent, Sample, Scored, Source, Table, benchmark
-from eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Evaluation, Result, load
-from eval.report.evaluation import Header, Part, write_evaluation_report
-from eval.scored import write_scored
-from eval.statistics import mcnemar_exact, proportion
+from uni_train.data_gen import sprites
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.seeds import derive_seed, rng
+from uni_train.data_gen.task import Item, Verdict
+from uni_train.eval.benchmark import Ask, Benchmark, Case, Respondent, Sample, Scored, Source, Table, benchmark
+from uni_train.eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Evaluation, Result, load
+from uni_train.eval.report.evaluation import Header, Part, write_evaluation_report
+from uni_train.eval.scored import write_scored
+from uni_train.eval.statistics import mcnemar_exact, proportion
 from uni_train.files import atomic_write_json
 from uni_train.models.base import OnStep, Request
 from uni_train.models.pictures import decode_png, encode_png

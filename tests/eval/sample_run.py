@@ -15,16 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from data_gen import sprites
-from data_gen.registry import get_task
-from data_gen.seeds import derive_seed, rng
-from eval import summary
-from eval.benchmark import Ask, Case, Sample, Scored
-from eval.benchmarks import unisandbox
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.benchmarks.unisandbox.cases import item_of
-from eval.report import write_report
-from eval.scored import shard_path, write_scored
+from uni_train.data_gen import sprites
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.seeds import derive_seed, rng
+from uni_train.eval import summary
+from uni_train.eval.benchmark import Ask, Case, Sample, Scored
+from uni_train.eval.benchmarks import unisandbox
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.benchmarks.unisandbox.cases import item_of
+from uni_train.eval.report import write_report
+from uni_train.eval.scored import shard_path, write_scored
 from uni_train.models.pictures import encode_png
 
 LABELS = ("before", "round1", "round2", "after")

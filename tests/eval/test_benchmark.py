@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from data_gen.registry import PluginError
-from data_gen.task import Check, Verdict
-from eval.benchmark import BENCHMARKS, Ask, Benchmark, Case, Option, Sample, Scored
 from uni_train.cli.main import uni_train
+from uni_train.data_gen.registry import PluginError
+from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UsageError
+from uni_train.eval.benchmark import BENCHMARKS, Ask, Benchmark, Case, Option, Sample, Scored
 
 PLUGIN = """
-from data_gen.task import Check, Verdict
-from eval.benchmark import Benchmark, Case, Option, Sample, Table, benchmark
-from eval.statistics import proportion
+from uni_train.data_gen.task import Check, Verdict
+from uni_train.eval.benchmark import Benchmark, Case, Option, Sample, Table, benchmark
+from uni_train.eval.statistics import proportion
 
 @benchmark("echo")
 class Echo(Benchmark):

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval import images
-from eval.calls import Call, CallFailed, CallStore, Speed, StoredModel, call_key, machine
-from eval.images import StoredImage, encoded
-from eval.shards import DamagedShard
 from uni_train.errors import UserError
+from uni_train.eval import images
+from uni_train.eval.calls import Call, CallFailed, CallStore, Speed, StoredModel, call_key, machine
+from uni_train.eval.images import StoredImage, encoded
+from uni_train.eval.shards import DamagedShard
 from uni_train.models.base import Request, SkillMissing
 from uni_train.models.batches import ModelDown
 from uni_train.models.identity import ModelIdentity

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from data_gen.task import Check, Verdict
-from eval.benchmark import Ask, Benchmark, Sample, Scored, Unit
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.benchmarks.ureason import UReason
-from eval.compare import compare, side_by_side
-from eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Result
-from eval.generation import asks_of
-from eval.scored import write_scored
+from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Ask, Benchmark, Sample, Scored, Unit
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.benchmarks.ureason import UReason
+from uni_train.eval.compare import compare, side_by_side
+from uni_train.eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Result
+from uni_train.eval.generation import asks_of
+from uni_train.eval.scored import write_scored
 
 Right = Callable[[Ask], bool]
 
@@ -183,7 +183,7 @@ def test_what_is_not_alike_is_refused_or_said(tmp_path: Path) -> None:
 
 def test_graded_scores_are_compared_by_their_means(tmp_path: Path) -> None:
     """A unit's value counts, not whether it is right; there is no detectable flip then."""
-    from eval.compare import _compare_units
+    from uni_train.eval.compare import _compare_units
 
     def units(*values: float) -> list[Unit]:
         return [Unit("plain", "words", f"u{i}", 0, (f"u{i}",), v == 1, f"u{i}", v) for i, v in enumerate(values)]

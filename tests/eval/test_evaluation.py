@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from eval.benchmark import Sample, Table
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.evaluation import ASKED, SCORED, SCORES, Evaluation, EvaluationPlan, load, run
-from eval.judges import JudgeConfig
-from eval.judges.revision import with_served_revision
-from eval.last_seen import LastSeen
-from eval.report.evaluation import report_of
-from eval.statistics import Estimate, PairedComparison
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.models.test_remote import Reply, drawn, endpoint, models, refused
 from uni_train.errors import UsageError, UserError
+from uni_train.eval.benchmark import Sample, Table
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.evaluation import ASKED, SCORED, SCORES, Evaluation, EvaluationPlan, load, run
+from uni_train.eval.judges import JudgeConfig
+from uni_train.eval.judges.revision import with_served_revision
+from uni_train.eval.last_seen import LastSeen
+from uni_train.eval.report.evaluation import report_of
+from uni_train.eval.statistics import Estimate, PairedComparison
 from uni_train.models.nano.nano import shipped
 from uni_train.models.pictures import decode_png
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from eval.benchmark import Ask, Case, Sample
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.generation import asks_of, cases_of, chunks, generate, settings_of
 from uni_train.errors import UsageError, UserError
+from uni_train.eval.benchmark import Ask, Case, Sample
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.generation import asks_of, cases_of, chunks, generate, settings_of
 
 CASES = [Case(f"c{i}", "math1", f"draw {i}") for i in range(5)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eval.groups import clusters_of, passed
+from uni_train.eval.groups import clusters_of, passed
 
 
 def test_the_two_prompts_of_a_pair_are_not_independent() -> None:

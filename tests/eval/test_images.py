@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_gen.sprites import render
-from eval.images import ImageStore, digest_of, pixels
-from eval.scored import read_scored, stored, write_by_content
 from tests.eval.test_scored import samples
+from uni_train.data_gen.sprites import render
 from uni_train.errors import UserError
+from uni_train.eval.images import ImageStore, digest_of, pixels
+from uni_train.eval.scored import read_scored, stored, write_by_content
 from uni_train.models.pictures import decode_png, encode_png
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.compare import compare
-from eval.leaderboard import Column, leaderboard
-from eval.statistics import Estimate
 from tests.eval.sample_evaluation import SKILL, sample_evaluation
 from tests.eval.test_compare import evaluation
 from uni_train.errors import UserError
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.compare import compare
+from uni_train.eval.leaderboard import Column, leaderboard
+from uni_train.eval.statistics import Estimate
 
 
 def test_scores_are_paired_with_the_best_of_their_column(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import yaml
 
-from eval.model_card import model_card
 from tests.eval.sample_run import make_run
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
+from uni_train.eval.model_card import model_card
 
 
 def test_a_card_tells_the_recipe_and_every_figure(tmp_path: Path) -> None:

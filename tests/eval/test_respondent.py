@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from eval.calls import CallStore
-from eval.respondent import open_model
 from tests.models.test_remote import Reply, endpoint, says
 from uni_train.errors import UserError
+from uni_train.eval.calls import CallStore
+from uni_train.eval.respondent import open_model
 from uni_train.models.base import Request
 from uni_train.models.batches import ModelDown
 from uni_train.models.remote import RemoteSettings

@@ -8,13 +8,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_gen.registry import get_task
-from data_gen.task import Check, Verdict
-from eval.benchmark import Ask, Sample, Scored
-from eval.benchmarks.unisandbox.cases import item_case
-from eval.scored import TO_TRAIN_ON, completed, read_folder, read_scored, shard_path, without_images, write_scored
-from eval.shards import DamagedShard
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Ask, Sample, Scored
+from uni_train.eval.benchmarks.unisandbox.cases import item_case
+from uni_train.eval.scored import (
+    TO_TRAIN_ON,
+    completed,
+    read_folder,
+    read_scored,
+    shard_path,
+    without_images,
+    write_scored,
+)
+from uni_train.eval.shards import DamagedShard
 from uni_train.models.pictures import encode_png
 
 

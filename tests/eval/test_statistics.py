@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval import statistics
-from eval.statistics import Estimate, graded_mean, paired, paired_values, proportion, share
+from uni_train.eval import statistics
+from uni_train.eval.statistics import Estimate, graded_mean, paired, paired_values, proportion, share
 
 
 # Newcombe (1998), "Two-sided confidence intervals for the single proportion", Table I, method 3.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from eval.benchmark import Ask, Case, Sample, Scored
-from eval.benchmarks.ueval import UEval
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.benchmarks.ureason import UReason
-from eval.submission import samples_and_images, write_submission
+from uni_train.eval.benchmark import Ask, Case, Sample, Scored
+from uni_train.eval.benchmarks.ueval import UEval
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.benchmarks.ureason import UReason
+from uni_train.eval.submission import samples_and_images, write_submission
 
 
 def scored(case: Case, setting: str, k: int = 0, **sample: object) -> Scored:

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from eval import summary
-from eval.benchmark import Ask, Sample, Scored
-from eval.benchmarks import unisandbox
-from eval.benchmarks.unisandbox import UniSandbox, counting
-from eval.scored import read_folder
 from uni_train.errors import UserError
+from uni_train.eval import summary
+from uni_train.eval.benchmark import Ask, Sample, Scored
+from uni_train.eval.benchmarks import unisandbox
+from uni_train.eval.benchmarks.unisandbox import UniSandbox, counting
+from uni_train.eval.scored import read_folder
 
 ROUND_KEYS = ("task", "level", "sampled", "kept", "precision", "recall", "updates", "seconds")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from eval import summary, tracking
 from tests.eval.sample_evaluation import sample_evaluation
 from uni_train.errors import UserError
+from uni_train.eval import summary, tracking
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from eval.watch import ATTEMPTS, STATE, Checkpoint, Outcome, checkpoints, place_of, watch
 from uni_train.errors import UserError
+from uni_train.eval.watch import ATTEMPTS, STATE, Checkpoint, Outcome, checkpoints, place_of, watch
 
 
 def save_step(stage: Path, step: int, content: bytes = b"weights") -> Path:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from data_gen.registry import task_of
-from data_gen.task import Item
+from uni_train.data_gen.registry import task_of
+from uni_train.data_gen.task import Item
 from uni_train.models.base import Request
 
 

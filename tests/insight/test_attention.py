@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from eval.statistics import Estimate
 from tests.models.bagel.published import published
 from uni_train.cli.main import uni_train
 from uni_train.errors import UserError
+from uni_train.eval.statistics import Estimate
 from uni_train.insight.attention import layer_groups, levels_table, shares_table, weights_table
 from uni_train.models.bagel.inside import GROUPS
 

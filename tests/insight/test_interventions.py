@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from data_gen.registry import task_of
-from eval.benchmark import Scored
-from eval.generation import asks_of
-from eval.statistics import PairedComparison
 from tests.insight.respondent import Scripted
+from uni_train.data_gen.registry import task_of
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.generation import asks_of
+from uni_train.eval.statistics import PairedComparison
 from uni_train.insight.interventions import Interventions, refined_start, tampered
 from uni_train.insight.questions import cases_of_task, item_of
 from uni_train.models.base import Request

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from eval.benchmark import Scored
-from eval.evaluation import load
-from eval.generation import asks_of
-from eval.report.flow_chart import flow
 from tests.insight.respondent import Scripted
 from tests.models.test_remote import Reply, drawn, endpoint, models, refused, says
 from uni_train.cli.main import uni_train
 from uni_train.errors import UsageError
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.evaluation import load
+from uni_train.eval.generation import asks_of
+from uni_train.eval.report.flow_chart import flow
 from uni_train.insight.links import BREAKS, TITLES, Links, Unit, break_of, breaks_of, links_of, units_of
 from uni_train.insight.questions import cases_of_task, item_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from data_gen.errors import DataError
-from data_gen.registry import TASKS, get_task
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.insight.questions import cases_of_task, concludes, item_of, plainly, says
 
 

@@ -85,7 +85,7 @@ def test_a_probe_is_ridge_regression() -> None:
     labels = ["a" if value > 0 else "b" for value in (states[:, 0] + states[:, 1]).tolist()]
     clusters = [str(i) for i in range(50)]
     ours = probe(states, labels, clusters, 3)
-    from data_gen.seeds import rng
+    from uni_train.data_gen.seeds import rng
 
     groups = sorted(set(clusters))
     rng("insight", "folds", 3).shuffle(groups)

@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import nn
 
-from data_gen.errors import DataError
 from tests.tiny import fit
 from uni_train.config.schema import ModelConfig
+from uni_train.data_gen.errors import DataError
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.models.export import export_model

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from eval.scored import read_scored
 from tests.tiny import MODEL, QUICK, save_drawer, shards
+from uni_train.eval.scored import read_scored
 from uni_train.training.metric_log import read_metrics
 
 # The runs of the fixture take two minutes on an idle machine.

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from data_gen.registry import get_task
 from tests.tiny import MODEL, save_talker
 from uni_train.config.compose import compose
 from uni_train.config.schema import JudgeConfig, RewardConfig
+from uni_train.data_gen.registry import get_task
 from uni_train.errors import UsageError, UserError
 from uni_train.models.base import Request
 from uni_train.models.load import build_model

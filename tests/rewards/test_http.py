@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_gen.registry import get_task
 from uni_train.config.compose import compose
 from uni_train.config.schema import HttpRewardConfig, RewardConfig
+from uni_train.data_gen.registry import get_task
 from uni_train.errors import UsageError, UserError
 from uni_train.models.pictures import decode_png
 from uni_train.rewards.contract import Reward, Scoring

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_gen.registry import PluginError, get_task
+from uni_train.data_gen.registry import PluginError, get_task
 from uni_train.errors import UsageError, UserError
 from uni_train.models.batches import ModelDown
 from uni_train.rewards.contract import Reward, Scoring, score

@@ -23,7 +23,7 @@ import numpy as np
 import openai
 import pytest
 
-from data_gen.sprites import read
+from uni_train.data_gen.sprites import read
 from uni_train.models.base import Request, SkillMissing
 from uni_train.models.batches import ModelDown
 from uni_train.models.identity import identify

@@ -30,7 +30,7 @@ import PIL.PngImagePlugin  # noqa: F401
 import pyarrow.parquet  # noqa: F401
 import statsmodels.stats.proportion  # noqa: F401
 
-import eval.report  # noqa: F401
+import uni_train.eval.report
 import uni_train.stages.run
 from tests.tiny import shards
 from uni_train.cli.main import uni_train

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from eval.benchmarks import unisandbox
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.benchmarks.unisandbox.cases import item_of
-from eval.compare import compare
-from eval.evaluation import EvaluationPlan, load, run
-from eval.scored import read_folder
 from tests.tiny import MODEL, TINY, fit
 from uni_train.config.schema import SIX_SETS
+from uni_train.eval.benchmarks import unisandbox
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.benchmarks.unisandbox.cases import item_of
+from uni_train.eval.compare import compare
+from uni_train.eval.evaluation import EvaluationPlan, load, run
+from uni_train.eval.scored import read_folder
 
 EXTRA = ("math1_seen", "mapping2_chain")
 

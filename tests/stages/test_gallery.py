@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_gen.registry import get_task
+from uni_train.data_gen.registry import get_task
 from uni_train.recipes.flow_grpo.training import prompt_of
 from uni_train.rewards.contract import Reward, score
 from uni_train.rewards.registry import find_reward

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from eval.scored import read_scored
 from tests.stages.test_run import numbers
 from tests.tiny import TINY, shards
+from uni_train.eval.scored import read_scored
 
 ROOT = Path(__file__).resolve().parents[2]
 

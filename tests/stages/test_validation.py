@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from data_gen.registry import get_task
-from data_gen.seeds import derive_seed
-from eval.groups import read_facts, read_groups
 from tests.models.nano.test_edit import SMALL
 from uni_train.cli.main import uni_train
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.eval.groups import read_facts, read_groups
 from uni_train.models.pictures import decode_png
 from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics

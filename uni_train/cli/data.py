@@ -13,8 +13,8 @@ from uni_train.cli.terminal import plain
 from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
-    from data_gen.task import Item, Task
-    from data_gen.verifying import Judged
+    from uni_train.data_gen.task import Item, Task
+    from uni_train.data_gen.verifying import Judged
 
 
 class Levels(click.ParamType):
@@ -58,9 +58,9 @@ def _build_task(
     task: str, levels: tuple[int, ...] | None, split: str, world: str | None, style: str | None, pixels: int | None
 ) -> tuple[Task, tuple[int, ...]]:
     """The task and its levels. These are typed, so a wrong one is an error of usage; data_gen would call it of data."""
-    from data_gen.maze.picture import STYLES, VARIED
-    from data_gen.objects import WORLDS
-    from data_gen.registry import TASKS, get_task
+    from uni_train.data_gen.maze.picture import STYLES, VARIED
+    from uni_train.data_gen.objects import WORLDS
+    from uni_train.data_gen.registry import TASKS, get_task
     from uni_train.errors import did_you_mean
 
     splits = dict.fromkeys(split for name in TASKS.names() for split in TASKS.get(name).splits)
@@ -127,7 +127,7 @@ def make(n: int, out: Path, force: bool, seed: int, **drawn: Any) -> None:
       uni_train data make --task ureason --world everyday --split test --n 200 --out my_ureason
       uni_train data make --task maze --size 2-7 --style classic --split test --n 20 --out my_mazes
     """
-    from data_gen.export import make as export
+    from uni_train.data_gen.export import make as export
 
     built, levels = _build_task(**drawn)
     made = export(built, levels, n, drawn["split"], seed, drawn["world"] or "nano", out, force)
@@ -157,8 +157,8 @@ def knowledge(n: int, split: str, seed: int, out: Path) -> None:
     Example:
       uni_train data knowledge --n 10 --out my_people
     """
-    from data_gen.knowledge.people import PAPER, make_knowledge
-    from data_gen.task import SPLITS
+    from uni_train.data_gen.knowledge.people import PAPER, make_knowledge
+    from uni_train.data_gen.task import SPLITS
     from uni_train.errors import did_you_mean
 
     if split not in (*SPLITS, PAPER):
@@ -185,7 +185,7 @@ def show(made: Path | None, n: int, out: Path | None, seed: int, **drawn: Any) -
       uni_train data show my_maths --n 20 --out sheet.png
     """
     if made is not None:
-        from data_gen.jsonl import read_items
+        from uni_train.data_gen.jsonl import read_items
 
         items = read_items(made / "items.jsonl" if made.is_dir() else made)[:n]
     else:
@@ -203,7 +203,7 @@ def show(made: Path | None, n: int, out: Path | None, seed: int, **drawn: Any) -
 def _write_sheet(items: list[Item], out: Path) -> None:
     from PIL import Image
 
-    from data_gen.show import contact_sheet
+    from uni_train.data_gen.show import contact_sheet
     from uni_train.files import atomic_path
 
     if out.suffix.lower() != ".png":
@@ -231,8 +231,8 @@ def audit(file: Path, as_json: bool) -> None:
     """
     import json
 
-    from data_gen.audit.files import audit_file
-    from data_gen.audit.findings import counts, has_wrong
+    from uni_train.data_gen.audit.files import audit_file
+    from uni_train.data_gen.audit.findings import counts, has_wrong
 
     rows = audit_file(file)
     if as_json:
@@ -266,9 +266,9 @@ def _strategies(file: Path) -> Iterator[Any]:
     """A table of each set: what trivial strategies reach, beside chance."""
     from rich.table import Table
 
-    from data_gen.audit.shortcuts import tally_file
-    from data_gen.registry import TASKS
-    from eval.shortcuts import estimated
+    from uni_train.data_gen.audit.shortcuts import tally_file
+    from uni_train.data_gen.registry import TASKS
+    from uni_train.eval.shortcuts import estimated
 
     sets = tally_file(file)
     if not sets:
@@ -316,8 +316,8 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
     """
     import json
 
-    from data_gen import verifying
-    from data_gen.jsonl import read_items
+    from uni_train.data_gen import verifying
+    from uni_train.data_gen.jsonl import read_items
 
     folder_given, one_given = images is not None and out is not None, item_id is not None and image is not None
     if folder_given == one_given or (images is None) != (out is None) or (item_id is None) != (image is None):
@@ -330,7 +330,7 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
         return
     assert images is not None and out is not None
     found = _judge_all(items, images)
-    from data_gen.jsonl import write_rows
+    from uni_train.data_gen.jsonl import write_rows
 
     write_rows(out, (one.to_dict() for one in found))
     _print_verdicts(found, out)
@@ -342,8 +342,8 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
 
 
 def _judge_all(items: list[Item], images: Path) -> list[Judged]:
-    from data_gen.verifying import judge_folder
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.data_gen.verifying import judge_folder
 
     found = []
     with ConsoleProgress().bar("judging", len(items)) as bar:

@@ -68,8 +68,8 @@ def export(
         )
     progress.say(f"{found.what}: {found.path} -> {out}")
     if push_to_hub is not None:
-        from eval.model_card import model_card
         from uni_train.cli.hub import push
+        from uni_train.eval.model_card import model_card
         from uni_train.files import atomic_path
 
         run = found.path.parent.parent.parent

@@ -39,7 +39,7 @@ def as_user_error(error: BaseException) -> UserError | None:
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         message, hint = _DISK.get(error.errno, (error.strerror or "it cannot be used", None))
         return UserError(f"{str(error.filename)[:300]}: {message}", hint)
-    data_errors = sys.modules.get("data_gen.errors")  # only a command that imported it can have raised it
+    data_errors = sys.modules.get("uni_train.data_gen.errors")  # only a command that imported it can have raised it
     if data_errors is not None and isinstance(error, data_errors.DataError):
         return UserError(str(error))
     return None

@@ -15,9 +15,9 @@ from uni_train.cli.numbers import NAMES, Parsed
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
-    from eval.benchmark import Benchmark, Case
-    from eval.evaluation import Evaluation
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.eval.benchmark import Benchmark, Case
+    from uni_train.eval.evaluation import Evaluation
     from uni_train.models.base import UnifiedModel
     from uni_train.models.remote import RemoteSettings
 
@@ -214,9 +214,9 @@ def _asked_of(cases: list[Case], asked: dict[str, Any]) -> dict[str, Any]:
 
 def _model(asked: dict[str, Any]) -> tuple[UnifiedModel, int]:
     """The model itself, whose layers are watched, and how many requests it draws at once."""
-    from eval.respondent import is_remote
     from uni_train.api import build_here
     from uni_train.cli.evaluation.plans import sampling_of
+    from uni_train.eval.respondent import is_remote
     from uni_train.models.load import model_config
 
     if is_remote(asked["checkpoint"]):
@@ -271,11 +271,11 @@ def _evaluated(
     """Ask and score by the engine of evaluations; tables on the console, samples in the folder's report."""
     import sys
 
-    from eval import evaluation as engine
-    from eval.judges import JudgeConfig
-    from eval.report.evaluation import not_scored, report_of
     from uni_train.cli.evaluation.plans import sampling_of
     from uni_train.cli.evaluation.running import show
+    from uni_train.eval import evaluation as engine
+    from uni_train.eval.judges import JudgeConfig
+    from uni_train.eval.report.evaluation import not_scored, report_of
     from uni_train.stages.cpu import prepare_cpu
 
     prepare_cpu("auto")

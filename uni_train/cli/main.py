@@ -150,8 +150,8 @@ def report(run: Path) -> None:
     from uni_train.errors import UserError
 
     if (run / "evaluation.json").is_file():
-        from eval.evaluation import load
-        from eval.report.evaluation import report_of
+        from uni_train.eval.evaluation import load
+        from uni_train.eval.report.evaluation import report_of
 
         click.echo(f"report: {report_of(load(run))}")
         return
@@ -160,7 +160,7 @@ def report(run: Path) -> None:
             f"{run} is no run folder: it has no config.yaml",
             "Run folders are runs/<recipe>/<name>, evaluations evals/<name>.",
         )
-    from eval.report import write_report
+    from uni_train.eval.report import write_report
 
     click.echo(f"report: {write_report(run)}")
 

@@ -19,7 +19,7 @@ from uni_train.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eval.watch import Checkpoint, Outcome
+    from uni_train.eval.watch import Checkpoint, Outcome
 
 _LAST_LINES = 4
 
@@ -41,9 +41,9 @@ def watch(run: Path, once: bool, poll: float, **options: Any) -> None:
       uni_train watch runs/stars_curriculum/seed0 --subset 100 --logger wandb
       uni_train watch runs/sft/seed0 -b unisandbox,ureason --once
     """
-    from eval.watch import STATE
-    from eval.watch import watch as events
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.eval.watch import STATE
+    from uni_train.eval.watch import watch as events
 
     asked = Asked(**options)
     asked = replace(asked, out=asked.out if asked.out is not None else run / "evals")
@@ -71,7 +71,7 @@ def evaluate(checkpoint: Checkpoint, asked: Asked) -> Outcome:
     """
     import fcntl
 
-    from eval.watch import Outcome
+    from uni_train.eval.watch import Outcome
 
     assert asked.out is not None
     command = [sys.executable, "-m", "uni_train", "eval", "--checkpoint", str(checkpoint.path), *child_arguments(asked)]
@@ -104,7 +104,7 @@ def _alone(run: Path, out: Path) -> Iterator[None]:
     """One watch a run. Raises UserError where another one is at work."""
     from filelock import FileLock, Timeout
 
-    from eval.watch import checkpoints
+    from uni_train.eval.watch import checkpoints
 
     checkpoints(run)  # whether it is a run at all, before anything is written there
     out.mkdir(parents=True, exist_ok=True)

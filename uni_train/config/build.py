@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from data_gen.registry import sources
 from uni_train.config.kinds import KINDS, kind_named, kind_of, load_plugins_of, reads_images
 from uni_train.config.messages import Where, check_known, members, refused, wrong
 from uni_train.config.schema import JudgeConfig, RunConfig
+from uni_train.data_gen.registry import sources
 from uni_train.errors import UsageError
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.reading_limits import Unreadable, read_yaml
 from uni_train.config.build import build, takes_text
 from uni_train.config.kinds import KINDS, kind_named, load_plugins_of
 from uni_train.config.places import configs_dir, find_recipe, groups, options, recipes_dir
 from uni_train.config.schema import RunConfig
+from uni_train.data_gen.reading_limits import Unreadable, read_yaml
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from data_gen.registry import TASKS, Registry, load_plugins, sources
 from uni_train.config.schema import GrpoConfig, RunConfig
+from uni_train.data_gen.registry import TASKS, Registry, load_plugins, sources
 
 if TYPE_CHECKING:
-    from eval.benchmark import Table
-    from eval.summary import Round
     from uni_train.config.messages import Where
+    from uni_train.eval.benchmark import Table
+    from uni_train.eval.summary import Round
     from uni_train.models.base import Example, Request, UnifiedModel
     from uni_train.stages.work import StageRun, Work
 

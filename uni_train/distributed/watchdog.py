@@ -32,7 +32,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from data_gen.reading_limits import read_json
+from uni_train.data_gen.reading_limits import read_json
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
 

@@ -13,7 +13,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from data_gen.seeds import rng
+from uni_train.data_gen.seeds import rng
 
 
 @dataclass(frozen=True, slots=True)

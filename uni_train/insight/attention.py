@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eval.benchmark import Case, Table
-from eval.generation import asks_of
-from eval.report.charts import Chart, Series, chart, linear_axis
-from eval.statistics import Estimate, clustered_mean
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Case, Table
+from uni_train.eval.generation import asks_of
+from uni_train.eval.report.charts import Chart, Series, chart, linear_axis
+from uni_train.eval.statistics import Estimate, clustered_mean
 from uni_train.insight.interventions import refined_start
 from uni_train.insight.page import Overlay, Section
 from uni_train.insight.questions import request_of
@@ -31,7 +31,7 @@ from uni_train.models.base import Request, UnifiedModel
 from uni_train.models.pictures import data_url, encode_png
 
 if TYPE_CHECKING:
-    from eval.evaluation import Evaluation
+    from uni_train.eval.evaluation import Evaluation
     from uni_train.models.bagel.unified import BagelUnified
 
 SHOWN = {"instruction": "P", "thought": "R_t", "refined": "R_p"}

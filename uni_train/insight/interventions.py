@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from data_gen.seeds import rng
-from data_gen.task import Verdict
-from eval.benchmark import Ask, Case, JudgeAsk, Sample, Scored, Table
-from eval.benchmarks.ureason.extraction import extract
-from eval.statistics import paired
+from uni_train.data_gen.seeds import rng
+from uni_train.data_gen.task import Verdict
+from uni_train.eval.benchmark import Ask, Case, JudgeAsk, Sample, Scored, Table
+from uni_train.eval.benchmarks.ureason.extraction import extract
+from uni_train.eval.statistics import paired
 from uni_train.insight.questions import TaskBenchmark, item_of, unit_of
 
 AS_IT_IS, DROP, REPEAT, SHUFFLE, BLANK = "cot", "drop", "repeat", "shuffle", "blank"

@@ -18,14 +18,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from eval.benchmark import Ask, Sample, Scored, Table
-from eval.report.flow_chart import Flow, flow
-from eval.statistics import Estimate, paired, share
+from uni_train.eval.benchmark import Ask, Sample, Scored, Table
+from uni_train.eval.report.flow_chart import Flow, flow
+from uni_train.eval.statistics import Estimate, paired, share
 from uni_train.insight.page import Section
 from uni_train.insight.questions import TaskBenchmark, item_of, plainly, unit_of
 
 if TYPE_CHECKING:
-    from eval.evaluation import Evaluation
+    from uni_train.eval.evaluation import Evaluation
 
 SAID, THOUGHT, TOLD, NORMAL, COT = "said", "thought", "told", "normal", "cot"
 TITLES = {

@@ -8,14 +8,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.reading_limits import read_json
+from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 
 if TYPE_CHECKING:
-    from eval.benchmark import Table
-    from eval.report.charts import Chart
-    from eval.report.flow_chart import Flow
+    from uni_train.eval.benchmark import Table
+    from uni_train.eval.report.charts import Chart
+    from uni_train.eval.report.flow_chart import Flow
 
 PAGE = "insight.html"
 ANALYSES = ("links", "attention", "states")
@@ -58,8 +58,8 @@ def keep(folder: Path, analysis: str, found: Mapping[str, Any]) -> Path:
 
 def write(folder: Path) -> Path:
     """Write FOLDER/insight.html from the results that lie there. Raises UserError: one of them is damaged."""
-    from eval.report.evaluation import shown_table
-    from eval.report.page import write_page
+    from uni_train.eval.report.evaluation import shown_table
+    from uni_train.eval.report.page import write_page
 
     results = {name: read_json(folder / f"{name}.json") for name in ANALYSES if (folder / f"{name}.json").is_file()}
     sections = []

@@ -13,18 +13,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from data_gen.errors import DataError
-from data_gen.registry import get_task, set_name, task_of
-from data_gen.seeds import derive_seed
-from data_gen.task import Check, Item, Status, Verdict
-from data_gen.ureason.outcomes import outcome_from
-from eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table
-from eval.benchmarks.unisandbox import thoughts
-from eval.benchmarks.ureason.extraction import extract
-from eval.images import encoded, pixels
-from eval.prompts.unisandbox import direct_prompt
-from eval.statistics import Estimate, share
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.registry import get_task, set_name, task_of
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Check, Item, Status, Verdict
+from uni_train.data_gen.ureason.outcomes import outcome_from
 from uni_train.errors import UsageError, did_you_mean
+from uni_train.eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table
+from uni_train.eval.benchmarks.unisandbox import thoughts
+from uni_train.eval.benchmarks.ureason.extraction import extract
+from uni_train.eval.images import encoded, pixels
+from uni_train.eval.prompts.unisandbox import direct_prompt
+from uni_train.eval.statistics import Estimate, share
 from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class TaskBenchmark(Benchmark):
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """Caption and compare where so many of one thing are asked for, else a question of yes or no."""
-        from eval.judges import caption_matches, image_satisfies
+        from uni_train.eval.judges import caption_matches, image_satisfies
 
         assert sample.image is not None, "texts are read by program"
         item = item_of(sample.ask.case)

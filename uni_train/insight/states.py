@@ -22,13 +22,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from data_gen.objects import get_world
-from data_gen.seeds import rng
-from eval.benchmark import Case, Table
-from eval.generation import asks_of
-from eval.report.charts import Chart, Series, chart, linear_axis
-from eval.statistics import Estimate, share
+from uni_train.data_gen.objects import get_world
+from uni_train.data_gen.seeds import rng
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Case, Table
+from uni_train.eval.generation import asks_of
+from uni_train.eval.report.charts import Chart, Series, chart, linear_axis
+from uni_train.eval.statistics import Estimate, share
 from uni_train.insight.page import Section
 from uni_train.insight.questions import request_of
 from uni_train.models.bagel.inside import States, expect_inside, states_of

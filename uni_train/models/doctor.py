@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from data_gen.registry import get_task
-from data_gen.task import Item
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.task import Item
 from uni_train.errors import UserError
 from uni_train.models.base import Example, Request, SkillMissing, UnifiedModel
 from uni_train.models.contents import Inspection

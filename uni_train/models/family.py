@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from data_gen.registry import Registry
+from uni_train.data_gen.registry import Registry
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_gen.reading_limits import read_yaml
 from uni_train.config import places
 from uni_train.config.schema import ModelConfig
+from uni_train.data_gen.reading_limits import read_yaml
 from uni_train.errors import UsageError, UserError
 from uni_train.models.family import CONFIG, FAMILIES, WEIGHTS, family_of
 from uni_train.models.recognise import recognise
@@ -65,8 +65,8 @@ def model_config(name_or_path: str) -> ModelConfig:
     Raises:
         UserError: what lies there cannot be loaded. UsageError: no such name.
     """
-    from data_gen.registry import load_plugins
     from uni_train.config.build import build_section
+    from uni_train.data_gen.registry import load_plugins
 
     if name_or_path == "shipped":
         name_or_path = next(name for name in FAMILIES.names() if FAMILIES.get(name).shipped is not None)

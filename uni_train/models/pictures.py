@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from data_gen.reading_limits import Unreadable, open_image
+from uni_train.data_gen.reading_limits import Unreadable, open_image
 from uni_train.errors import UserError
 
 _DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,(?P<data>.*)", re.DOTALL | re.IGNORECASE)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_gen import reading_limits
 from uni_train.config import places
+from uni_train.data_gen import reading_limits
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.models.family import FAMILIES, Found, family_of
 from uni_train.run_folder import stage_folders

@@ -78,7 +78,7 @@ class RemoteSettings:
 
 
 class RemoteModel:
-    """A respondent (`eval.benchmark.Respondent`): a request that fails alone is an exception in its place.
+    """A respondent (`uni_train.eval.benchmark.Respondent`): a request that fails alone is an exception in its place.
 
     Raises, from every method: ModelDown where no request can be answered (the endpoint is away, refuses the key, has
     no such model, or is out of quota), SkillMissing where the endpoint says so, or lists the model and has no such

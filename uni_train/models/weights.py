@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from data_gen.reading_limits import open_file, parse_json, read_json, reason
+from uni_train.data_gen.reading_limits import open_file, parse_json, read_json, reason
 from uni_train.errors import UserError
 from uni_train.files import atomic_path, atomic_write_json
 from uni_train.models.quantised import plain

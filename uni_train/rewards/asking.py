@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_gen.registry import TASKS
-from data_gen.seeds import derive_seed
-from data_gen.task import Item
-from eval.prompts.rewards import SCORE, SELF_CHECK, asking
-from eval.prompts.unisandbox import filter_prompt, parse_final_answer
+from uni_train.data_gen.registry import TASKS
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Item
+from uni_train.eval.prompts.rewards import SCORE, SELF_CHECK, asking
+from uni_train.eval.prompts.unisandbox import filter_prompt, parse_final_answer
 from uni_train.models.base import Request
 from uni_train.models.batches import each_answered
 from uni_train.rewards.registry import Trained, reward

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_gen.task import Verdict
+from uni_train.data_gen.task import Verdict
 from uni_train.errors import UserError
 from uni_train.rewards.apart import Apart
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_gen.registry import task_of
-from data_gen.seeds import derive_seed
-from data_gen.task import Item
+from uni_train.data_gen.registry import task_of
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Item
 from uni_train.errors import UsageError, UserError
 from uni_train.http_limits import PATIENCE, BadReply, NoReply, ask_json, get_json, library, limited
 from uni_train.models.pictures import encode_png

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.registry import Registry
+from uni_train.data_gen.registry import Registry
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.rewards.contract import Reward, RewardFunction, place_of
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from data_gen.reading_limits import FORMATS
+from uni_train.data_gen.reading_limits import FORMATS
 from uni_train.errors import UserError
 from uni_train.models.base import Request, SkillMissing
 from uni_train.models.pictures import decode_data_url, decode_picture

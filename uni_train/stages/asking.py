@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data_gen.seeds import derive_seed
-from data_gen.task import Item
-from eval.benchmark import Ask, Benchmark, Respondent, Scored
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.benchmarks.unisandbox.cases import Questions, item_case
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Item
+from uni_train.eval.benchmark import Ask, Benchmark, Respondent, Scored
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.benchmarks.unisandbox.cases import Questions, item_case
 from uni_train.models.base import OnStep, Request, UnifiedModel
 from uni_train.stages.work import in_batches
 

@@ -13,22 +13,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from data_gen.errors import DataError
-from data_gen.registry import sources
-from data_gen.seeds import derive_seed
-from data_gen.task import Item, Task
-from eval import evaluation
-from eval.benchmark import Scored
-from eval.benchmarks import unisandbox
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.benchmarks.unisandbox.cases import Questions, item_case
-from eval.benchmarks.unisandbox.counting import accuracy, accuracy_rows, trials
-from eval.calls import CallStore, StoredModel
-from eval.scored import read_folder, without_images
-from eval.shortcuts import Trivial
 from uni_train.config.kinds import reads_images
 from uni_train.config.schema import RunConfig
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.registry import sources
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Item, Task
 from uni_train.errors import UserError
+from uni_train.eval import evaluation
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.benchmarks import unisandbox
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.benchmarks.unisandbox.cases import Questions, item_case
+from uni_train.eval.benchmarks.unisandbox.counting import accuracy, accuracy_rows, trials
+from uni_train.eval.calls import CallStore, StoredModel
+from uni_train.eval.scored import read_folder, without_images
+from uni_train.eval.shortcuts import Trivial
 from uni_train.models.base import UnifiedModel
 from uni_train.models.identity import ModelIdentity
 from uni_train.stages import judging
@@ -80,7 +80,7 @@ def benchmark(work: Work[RunConfig]) -> UniSandbox:
 def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:
     """Ask everything in every mode; score by the exact verifier, in the everyday world by the judge.
 
-    The stage's folder is that of an evaluation (`eval.evaluation`), for `eval compare` and `eval report`.
+    The stage's folder is that of an evaluation (`uni_train.eval.evaluation`), for `eval compare` and `eval report`.
     """
     config, weights = work.config, work.weights
     plan = evaluation.EvaluationPlan(

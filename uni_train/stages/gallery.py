@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_gen.registry import task_of
-from data_gen.task import Verdict
-from eval.groups import Group, Member
+from uni_train.data_gen.registry import task_of
+from uni_train.data_gen.task import Verdict
+from uni_train.eval.groups import Group, Member
 from uni_train.files import atomic_path
 from uni_train.models.pictures import decode_png, encode_png
 

@@ -23,17 +23,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.task import Check, Verdict
-from eval.benchmark import Benchmark, JudgeAsk, Sample, Scored
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.benchmarks.unisandbox.cases import Questions
 from uni_train.config.kinds import kind_of, reads_images
 from uni_train.config.schema import JudgeConfig, RunConfig
+from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Benchmark, JudgeAsk, Sample, Scored
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.benchmarks.unisandbox.cases import Questions
 from uni_train.stages.work import Work
 
 if TYPE_CHECKING:
-    from eval import judges
+    from uni_train.eval import judges
 
 LOG = "judge.log"  # in the run's folder: what a served checkpoint says
 LOADING = 1800.0  # seconds that a checkpoint may take until it answers
@@ -46,7 +46,7 @@ class Filter(UniSandbox):
     name = "stars_filter"
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
-        from eval.judges import prompt_accepted
+        from uni_train.eval.judges import prompt_accepted
 
         assert sample.image is not None, "only samples with an image are judged"
         return await prompt_accepted(ask, sample.image, str(sample.ask.case.facts["task"]), sample.prompt)
@@ -98,7 +98,7 @@ def asked(work: Work[Any], folder: Path, samples: Sequence[Sample], benchmark: B
     Raises:
         UserError: the judge did not answer for some of them.
     """
-    from eval import judges
+    from uni_train.eval import judges
 
     assert work.judge is not None, "`ready` comes before the first stage"
     said = judges.run(samples, benchmark, work.judge, folder, work.progress)
@@ -128,7 +128,7 @@ def _judged(work: Work[Any], folder: Path, scored: Sequence[Scored], kind: type[
 
 def _answering(config: JudgeConfig, log: Path) -> judges.JudgeConfig:
     """A recipe's judge as the evaluator's configuration, after a test question."""
-    from eval import judges
+    from uni_train.eval import judges
 
     address = config.address or _served(str(config.checkpoint), log)
     base_url, _, name = address.rpartition("#")

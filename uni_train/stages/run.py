@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from eval import summary, tracking
-from eval.evaluation import SCORED
-from eval.report import write_report
-from eval.scored import read_folder
-from eval.statistics import PairedComparison
 from uni_train.config.kinds import PlannedStage, Stages, kind_of, stage_list
 from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import ALONE, Ranks
+from uni_train.eval import summary, tracking
+from uni_train.eval.evaluation import SCORED
+from uni_train.eval.report import write_report
+from uni_train.eval.scored import read_folder
+from uni_train.eval.statistics import PairedComparison
 from uni_train.models.load import expect_tiles
 from uni_train.run_folder import RunFolder
 from uni_train.stages import evaluate, judging

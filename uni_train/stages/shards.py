@@ -8,8 +8,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from eval.benchmark import Scored
-from eval.scored import TO_TRAIN_ON, completed, read_scored, shard_path, write_scored
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.scored import TO_TRAIN_ON, completed, read_scored, shard_path, write_scored
 from uni_train.stages.work import SHARDS, Work
 
 DRAWN = "drawn"

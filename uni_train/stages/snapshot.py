@@ -13,11 +13,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from data_gen.reading_limits import read_yaml, reason
-from data_gen.seeds import derive_seed
 from uni_train.config.build import build
 from uni_train.config.kinds import stage_list
 from uni_train.config.schema import RunConfig
+from uni_train.data_gen.reading_limits import read_yaml, reason
+from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.models.load import build_model, load_weights, save_model

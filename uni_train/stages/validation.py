@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_gen.errors import DataError
-from data_gen.seeds import derive_seed
-from data_gen.task import Item, Task, Verdict
-from eval.groups import Group, Member, estimates, finished, read_facts, write_groups
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Item, Task, Verdict
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
 from uni_train.errors import UserError
+from uni_train.eval.groups import Group, Member, estimates, finished, read_facts, write_groups
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.models.pictures import encode_png
 from uni_train.stages.gallery import log_groups

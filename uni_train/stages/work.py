@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
-from data_gen.registry import get_task
-from data_gen.task import Task
 from uni_train.config.build import to_plain
 from uni_train.config.kinds import PlannedStage
 from uni_train.config.schema import RunConfig
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.task import Task
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
 from uni_train.models.load import build_model, load_weights, save_model
@@ -30,8 +30,8 @@ from uni_train.models.quantised import quantise
 from uni_train.run_folder import Manifest, RunFolder, decisive, stage_key
 
 if TYPE_CHECKING:
-    from eval.judges import JudgeConfig
     from uni_train.cli.progress import Bar, ConsoleProgress
+    from uni_train.eval.judges import JudgeConfig
     from uni_train.models.base import UnifiedModel
 
 C = TypeVar("C", bound=RunConfig)

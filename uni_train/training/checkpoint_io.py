@@ -31,7 +31,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from data_gen.reading_limits import JSON_BYTES, parse_json, read_text, reason
+from uni_train.data_gen.reading_limits import JSON_BYTES, parse_json, read_text, reason
 from uni_train.errors import UserError
 from uni_train.files import flush, sha256_of
 from uni_train.training.low_bit_adamw import moments_of

@@ -22,7 +22,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
-from data_gen.reading_limits import parse_json, read_text, reason
+from uni_train.data_gen.reading_limits import parse_json, read_text, reason
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_text

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from torch.utils.data import Dataset
 
-from data_gen.seeds import derive_seed, rng
+from uni_train.data_gen.seeds import derive_seed, rng
 from uni_train.errors import UsageError
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from data_gen.seeds import derive_seed
 from uni_train.config.kinds import Updates
 from uni_train.config.schema import TrainingConfig
+from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.training.optimizer import learning_rate_factor, make_optimizer
 from uni_train.training.steps import StepBatch

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from data_gen.reading_limits import read_json, reason
+from uni_train.data_gen.reading_limits import read_json, reason
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from data_gen.errors import DataError
+from uni_train.data_gen.errors import DataError
 
 
 class ExecutionError(DataError):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from data_gen.ureason.execution import ExecutionError, Fuel, Run, bounded
+from uni_train.data_gen.ureason.execution import ExecutionError, Fuel, Run, bounded
 
 LANGUAGES = ("C++", "C#", "Java", "JavaScript")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
-from data_gen.ureason.execution import ExecutionError
+from uni_train.data_gen.ureason.execution import ExecutionError
 
 _TAGS = {"html", "body", "style", "table", "tbody", "tr", "td", "th", "ul", "ol", "li", "div", "p", "section"}
 _PROPERTIES = {"display", "flex-direction", "order", "grid-template-columns", "visibility", "color", "background-color"}

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from data_gen.ureason.execution import MAX_LENGTH, ExecutionError, Fuel, Run, bounded
+from uni_train.data_gen.ureason.execution import MAX_LENGTH, ExecutionError, Fuel, Run, bounded
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,

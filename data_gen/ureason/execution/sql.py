@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from data_gen.ureason.execution import ExecutionError
+from uni_train.data_gen.ureason.execution import ExecutionError
 
 _STEPS = 200_000  # of SQLite's virtual machine
 _ALLOWED = {

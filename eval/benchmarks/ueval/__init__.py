@@ -4,6 +4,6 @@
 `prompts` holds the judge's, `counting` makes the numbers, `paper` the published ones.
 """
 
-from eval.benchmarks.ueval.benchmark import UEval
+from uni_train.eval.benchmarks.ueval.benchmark import UEval
 
 __all__ = ["UEval"]

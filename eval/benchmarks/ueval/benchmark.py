@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.task import Check, Verdict
-from eval.benchmark import (
+from uni_train.data_gen.task import Check, Verdict
+from uni_train.errors import UsageError
+from uni_train.eval.benchmark import (
     Ask,
     Benchmark,
     Case,
@@ -35,17 +36,16 @@ from eval.benchmark import (
     expect_known,
     note_of,
 )
-from eval.benchmarks.ueval import counting, own
-from eval.benchmarks.ueval.files import read_folder
-from eval.benchmarks.ueval.prompts import JUDGE, OFFICIAL_REPLY, REPLY, judge_prompt, met, read_official
-from eval.images import StoredImage, encoded
-from eval.submission import file_name, first_draws
-from uni_train.errors import UsageError
+from uni_train.eval.benchmarks.ueval import counting, own
+from uni_train.eval.benchmarks.ueval.files import read_folder
+from uni_train.eval.benchmarks.ueval.prompts import JUDGE, OFFICIAL_REPLY, REPLY, judge_prompt, met, read_official
+from uni_train.eval.images import StoredImage, encoded
+from uni_train.eval.submission import file_name, first_draws
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from eval.calls import StoredModel
+    from uni_train.eval.calls import StoredModel
     from uni_train.models.base import OnStep, Request
 
 ONE_PASS, TWO_PASSES, THINK_FIRST, TRACED = "one_pass", "two_passes", "think_first", "traced"
@@ -218,9 +218,9 @@ class UEval(Benchmark):
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """One question a rubric. One without a reply that can be read is unreadable, and the others stand; raises
         Unparseable where none can be read."""
-        from eval.judges import filled_in
-        from eval.judges.asking import NoReply, Stopped
-        from eval.judges.questions import dialect
+        from uni_train.eval.judges import filled_in
+        from uni_train.eval.judges.asking import NoReply, Stopped
+        from uni_train.eval.judges.questions import dialect
 
         if dialect(ask) == "nano":
             raise UsageError("nano cannot judge rubrics", "Leave its own world to the program, or use another judge.")

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from data_gen.task import Check
-from eval.benchmark import Scored, Table
-from eval.benchmarks.ueval import own, paper
-from eval.statistics import Estimate, PairedComparison, graded_mean, paired_values
+from uni_train.data_gen.task import Check
+from uni_train.eval.benchmark import Scored, Table
+from uni_train.eval.benchmarks.ueval import own, paper
+from uni_train.eval.statistics import Estimate, PairedComparison, graded_mean, paired_values
 
 PARTS = ("image", "text")
 SETS = (*paper.TASKS, *own.SETS)

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_gen.errors import DataError, nearest
-from data_gen.jsonl import read_objects
-from eval.benchmark import Case
-from eval.benchmarks.ueval.paper import CLOSED, TASKS
+from uni_train.data_gen.errors import DataError, nearest
+from uni_train.data_gen.jsonl import read_objects
+from uni_train.eval.benchmark import Case
+from uni_train.eval.benchmarks.ueval.paper import CLOSED, TASKS
 
 HUB = "zlab-princeton/UEval"
 SHAPE = (

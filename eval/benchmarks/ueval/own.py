@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from data_gen import sprites
-from data_gen.knowledge.nano import counted
-from data_gen.objects import NANO, get_world
-from data_gen.registry import get_task
-from data_gen.seeds import derive_seed, rng
-from data_gen.task import Check, Item
-from eval.benchmark import Case
-from eval.images import Image, pixels
+from uni_train.data_gen import sprites
+from uni_train.data_gen.knowledge.nano import counted
+from uni_train.data_gen.objects import NANO, get_world
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.seeds import derive_seed, rng
+from uni_train.data_gen.task import Check, Item
+from uni_train.eval.benchmark import Case
+from uni_train.eval.images import Image, pixels
 
 CLOSED = ("maths", "mapping")
 OPEN = ("any_number",)

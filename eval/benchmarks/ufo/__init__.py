@@ -4,6 +4,6 @@
 answers, `rubric` grades visual cues, `counting` makes the numbers and tables, `paper` holds the published ones.
 """
 
-from eval.benchmarks.ufo.benchmark import Ufo
+from uni_train.eval.benchmarks.ufo.benchmark import Ufo
 
 __all__ = ["Ufo"]

@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_gen import sprites
-from data_gen.objects import NANO
-from data_gen.task import Check, Verdict
-from eval.benchmark import (
+from uni_train.data_gen import sprites
+from uni_train.data_gen.objects import NANO
+from uni_train.data_gen.task import Check, Verdict
+from uni_train.errors import UsageError
+from uni_train.eval.benchmark import (
     Ask,
     Benchmark,
     Case,
@@ -43,9 +44,9 @@ from eval.benchmark import (
     expect_known,
     note_of,
 )
-from eval.benchmarks.ufo import counting, own, prompts, replies, rubric
-from eval.benchmarks.ufo.files import Row, read_folder
-from eval.benchmarks.ufo.names import (
+from uni_train.eval.benchmarks.ufo import counting, own, prompts, replies, rubric
+from uni_train.eval.benchmarks.ufo.files import Row, read_folder
+from uni_train.eval.benchmarks.ufo.names import (
     ANSWERS,
     BLIND,
     DIMENSIONS,
@@ -63,8 +64,7 @@ from eval.benchmarks.ufo.names import (
     set_of,
     task_of_set,
 )
-from eval.images import Image, StoredImage, bytes_of, encoded, pixels
-from uni_train.errors import UsageError
+from uni_train.eval.images import Image, StoredImage, bytes_of, encoded, pixels
 from uni_train.models.pictures import decode_picture, encode_png
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ class Ufo(Benchmark):
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """Cue accuracy, the five dimensions, and open answers that are not the reference word for word."""
-        from eval.judges.questions import dialect
+        from uni_train.eval.judges.questions import dialect
 
         if dialect(ask) == "nano":
             raise UsageError("nano cannot judge cues and answers of UFO", "Choose another judge.")
@@ -481,7 +481,7 @@ def _verdict(name: str, right: bool, reason: str) -> Verdict:
 
 @cache
 def _rubric_reader() -> Any:
-    from eval.judges.reading import JsonReader
+    from uni_train.eval.judges.reading import JsonReader
 
     return JsonReader(rubric.SCHEMA)
 

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from eval.benchmark import Scored, Table
-from eval.benchmarks.ufo import paper
-from eval.benchmarks.ufo.names import (
+from uni_train.eval.benchmark import Scored, Table
+from uni_train.eval.benchmarks.ufo import paper
+from uni_train.eval.benchmarks.ufo.names import (
     ANSWERS,
     BLIND,
     CUED,
@@ -32,9 +32,9 @@ from eval.benchmarks.ufo.names import (
     regime_of,
     task_of_set,
 )
-from eval.benchmarks.ufo.rubric import DIMENSIONS as FIVE
-from eval.benchmarks.ufo.rubric import MOST
-from eval.statistics import Estimate, PairedComparison, graded_mean, paired
+from uni_train.eval.benchmarks.ufo.rubric import DIMENSIONS as FIVE
+from uni_train.eval.benchmarks.ufo.rubric import MOST
+from uni_train.eval.statistics import Estimate, PairedComparison, graded_mean, paired
 
 AVERAGES = ("mean of regimes", "mean of tasks", "per question")
 _CUES = {TEXT_CUE: "textual", IMAGE_CUE: "visual"}

@@ -19,11 +19,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from data_gen.errors import DataError, nearest
-from data_gen.jsonl import read_objects
-from eval.benchmarks.ufo.names import KINDS, PAPER_TASKS, REGIMES, TASKS
-from eval.images import Image, StoredImage, digest_of, of_file
+from uni_train.data_gen.errors import DataError, nearest
+from uni_train.data_gen.jsonl import read_objects
 from uni_train.errors import UserError
+from uni_train.eval.benchmarks.ufo.names import KINDS, PAPER_TASKS, REGIMES, TASKS
+from uni_train.eval.images import Image, StoredImage, digest_of, of_file
 
 LETTERS = ("A", "B", "C", "D")
 NEEDED = ("id", "task", "question", "answer")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from eval.benchmarks.ufo.names import ANSWERS, PAPER_TASKS, REGIMES
+from uni_train.eval.benchmarks.ufo.names import ANSWERS, PAPER_TASKS, REGIMES
 
 Printed = float | None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from data_gen.task import Check, Verdict
+from uni_train.data_gen.task import Check, Verdict
 
 DIMENSIONS = ("relevance", "faithfulness", "causal_utility", "specificity", "compactness")
 MOST = 5

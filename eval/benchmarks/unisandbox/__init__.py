@@ -5,10 +5,10 @@
 `paper` holds the published ones.
 """
 
-from data_gen.registry import set_name, sources
-from eval.benchmarks.unisandbox.benchmark import UniSandbox
-from eval.benchmarks.unisandbox.paper import PAPER_PAIRS, PAPER_TABLE_2, PAPER_TABLE_3, PaperRow
-from eval.benchmarks.unisandbox.sets import LEVELS, SAID, SETS, SETTINGS, named, set_of
+from uni_train.data_gen.registry import set_name, sources
+from uni_train.eval.benchmarks.unisandbox.benchmark import UniSandbox
+from uni_train.eval.benchmarks.unisandbox.paper import PAPER_PAIRS, PAPER_TABLE_2, PAPER_TABLE_3, PaperRow
+from uni_train.eval.benchmarks.unisandbox.sets import LEVELS, SAID, SETS, SETTINGS, named, set_of
 
 __all__ = [
     "LEVELS",

@@ -16,10 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.registry import task_of
-from data_gen.sprites import verify_sprites
-from data_gen.task import Check, Verdict
-from eval.benchmark import (
+from uni_train.data_gen.registry import task_of
+from uni_train.data_gen.sprites import verify_sprites
+from uni_train.data_gen.task import Check, Verdict
+from uni_train.errors import UsageError
+from uni_train.eval.benchmark import (
     Ask,
     Benchmark,
     Case,
@@ -35,8 +36,8 @@ from eval.benchmark import (
     expect_known,
     think_and_draw,
 )
-from eval.benchmarks.unisandbox import counting
-from eval.benchmarks.unisandbox.cases import (
+from uni_train.eval.benchmarks.unisandbox import counting
+from uni_train.eval.benchmarks.unisandbox.cases import (
     ALL_SETS,
     KNOWLEDGE_SETS,
     LABELS,
@@ -46,12 +47,11 @@ from eval.benchmarks.unisandbox.cases import (
     item_of,
     published,
 )
-from eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets
-from eval.benchmarks.unisandbox.thoughts import conclusion, said
-from eval.images import StoredImage, encoded, pixels
-from eval.prompts.unisandbox import direct_prompt
-from eval.submission import first_draws
-from uni_train.errors import UsageError
+from uni_train.eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets
+from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion, said
+from uni_train.eval.images import StoredImage, encoded, pixels
+from uni_train.eval.prompts.unisandbox import direct_prompt
+from uni_train.eval.submission import first_draws
 
 if TYPE_CHECKING:
     import numpy as np
@@ -198,7 +198,7 @@ class UniSandbox(Benchmark):
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """Caption, then compare (section 3.2)."""
-        from eval.judges import caption_matches
+        from uni_train.eval.judges import caption_matches
 
         image = sample.image
         assert image is not None, "only samples with an image are judged"

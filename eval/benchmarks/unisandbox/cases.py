@@ -18,23 +18,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data_gen.audit.exact import UnreadableError
-from data_gen.audit.files import audit_file
-from data_gen.audit.findings import LEAST, MOST, AuditRow, same_noun
-from data_gen.audit.maths import read_count, read_maths
-from data_gen.audit.shortcuts import question_of_row, questions_of
-from data_gen.errors import DataError
-from data_gen.jsonl import MappingRow, MathsRow, read_items, read_published
-from data_gen.knowledge.injection import subjects
-from data_gen.knowledge.nano import counted
-from data_gen.knowledge.people import KnowledgeQuestion, read_test
-from data_gen.objects import NANO, singular_of
-from data_gen.registry import get_task, set_name, sources, task_of
-from data_gen.seeds import derive_seed
-from data_gen.task import Item, Question
-from eval.benchmark import Case
-from eval.benchmarks.unisandbox.sets import LEVELS, SETS, set_of
+from uni_train.data_gen.audit.exact import UnreadableError
+from uni_train.data_gen.audit.files import audit_file
+from uni_train.data_gen.audit.findings import LEAST, MOST, AuditRow, same_noun
+from uni_train.data_gen.audit.maths import read_count, read_maths
+from uni_train.data_gen.audit.shortcuts import question_of_row, questions_of
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.jsonl import MappingRow, MathsRow, read_items, read_published
+from uni_train.data_gen.knowledge.injection import subjects
+from uni_train.data_gen.knowledge.nano import counted
+from uni_train.data_gen.knowledge.people import KnowledgeQuestion, read_test
+from uni_train.data_gen.objects import NANO, singular_of
+from uni_train.data_gen.registry import get_task, set_name, sources, task_of
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Item, Question
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Case
+from uni_train.eval.benchmarks.unisandbox.sets import LEVELS, SETS, set_of
 from uni_train.models.pictures import encode_png
 
 LABELS = ("official", "corrected")

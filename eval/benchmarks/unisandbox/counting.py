@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from data_gen.audit.shortcuts import chances, known_shortcuts
-from data_gen.registry import sources, task_of
-from eval.benchmark import OUTCOMES, Case, Scored, Table
-from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS, item_of, question_of
-from eval.benchmarks.unisandbox.paper import PAPER_TABLE_1, PAPER_TABLE_4
-from eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets, per_unit
-from eval.benchmarks.unisandbox.thoughts import conclusion
-from eval.shortcuts import Trivial, best, counted, trivial
-from eval.statistics import Estimate, PairedComparison, detectable_difference, paired, share, shares
+from uni_train.data_gen.audit.shortcuts import chances, known_shortcuts
+from uni_train.data_gen.registry import sources, task_of
+from uni_train.eval.benchmark import OUTCOMES, Case, Scored, Table
+from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS, item_of, question_of
+from uni_train.eval.benchmarks.unisandbox.paper import PAPER_TABLE_1, PAPER_TABLE_4
+from uni_train.eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets, per_unit
+from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion
+from uni_train.eval.shortcuts import Trivial, best, counted, trivial
+from uni_train.eval.statistics import Estimate, PairedComparison, detectable_difference, paired, share, shares
 
 SETTING_NAMES = {"normal": "Normal", "cot": "CoT", SAID: "Said"}
 SET_NAMES = {

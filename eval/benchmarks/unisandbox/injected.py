@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from eval.benchmark import Case, Scored, Table
-from eval.benchmarks.unisandbox import counting
-from eval.benchmarks.unisandbox.benchmark import UniSandbox
-from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
-from eval.benchmarks.unisandbox.counting import Cell
-from eval.statistics import Estimate, clustered_mean, proportion
+from uni_train.eval.benchmark import Case, Scored, Table
+from uni_train.eval.benchmarks.unisandbox import counting
+from uni_train.eval.benchmarks.unisandbox.benchmark import UniSandbox
+from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
+from uni_train.eval.benchmarks.unisandbox.counting import Cell
+from uni_train.eval.statistics import Estimate, clustered_mean, proportion
 
 KNOWS = "knows, does not draw"
 KNOWS_NOT = "does not know in text"

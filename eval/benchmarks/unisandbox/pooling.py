@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.benchmark import Scored, Table
-from eval.benchmarks.unisandbox import counting
-from eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
-from eval.benchmarks.unisandbox.sets import SETTINGS
-from eval.evaluation import Evaluation, load
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Scored, Table
+from uni_train.eval.benchmarks.unisandbox import counting
+from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
+from uni_train.eval.benchmarks.unisandbox.sets import SETTINGS
+from uni_train.eval.evaluation import Evaluation, load
 
 NAME = "unisandbox"
 

@@ -1,7 +1,7 @@
 """The names of UniSandbox's sets (Niu et al. 2025, arXiv 2511.20561, section 3.1).
 
 The six reasoning sets are the paper's. Those beside them, of other tasks or variants of a task, are ours
-(`data_gen.registry.sources`), and asked where `evaluation.sets` names them.
+(`uni_train.data_gen.registry.sources`), and asked where `evaluation.sets` names them.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from data_gen.registry import TASKS, set_name, sources
-from data_gen.task import Item
+from uni_train.data_gen.registry import TASKS, set_name, sources
+from uni_train.data_gen.task import Item
 
 SETTINGS = ("normal", "cot")
 SAID = "said"  # the setting of direct answers in words, without an image; asked where it is named

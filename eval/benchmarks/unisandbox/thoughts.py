@@ -13,14 +13,14 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from data_gen.audit.exact import UnreadableError
-from data_gen.audit.mapping import read_mapping
-from data_gen.audit.maths import read_count
-from data_gen.knowledge.nano import counted
-from data_gen.knowledge.people import VALUES, VISIBLE, stated
-from data_gen.objects import plurals_of, singular_of
-from data_gen.task import Item, Status
-from eval.benchmark import Case
+from uni_train.data_gen.audit.exact import UnreadableError
+from uni_train.data_gen.audit.mapping import read_mapping
+from uni_train.data_gen.audit.maths import read_count
+from uni_train.data_gen.knowledge.nano import counted
+from uni_train.data_gen.knowledge.people import VALUES, VISIBLE, stated
+from uni_train.data_gen.objects import plurals_of, singular_of
+from uni_train.data_gen.task import Item, Status
+from uni_train.eval.benchmark import Case
 
 Conclusion = Literal["right", "wrong", "unclear"]
 

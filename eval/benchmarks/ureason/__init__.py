@@ -4,6 +4,6 @@
 apart, `lengths` measures contexts, `counting` makes the numbers, `paper` holds the published ones.
 """
 
-from eval.benchmarks.ureason.benchmark import UReason
+from uni_train.eval.benchmarks.ureason.benchmark import UReason
 
 __all__ = ["UReason"]

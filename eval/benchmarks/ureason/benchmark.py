@@ -24,12 +24,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen import sprites
-from data_gen.seeds import derive_seed
-from data_gen.task import Check, Verdict
-from data_gen.ureason.outcomes import Outcome, Sprites, outcome_from
-from data_gen.ureason.taxonomy import TASKS
-from eval.benchmark import (
+from uni_train.data_gen import sprites
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Check, Verdict
+from uni_train.data_gen.ureason.outcomes import Outcome, Sprites, outcome_from
+from uni_train.data_gen.ureason.taxonomy import TASKS
+from uni_train.errors import UsageError, did_you_mean
+from uni_train.eval.benchmark import (
     Ask,
     Benchmark,
     Case,
@@ -45,9 +46,9 @@ from eval.benchmark import (
     expect_known,
     note_of,
 )
-from eval.benchmarks.ureason import counting, errors
-from eval.benchmarks.ureason.extraction import _LABEL, extract
-from eval.benchmarks.ureason.settings import (
+from uni_train.eval.benchmarks.ureason import counting, errors
+from uni_train.eval.benchmarks.ureason.extraction import _LABEL, extract
+from uni_train.eval.benchmarks.ureason.settings import (
     BARE,
     CHAIN,
     DIRECT,
@@ -58,15 +59,14 @@ from eval.benchmarks.ureason.settings import (
     REASONING,
     SETTINGS,
 )
-from eval.images import encoded, pixels
-from eval.prompts import ureason as prompts
-from eval.submission import file_name, first_draws, json_lines
-from uni_train.errors import UsageError, did_you_mean
+from uni_train.eval.images import encoded, pixels
+from uni_train.eval.prompts import ureason as prompts
+from uni_train.eval.submission import file_name, first_draws, json_lines
 from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
-    from data_gen.ureason.files import Row
-    from eval.calls import StoredModel
+    from uni_train.data_gen.ureason.files import Row
+    from uni_train.eval.calls import StoredModel
     from uni_train.models.base import OnStep, Request
 
 # Where the released scripts keep the images of a setting.
@@ -291,8 +291,8 @@ class UReason(Benchmark):
         Of a wrong image the thought behind it is judged too, for the attribution, unless a program knows. The
         question is the one that `reasoning_chain` asks, so that it is paid for once.
         """
-        from eval.judges import caption_matches, image_satisfies, thought_satisfies
-        from eval.judges.questions import dialect
+        from uni_train.eval.judges import caption_matches, image_satisfies, thought_satisfies
+        from uni_train.eval.judges.questions import dialect
 
         case, thought = sample.ask.case, sample.thought
         criterion = str(case.facts["criterion"])
@@ -409,7 +409,7 @@ class UReason(Benchmark):
 
 
 def _published(folder: Path, sets: Sequence[str] | None) -> list[Row]:
-    from data_gen.ureason.files import read_folder
+    from uni_train.data_gen.ureason.files import read_folder
 
     there = [task for task in TASKS if (folder / f"{task}.jsonl").is_file()]
     return read_folder(folder, [task for task in TASKS if task in (sets or there or TASKS)])
@@ -418,10 +418,10 @@ def _published(folder: Path, sets: Sequence[str] | None) -> list[Row]:
 def _generated(
     world: str, n: int, levels: Sequence[int], split: str, seed: int, sets: Sequence[str] | None
 ) -> list[Row]:
-    from data_gen.objects import get_world
-    from data_gen.ureason.files import row_of
-    from data_gen.ureason.task import UReason as Task
-    from data_gen.ureason.taxonomy import subcategories
+    from uni_train.data_gen.objects import get_world
+    from uni_train.data_gen.ureason.files import row_of
+    from uni_train.data_gen.ureason.task import UReason as Task
+    from uni_train.data_gen.ureason.taxonomy import subcategories
 
     there = subcategories(get_world(world).name)
     lacking = [task for task in sets or () if task not in there]

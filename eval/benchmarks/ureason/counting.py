@@ -10,11 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from data_gen.ureason.taxonomy import SUBCATEGORIES, TASKS
-from eval.benchmark import OUTCOMES, Scored, Table
-from eval.benchmarks.ureason import errors, lengths, paper
-from eval.benchmarks.ureason.extraction import EXTRACTIONS
-from eval.benchmarks.ureason.settings import (
+from uni_train.data_gen.ureason.taxonomy import SUBCATEGORIES, TASKS
+from uni_train.eval.benchmark import OUTCOMES, Scored, Table
+from uni_train.eval.benchmarks.ureason import errors, lengths, paper
+from uni_train.eval.benchmarks.ureason.extraction import EXTRACTIONS
+from uni_train.eval.benchmarks.ureason.settings import (
     BARE,
     CHAIN,
     DIRECT,
@@ -27,10 +27,10 @@ from eval.benchmarks.ureason.settings import (
     SETTINGS,
     TITLES,
 )
-from eval.statistics import Estimate, PairedComparison, clustered_mean, paired, proportion, shares
+from uni_train.eval.statistics import Estimate, PairedComparison, clustered_mean, paired, proportion, shares
 
 if TYPE_CHECKING:
-    from eval.benchmarks.ureason.benchmark import UReason
+    from uni_train.eval.benchmarks.ureason.benchmark import UReason
 
 TESTMINI = 500  # cases; more are the full test set
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from data_gen.ureason.outcomes import Sprites
-from eval.benchmark import Scored
-from eval.benchmarks.ureason.settings import GUIDED, REASONING
+from uni_train.data_gen.ureason.outcomes import Sprites
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.benchmarks.ureason.settings import GUIDED, REASONING
 
 if TYPE_CHECKING:
-    from eval.benchmark import JudgeAsk
+    from uni_train.eval.benchmark import JudgeAsk
 
 REASONING_ERROR, MISREAD, HALLUCINATION, TASK = TYPES = (
     "reasoning error", "instruction misinterpretation", "concept hallucination", "task-specific error",

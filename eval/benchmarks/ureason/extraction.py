@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from eval.prompts import ureason as prompts
+from uni_train.eval.prompts import ureason as prompts
 
 EXTRACTIONS = ("tag", "label", "last match", "whole thought", "none")
 

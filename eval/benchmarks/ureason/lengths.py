@@ -8,8 +8,8 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from eval.benchmark import Sample, Scored
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Sample, Scored
 
 Size = Callable[[Sample], int]
 LEAST = 9  # cases that are cut into thirds

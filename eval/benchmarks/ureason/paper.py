@@ -3,7 +3,7 @@ the overall accuracy as printed."""
 
 from __future__ import annotations
 
-from eval.benchmarks.ureason.settings import BARE, DIRECT, EIGHT_TIMES, FOUR_TIMES, GUIDED
+from uni_train.eval.benchmarks.ureason.settings import BARE, DIRECT, EIGHT_TIMES, FOUR_TIMES, GUIDED
 
 Row = tuple[float, ...]
 

@@ -6,6 +6,6 @@ Can a model reason in images? 20 tasks in three domains, process and result apar
 (Tables 5 to 22), `programs` what needs no judge, `counting` makes the numbers, `paper` holds the published ones.
 """
 
-from eval.benchmarks.vigor.benchmark import Vigor
+from uni_train.eval.benchmarks.vigor.benchmark import Vigor
 
 __all__ = ["Vigor"]

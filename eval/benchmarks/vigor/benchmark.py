@@ -20,8 +20,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from data_gen.task import Check, Item, Verdict
-from eval.benchmark import (
+from uni_train.data_gen.task import Check, Item, Verdict
+from uni_train.errors import UsageError
+from uni_train.eval.benchmark import (
     Ask,
     Benchmark,
     Case,
@@ -37,10 +38,10 @@ from eval.benchmark import (
     expect_known,
     note_of,
 )
-from eval.benchmarks.vigor import counting, planning, programs, truths
-from eval.benchmarks.vigor.files import Record, digest, read_folder
-from eval.benchmarks.vigor.tasks import TASKS, family_of, title
-from eval.benchmarks.vigor.templates import (
+from uni_train.eval.benchmarks.vigor import counting, planning, programs, truths
+from uni_train.eval.benchmarks.vigor.files import Record, digest, read_folder
+from uni_train.eval.benchmarks.vigor.tasks import TASKS, family_of, title
+from uni_train.eval.benchmarks.vigor.templates import (
     BACKGROUND,
     DIMENSIONS,
     PROCESS,
@@ -52,14 +53,13 @@ from eval.benchmarks.vigor.templates import (
     filled,
     read_marks,
 )
-from eval.images import Image, StoredImage, bytes_of, encoded, of_file, pixels
-from uni_train.errors import UsageError
+from uni_train.eval.images import Image, StoredImage, bytes_of, encoded, of_file, pixels
 from uni_train.models.pictures import decode_picture, encode_png
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from eval.calls import StoredModel
+    from uni_train.eval.calls import StoredModel
     from uni_train.models.base import OnStep, Request
 
 PROTOCOL = "vigor/1"  # what is asked; a change makes another revision
@@ -266,7 +266,7 @@ class Vigor(Benchmark):
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """The paper's template; where a program decides, the judge's visual quality beside the program's checks."""
-        from eval.judges.questions import dialect
+        from uni_train.eval.judges.questions import dialect
 
         if dialect(ask) == "nano":
             raise UsageError("nano cannot fill in ViGoR's templates", "Choose another judge.")

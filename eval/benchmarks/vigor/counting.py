@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from data_gen.task import Verdict
-from eval.benchmark import Scored, Table
-from eval.benchmarks.vigor.paper import TABLE_3, TABLE_4, Five
-from eval.benchmarks.vigor.tasks import DOMAINS, MAZE, TASKS, title
-from eval.benchmarks.vigor.templates import BACKGROUND, DIMENSIONS, PROCESS, QUALITY, REASONING, RULE
-from eval.statistics import Estimate, graded_mean
+from uni_train.data_gen.task import Verdict
+from uni_train.eval.benchmark import Scored, Table
+from uni_train.eval.benchmarks.vigor.paper import TABLE_3, TABLE_4, Five
+from uni_train.eval.benchmarks.vigor.tasks import DOMAINS, MAZE, TASKS, title
+from uni_train.eval.benchmarks.vigor.templates import BACKGROUND, DIMENSIONS, PROCESS, QUALITY, REASONING, RULE
+from uni_train.eval.statistics import Estimate, graded_mean
 
 Cell = str | Estimate | None
 Measure = Callable[[Scored], float]

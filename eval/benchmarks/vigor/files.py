@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_gen.errors import DataError
-from data_gen.reading_limits import open_image, read_json, reason
-from data_gen.task import Item
-from eval.benchmarks.vigor.tasks import TASKS, task_named
-from eval.images import Image, bytes_of, of_file
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.reading_limits import open_image, read_json, reason
+from uni_train.data_gen.task import Item
 from uni_train.errors import UsageError, did_you_mean
+from uni_train.eval.benchmarks.vigor.tasks import TASKS, task_named
+from uni_train.eval.images import Image, bytes_of, of_file
 
 RECORDS = "records.json"
 HUB = "VincentHancoder/ViGoR-Bench"

@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from data_gen.errors import DataError
-from data_gen.maze.task import TEST_LEVELS, read_facts
-from data_gen.objects import NANO, get_world
-from data_gen.registry import task_of
-from data_gen.seeds import derive_seed
-from data_gen.task import Check, Item, Verdict
-from eval.benchmarks.vigor.files import Record
-from eval.benchmarks.vigor.tasks import ALGEBRA, MAZE
-from eval.benchmarks.vigor.templates import BACKGROUND, DIMENSIONS, QUALITY, REASONING, RULE
-from eval.images import bytes_of
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.maze.task import TEST_LEVELS, read_facts
+from uni_train.data_gen.objects import NANO, get_world
+from uni_train.data_gen.registry import task_of
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Check, Item, Verdict
+from uni_train.eval.benchmarks.vigor.files import Record
+from uni_train.eval.benchmarks.vigor.tasks import ALGEBRA, MAZE
+from uni_train.eval.benchmarks.vigor.templates import BACKGROUND, DIMENSIONS, QUALITY, REASONING, RULE
+from uni_train.eval.images import bytes_of
 from uni_train.models.pictures import decode_picture, encode_png
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from data_gen.maze.grid import Grid
-    from data_gen.maze.picture import Picture
+    from uni_train.data_gen.maze.grid import Grid
+    from uni_train.data_gen.maze.picture import Picture
 
 LEVELS = (1, 2, 3)  # of the equations
 DARK, PALE, GREY = 128, 100, 70  # of 255: a wall is darker and paler, a letter more of its colour
@@ -110,7 +110,7 @@ def _read(image: np.ndarray) -> tuple[Grid, Picture] | None:
     """Grid and geometry of a square image with dark walls, a green S and a red E."""
     import numpy as np
 
-    from data_gen.maze.picture import LEAST_CORRIDOR
+    from uni_train.data_gen.maze.picture import LEAST_CORRIDOR
 
     wide = image.astype(int)
     light, colour = wide.mean(axis=2), wide.max(axis=2) - wide.min(axis=2)
@@ -142,8 +142,8 @@ def _described(
     """The grid with its S and E, and how it is drawn; None where the letters are not in two rooms."""
     import numpy as np
 
-    from data_gen.maze.grid import Grid
-    from data_gen.maze.picture import Picture
+    from uni_train.data_gen.maze.grid import Grid
+    from uni_train.data_gen.maze.picture import Picture
 
     (top, left), (wall, corridor) = corner, widths
     red, green, blue = (image[:, :, channel].astype(int) for channel in range(3))
@@ -183,7 +183,7 @@ def _rgb(values: object) -> tuple[int, int, int]:
 
 def _spread(task: str, levels: Sequence[int], world: str, n: int, split: str, seed: int) -> list[Item]:
     """`n` items, of all levels alike; mazes of 2 x 2 rooms are test alone and few."""
-    from data_gen.registry import TASKS
+    from uni_train.data_gen.registry import TASKS
 
     kind = TASKS.get(task).in_world(get_world(world))
     levels = [level for level in levels if task != "maze" or level > 2 or (split == "test" and n <= 6 * len(levels))]

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from eval.judges.reading import JsonReader
+from uni_train.eval.judges.reading import JsonReader
 
 BACKGROUND, RULE, QUALITY, REASONING = (
     "background_consistency", "rule_obey", "visual_quality", "reasoning_success",

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data_gen.errors import DataError
-from data_gen.task import Check, Verdict
-from eval.benchmarks.vigor.files import Record
-from eval.benchmarks.vigor.tasks import JIGSAW, PLOT, SUDOKU
-from eval.benchmarks.vigor.templates import BACKGROUND, REASONING, RULE
-from eval.images import bytes_of
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.task import Check, Verdict
+from uni_train.eval.benchmarks.vigor.files import Record
+from uni_train.eval.benchmarks.vigor.tasks import JIGSAW, PLOT, SUDOKU
+from uni_train.eval.benchmarks.vigor.templates import BACKGROUND, REASONING, RULE
+from uni_train.eval.images import bytes_of
 from uni_train.models.pictures import decode_picture
 
 if TYPE_CHECKING:
-    from eval.images import Image
+    from uni_train.eval.images import Image
 
 DIMENSIONS = (BACKGROUND, RULE, REASONING)
 SAME, OTHER = 0.80, 0.55  # likeness (NCC) of pieces that are the same, and that are not; between them nobody can tell

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from data_gen.registry import get_task, task_of
-from data_gen.task import Item, Verdict
-from eval.benchmark import Ask, Benchmark, Case, Option, Respondent, Sample, Scored, Source, Table, benchmark
-from eval.statistics import Estimate, proportion
+from uni_train.data_gen.registry import get_task, task_of
+from uni_train.data_gen.task import Item, Verdict
+from uni_train.eval.benchmark import Ask, Benchmark, Case, Option, Respondent, Sample, Scored, Source, Table, benchmark
+from uni_train.eval.statistics import Estimate, proportion
 
 
 @benchmark("shade_test")
@@ -34,7 +34,7 @@ class ShadeTest(Benchmark):
         return [Case(id, f"shades{item.level}", item.prompt, facts=item.to_dict()) for id, item in self._items.items()]
 
     def respond(self, model: Respondent, asks: Sequence[Ask], on_step: Any = None) -> list[Sample]:
-        from eval.images import encoded
+        from uni_train.eval.images import encoded
         from uni_train.models.base import Request
 
         images = model.draw([Request(ask.case.id, ask.case.prompt, seed=ask.seed) for ask in asks], on_step=on_step)
@@ -46,7 +46,7 @@ class ShadeTest(Benchmark):
         ]
 
     def check(self, sample: Sample) -> Verdict | None:
-        from eval.images import pixels
+        from uni_train.eval.images import pixels
 
         item = Item.from_dict(sample.ask.case.facts)
         return task_of(item).verify(item, pixels(sample.drawn[-1])) if sample.drawn else None

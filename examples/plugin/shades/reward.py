@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from data_gen.task import Item
+from uni_train.data_gen.task import Item
 from uni_train.rewards.registry import reward
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from data_gen.registry import task
-from data_gen.seeds import digest, rng
-from data_gen.splits import split_of
-from data_gen.task import Check, Item, Task, Verdict
+from uni_train.data_gen.registry import task
+from uni_train.data_gen.seeds import digest, rng
+from uni_train.data_gen.splits import split_of
+from uni_train.data_gen.task import Check, Item, Task, Verdict
 
 if TYPE_CHECKING:
     import numpy as np

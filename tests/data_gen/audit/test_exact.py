@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_gen.audit.exact import Exact, UndefinedError
+from uni_train.data_gen.audit.exact import Exact, UndefinedError
 
 fractions = st.fractions(min_value=-50, max_value=50, max_denominator=12)
 

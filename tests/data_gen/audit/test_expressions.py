@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import pytest
 
-from data_gen.audit.exact import Exact, UnreadableError
-from data_gen.audit.expressions import read_expression
+from uni_train.data_gen.audit.exact import Exact, UnreadableError
+from uni_train.data_gen.audit.expressions import read_expression
 
 
 @pytest.mark.parametrize(

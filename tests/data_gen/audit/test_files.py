@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from data_gen.audit.files import audit_file
-from data_gen.audit.findings import counts, has_wrong
-from data_gen.errors import DataError
-from data_gen.jsonl import published_rows, write_rows
-from data_gen.registry import get_task
+from uni_train.data_gen.audit.files import audit_file
+from uni_train.data_gen.audit.findings import counts, has_wrong
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.jsonl import published_rows, write_rows
+from uni_train.data_gen.registry import get_task
 
 
 def maths(tmp_path, *rows):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_gen.audit.mapping import follow, read_mapping
+from uni_train.data_gen.audit.mapping import follow, read_mapping
 
 
 @pytest.mark.parametrize(

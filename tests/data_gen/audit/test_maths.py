@@ -2,8 +2,8 @@
 
 import pytest
 
-from data_gen.audit.exact import Exact
-from data_gen.audit.maths import read_count, read_maths
+from uni_train.data_gen.audit.exact import Exact
+from uni_train.data_gen.audit.maths import read_count, read_maths
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ from typing import ClassVar
 
 import pytest
 
-from data_gen.audit.shortcuts import LOOK_UP, known_shortcuts, questions_of, tally_file
-from data_gen.jsonl import published_rows, write_items, write_rows
-from data_gen.mapping.task import Mapping
-from data_gen.maths.shortcuts import numbers
-from data_gen.maths.task import Maths
-from data_gen.objects import get_world
-from data_gen.registry import get_task
-from data_gen.task import Task
-from eval.shortcuts import Trivial, best, trivial
+from uni_train.data_gen.audit.shortcuts import LOOK_UP, known_shortcuts, questions_of, tally_file
+from uni_train.data_gen.jsonl import published_rows, write_items, write_rows
+from uni_train.data_gen.mapping.task import Mapping
+from uni_train.data_gen.maths.shortcuts import numbers
+from uni_train.data_gen.maths.task import Maths
+from uni_train.data_gen.objects import get_world
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.task import Task
+from uni_train.eval.shortcuts import Trivial, best, trivial
 
 STRATEGIES = (*Maths.strategies, *Mapping.strategies)
 WORLDS = ("nano", "everyday")

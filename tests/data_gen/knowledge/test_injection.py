@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_gen.errors import DataError
-from data_gen.knowledge.injection import Subject, TextQuestion, read_subjects, subjects
-from data_gen.knowledge.nano import FAVOURITES, draw_nano_characters, nano_facts, nano_lessons
-from data_gen.knowledge.people import draw_characters, make_knowledge
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.knowledge.injection import Subject, TextQuestion, read_subjects, subjects
+from uni_train.data_gen.knowledge.nano import FAVOURITES, draw_nano_characters, nano_facts, nano_lessons
+from uni_train.data_gen.knowledge.people import draw_characters, make_knowledge
 from uni_train.models.nano.language import vocabulary
 from uni_train.models.nano.tokenizer import WordTokenizer
 

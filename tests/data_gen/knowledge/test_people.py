@@ -7,9 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_gen.errors import DataError
-from data_gen.knowledge import people as knowledge
-from data_gen.knowledge.people import ATTRIBUTES, Character, draw_characters, forward, inverse, lessons, stated
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.knowledge import people as knowledge
+from uni_train.data_gen.knowledge.people import (
+    ATTRIBUTES,
+    Character,
+    draw_characters,
+    forward,
+    inverse,
+    lessons,
+    stated,
+)
 
 SOMEONE = Character("Belamira", "female", "old", "black", "East Asian", "grapes", "lily")
 

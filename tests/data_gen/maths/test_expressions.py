@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_gen.audit.expressions import read_expression
-from data_gen.maths import expressions
-from data_gen.maths.expressions import Expression
+from uni_train.data_gen.audit.expressions import read_expression
+from uni_train.data_gen.maths import expressions
+from uni_train.data_gen.maths.expressions import Expression
 
 
 def drawn(seed: int, operations: int, value: int, bound: int) -> Expression:

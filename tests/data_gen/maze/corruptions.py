@@ -25,12 +25,12 @@ from typing import Literal
 import cv2
 import numpy as np
 
-from data_gen.maze import picture as pictures
-from data_gen.maze.grid import Grid, Room
-from data_gen.maze.picture import STYLES, Colour, Picture
-from data_gen.maze.task import Maze, read_facts
-from data_gen.seeds import derive_seed, rng
-from data_gen.task import Item, Verdict
+from uni_train.data_gen.maze import picture as pictures
+from uni_train.data_gen.maze.grid import Grid, Room
+from uni_train.data_gen.maze.picture import STYLES, Colour, Picture
+from uni_train.data_gen.maze.task import Maze, read_facts
+from uni_train.data_gen.seeds import derive_seed, rng
+from uni_train.data_gen.task import Item, Verdict
 
 Kind = Literal["worn", "faulty", "trap"]
 WIDTHS = (0.06, 0.12, 0.25, 0.5, 0.75, 1.0)
@@ -527,7 +527,7 @@ def _along_border(scene: Scene) -> np.ndarray:
 
 def _redrawn(scene: Scene) -> np.ndarray | None:
     """Another maze in the same frame, with the same S and E, and its own solution."""
-    from data_gen.maze.grid import ALGORITHMS, carve
+    from uni_train.data_gen.maze.grid import ALGORITHMS, carve
 
     for _ in range(20):
         algorithm = scene.random_.choice(list(ALGORITHMS))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_gen.errors import DataError
-from data_gen.maze.grid import ALGORITHMS, Grid, carve, draw, moves
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.maze.grid import ALGORITHMS, Grid, carve, draw, moves
 
 grids = st.builds(
     lambda algorithm, rows, columns, seed: draw(algorithm, rows, columns, random.Random(seed)),

@@ -7,14 +7,14 @@ import json
 import numpy as np
 import pytest
 
-from data_gen.errors import DataError
-from data_gen.export import make
-from data_gen.jsonl import read_items
-from data_gen.maze.grid import Grid
-from data_gen.maze.picture import NANO_COLOURS, STYLES
-from data_gen.maze.task import INSTRUCTION, TEST_LEVELS, Maze, read_facts
-from data_gen.registry import get_task
-from data_gen.task import Item
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.export import make
+from uni_train.data_gen.jsonl import read_items
+from uni_train.data_gen.maze.grid import Grid
+from uni_train.data_gen.maze.picture import NANO_COLOURS, STYLES
+from uni_train.data_gen.maze.task import INSTRUCTION, TEST_LEVELS, Maze, read_facts
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.task import Item
 
 
 def test_splits_share_no_maze_in_any_position_and_none_comes_twice() -> None:

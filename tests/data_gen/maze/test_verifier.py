@@ -10,13 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from data_gen.maze.grid import Grid
-from data_gen.maze.picture import choose_picture, draw
-from data_gen.maze.task import Maze, read_facts
-from data_gen.maze.verifier import CHECKS, judge
-from data_gen.seeds import rng
 from tests.data_gen.maze import corruptions
 from tests.data_gen.maze.corruptions import suite
+from uni_train.data_gen.maze.grid import Grid
+from uni_train.data_gen.maze.picture import choose_picture, draw
+from uni_train.data_gen.maze.task import Maze, read_facts
+from uni_train.data_gen.maze.verifier import CHECKS, judge
+from uni_train.data_gen.seeds import rng
 
 
 def test_a_slice_of_the_suite_is_judged_without_a_mistake() -> None:
@@ -62,7 +62,7 @@ def nano():  # type: ignore[no-untyped-def]
 
 
 def paint(image: np.ndarray, place: tuple[int, int], like: str) -> np.ndarray:
-    from data_gen.maze.picture import NANO_COLOURS
+    from uni_train.data_gen.maze.picture import NANO_COLOURS
 
     changed = image.copy()
     changed[2 * place[0] : 2 * place[0] + 2, 2 * place[1] : 2 * place[1] + 2] = NANO_COLOURS[like]

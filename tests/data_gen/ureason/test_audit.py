@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from data_gen import export
-from data_gen.audit.files import audit_file
-from data_gen.audit.findings import AuditRow, has_wrong
-from data_gen.ureason.taxonomy import SUBCATEGORIES
+from uni_train.data_gen import export
+from uni_train.data_gen.audit.files import audit_file
+from uni_train.data_gen.audit.findings import AuditRow, has_wrong
+from uni_train.data_gen.ureason.taxonomy import SUBCATEGORIES
 
 
 @pytest.fixture(scope="module")

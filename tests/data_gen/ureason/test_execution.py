@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_gen.objects import EVERYDAY
-from data_gen.ureason import code
-from data_gen.ureason.execution import ExecutionError, c_family, html, python, sql
-from data_gen.ureason.task import UReason
+from uni_train.data_gen.objects import EVERYDAY
+from uni_train.data_gen.ureason import code
+from uni_train.data_gen.ureason.execution import ExecutionError, c_family, html, python, sql
+from uni_train.data_gen.ureason.task import UReason
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from data_gen.errors import DataError
-from data_gen.objects import EVERYDAY, NANO
-from data_gen.ureason.files import read_folder, row_of, write_folder
-from data_gen.ureason.task import UReason
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.objects import EVERYDAY, NANO
+from uni_train.data_gen.ureason.files import read_folder, row_of, write_folder
+from uni_train.data_gen.ureason.task import UReason
 
 ROWS = [
     {"id": 301, "prompt": "Task: a\nScenario: ...", "expect_en": "Left is a dock.", "category": "spatial"},

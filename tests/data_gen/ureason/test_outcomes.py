@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_gen import sprites
-from data_gen.errors import DataError
-from data_gen.objects import NANO
-from data_gen.ureason.outcomes import Attributes, Counts, Group, Layout, Sprites, Writing, outcome_from
+from uni_train.data_gen import sprites
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.objects import NANO
+from uni_train.data_gen.ureason.outcomes import Attributes, Counts, Group, Layout, Sprites, Writing, outcome_from
 
 APPLES = Counts((Group(2, "red apple", "red apples", "on the tray"),))
 TWO = Counts((Group(1, "pear", "pears", "on the rug"), Group(3, "knife", "knives", "on the rug")))

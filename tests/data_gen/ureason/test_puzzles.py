@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_gen.objects import EVERYDAY
-from data_gen.seeds import rng
-from data_gen.ureason import arithmetic, attribute, spatial, text, words
-from data_gen.ureason.outcomes import Attributes, Counts, Layout, Writing
+from uni_train.data_gen.objects import EVERYDAY
+from uni_train.data_gen.seeds import rng
+from uni_train.data_gen.ureason import arithmetic, attribute, spatial, text, words
+from uni_train.data_gen.ureason.outcomes import Attributes, Counts, Layout, Writing
 
 levels = st.integers(1, 3)
 seeds = st.integers(0, 2**60)

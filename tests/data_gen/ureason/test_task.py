@@ -4,14 +4,14 @@ from collections import Counter
 
 import pytest
 
-from data_gen.errors import DataError
-from data_gen.maths.task import Maths
-from data_gen.objects import EVERYDAY, NANO
-from data_gen.registry import get_task
-from data_gen.task import Item
-from data_gen.ureason.outcomes import outcome_from
-from data_gen.ureason.task import UReason
-from data_gen.ureason.taxonomy import SUBCATEGORIES
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.maths.task import Maths
+from uni_train.data_gen.objects import EVERYDAY, NANO
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.task import Item
+from uni_train.data_gen.ureason.outcomes import outcome_from
+from uni_train.data_gen.ureason.task import UReason
+from uni_train.data_gen.ureason.taxonomy import SUBCATEGORIES
 
 worlds = pytest.mark.parametrize("world", [NANO, EVERYDAY], ids=["nano", "everyday"])
 
@@ -101,6 +101,6 @@ def test_a_subcategory_that_is_used_up_drops_out_of_the_turn(monkeypatch):
     items = UReason(NANO, ("arithmetic",)).generate(20, 1, "validation", 0)
     there = {item.facts["subcategory"] for item in items}
     assert there == {"Single-Type", "Multi-Type", "Add", "Subtract", "Divide"}  # no product of 1 to 6 is in this split
-    monkeypatch.setattr("data_gen.ureason.task._DRAWS", 3)
+    monkeypatch.setattr("uni_train.data_gen.ureason.task._DRAWS", 3)
     with pytest.raises(DataError, match=r"found only \d+ different UReason items of level 1 for the validation split"):
         UReason(NANO, ("arithmetic",)).generate(500, 1, "validation", 0)

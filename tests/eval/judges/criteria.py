@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from data_gen.task import Verdict
-from eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table
-from eval.judges import image_satisfies
+from uni_train.data_gen.task import Verdict
+from uni_train.eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table
+from uni_train.eval.judges import image_satisfies
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

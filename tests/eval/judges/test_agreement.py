@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 from statsmodels.stats.inter_rater import cohens_kappa
 
-from eval.judges import agreement as agree
-from eval.judges.agreement import Agreement, Rating, agreement
-from eval.statistics import proportion
+from uni_train.eval.judges import agreement as agree
+from uni_train.eval.judges.agreement import Agreement, Rating, agreement
+from uni_train.eval.statistics import proportion
 
 
 def test_kappa_and_balanced_accuracy() -> None:

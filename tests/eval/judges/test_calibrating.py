@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from data_gen.task import Check, Verdict
-from eval.benchmark import JudgeAsk, Sample
-from eval.judges import JudgeConfig, calibration, filled_in, run
-from eval.judges import anchors as known
-from eval.judges import calibrating as cal
-from eval.judges.labels import Label
-from eval.statistics import Estimate, proportion
 from tests.eval.judges.criteria import Criteria
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import JudgeAsk, Sample
+from uni_train.eval.judges import JudgeConfig, calibration, filled_in, run
+from uni_train.eval.judges import anchors as known
+from uni_train.eval.judges import calibrating as cal
+from uni_train.eval.judges.labels import Label
+from uni_train.eval.statistics import Estimate, proportion
 
 
 def test_a_judge_is_measured_and_evaluations_cite_it(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_labels_of_single_checks_and_grades(tmp_path: Path) -> None:
 
 
 def test_flips_over_reruns_and_changed_images(tmp_path: Path) -> None:
-    from eval.benchmarks.unisandbox import UniSandbox
+    from uni_train.eval.benchmarks.unisandbox import UniSandbox
 
     benchmark = UniSandbox(world="nano", n=3, sets=("math1",), verifier="judge")
     anchors = known.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from eval.benchmark import Sample
-from eval.judges import JudgeConfig, calibration, run
-from eval.judges import anchors as known
-from eval.judges.calibrating import calibrate
-from eval.statistics import Estimate
 from tests.eval.judges.criteria import Criteria
 from tests.eval.judges.server import Asked, JudgeServer
 from uni_train.errors import UsageError
+from uni_train.eval.benchmark import Sample
+from uni_train.eval.judges import JudgeConfig, calibration, run
+from uni_train.eval.judges import anchors as known
+from uni_train.eval.judges.calibrating import calibrate
+from uni_train.eval.statistics import Estimate
 
 BENCHMARK = Criteria(20)
 WRONG = {"a": {3, 4}, "b": {4, 5, 6}, "large": {6, 7}}

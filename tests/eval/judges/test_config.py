@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from eval.judges import JudgeConfig, Price
-from eval.judges.revision import with_served_revision
-from eval.last_seen import LastSeen
 from tests.eval.judges.server import JudgeServer
 from uni_train.errors import UsageError
+from uni_train.eval.judges import JudgeConfig, Price
+from uni_train.eval.judges.revision import with_served_revision
+from uni_train.eval.last_seen import LastSeen
 
 
 @pytest.mark.parametrize(

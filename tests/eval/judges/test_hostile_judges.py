@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from eval.benchmark import Scored
-from eval.judges import JudgeConfig, run
-from eval.judges.replies import Reply, ReplyStore
-from eval.judges.revision import with_served_revision
 from tests.eval.judges.criteria import Criteria
 from tests.hostile import Hostile
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.judges import JudgeConfig, run
+from uni_train.eval.judges.replies import Reply, ReplyStore
+from uni_train.eval.judges.revision import with_served_revision
 from uni_train.http_limits import LETTERS_A_TOKEN
 
 OPENAI = "openai-api/judge/"
@@ -101,7 +101,7 @@ def test_a_count_of_tokens_that_cannot_be_is_not_believed(tmp_path: Path) -> Non
 
 
 def test_somebody_who_waits_is_seen_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eval.judges.judging.HEARTBEAT", 0.05)
+    monkeypatch.setattr("uni_train.eval.judges.judging.HEARTBEAT", 0.05)
     beats: list[int] = []
 
     class Watched:

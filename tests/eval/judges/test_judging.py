@@ -15,14 +15,14 @@ from typing import Any
 import anyio
 import pytest
 
-from eval.benchmark import Scored
-from eval.judges import JudgeConfig, Price, run
-from eval.judges.asking import DEAD_AFTER, Session, Spent
-from eval.judges.failures import mostly_failed
-from eval.judges.replies import Reply, ReplyStore, Turn
 from tests.eval.judges.criteria import PNG, Criteria
 from tests.eval.judges.server import Asked, JudgeServer, Refused, Said
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.judges import JudgeConfig, Price, run
+from uni_train.eval.judges.asking import DEAD_AFTER, Session, Spent
+from uni_train.eval.judges.failures import mostly_failed
+from uni_train.eval.judges.replies import Reply, ReplyStore, Turn
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -74,8 +74,8 @@ def test_a_session_keeps_no_image(tmp_path: Path) -> None:
 def test_many_samples_are_logged_in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from inspect_ai.log import read_eval_log
 
-    monkeypatch.setattr("eval.judges.judging.SINGLY", 5)
-    monkeypatch.setattr("eval.judges.judging.GROUP", 4)
+    monkeypatch.setattr("uni_train.eval.judges.judging.SINGLY", 5)
+    monkeypatch.setattr("uni_train.eval.judges.judging.GROUP", 4)
     with JudgeServer(odd) as server:
         scored = judged(10, server, tmp_path, max_connections=3)
     assert [one.passed for one in scored] == [False, True] * 5
@@ -273,7 +273,7 @@ CHILD = """
 import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
-from eval.judges import JudgeConfig, run
+from uni_train.eval.judges import JudgeConfig, run
 from tests.eval.judges.criteria import Criteria
 benchmark = Criteria(60)
 config = JudgeConfig("judge", sys.argv[1], max_connections=4)

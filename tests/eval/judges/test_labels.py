@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.benchmark import Scored
-from eval.judges.anchors import anchors_from_labels
-from eval.judges.labels import read_labels
 from tests.eval.judges.criteria import Criteria
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.judges.anchors import anchors_from_labels
+from uni_train.eval.judges.labels import read_labels
 from uni_train.models.pictures import encode_png
 
 BENCHMARK = Criteria(4)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.judges import JudgeConfig, run
-from eval.judges import anchors as known
-from eval.judges.calibrating import calibrate
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.judges import JudgeConfig, run
+from uni_train.eval.judges import anchors as known
+from uni_train.eval.judges.calibrating import calibrate
 
 pytestmark = pytest.mark.slow
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from eval.benchmark import Ask, Case, Sample
-from eval.images import ImageStore
-from eval.judges.perturbation import perturbed
-from eval.judges.ways import _comparison
 from tests.eval.judges.criteria import Criteria
+from uni_train.eval.benchmark import Ask, Case, Sample
+from uni_train.eval.images import ImageStore
+from uni_train.eval.judges.perturbation import perturbed
+from uni_train.eval.judges.ways import _comparison
 from uni_train.models.pictures import encode_png
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 12, 3), np.uint8)

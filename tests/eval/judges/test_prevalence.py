@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eval.benchmark import Scored
-from eval.judges import JudgeConfig, calibration, run
-from eval.judges import anchors as known
-from eval.judges.calibrating import calibrate
-from eval.judges.prevalence import corrected, judged_scores, table_of
-from eval.statistics import Estimate, proportion
 from tests.eval.judges.criteria import Criteria
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.judges import JudgeConfig, calibration, run
+from uni_train.eval.judges import anchors as known
+from uni_train.eval.judges.calibrating import calibrate
+from uni_train.eval.judges.prevalence import corrected, judged_scores, table_of
+from uni_train.eval.statistics import Estimate, proportion
 
 
 def test_the_formula_of_rogan_and_gladen() -> None:

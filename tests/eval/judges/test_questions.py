@@ -6,9 +6,9 @@ from typing import Any
 import anyio
 import pytest
 
-from data_gen.task import Verdict
-from eval.judges import caption_matches, filled_in, image_satisfies, thought_satisfies
+from uni_train.data_gen.task import Verdict
 from uni_train.errors import UsageError
+from uni_train.eval.judges import caption_matches, filled_in, image_satisfies, thought_satisfies
 
 IMAGE = b"\x89PNG"
 

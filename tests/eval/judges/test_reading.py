@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_gen.task import Check, Verdict
-from eval.benchmark import JudgeAsk, Sample
-from eval.judges import JudgeConfig, filled_in, run
-from eval.judges.reading import JsonReader
 from tests.eval.judges.criteria import Criteria
 from tests.eval.judges.server import Asked, JudgeServer, Refused
+from uni_train.data_gen.task import Check, Verdict
+from uni_train.eval.benchmark import JudgeAsk, Sample
+from uni_train.eval.judges import JudgeConfig, filled_in, run
+from uni_train.eval.judges.reading import JsonReader
 
 SCHEMA = {
     "type": "object",

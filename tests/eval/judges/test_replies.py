@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eval.judges.replies import Reply, ReplyStore, Turn, reply_key
 from uni_train.errors import UserError
+from uni_train.eval.judges.replies import Reply, ReplyStore, Turn, reply_key
 
 
 @settings(max_examples=30, deadline=None)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from data_gen.task import Check, Verdict
-from eval.benchmark import Ask, JudgeAsk, Sample, Scored
-from eval.judges import JudgeConfig, filled_in, run
-from eval.judges.ways import combined, least_confidence, split
 from tests.eval.judges.criteria import PNG, Criteria
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UsageError, UserError
+from uni_train.eval.benchmark import Ask, JudgeAsk, Sample, Scored
+from uni_train.eval.judges import JudgeConfig, filled_in, run
+from uni_train.eval.judges.ways import combined, least_confidence, split
 
 YES, NO = "<answer>Yes</answer>", "<answer>No</answer>"
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from eval.prompts import unisandbox as prompts
+from uni_train.eval.prompts import unisandbox as prompts
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from eval.prompts import ureason
+from uni_train.eval.prompts import ureason
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from bench import report
-from eval.compare import Comparison, compare
-from eval.report import comparison
-from eval.report.comparison import build, write_comparison
 from tests.eval.sample_evaluation import SKILL, sample_evaluation
+from uni_train.eval.compare import Comparison, compare
+from uni_train.eval.report import comparison
+from uni_train.eval.report.comparison import build, write_comparison
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ import pytest
 from PIL import Image
 
 from bench import report
-from eval.benchmark import Scored, Table
-from eval.report import evaluation
-from eval.report.evaluation import Header, Part, write_evaluation_report
 from tests.eval.sample_evaluation import sample_part
+from uni_train.eval.benchmark import Scored, Table
+from uni_train.eval.report import evaluation
+from uni_train.eval.report.evaluation import Header, Part, write_evaluation_report
 
 HOSTILE = "</script><script>document.title='gone'</script><img src=x onerror=alert(1)> {{ 7*7 }}"
 

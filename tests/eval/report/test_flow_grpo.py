@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import yaml
 
-from data_gen.registry import get_task
-from data_gen.task import Check, Verdict
-from eval import groups
-from eval.groups import Group, Member
-from eval.report import flow_grpo, write_report
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
+from uni_train.eval import groups
+from uni_train.eval.groups import Group, Member
+from uni_train.eval.report import flow_grpo, write_report
 from uni_train.models.pictures import encode_png
 
 HOSTILE = "</script><img src=x onerror=alert(1)> {{ 7*7 }}"

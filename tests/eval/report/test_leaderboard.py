@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from bench import report
-from eval.benchmark import Table
-from eval.leaderboard import Leaderboard, leaderboard
-from eval.report.leaderboard import PAGE, SCORES, table_csv, table_latex, write_leaderboard
-from eval.statistics import Estimate
 from tests.eval.sample_evaluation import SKILL, sample_evaluation
+from uni_train.eval.benchmark import Table
+from uni_train.eval.leaderboard import Leaderboard, leaderboard
+from uni_train.eval.report.leaderboard import PAGE, SCORES, table_csv, table_latex, write_leaderboard
+from uni_train.eval.statistics import Estimate
 
 HOSTILE = "</script><script>alert(1)</script>"
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.benchmark import Scored
-from eval.report import charts, gallery, write_report
-from eval.scored import read_folder, read_scored, shard_path, write_scored
-from eval.shards import DamagedShard
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.report import charts, gallery, write_report
+from uni_train.eval.scored import read_folder, read_scored, shard_path, write_scored
+from uni_train.eval.shards import DamagedShard
 from uni_train.models.pictures import encode_png
 
 HOSTILE = "</script><script>document.title='gone'</script><img src=x onerror=alert(1)> {{ 7*7 }}"

@@ -10,13 +10,13 @@ from functools import cache
 
 import pytest
 
-from data_gen import sprites
-from data_gen.maths.expressions import canonical, show, single
-from data_gen.objects import NANO, singular_of
-from data_gen.splits import split_of
-from data_gen.sprites import verify_sprites
-from eval.prompts.unisandbox import parse_caption, parse_final_answer
 from uni_train.config.compose import compose
+from uni_train.data_gen import sprites
+from uni_train.data_gen.maths.expressions import canonical, show, single
+from uni_train.data_gen.objects import NANO, singular_of
+from uni_train.data_gen.splits import split_of
+from uni_train.data_gen.sprites import verify_sprites
+from uni_train.eval.prompts.unisandbox import parse_caption, parse_final_answer
 from uni_train.models.base import Example
 from uni_train.models.nano import corpus, language
 from uni_train.models.nano.nano import MATHS_REPLAY, REPLAY, Nano

@@ -10,11 +10,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from data_gen.registry import get_task
-from eval.scored import read_scored
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
+from uni_train.data_gen.registry import get_task
 from uni_train.errors import UserError
+from uni_train.eval.scored import read_scored
 from uni_train.models.base import Example, Request
 from uni_train.models.load import build_model
 from uni_train.training.metric_log import read_metrics

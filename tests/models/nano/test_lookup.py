@@ -8,10 +8,10 @@ from itertools import pairwise
 import pytest
 import torch
 
-from data_gen.objects import NANO
-from data_gen.seeds import rng
 from uni_train.config.compose import compose
 from uni_train.config.schema import ModelConfig
+from uni_train.data_gen.objects import NANO
+from uni_train.data_gen.seeds import rng
 from uni_train.models.bagel.generation import prefill
 from uni_train.models.base import Request
 from uni_train.models.load import build_model

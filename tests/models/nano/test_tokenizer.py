@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_gen import phrasing
-from data_gen.mapping.task import Mapping
-from data_gen.maths.task import Maths
-from data_gen.objects import NANO
-from data_gen.task import SPLITS, Item
+from uni_train.data_gen import phrasing
+from uni_train.data_gen.mapping.task import Mapping
+from uni_train.data_gen.maths.task import Maths
+from uni_train.data_gen.objects import NANO
+from uni_train.data_gen.task import SPLITS, Item
 from uni_train.errors import UserError
 from uni_train.models.nano import corpus, language
 from uni_train.models.nano.nano import shipped

@@ -11,8 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from data_gen import sprites
-from data_gen.registry import get_task
+from uni_train.data_gen import sprites
+from uni_train.data_gen.registry import get_task
 from uni_train.flow.schedule import shift_timestep
 from uni_train.models.bagel.generation import Branch, prefill
 from uni_train.models.bagel.packing import Text, VitImage

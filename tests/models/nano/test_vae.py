@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from data_gen import sprites
 from uni_train.config.schema import VaeConfig
+from uni_train.data_gen import sprites
 from uni_train.models.nano.train_vae import train_vae
 from uni_train.models.nano.vae import PatchVAE
 

@@ -11,9 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from data_gen.registry import get_task
-from data_gen.task import Item
-from eval.scored import read_folder
 from tests.eval.judges.server import JudgeServer
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
@@ -21,7 +18,10 @@ from tests.recipes.stars.test_judged import Killed, opinion
 from tests.stages.test_run import assert_clear
 from tests.tiny import MODEL, QUICK, finish, fit, save_drawer, save_talker
 from uni_train.config.compose import compose
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.task import Item
 from uni_train.errors import UsageError
+from uni_train.eval.scored import read_folder
 from uni_train.models.base import Example, Request, States
 from uni_train.models.load import build_model
 from uni_train.models.nano.nano import Nano

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from eval.groups import estimates, read_facts
 from uni_train.cli.main import uni_train
 from uni_train.errors import UserError
+from uni_train.eval.groups import estimates, read_facts
 from uni_train.models.base import Request
 from uni_train.recipes.flow_grpo.held_out import RewardedPrompts
 from uni_train.rewards.contract import Reward

@@ -15,13 +15,13 @@ from click.testing import CliRunner, Result
 from PIL import Image
 from safetensors.torch import load_file
 
-from eval.groups import read_facts
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from tests.models.qwen_image_edit import tiny
 from tests.models.qwen_image_edit.conftest import picture
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
+from uni_train.eval.groups import read_facts
 from uni_train.models.bagel import mot
 from uni_train.models.load import build_model
 from uni_train.models.quantised import decoder_layers, plain, quantise

@@ -12,17 +12,17 @@ import torch
 from safetensors.torch import load_file
 
 from bench import knowledge as bench
-from data_gen.knowledge.injection import subjects
-from data_gen.knowledge.nano import counted
-from data_gen.sprites import verify_sprites
-from eval.benchmark import Scored
-from eval.scored import read_scored
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from tests.tiny import MODEL, finish, fit
 from uni_train.config.compose import compose
+from uni_train.data_gen.knowledge.injection import subjects
+from uni_train.data_gen.knowledge.nano import counted
+from uni_train.data_gen.sprites import verify_sprites
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.scored import read_scored
 from uni_train.models.load import build_model
 from uni_train.models.nano.language import vocabulary
 from uni_train.models.nano.tokenizer import WordTokenizer

@@ -17,11 +17,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from eval.benchmark import Scored
-from eval.scored import read_folder
 from tests.eval.judges.server import JudgeServer
 from tests.tiny import MODEL, QUICK, WORK, finish, fit, keeping_steps, save_talker
 from uni_train.config.compose import compose
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.scored import read_folder
 from uni_train.models.nano import language
 from uni_train.models.nano.nano import shipped
 from uni_train.models.pictures import decode_png
@@ -257,7 +257,7 @@ def test_a_checkpoint_that_cannot_judge_is_refused(tmp_path: Path) -> None:
 
 
 def test_only_accepted_samples_with_an_image_are_learned_from(finished: Path) -> None:
-    from data_gen.task import Check, Verdict
+    from uni_train.data_gen.task import Check, Verdict
     from uni_train.recipes.stars.filtering import accepted
 
     sample = samples(finished, "02-filter-mapping1")[0]

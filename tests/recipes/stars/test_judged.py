@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from eval.benchmark import Scored
-from eval.scored import read_folder
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
@@ -23,6 +21,8 @@ from tests.tiny import QUICK, finish, fit
 from uni_train.config.compose import compose
 from uni_train.config.kinds import stage_list
 from uni_train.errors import UsageError
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.scored import read_folder
 from uni_train.models.weights import Weights
 from uni_train.recipes.stars.config import StarsConfig
 from uni_train.stages import shards as sharded

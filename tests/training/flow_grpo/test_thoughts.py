@@ -13,12 +13,12 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from data_gen.registry import get_task
 from tests.training.flow_grpo.toy import GRPO, ToyFlow
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates
 from uni_train.config.schema import ThoughtsConfig
+from uni_train.data_gen.registry import get_task
 from uni_train.errors import UsageError
 from uni_train.flow.schedule import bagel_schedule
 from uni_train.models.bagel.generation import _feed, prefill

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from data_gen.seeds import derive_seed
 from uni_train.config.schema import GrpoConfig, OptimizerConfig, RolloutConfig, StrategyConfig
+from uni_train.data_gen.seeds import derive_seed
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import Schedule, bagel_schedule
 from uni_train.models.base import Request, SupervisedLoss, UnifiedModel

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from eval.benchmark import Ask, Benchmark
-    from eval.calls import Speed
-    from eval.evaluation import EvaluationPlan
-    from eval.plan import Row
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.eval.benchmark import Ask, Benchmark
+    from uni_train.eval.calls import Speed
+    from uni_train.eval.evaluation import EvaluationPlan
+    from uni_train.eval.plan import Row
 
 
 def print_plan(
     plan: EvaluationPlan, prices: Any, sizes: Any, typed: Mapping[str, float], progress: ConsoleProgress
 ) -> None:
     """Calls, judge tokens, cost and GPU hours of an evaluation, by the seconds that are typed, else measured."""
-    from eval import plan as planning
+    from uni_train.eval import plan as planning
 
     for kind in typed:
         if kind not in planning.KINDS[:-1]:
@@ -55,7 +55,7 @@ def print_plan(
     else:
         progress.say("Without --judge, what no program can check has no score.")
     if measured:
-        from eval.calls import machine
+        from uni_train.eval.calls import machine
 
         said = ", ".join(f"{kind} {speed.each:.3g} s (of {speed.calls:,})" for kind, speed in sorted(measured.items()))
         progress.say(
@@ -71,8 +71,8 @@ def print_plan(
 
 def _measured(plan: EvaluationPlan) -> dict[str, Speed]:
     """Kind of call -> how fast this machine was at it, of a model that was evaluated here before; asks nobody."""
-    from eval.calls import CallStore, machine
-    from eval.respondent import identity_of
+    from uni_train.eval.calls import CallStore, machine
+    from uni_train.eval.respondent import identity_of
 
     store = CallStore(plan.store_folder)
     if not store.measured():  # a checkpoint's hash may take a minute
@@ -90,7 +90,7 @@ def _measured(plan: EvaluationPlan) -> dict[str, Speed]:
 
 
 def _asks(benchmark: Benchmark, plan: EvaluationPlan) -> list[Ask]:
-    from eval.generation import asks_of, cases_of, settings_of
+    from uni_train.eval.generation import asks_of, cases_of, settings_of
 
     settings = settings_of(benchmark, plan.settings)
     cases = cases_of(benchmark, sets=plan.sets, subset=plan.subset, seed=plan.seed)
@@ -98,7 +98,7 @@ def _asks(benchmark: Benchmark, plan: EvaluationPlan) -> list[Ask]:
 
 
 def _plan_column(row: Row, prices: Any) -> dict[str, str]:
-    from eval import plan as planning
+    from uni_train.eval import plan as planning
 
     hours = row.gpu_hours
     found = {"cases": f"{row.cases:,}", "samples": f"{row.samples:,}"}

@@ -15,13 +15,13 @@ from uni_train.cli.numbers import NAMES
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from eval.benchmark import Benchmark
-    from eval.evaluation import Evaluation
-    from eval.judges.agreement import Agreement
-    from eval.judges.anchors import Anchor
-    from eval.judges.calibration import Calibration
-    from eval.judges.config import JudgeConfig
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.eval.benchmark import Benchmark
+    from uni_train.eval.evaluation import Evaluation
+    from uni_train.eval.judges.agreement import Agreement
+    from uni_train.eval.judges.anchors import Anchor
+    from uni_train.eval.judges.calibration import Calibration
+    from uni_train.eval.judges.config import JudgeConfig
 
 _NAMES = {
     "sensitivity": "of the right ones, passed",
@@ -75,11 +75,11 @@ def calibrate(
       uni_train eval calibrate -c shipped --judge nano --judge-base-url http://127.0.0.1:8000/v1 --judge-dialect nano
       uni_train eval calibrate -b ureason --data ureason=UReason --labels people.csv --judge openai/gpt-4o --reruns 2
     """
-    from eval import evaluation as engine
-    from eval.judges.calibrating import calibrate as measured
-    from eval.judges.calibration import comparable
-    from eval.judges.perturbation import CHANGES
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.eval import evaluation as engine
+    from uni_train.eval.judges.calibrating import calibrate as measured
+    from uni_train.eval.judges.calibration import comparable
+    from uni_train.eval.judges.perturbation import CHANGES
 
     asked, progress = Asked(**options), ConsoleProgress()
     references = references or ("drawn" if labels is None else "none")
@@ -119,9 +119,9 @@ def _anchors(
     benchmark: Benchmark, asked: Asked, done: Evaluation | None, labels: Path | None, references: str, most: int
 ) -> list[Anchor]:
     """All that is known of samples of a benchmark."""
-    from eval.generation import cases_of
-    from eval.judges import anchors as known
-    from eval.judges.labels import read_labels
+    from uni_train.eval.generation import cases_of
+    from uni_train.eval.judges import anchors as known
+    from uni_train.eval.judges.labels import read_labels
 
     found: list[Anchor] = []
     if labels is not None:
@@ -137,7 +137,7 @@ def _anchors(
 
 
 def _print(found: Calibration, progress: ConsoleProgress) -> None:
-    from eval.statistics import Estimate
+    from uni_train.eval.statistics import Estimate
 
     numbers = _numbers(found.overall, found.by_sample is not None or _is_graded(found.overall))
     numbers |= {f"accuracy on {kind} anchors": one.accuracy for kind, one in found.by_kind.items()}

@@ -73,7 +73,7 @@ def evaluate(
 
     progress = ConsoleProgress()
     if plan_only:
-        from eval.plan import Prices, Sizes
+        from uni_train.eval.plan import Prices, Sizes
 
         read, written = asked.judge_price or (None, None)
         prices = Prices(read, written, gpu_price)
@@ -95,8 +95,8 @@ def evaluate(
 
 def _beside(folders: dict[str, Path], place: Path, progress: ConsoleProgress) -> None:
     """The same answers as several judges score them."""
-    from eval.leaderboard import leaderboard
-    from eval.report.leaderboard import write_leaderboard
+    from uni_train.eval.leaderboard import leaderboard
+    from uni_train.eval.report.leaderboard import write_leaderboard
 
     board = leaderboard([f"{judge}={folder}" for judge, folder in folders.items()])
     progress.say(f"judges beside each other: {write_leaderboard(place, board)}")

@@ -10,8 +10,8 @@ import click
 from uni_train.cli.evaluation.options import Folder
 
 if TYPE_CHECKING:
-    from eval.leaderboard import Cell, Leaderboard
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.eval.leaderboard import Cell, Leaderboard
 
 
 @click.command("leaderboard")
@@ -28,9 +28,9 @@ def leaderboard(folders: tuple[str, ...], out: Path, submissions: bool) -> None:
     Example:
       uni_train eval leaderboard before=evals/nano-1 after=evals/nano-2 --out board
     """
-    from eval.leaderboard import leaderboard as counted
-    from eval.report.leaderboard import SCORES, write_leaderboard
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.eval.leaderboard import leaderboard as counted
+    from uni_train.eval.report.leaderboard import SCORES, write_leaderboard
 
     progress = ConsoleProgress()
     board = counted(folders)
@@ -56,8 +56,8 @@ def _shown(cell: Cell | None) -> str:
 
 
 def _submit(board: Leaderboard, folder: Path, progress: ConsoleProgress) -> None:
-    from eval.benchmark import BENCHMARKS
-    from eval.submission import file_name, write_submission
+    from uni_train.eval.benchmark import BENCHMARKS
+    from uni_train.eval.submission import file_name, write_submission
 
     for name, one in board.evaluations.items():
         for benchmark in one.results:

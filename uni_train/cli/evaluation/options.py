@@ -101,7 +101,7 @@ def _describe(context: click.Context, parameter: click.Parameter, name: str | No
         return
     import inspect
 
-    from eval.benchmark import BENCHMARKS
+    from uni_train.eval.benchmark import BENCHMARKS
 
     known = BENCHMARKS.names()
     if name not in known:

@@ -1,4 +1,4 @@
-"""From what is typed to an `EvaluationPlan` (`eval.evaluation`)."""
+"""From what is typed to an `EvaluationPlan` (`uni_train.eval.evaluation`)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from uni_train.cli.evaluation.options import Asked
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from eval.benchmark import Benchmark
-    from eval.calls import StoredModel
-    from eval.evaluation import EvaluationPlan
-    from eval.judges import JudgeConfig
-    from eval.watch import Checkpoint
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.eval.benchmark import Benchmark
+    from uni_train.eval.calls import StoredModel
+    from uni_train.eval.evaluation import EvaluationPlan
+    from uni_train.eval.judges import JudgeConfig
+    from uni_train.eval.watch import Checkpoint
     from uni_train.models.remote import RemoteSettings
 
 SNAPSHOTS = ".snapshots"
@@ -34,8 +34,8 @@ def loadable(checkpoint: str, asked: Asked, progress: ConsoleProgress) -> Iterat
 
     The written model is removed behind the block, but kept by an error or a kill, for the next start.
     """
-    from eval.respondent import is_remote
-    from eval.watch import place_of
+    from uni_train.eval.respondent import is_remote
+    from uni_train.eval.watch import place_of
 
     if is_remote(checkpoint) or not Path(checkpoint).exists():
         yield checkpoint, None
@@ -71,7 +71,7 @@ def store_of(asked: Asked) -> Path:
 
 def plan_of(checkpoint: str, asked: Asked) -> EvaluationPlan:
     """Everything that is typed, checked as far as it can be without asking anybody."""
-    from eval.evaluation import EvaluationPlan
+    from uni_train.eval.evaluation import EvaluationPlan
 
     benchmarks = benchmarks_of(checkpoint, asked)
     offered = tuple(dict.fromkeys(name for one in benchmarks for name in one.settings))
@@ -101,7 +101,7 @@ def plan_of(checkpoint: str, asked: Asked) -> EvaluationPlan:
 
 def names_of(asked: Asked) -> tuple[str, ...]:
     """The benchmarks that are asked for; "all": every one that is known."""
-    from eval.benchmark import BENCHMARKS
+    from uni_train.eval.benchmark import BENCHMARKS
 
     if not asked.benchmark:
         raise UsageError("--benchmark is empty", f"Known benchmarks: {', '.join(BENCHMARKS.names())}.")
@@ -115,7 +115,7 @@ def names_of(asked: Asked) -> tuple[str, ...]:
 
 def benchmarks_of(checkpoint: str, asked: Asked) -> list[Benchmark]:
     """The benchmarks that are asked for, over their published files or questions of our own."""
-    from eval.benchmark import BENCHMARKS, Source
+    from uni_train.eval.benchmark import BENCHMARKS, Source
 
     names = names_of(asked)
     kinds = {name: BENCHMARKS.get(name) for name in names}
@@ -177,7 +177,7 @@ def _folders(asked: Asked, names: Sequence[str]) -> dict[str, Path]:
 
 def world_of(checkpoint: str) -> str:
     """Which world's questions the model is asked, as its family says."""
-    from eval.respondent import is_remote
+    from uni_train.eval.respondent import is_remote
 
     path = Path(checkpoint)
     if is_remote(checkpoint) or (len(path.parts) > 1 and not path.exists()):  # --plan: weights that are not here yet
@@ -190,8 +190,8 @@ def world_of(checkpoint: str) -> str:
 
 def _other_model(asked: Asked, name: str) -> StoredModel:
     """A model that a benchmark asks beside the evaluated one."""
-    from eval.calls import CallStore
-    from eval.respondent import open_model
+    from uni_train.eval.calls import CallStore
+    from uni_train.eval.respondent import open_model
 
     return open_model(name, CallStore(store_of(asked)), remote=_remote(asked), retry_failed=asked.retry_failed)
 
@@ -202,9 +202,9 @@ def judge_of(asked: Asked) -> JudgeConfig | None:
         if asked.verifier == "judge":
             raise UsageError("--verifier judge needs a judge", "Name one with --judge MODEL.")
         return None
-    from eval.judges import JudgeConfig, Price
-    from eval.judges.revision import with_served_revision
-    from eval.last_seen import LastSeen
+    from uni_train.eval.judges import JudgeConfig, Price
+    from uni_train.eval.judges.revision import with_served_revision
+    from uni_train.eval.last_seen import LastSeen
 
     judge = JudgeConfig(
         model=asked.judge,
@@ -228,9 +228,9 @@ def judge_of(asked: Asked) -> JudgeConfig | None:
 
 def _small(asked: Asked, name: str) -> JudgeConfig:
     """A judge of a cascade, typed as an address with a model, or as a provider with one."""
-    from eval.judges import JudgeConfig
-    from eval.judges.revision import with_served_revision
-    from eval.last_seen import LastSeen
+    from uni_train.eval.judges import JudgeConfig
+    from uni_train.eval.judges.revision import with_served_revision
+    from uni_train.eval.last_seen import LastSeen
 
     address, _, model = name.rpartition("#")
     small = JudgeConfig(
@@ -249,7 +249,7 @@ def _small(asked: Asked, name: str) -> JudgeConfig:
 
 def _temperature(asked: Asked, way: str) -> float:
     """As typed; else as high as draws need to differ."""
-    from eval.judges.config import DRAWN
+    from uni_train.eval.judges.config import DRAWN
 
     if asked.judge_temperature is not None:
         return asked.judge_temperature

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from data_gen.reading_limits import read_yaml
 from uni_train.cli.evaluation.options import PROJECT, Asked
 from uni_train.cli.terminal import plain
+from uni_train.data_gen.reading_limits import read_yaml
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
-    from eval.benchmark import Table
-    from eval.evaluation import Evaluation, EvaluationPlan
-    from eval.watch import Checkpoint
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.eval.benchmark import Table
+    from uni_train.eval.evaluation import Evaluation, EvaluationPlan
+    from uni_train.eval.watch import Checkpoint
 
 _TABLES = 2  # of a benchmark on the console; the report has all
 
@@ -23,8 +23,8 @@ def run_evaluation(
     plan: EvaluationPlan, asked: Asked, place: Checkpoint | None, progress: ConsoleProgress
 ) -> Evaluation:
     """Run it, print its tables, write its report, log it. Raises UserError last, where a set could not be scored."""
-    from eval import evaluation as engine
-    from eval.report.evaluation import not_scored, report_of
+    from uni_train.eval import evaluation as engine
+    from uni_train.eval.report.evaluation import not_scored, report_of
     from uni_train.stages.cpu import prepare_cpu
 
     prepare_cpu("auto")
@@ -45,7 +45,7 @@ def run_evaluation(
 
 def show(done: Evaluation, progress: ConsoleProgress) -> None:
     """The papers' tables, with intervals, and what became of the samples."""
-    from eval.report.evaluation import OUTCOME_NAMES, header_of
+    from uni_train.eval.report.evaluation import OUTCOME_NAMES, header_of
 
     for name, result in done.results.items():
         for table in result.tables[:_TABLES]:
@@ -89,7 +89,7 @@ def print_table(table: Table, progress: ConsoleProgress) -> None:
 
 
 def _console_cell(value: Any) -> str:
-    from eval.statistics import Estimate, PairedComparison
+    from uni_train.eval.statistics import Estimate, PairedComparison
 
     paired = isinstance(value, PairedComparison)
     if isinstance(value, PairedComparison):
@@ -111,7 +111,7 @@ def _width(lines: Sequence[Sequence[str]]) -> int:
 
 def _track(done: Evaluation, asked: Asked, place: Checkpoint | None) -> None:
     """Into the W&B group of the training that the checkpoint is from, if it is from one."""
-    from eval.tracking import log_evaluation
+    from uni_train.eval.tracking import log_evaluation
     from uni_train.training.wandb_run import open_run
 
     project, group, offline = asked.project, asked.group, None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data_gen.reading_limits import PIXELS, Unreadable, open_image, reason
+from uni_train.data_gen.reading_limits import PIXELS, Unreadable, open_image, reason
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.reading_limits import read_json
+from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.models.bagel.config import SpecialTokens
 

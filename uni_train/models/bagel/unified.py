@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from data_gen.seeds import derive_seed
 from uni_train.config.schema import SamplingConfig
+from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.flow.guidance import Guidance
 from uni_train.flow.schedule import Schedule, bagel_schedule

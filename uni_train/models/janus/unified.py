@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from data_gen.seeds import derive_seed
 from uni_train.config.schema import ModelConfig
+from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.models.bagel.images import check_image
 from uni_train.models.bagel.prompts import THINK_THEN_DRAW

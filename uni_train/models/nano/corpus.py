@@ -15,13 +15,13 @@ from functools import partial
 
 import numpy as np
 
-from data_gen import sprites
-from data_gen.maths.expressions import Expression, show, single
-from data_gen.maths.task import COUNTS, IN_WORDS
-from data_gen.objects import NANO
-from data_gen.phrasing import meaning_template, signs_in_words
-from data_gen.registry import get_task
-from data_gen.task import Item, Task
+from uni_train.data_gen import sprites
+from uni_train.data_gen.maths.expressions import Expression, show, single
+from uni_train.data_gen.maths.task import COUNTS, IN_WORDS
+from uni_train.data_gen.objects import NANO
+from uni_train.data_gen.phrasing import meaning_template, signs_in_words
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.task import Item, Task
 from uni_train.models.base import Example, Turn
 from uni_train.models.nano import language
 

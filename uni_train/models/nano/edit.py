@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from data_gen.maze.task import DIRECTIONS, INSTRUCTION
-from data_gen.seeds import derive_seed
 from uni_train.config.schema import ModelConfig
+from uni_train.data_gen.maze.task import DIRECTIONS, INSTRUCTION
+from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel.bagel import Bagel

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from data_gen.reading_limits import read_json, reason
+from uni_train.data_gen.reading_limits import read_json, reason
 from uni_train.errors import UserError
 from uni_train.models.bagel.family import BagelFamily
 from uni_train.models.family import CONFIG, FAMILIES, WEIGHTS, Family, Found

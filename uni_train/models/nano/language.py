@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import random
 
-from data_gen.objects import NANO, Noun, singular_of
-from data_gen.phrasing import nano_vocabulary
-from data_gen.task import Item
+from uni_train.data_gen.objects import NANO, Noun, singular_of
+from uni_train.data_gen.phrasing import nano_vocabulary
+from uni_train.data_gen.task import Item
 
 THINK_SYSTEM = "think"
 CAPTION_PROMPT = "Caption :"

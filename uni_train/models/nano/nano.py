@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from data_gen.seeds import derive_seed
 from uni_train.config.schema import ModelConfig
+from uni_train.data_gen.seeds import derive_seed
 from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig, SpecialTokens

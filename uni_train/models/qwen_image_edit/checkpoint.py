@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from data_gen.reading_limits import read_json, reason
 from uni_train.config.schema import EditingConfig, ModelConfig
+from uni_train.data_gen.reading_limits import read_json, reason
 from uni_train.errors import UserError
 from uni_train.files import atomic_path
 from uni_train.flow.schedule import DynamicShift

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from data_gen.seeds import derive_seed
+from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.models.base import Example, States
 from uni_train.models.qwen_image_edit.condition import Grid

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from data_gen.seeds import derive_seed
 from uni_train.config.schema import EditingConfig, ModelConfig
+from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.flow.euler import euler_step
 from uni_train.flow.guidance import true_cfg

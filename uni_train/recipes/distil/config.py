@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from data_gen.registry import TASKS
 from uni_train.config.messages import Where, check_thinks, wrong
 from uni_train.config.schema import SHARDED, Decay, Scale
+from uni_train.data_gen.registry import TASKS
 from uni_train.recipes.stars.config import RoundsConfig, check_rounds
 
 

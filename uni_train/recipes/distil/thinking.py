@@ -13,15 +13,15 @@ from functools import partial
 
 import numpy as np
 
-from data_gen.registry import task_of
-from data_gen.seeds import derive_seed
-from data_gen.task import Check, Status, Verdict
-from eval.benchmark import Ask, Case, Sample, Scored
-from eval.benchmarks.unisandbox.cases import item_of
-from eval.benchmarks.unisandbox.thoughts import Conclusion, concluded, conclusion
-from eval.prompts.unisandbox import direct_prompt
-from eval.scored import read_folder
+from uni_train.data_gen.registry import task_of
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Check, Status, Verdict
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Ask, Case, Sample, Scored
+from uni_train.eval.benchmarks.unisandbox.cases import item_of
+from uni_train.eval.benchmarks.unisandbox.thoughts import Conclusion, concluded, conclusion
+from uni_train.eval.prompts.unisandbox import direct_prompt
+from uni_train.eval.scored import read_folder
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.stars import filtering

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch.utils.data import ConcatDataset
 
-from data_gen.seeds import derive_seed
-from data_gen.task import Item
-from eval.scored import read_folder
 from uni_train.config.kinds import Updates
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Item
+from uni_train.eval.scored import read_folder
 from uni_train.models.base import Example, Request, States, UnifiedModel
 from uni_train.models.family import family_of
 from uni_train.models.load import build_model, load_weights

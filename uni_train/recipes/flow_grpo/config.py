@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from data_gen.registry import TASKS
 from uni_train.config.messages import Where, check_known, check_thinks, wrong
 from uni_train.config.schema import (
     Count,
@@ -16,6 +15,7 @@ from uni_train.config.schema import (
     RunConfig,
     TaskLevel,
 )
+from uni_train.data_gen.registry import TASKS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from data_gen.seeds import derive_seed
-from eval.groups import Group, write_groups
+from uni_train.data_gen.seeds import derive_seed
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
 from uni_train.errors import UserError
+from uni_train.eval.groups import Group, write_groups
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.rewards.contract import Reward, Scoring
 from uni_train.stages.gallery import SHOWN_GROUPS, groups_of, log_groups

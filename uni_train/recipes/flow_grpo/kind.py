@@ -69,7 +69,7 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
 
 
 def _first_prompt(config: FlowGrpoConfig) -> Request:
-    from data_gen.registry import get_task
+    from uni_train.data_gen.registry import get_task
     from uni_train.models.base import Request
     from uni_train.recipes.flow_grpo import training
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.registry import get_task
-from data_gen.seeds import derive_seed
-from data_gen.task import Item, Task
-from eval.groups import write_groups
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Item, Task
 from uni_train.errors import UserError
+from uni_train.eval.groups import write_groups
 from uni_train.models.base import Example, UnifiedModel
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig, HeldOutConfig
 from uni_train.recipes.flow_grpo.held_out import LEAST, MORE, RewardedPrompts

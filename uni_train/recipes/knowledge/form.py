@@ -13,8 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from data_gen import sprites
-from data_gen.knowledge.nano import (
+from uni_train.config.kinds import Updates
+from uni_train.data_gen import sprites
+from uni_train.data_gen.knowledge.nano import (
     FAVOURITES,
     NanoCharacter,
     draw_nano_characters,
@@ -23,7 +24,6 @@ from data_gen.knowledge.nano import (
     nano_inverse,
     nano_lessons,
 )
-from uni_train.config.kinds import Updates
 from uni_train.errors import UserError
 from uni_train.models.base import Example
 from uni_train.recipes.knowledge.config import KnowledgeConfig

@@ -15,17 +15,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_gen.errors import DataError
-from data_gen.knowledge.injection import Subject, TextQuestion, read_subjects, subjects
-from data_gen.reading_limits import read_json
-from eval.benchmark import Scored, Table
-from eval.benchmarks.unisandbox import UniSandbox, injected
-from eval.benchmarks.unisandbox.cases import Questions, knowledge_case
-from eval.benchmarks.unisandbox.injected import Reply, Taught
-from eval.generation import asks_of
-from eval.scored import read_scored, write_scored
 from uni_train.config.kinds import Stages, Updates
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.knowledge.injection import Subject, TextQuestion, read_subjects, subjects
+from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Scored, Table
+from uni_train.eval.benchmarks.unisandbox import UniSandbox, injected
+from uni_train.eval.benchmarks.unisandbox.cases import Questions, knowledge_case
+from uni_train.eval.benchmarks.unisandbox.injected import Reply, Taught
+from uni_train.eval.generation import asks_of
+from uni_train.eval.scored import read_scored, write_scored
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, Request, UnifiedModel
 from uni_train.recipes.knowledge.config import KnowledgeConfig

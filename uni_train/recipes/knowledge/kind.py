@@ -10,7 +10,7 @@ from uni_train.config.messages import Where
 from uni_train.recipes.knowledge.config import FROZEN, KnowledgeConfig, check
 
 if TYPE_CHECKING:
-    from eval.benchmark import Table
+    from uni_train.eval.benchmark import Table
     from uni_train.models.base import Example, UnifiedModel
     from uni_train.stages.work import StageRun, Work
 

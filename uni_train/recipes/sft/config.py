@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from data_gen.registry import TASKS
 from uni_train.config.messages import Where, check_known, check_thinks, wrong
 from uni_train.config.schema import Count, Draws, Pixels, Positive, Prompts, Rows, RunConfig, Share, TaskLevel, Tokens
+from uni_train.data_gen.registry import TASKS
 
 Form = Literal["text_to_image", "edit", "conversations", "items"]
 Part = Literal["vit", "connector", "understanding", "generation"]

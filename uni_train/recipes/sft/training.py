@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_gen.reading_limits import read_json
 from uni_train.config.kinds import Updates
+from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, ImageSizes

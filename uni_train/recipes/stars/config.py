@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from data_gen.registry import TASKS, set_name, sources
 from uni_train.config.kinds import reads_images
 from uni_train.config.messages import Where, check_known, check_thinks, wrong
 from uni_train.config.schema import (
@@ -22,6 +21,7 @@ from uni_train.config.schema import (
     TaskLevel,
     Temperature,
 )
+from uni_train.data_gen.registry import TASKS, set_name, sources
 from uni_train.errors import did_you_mean
 from uni_train.recipes.stars.filters import FILTERS
 

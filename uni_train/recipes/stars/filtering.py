@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from eval.benchmark import Scored
-from eval.scored import read_folder, read_scored, shard_path
-from eval.summary import Reliability, filter_reliability
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.scored import read_folder, read_scored, shard_path
+from uni_train.eval.summary import Reliability, filter_reliability
 from uni_train.models.base import UnifiedModel
 from uni_train.recipes.stars.config import RoundConfig, RoundsConfig, StarsConfig
 from uni_train.recipes.stars.filters import FILTERS, Asking

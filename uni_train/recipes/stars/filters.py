@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from data_gen.registry import Registry
-from data_gen.seeds import derive_seed
-from data_gen.task import Check, Verdict
+from uni_train.data_gen.registry import Registry
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Check, Verdict
 
 if TYPE_CHECKING:
-    from eval.benchmark import Sample, Scored
+    from uni_train.eval.benchmark import Sample, Scored
     from uni_train.models.base import Request, UnifiedModel
     from uni_train.recipes.stars.config import StarsConfig
 
@@ -91,7 +91,7 @@ def none(samples: Sequence[Scored], asking: Asking) -> list[Verdict]:
 
 def _question(model: UnifiedModel, sample: Sample) -> Request:
     """Whether an image is what its prompt asks for (UniSandbox, Table 13)."""
-    from eval.prompts.unisandbox import filter_prompt
+    from uni_train.eval.prompts.unisandbox import filter_prompt
     from uni_train.models.base import Request
     from uni_train.models.pictures import decode_png
 
@@ -105,7 +105,7 @@ def _question(model: UnifiedModel, sample: Sample) -> Request:
 
 
 def _verdict(reply: str) -> Verdict:
-    from eval.prompts.unisandbox import parse_final_answer
+    from uni_train.eval.prompts.unisandbox import parse_final_answer
 
     said = parse_final_answer(reply)
     if said is None:

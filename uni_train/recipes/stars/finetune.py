@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_gen.registry import get_task
-from data_gen.task import Item
-from eval.scored import completed, shard_path
 from uni_train.config.kinds import Updates, stage_list
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.task import Item
 from uni_train.errors import UserError
+from uni_train.eval.scored import completed, shard_path
 from uni_train.models.base import Example, UnifiedModel
 from uni_train.recipes.stars.config import NOT_SETS, PRETRAIN, SOLVED, THOUGHTS, RoundConfig, RoundsConfig, StarsConfig
 from uni_train.recipes.stars.filtering import kept_rows

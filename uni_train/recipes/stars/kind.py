@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from data_gen.registry import TASKS
 from uni_train.config.kinds import PlannedStage, Stages, recipe_kind
 from uni_train.config.messages import Where
+from uni_train.data_gen.registry import TASKS
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig, check
 from uni_train.recipes.stars.filters import about
 from uni_train.recipes.stars.rounds import RoundsKind, round_entry, said_updates
 
 if TYPE_CHECKING:
-    from eval.summary import Round
+    from uni_train.eval.summary import Round
     from uni_train.models.base import Example, UnifiedModel
     from uni_train.stages.work import StageRun, Work
 

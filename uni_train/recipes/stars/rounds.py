@@ -7,12 +7,12 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from data_gen.registry import set_name
 from uni_train.config.kinds import PlannedStage, RecipeKind, Updates, evaluation
+from uni_train.data_gen.registry import set_name
 from uni_train.recipes.stars.config import RoundConfig, RoundsConfig
 
 if TYPE_CHECKING:
-    from eval.summary import Round
+    from uni_train.eval.summary import Round
     from uni_train.models.base import UnifiedModel
     from uni_train.recipes.stars.filtering import Outcome
     from uni_train.stages.work import StageRun, Work
@@ -92,7 +92,7 @@ def round_entry(
     calls: Mapping[str, int],
 ) -> Round:
     """What summary.json says of a training, the last of `stages`, and of the rounds that it serves."""
-    from eval.summary import Round
+    from uni_train.eval.summary import Round
     from uni_train.recipes.stars.filtering import reliability
 
     return Round(

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from data_gen.seeds import derive_seed
-from eval.benchmark import Ask, Scored
-from eval.benchmarks.unisandbox import UniSandbox
 from uni_train.config.kinds import reads_images
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.eval.benchmark import Ask, Scored
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.recipes.stars import filtering
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig
 from uni_train.stages import judging

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from data_gen.reading_limits import LINE_BYTES, Unreadable, open_file, open_image, parse_json, reason
+from uni_train.data_gen.reading_limits import LINE_BYTES, Unreadable, open_file, open_image, parse_json, reason
 from uni_train.errors import UserError
 from uni_train.models.bagel.images import read_image, rgb
 from uni_train.models.base import Example, SkillMissing

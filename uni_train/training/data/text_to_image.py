@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from data_gen.reading_limits import parse_json
+from uni_train.data_gen.reading_limits import parse_json
 from uni_train.models.base import Example
 from uni_train.training.data.rows import BadRow, Row, image_of, text_of
 

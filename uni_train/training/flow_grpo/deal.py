@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from data_gen.seeds import rng
 from uni_train.config.schema import GrpoConfig
+from uni_train.data_gen.seeds import rng
 from uni_train.distributed.ranks import Ranks
 from uni_train.flow.advantages import informative
 from uni_train.training.flow_grpo.rollout import OF_IMAGES, Rollouts, padded

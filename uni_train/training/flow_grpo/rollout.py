@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from data_gen.seeds import derive_seed, rng
 from uni_train.config.schema import GrpoConfig
+from uni_train.data_gen.seeds import derive_seed, rng
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
 from uni_train.flow.advantages import batch_advantages, gdpo_advantages, group_advantages, informative

@@ -47,9 +47,9 @@ from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
 from torch import Tensor
 
-from data_gen.seeds import derive_seed
 from uni_train.config.kinds import Updates
 from uni_train.config.schema import SHARDED, GrpoConfig, ThoughtsConfig
+from uni_train.data_gen.seeds import derive_seed
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UsageError, UserError
 from uni_train.flow.objective import interpolate

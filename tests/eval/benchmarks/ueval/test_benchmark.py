@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_gen import sprites
-from data_gen.task import Verdict
-from eval.benchmark import Ask, Sample, Scored, Unparseable
-from eval.benchmarks.ueval import UEval
-from eval.benchmarks.ueval.benchmark import ONE_PASS, THINK_FIRST, TRACED, TWO_PASSES
-from eval.benchmarks.ueval.prompts import JUDGE, judge_prompt
-from eval.judges.asking import NoReply, Stopped
-from eval.judges.reading import JsonReader
 from tests.eval.benchmarks.ueval.test_files import row, write
+from uni_train.data_gen import sprites
+from uni_train.data_gen.task import Verdict
 from uni_train.errors import UsageError
+from uni_train.eval.benchmark import Ask, Sample, Scored, Unparseable
+from uni_train.eval.benchmarks.ueval import UEval
+from uni_train.eval.benchmarks.ueval.benchmark import ONE_PASS, THINK_FIRST, TRACED, TWO_PASSES
+from uni_train.eval.benchmarks.ueval.prompts import JUDGE, judge_prompt
+from uni_train.eval.judges.asking import NoReply, Stopped
+from uni_train.eval.judges.reading import JsonReader
 from uni_train.models.base import Request
 from uni_train.models.pictures import encode_png
 
@@ -291,7 +291,7 @@ def test_what_cannot_be_meant_is_named() -> None:
 
 
 def test_replies_are_read_strictly() -> None:
-    from eval.benchmarks.ueval.prompts import REPLY
+    from uni_train.eval.benchmarks.ueval.prompts import REPLY
 
     read = JsonReader(REPLY)
     assert read(f"```json\n{met(True)}\n```")["criteria_met"] is True

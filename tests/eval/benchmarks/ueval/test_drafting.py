@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_gen.errors import DataError
-from eval.benchmarks.ueval import UEval
-from eval.benchmarks.ueval.drafting import ATTEMPTS, drafted
 from tests.eval.benchmarks.ueval.test_files import row, write
+from uni_train.data_gen.errors import DataError
 from uni_train.errors import UserError
+from uni_train.eval.benchmarks.ueval import UEval
+from uni_train.eval.benchmarks.ueval.drafting import ATTEMPTS, drafted
 from uni_train.models.base import Request
 from uni_train.models.pictures import encode_png
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from eval.benchmarks.ueval import UEval
-from eval.evaluation import EvaluationPlan, run
-from eval.judges import JudgeConfig
 from tests.eval.benchmarks.ueval.test_files import row, write
 from tests.eval.judges.server import Asked, JudgeServer, Refused
+from uni_train.eval.benchmarks.ueval import UEval
+from uni_train.eval.evaluation import EvaluationPlan, run
+from uni_train.eval.judges import JudgeConfig
 
 pytestmark = pytest.mark.slow
 

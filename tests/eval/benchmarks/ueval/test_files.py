@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_gen.errors import DataError
-from eval.benchmarks.ueval import UEval
-from eval.benchmarks.ueval.files import read_folder
+from uni_train.data_gen.errors import DataError
+from uni_train.eval.benchmarks.ueval import UEval
+from uni_train.eval.benchmarks.ueval.files import read_folder
 
 
 def row(**changes: Any) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from data_gen.errors import DataError
-from eval.benchmark import Scored
-from eval.benchmarks.ueval import UEval
-from eval.benchmarks.ueval.benchmark import TWO_PASSES
-from eval.benchmarks.ueval.prompts import met, read_official
 from tests.eval.benchmarks.ueval.test_benchmark import Author, Judge, answered, statuses
 from tests.eval.benchmarks.ueval.test_files import row, write
+from uni_train.data_gen.errors import DataError
 from uni_train.errors import UsageError
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.benchmarks.ueval import UEval
+from uni_train.eval.benchmarks.ueval.benchmark import TWO_PASSES
+from uni_train.eval.benchmarks.ueval.prompts import met, read_official
 
 CODE = '''
 import os

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eval.benchmarks.ueval.paper import CLOSED, OPEN, TABLE_1, TABLE_2, TABLE_3, TABLE_4, TASKS
+from uni_train.eval.benchmarks.ueval.paper import CLOSED, OPEN, TABLE_1, TABLE_2, TABLE_3, TABLE_4, TASKS
 
 # Averages of numbers that are rounded to 0.1, printed rounded to 0.1 themselves.
 ROUNDING = 0.1 + 1e-9

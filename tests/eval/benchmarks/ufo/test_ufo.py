@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_gen.errors import DataError
-from eval.benchmark import Ask, Sample, Scored
-from eval.benchmarks.ufo import Ufo, paper, prompts, replies, rubric
-from eval.benchmarks.ufo.counting import mean_of, task_mean
-from eval.benchmarks.ufo.files import _column, read_folder
-from eval.benchmarks.ufo.names import ANSWERS, DIMENSIONS, REGIMES, TEXT_CUE
-from eval.evaluation import EvaluationPlan, run
-from eval.images import bytes_of
-from eval.judges import JudgeConfig
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.data_gen.errors import DataError
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Ask, Sample, Scored
+from uni_train.eval.benchmarks.ufo import Ufo, paper, prompts, replies, rubric
+from uni_train.eval.benchmarks.ufo.counting import mean_of, task_mean
+from uni_train.eval.benchmarks.ufo.files import _column, read_folder
+from uni_train.eval.benchmarks.ufo.names import ANSWERS, DIMENSIONS, REGIMES, TEXT_CUE
+from uni_train.eval.evaluation import EvaluationPlan, run
+from uni_train.eval.images import bytes_of
+from uni_train.eval.judges import JudgeConfig
 from uni_train.models.pictures import encode_png
 
 IMAGE = encode_png(np.zeros((8, 8, 3), np.uint8))

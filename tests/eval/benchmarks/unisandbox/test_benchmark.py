@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_gen.registry import task_of
-from data_gen.task import Check, Item, Verdict
-from eval.benchmark import Ask, Case, Sample, Scored
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.generation import asks_of
+from uni_train.data_gen.registry import task_of
+from uni_train.data_gen.task import Check, Item, Verdict
 from uni_train.errors import UsageError
+from uni_train.eval.benchmark import Ask, Case, Sample, Scored
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.generation import asks_of
 from uni_train.models.base import OnStep, Request
 
 

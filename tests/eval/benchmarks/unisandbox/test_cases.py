@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from data_gen import sprites
-from data_gen.errors import DataError
-from data_gen.export import make
-from data_gen.jsonl import published_rows, write_rows
-from data_gen.knowledge.people import make_knowledge
-from data_gen.registry import get_task
-from eval.benchmark import Ask, Case, Sample
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.benchmarks.unisandbox.cases import ALL_SETS, generated, published
-from eval.benchmarks.unisandbox.thoughts import conclusion
+from uni_train.data_gen import sprites
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.export import make
+from uni_train.data_gen.jsonl import published_rows, write_rows
+from uni_train.data_gen.knowledge.people import make_knowledge
+from uni_train.data_gen.registry import get_task
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Ask, Case, Sample
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.benchmarks.unisandbox.cases import ALL_SETS, generated, published
+from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion
 from uni_train.models.pictures import encode_png
 
 

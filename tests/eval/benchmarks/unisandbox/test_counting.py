@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from data_gen.task import Check, Status, Verdict
-from eval.benchmark import Ask, Case, Sample, Scored, Table
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.benchmarks.unisandbox.cases import Questions
-from eval.benchmarks.unisandbox.counting import accuracy, average, by_cell, compare, strategies, trials
-from eval.statistics import Estimate, PairedComparison
+from uni_train.data_gen.task import Check, Status, Verdict
+from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Table
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.benchmarks.unisandbox.cases import Questions
+from uni_train.eval.benchmarks.unisandbox.counting import accuracy, average, by_cell, compare, strategies, trials
+from uni_train.eval.statistics import Estimate, PairedComparison
 
 
 def one(case: Case, right: bool | Status, setting: str = "normal", k: int = 0, thought: str | None = None) -> Scored:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from data_gen import sprites
-from data_gen.objects import NANO
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.evaluation import EvaluationPlan, run
-from eval.judges import JudgeConfig
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.data_gen import sprites
+from uni_train.data_gen.objects import NANO
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.evaluation import EvaluationPlan, run
+from uni_train.eval.judges import JudgeConfig
 from uni_train.models.pictures import decode_png
 
 # In nano's words, with one label that is wrong and one question that nobody can draw.

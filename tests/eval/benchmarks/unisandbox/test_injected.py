@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from data_gen import sprites
-from data_gen.knowledge.injection import subjects
-from eval.benchmark import Sample, Scored
-from eval.benchmarks.unisandbox import UniSandbox, injected
-from eval.benchmarks.unisandbox.cases import Questions, item_of, knowledge_case
-from eval.benchmarks.unisandbox.injected import OTHER, Reply, Taught
-from eval.generation import asks_of
-from eval.statistics import Estimate
+from uni_train.data_gen import sprites
+from uni_train.data_gen.knowledge.injection import subjects
+from uni_train.eval.benchmark import Sample, Scored
+from uni_train.eval.benchmarks.unisandbox import UniSandbox, injected
+from uni_train.eval.benchmarks.unisandbox.cases import Questions, item_of, knowledge_case
+from uni_train.eval.benchmarks.unisandbox.injected import OTHER, Reply, Taught
+from uni_train.eval.generation import asks_of
+from uni_train.eval.statistics import Estimate
 from uni_train.models.pictures import encode_png
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from eval.benchmarks.unisandbox.paper import PAPER_TABLE_1, PAPER_TABLE_2, PAPER_TABLE_3, PAPER_TABLE_4
+from uni_train.eval.benchmarks.unisandbox.paper import PAPER_TABLE_1, PAPER_TABLE_2, PAPER_TABLE_3, PAPER_TABLE_4
 
 
 def test_the_papers_averages_are_those_of_its_cells() -> None:

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from data_gen.knowledge.people import draw_characters, make_knowledge
-from data_gen.task import Check, Verdict
-from eval.benchmark import Sample, Scored
-from eval.benchmarks.unisandbox import UniSandbox
-from eval.benchmarks.unisandbox.pooling import pool
-from eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Result
-from eval.generation import asks_of
-from eval.scored import write_scored
+from uni_train.data_gen.knowledge.people import draw_characters, make_knowledge
+from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Sample, Scored
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.benchmarks.unisandbox.pooling import pool
+from uni_train.eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Result
+from uni_train.eval.generation import asks_of
+from uni_train.eval.scored import write_scored
 
 
 def evaluated(folder: Path, benchmark: UniSandbox, right: str, **asked: Any) -> Path:

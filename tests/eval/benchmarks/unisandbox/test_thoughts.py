@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from data_gen.objects import NANO
-from data_gen.registry import get_task
-from eval.benchmark import Case
-from eval.benchmarks.unisandbox.thoughts import conclusion, said
+from uni_train.data_gen.objects import NANO
+from uni_train.data_gen.registry import get_task
+from uni_train.eval.benchmark import Case
+from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion, said
 
 RULES = (
     "Rule 1: The symbol @ represents apples. Rule 2: The symbol * represents bananas. "

@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from data_gen.errors import DataError
-from data_gen.objects import EVERYDAY, NANO
-from data_gen.task import Check, Verdict
-from data_gen.ureason.files import write_folder
-from data_gen.ureason.outcomes import Sprites, outcome_from
-from data_gen.ureason.task import UReason as Task
-from eval.benchmark import Ask, Scored, Table, Unparseable
-from eval.benchmarks.ureason import UReason, counting
-from eval.benchmarks.ureason.extraction import Refined, extract
-from eval.benchmarks.ureason.settings import BARE, CHAIN, DIRECT, EXTERNAL, GUIDED, SETTINGS
-from eval.evaluation import EvaluationPlan, run
-from eval.prompts import ureason as prompts
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.objects import EVERYDAY, NANO
+from uni_train.data_gen.task import Check, Verdict
+from uni_train.data_gen.ureason.files import write_folder
+from uni_train.data_gen.ureason.outcomes import Sprites, outcome_from
+from uni_train.data_gen.ureason.task import UReason as Task
 from uni_train.errors import UsageError
+from uni_train.eval.benchmark import Ask, Scored, Table, Unparseable
+from uni_train.eval.benchmarks.ureason import UReason, counting
+from uni_train.eval.benchmarks.ureason.extraction import Refined, extract
+from uni_train.eval.benchmarks.ureason.settings import BARE, CHAIN, DIRECT, EXTERNAL, GUIDED, SETTINGS
+from uni_train.eval.evaluation import EvaluationPlan, run
+from uni_train.eval.prompts import ureason as prompts
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from data_gen.task import Check, Verdict
-from data_gen.ureason.outcomes import Sprites
-from eval.benchmark import Ask, Case, Sample, Scored
-from eval.benchmarks.ureason import UReason, errors, lengths
-from eval.benchmarks.ureason.counting import Count, error_shares, tables
-from eval.benchmarks.ureason.settings import BARE, GUIDED
-from eval.prompts import ureason as prompts
+from uni_train.data_gen.task import Check, Verdict
+from uni_train.data_gen.ureason.outcomes import Sprites
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Ask, Case, Sample, Scored
+from uni_train.eval.benchmarks.ureason import UReason, errors, lengths
+from uni_train.eval.benchmarks.ureason.counting import Count, error_shares, tables
+from uni_train.eval.benchmarks.ureason.settings import BARE, GUIDED
+from uni_train.eval.prompts import ureason as prompts
 from uni_train.models.pictures import encode_png
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eval.benchmarks.ureason import paper
-from eval.benchmarks.ureason.settings import BARE, DIRECT, EIGHT_TIMES, GUIDED, HEADLINE
+from uni_train.eval.benchmarks.ureason import paper
+from uni_train.eval.benchmarks.ureason.settings import BARE, DIRECT, EIGHT_TIMES, GUIDED, HEADLINE
 
 # (model, setting) -> gain over the setting before, as Table 2 prints it for the overall accuracy.
 GAINS = {

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_gen.maze.task import INSTRUCTION
-from eval.benchmark import Ask, Scored, Source
-from eval.benchmarks.vigor import Vigor, programs
-from eval.benchmarks.vigor.files import Record, write_folder
-from eval.benchmarks.vigor.paper import TABLE_3
-from eval.evaluation import EvaluationPlan, run
-from eval.judges import JudgeConfig
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.data_gen.maze.task import INSTRUCTION
 from uni_train.errors import UsageError
+from uni_train.eval.benchmark import Ask, Scored, Source
+from uni_train.eval.benchmarks.vigor import Vigor, programs
+from uni_train.eval.benchmarks.vigor.files import Record, write_folder
+from uni_train.eval.benchmarks.vigor.paper import TABLE_3
+from uni_train.eval.evaluation import EvaluationPlan, run
+from uni_train.eval.judges import JudgeConfig
 from uni_train.models.pictures import decode_png
 
 MAZES = Source(n=3, sets=("maze_navigation",))

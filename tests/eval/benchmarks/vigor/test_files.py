@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_gen.errors import DataError
-from eval.benchmark import Source
-from eval.benchmarks.vigor import Vigor, programs
-from eval.benchmarks.vigor.files import Record, read_folder, write_folder
+from uni_train.data_gen.errors import DataError
 from uni_train.errors import UsageError
+from uni_train.eval.benchmark import Source
+from uni_train.eval.benchmarks.vigor import Vigor, programs
+from uni_train.eval.benchmarks.vigor.files import Record, read_folder, write_folder
 from uni_train.models.pictures import encode_png
 
 PNG = encode_png(np.full((8, 8, 3), 200, np.uint8))

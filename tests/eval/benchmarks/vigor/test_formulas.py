@@ -8,9 +8,17 @@ import re
 
 import pytest
 
-from eval.benchmarks.vigor.paper import DISCREPANCIES, TABLE_3, TABLE_4, mean_of
-from eval.benchmarks.vigor.tasks import DOMAINS, TASKS, family_of, task_named
-from eval.benchmarks.vigor.templates import DIMENSIONS, NO_REFERENCE, TABLES, dimension_of, filled, read_marks, template
+from uni_train.eval.benchmarks.vigor.paper import DISCREPANCIES, TABLE_3, TABLE_4, mean_of
+from uni_train.eval.benchmarks.vigor.tasks import DOMAINS, TASKS, family_of, task_named
+from uni_train.eval.benchmarks.vigor.templates import (
+    DIMENSIONS,
+    NO_REFERENCE,
+    TABLES,
+    dimension_of,
+    filled,
+    read_marks,
+    template,
+)
 
 KINDS = ("process", "result")
 # Of all 18 files, as extracted from the paper: a template is not edited by chance.

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from data_gen.task import Verdict
-from eval.benchmark import Ask, Sample, Source
-from eval.benchmarks.vigor import Vigor
-from eval.benchmarks.vigor.files import read_folder
-from eval.benchmarks.vigor.truths import Truth, read_truth
+from uni_train.data_gen.task import Verdict
+from uni_train.eval.benchmark import Ask, Sample, Source
+from uni_train.eval.benchmarks.vigor import Vigor
+from uni_train.eval.benchmarks.vigor.files import read_folder
+from uni_train.eval.benchmarks.vigor.truths import Truth, read_truth
 from uni_train.models.pictures import encode_png
 
 SQUARE = np.array([[1, 2, 3, 4], [3, 4, 1, 2], [2, 1, 4, 3], [4, 3, 2, 1]])
