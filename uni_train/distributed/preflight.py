@@ -28,7 +28,7 @@ from uni_train.errors import UsageError, UserError
 from uni_train.files import sha256_of
 from uni_train.run_folder import flat, versions_of
 
-PACKAGES = ("uni_train", "data_gen", "eval")
+PACKAGES = ("uni_train", "uni_train.data_gen", "uni_train.eval")  # `rglob` follows no symbolic links
 VERSIONS_OF = (
     *("uni-train", "torch", "lightning", "deepspeed", "transformers", "diffusers", "peft", "accelerate"),
     *("numpy", "scipy", "safetensors", "tokenizers", "pyarrow", "pillow", "opencv-python-headless"),

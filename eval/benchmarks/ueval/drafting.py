@@ -1,6 +1,6 @@
 """Rubrics for new items, drafted by a model from question and reference (section 2.2): people refine them.
 
-    python -m eval.benchmarks.ueval.drafting new.jsonl --model URL#MODEL --out drafted.jsonl
+    python -m uni_train.eval.benchmarks.ueval.drafting new.jsonl --model URL#MODEL --out drafted.jsonl
 
 A row of new.jsonl is a published one without rubrics; `image_ref` holds files beside it. The paper prints no prompt for
 drafting: this one is ours, and asks for what section 2.2 says of good rubrics. Drafts are rows that `--data` reads.
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from data_gen.errors import DataError
-from data_gen.jsonl import read_objects
-from eval.benchmark import Respondent
-from eval.benchmarks.ueval.files import read_row
-from eval.judges.reading import JsonReader
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.jsonl import read_objects
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Respondent
+from uni_train.eval.benchmarks.ueval.files import read_row
+from uni_train.eval.judges.reading import JsonReader
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,8 +115,8 @@ def _image(place: str, folder: Path, name: Any) -> np.ndarray:
 @click.option("--store", type=click.Path(path_type=Path), default=Path("evals/store"), help="Where replies are kept.")
 def main(items: Path, model: str, out: Path, store: Path) -> None:
     """Draft rubrics for the questions in ITEMS, which people then refine."""
-    from eval.calls import CallStore
-    from eval.respondent import open_model
+    from uni_train.eval.calls import CallStore
+    from uni_train.eval.respondent import open_model
     from uni_train.files import atomic_write_text
 
     try:

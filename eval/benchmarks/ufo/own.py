@@ -16,13 +16,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from data_gen import sprites
-from data_gen.objects import NANO, get_world
-from data_gen.registry import get_task
-from data_gen.seeds import derive_seed, digest
-from data_gen.task import Item
-from eval.benchmarks.ufo.files import LETTERS, Row
-from eval.benchmarks.ufo.names import KINDS
+from uni_train.data_gen import sprites
+from uni_train.data_gen.objects import NANO, get_world
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.seeds import derive_seed, digest
+from uni_train.data_gen.task import Item
+from uni_train.eval.benchmarks.ufo.files import LETTERS, Row
+from uni_train.eval.benchmarks.ufo.names import KINDS
 from uni_train.models.nano import language
 from uni_train.models.pictures import encode_png
 
