@@ -776,7 +776,14 @@ def run_cases(finished: Path, arguments: Sequence[str]) -> Iterator[Case]:
 
 # --- options ---------------------------------------------------------------------------------------------------------
 
-_STANDS_FOR = {"LONG": "x" * 300, "LONGEST": "x" * 5000, "DIGITS": "9" * 5001, "ESCAPE": "\x1b]0;x\x07", "NUL": "a\0b"}
+_STANDS_FOR = {
+    "LONG": "x" * 300,
+    "LONGEST": "x" * 5000,
+    "DIGITS": "9" * 5001,
+    "ESCAPE": "\x1b]0;x\x07",
+    "NUL": "a\0b",
+    "LINES": "a\nb",
+}
 OPTIONS = """
 fit
 fit nowhere
@@ -927,6 +934,10 @@ generate -m nano -p x --steps 1000000000
 data make --n 100000000 --out x
 plan --recipe stars_math --gpus 1000000000
 launch --gpus 0 --processes 1000000000 -- fit stars_math
+launch --gpus 1 --slurm --time soon -- fit stars_math
+launch --gpus 1 --slurm --partition LINES -- fit stars_math
+launch --gpus 1 --slurm --container LINES -- fit stars_math
+launch --gpus 1 --nodes 2 --torchrun --hosts a,a -- fit stars_math
 insight
 insight nothing
 insight links -c nowhere --task mapping

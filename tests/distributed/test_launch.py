@@ -142,10 +142,20 @@ def test_torchrun_commands_are_those_of_torchrun() -> None:
         ("--nodes 1 --gpus 2 --torchrun --hosts a,b -- fit -r sft_maze", "--hosts names 2"),
         ("--nodes 2 --gpus 8 -- fit -r sft_maze", "give --slurm or --torchrun"),
         ("--nodes 2 --gpus 0 --slurm -- fit -r sft_maze", "--processes says how many"),
+        ("--nodes 2 --gpus 2 --torchrun --hosts a,a -- fit -r sft_maze", "--hosts names a twice"),
+        ("--gpus 2 --slurm --time soon -- fit -r sft_maze", "--time 'soon' is no time limit"),
+        ("--gpus 2 --slurm --time 1-2-3 -- fit -r sft_maze", "--time '1-2-3' is no time limit"),
+        (
+            "--gpus 2 --slurm --partition 'a\nrm' -- fit -r sft_maze",
+            r"--partition 'a\nrm': give it without line breaks",
+        ),
+        ("--gpus 2 --slurm --container 'a\nrm' -- fit -r sft_maze", r"--container 'a\nrm': give it without"),
+        ("--gpus 2 --slurm --sbatch '--qos=x\nrm' -- fit -r sft_maze", r"--sbatch '--qos=x\nrm': give it without"),
+        ("--gpus 2 --slurm -- fit -r sft_maze 'name=a\nrm'", r"'name=a\nrm': give it without line breaks"),
     ],
 )
 def test_what_would_fail_on_the_nodes_is_refused_here(arguments: str, says: str) -> None:
-    refused = run(*arguments.split())
+    refused = run(*shlex.split(arguments))
     assert refused.exit_code == 2
     assert says in refused.output and len(refused.output.splitlines()) <= 3
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -15,6 +16,17 @@ from uni_train.errors import UsageError, UserError
 if TYPE_CHECKING:
     from uni_train.config.schema import RunConfig
 
+# sbatch(1): minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, days-hours:minutes:seconds
+_TIME = re.compile(r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|UNLIMITED|INFINITE", re.ASCII | re.IGNORECASE)
+
+
+def _one_line(_: click.Context, option: click.Parameter, value: Any) -> Any:
+    """`value`, or a UsageError where it is empty or has a line break: it would become a line of the script."""
+    for text in [value] if isinstance(value, str) else value or ():
+        if not text or not text.isprintable():
+            raise UsageError(f"{option.opts[0]} {text!r}: give it without line breaks or control characters")
+    return value
+
 
 @click.command()
 @click.option("--nodes", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Machines.")
@@ -25,8 +37,8 @@ if TYPE_CHECKING:
 @click.option("--slurm", is_flag=True, help="A SLURM batch script.")
 @click.option("--torchrun", is_flag=True, help="The torchrun command of each node.")
 @click.option("--submit", is_flag=True, help="Hand the script to sbatch at once.")
-@click.option("--partition", metavar="NAME", help="SLURM's partition.")
-@click.option("--account", metavar="NAME", help="Whose time it is.")
+@click.option("--partition", callback=_one_line, metavar="NAME", help="SLURM's partition.")
+@click.option("--account", callback=_one_line, metavar="NAME", help="Whose time it is.")
 @click.option("--time", metavar="D-HH:MM:SS", help="Time limit of the job.")
 @click.option("--cpus", type=click.IntRange(1), help="Cores of each process.")
 @click.option(
@@ -37,13 +49,31 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Before the time limit, for a checkpoint.",
 )
-@click.option("--container", metavar="IMAGE", help="An image for pyxis, or a .sif file for apptainer.")
-@click.option("--mount", "mounts", multiple=True, metavar="FOLDER", help="That the container sees as well.")
-@click.option("--sbatch", "options", multiple=True, metavar="OPTION", help="A further line: --sbatch=--qos=high")
-@click.option("--hosts", metavar="A,B,...", help="With --torchrun: the nodes' names, the first reached by all.")
+@click.option(
+    "--container", callback=_one_line, metavar="IMAGE", help="An image for pyxis, or a .sif file for apptainer."
+)
+@click.option(
+    "--mount", "mounts", callback=_one_line, multiple=True, metavar="FOLDER", help="That the container sees as well."
+)
+@click.option(
+    "--sbatch",
+    "options",
+    callback=_one_line,
+    multiple=True,
+    metavar="OPTION",
+    help="A further line: --sbatch=--qos=high",
+)
+@click.option(
+    "--hosts",
+    callback=_one_line,
+    metavar="A,B,...",
+    help="With --torchrun: the nodes' names, the first reached by all.",
+)
 @click.option("--port", type=click.IntRange(1024, 65535), default=29500, show_default=True, help="With --torchrun.")
-@click.option("--python", metavar="PATH", help="The interpreter on the nodes; this one if left out.")
-@click.argument("command", nargs=-1, required=True, metavar="-- fit --recipe NAME [KEY=VALUE]...")
+@click.option(
+    "--python", callback=_one_line, metavar="PATH", help="The interpreter on the nodes; this one if left out."
+)
+@click.argument("command", callback=_one_line, nargs=-1, required=True, metavar="-- fit --recipe NAME [KEY=VALUE]...")
 def launch(
     nodes: int,
     gpus: int,
@@ -76,6 +106,10 @@ def launch(
     if bool(gpus) == (processes is not None):
         hint = "--gpus 8, or --gpus 0 --processes 8"
         raise UsageError("there is a process for each GPU; --processes says how many where there are none", hint)
+    if job["time"] is not None and not _TIME.fullmatch(job["time"]):
+        raise UsageError(
+            f"--time {job['time']!r} is no time limit of SLURM's", "--time 1-00:00:00, 12:00:00 or 90 (minutes)"
+        )
     each = processes or gpus
     config = _checked(command, nodes, each, requeued=slurm)
     start = Start(
@@ -130,6 +164,9 @@ def _checked(command: tuple[str, ...], nodes: int, each: int, *, requeued: bool)
 
 def _hosts(given: str | None, nodes: int) -> list[str]:
     hosts = [host for host in (given or "").split(",") if host]
+    twice = next((host for host in hosts if hosts.count(host) > 1), None)
+    if twice is not None:
+        raise UsageError(f"--hosts names {twice} twice: each node runs one command", "--hosts node1,node2")
     if len(hosts) != nodes and (hosts or nodes > 1):
         named = f"--hosts names {len(hosts)}" if hosts else "--hosts is missing"
         raise UsageError(f"--nodes {nodes}, but {named}", "--hosts node1,node2: the first is where all others meet.")
