@@ -79,14 +79,13 @@ def place_of(path: Path) -> Checkpoint | None:
 
     A run's folder stands for its newest complete checkpoint of a finished stage, as it does for `uni_train generate`.
     """
-    path = Path(path)
+    path = Path(path).resolve()
     if (path / "config.yaml").is_file() and (path / "stages").is_dir():
         models = [one for one in checkpoints(path) if one.path.name == "model"]
         return models[-1] if models else None
-    where = path.resolve()
-    for run in where.parents:
+    for run in path.parents:
         if (run / "config.yaml").is_file() and (run / "stages").is_dir():
-            return next((one for one in checkpoints(run) if one.path.resolve() == where), None)
+            return next((one for one in checkpoints(run) if one.path.resolve() == path), None)
     return None
 
 

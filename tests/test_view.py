@@ -63,6 +63,15 @@ def test_curves_scores_and_tables_are_served(folder: Path, monkeypatch: pytest.M
     assert "<table>" in ask(address, "text/text", run=run, tag=texts[run][0])[0]["text"]  # type: ignore[index]
 
 
+def test_folders_are_shown_however_they_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    tag = "unisandbox/normal/math1"
+    for name in (".", "../" + folder.name):
+        assert tag in view.read(Path(name)).scalars[f"{RUN}/evals"]
+    assert tag in view.read(Path("evals")).scalars["mine"]  # its run is elsewhere
+    assert tag in view.read(Path("./evals/mine")).scalars["mine"]
+
+
 def test_a_log_that_grows_or_is_cut_back_is_shown_as_it_is(folder: Path, tmp_path: Path) -> None:
     stage = tmp_path / "sft/seed0/stages/00-sft"
     stage.mkdir(parents=True)

@@ -173,7 +173,7 @@ def serve(folder: Path, port: int) -> str:
 
 def read(folder: Path) -> Series:
     """All logs, summaries and evaluations below a folder. A file that cannot be read is left out."""
-    found = Series()
+    found, folder = Series(), folder.resolve()  # evaluations name their run by its whole path
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in WITHOUT and not name.startswith("."))
         for name in {*LOGS, EVALUATION, SUMMARY} & set(files):
@@ -184,14 +184,15 @@ def read(folder: Path) -> Series:
             except (OSError, ValueError, KeyError, TypeError, AttributeError):
                 continue
             for where, tag, step, value in points:
-                found.add(_shown(where, folder), tag, step, stat.st_mtime, value)
+                shown = where if where.is_relative_to(folder) else path.parent  # its run is not below what is shown
+                found.add(_shown(shown, folder), tag, step, stat.st_mtime, value)
     return found
 
 
 def _shown(path: Path, folder: Path) -> str:
     """runs/sft/seed0/stages/00-sft -> runs/sft/seed0/00-sft."""
     parts = [part for part in path.relative_to(folder).parts if part != "stages"]
-    return "/".join(parts) or folder.resolve().name
+    return "/".join(parts) or folder.name
 
 
 @lru_cache(maxsize=4096)
@@ -223,8 +224,6 @@ def _of_evaluation(path: Path, document: Mapping[str, Any]) -> Iterator[tuple[Pa
     asked = read_json(path.with_name("evaluation.json"))
     place = place_of(Path(asked["checkpoint"]))
     run, step = (path.parent, 0) if place is None else (place.run / "evals", place.updates)
-    if not run.resolve().is_relative_to(path.parent.parent.parent.resolve()):  # that run is not below what is shown
-        run = path.parent
     for result in document["results"]:
         for tag, value in _estimates(result["scores"]):
             yield run, f"{result['name']}/{tag}", step, value

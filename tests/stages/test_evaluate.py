@@ -10,6 +10,7 @@ from uni_train.config.schema import SIX_SETS
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import item_of
+from uni_train.eval.benchmarks.unisandbox.counting import accuracy_rows
 from uni_train.eval.compare import compare
 from uni_train.eval.evaluation import EvaluationPlan, load, run
 from uni_train.eval.scored import read_folder
@@ -51,6 +52,12 @@ def test_sets_beside_the_six_have_their_own_scores_and_tables(tmp_path: Path) ->
         assert title in shown
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert 'id="maths-seen"' in page and 'id="mapping-chain"' in page and "mapping2_chain, Normal" in page
+
+
+def test_a_set_without_trivial_strategies_has_its_row() -> None:
+    scores = {"normal": {"math1": {"value": 0.5, "n": 4, "low": 0.1, "high": 0.9, "distinct": 3}}}
+    columns, rows = accuracy_rows(scores, {})
+    assert columns[:2] == ["set", "normal"] and rows == [["math1", "0.50", "-", "0.17", "4 / 3"]]
 
 
 def test_eval_draws_the_images_that_the_run_has_drawn(finished: Path, tmp_path: Path) -> None:

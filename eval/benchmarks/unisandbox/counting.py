@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from uni_train.data_gen.audit.shortcuts import chances, known_shortcuts
-from uni_train.data_gen.registry import sources, task_of
+from uni_train.data_gen.registry import TASKS, sources, task_of
 from uni_train.eval.benchmark import OUTCOMES, Case, Scored, Table
 from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS, item_of, question_of
 from uni_train.eval.benchmarks.unisandbox.paper import PAPER_TABLE_1, PAPER_TABLE_4
@@ -324,18 +324,18 @@ def accuracy_rows(
     scores: Mapping[str, Mapping[str, Mapping[str, Any]]], plain: Mapping[str, Sequence[Trivial]]
 ) -> tuple[list[str], list[list[str]]]:
     """Columns and rows of a short table: each set in each setting, the best trivial strategy, chance, how much was
-    asked. scores: setting -> set -> estimate, JSON-able. plain: as `strategies` gives them."""
+    asked. scores: setting -> set -> estimate, JSON-able. plain: as `strategies` gives them; a task may have none."""
     rows = []
-    for name, found in plain.items():
-        cells = [by_set[name]["value"] for by_set in scores.values()]
-        leading = best(found)
+    for name in next(iter(scores.values()), {}):
+        cells = [Estimate.from_dict(by_set[name]) for by_set in scores.values()]
+        leading = best(plain.get(name, ()))
         rows.append(
             [
                 name,
-                *("-" if value is None else f"{value:.2f}" for value in cells),
+                *("-" if cell.value is None else f"{cell.value:.2f}" for cell in cells),
                 "-" if leading is None else f"{leading.estimate.value:.2f} {leading.name}",
-                f"{found[0].chance:.2f}",
-                counted(found[0].estimate),
+                f"{TASKS.get(sources()[name].task).chance:.2f}",
+                counted(cells[0]),
             ]
         )
     return ["set", *scores, "best trivial strategy", "chance", "n / distinct"], rows
