@@ -13,6 +13,7 @@ overrides change the recipe, so that its runs do not meet those of the plain rec
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 import re
 import shlex
@@ -35,7 +36,7 @@ from uni_train.data_gen.registry import sources
 from uni_train.errors import UsageError, UserError
 from uni_train.eval import summary as run_summary
 from uni_train.eval.benchmarks.unisandbox import SAID
-from uni_train.eval.statistics import Estimate, mean_over_seeds
+from uni_train.eval.statistics import Estimate, mean_over_seeds, proportion
 from uni_train.run_folder import decisive
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,9 +60,29 @@ class Group:
         """Updates of each run; one number if all agree."""
         return tuple(sorted({sum(int(one["updates"]) for one in run["rounds"]) for run in self.runs.values()}))
 
+    def score(self, when: str, setting: str, name: str) -> Estimate | None:
+        """The mean accuracy of a cell over seeds; None if a run did not measure it."""
+        entries = [run["scores"].get(when, {}).get(setting, {}).get(name) for run in self.runs.values()]
+        return None if None in entries else over_seeds_and_questions([Estimate.from_dict(entry) for entry in entries])
+
     def over_seeds(self, value: Callable[[Summary], float | None], bounds: tuple[float, float]) -> Estimate | None:
         found = [value(run) for run in self.runs.values()]
         return mean_over_seeds([x for x in found if x is not None], bounds) if None not in found else None
+
+
+def over_seeds_and_questions(runs: Sequence[Estimate]) -> Estimate:
+    """The mean of runs that were asked the same questions, with an interval for other seeds and other questions.
+
+    Its limits are those of the t interval over seeds and of the runs' mean interval over questions, combined in
+    quadrature (MOVER, Zou and Donner 2008). Questions do not average out over seeds, so this is conservative. n: seeds.
+    """
+    values = [run.value for run in runs if run.value is not None]
+    seeds = mean_over_seeds(values)
+    mean = math.fsum(values) / len(values)
+    below, above = ([getattr(run, end) - run.value for run in runs] for end in ("low", "high"))
+    low = mean - math.hypot(mean - seeds.low, math.fsum(below) / len(runs))
+    high = mean + math.hypot(seeds.high - mean, math.fsum(above) / len(runs))
+    return Estimate(mean, len(runs), max(low, 0.0), min(high, 1.0))
 
 
 def read_groups(folders: Iterable[Path]) -> list[Group]:
@@ -111,12 +132,12 @@ def _scores(title: str, sets: Sequence[str], groups: Sequence[Group]) -> Iterato
     })  # fmt: skip
     yield f"### {title}"
     yield ""
-    yield f"Means over seeds with 95 % t intervals over seeds; each run asked {listed(sizes)} times a cell."
+    yield f"Means over seeds; 95 % intervals over seeds and questions; each run asked {listed(sizes)} times a cell."
     yield ""
     yield from table("recipe", "seeds", "updates", *map(column, _cells(sets)))
     yield from _bases(groups, sets)
     for group in groups:
-        cells = [group.over_seeds(lambda run, s=s, n=n: score(run, "after", s, n), (0, 1)) for s, n in _cells(sets)]  # type: ignore[misc]
+        cells = [group.score("after", setting, name) for setting, name in _cells(sets)]
         yield row(group.label, len(group.runs), listed(group.updates), *map(_cell, cells))
     summary = next(iter(groups[0].runs.values()))
     chance = (summary.get("chance") or {}).get(sources()[sets[0]].task)
@@ -137,8 +158,8 @@ def _said(sets: Sequence[str], groups: Sequence[Group]) -> Iterator[str]:
     yield from table("recipe", *(column((SAID, name)) for name in sets))
     for when in ("before", "after"):
         for group in groups if when == "after" else groups[:1]:
-            said = [group.over_seeds(lambda run, w=when, n=n: score(run, w, SAID, n), (0, 1)) for n in sets]  # type: ignore[misc]
-            yield row("before" if when == "before" else group.label, *map(_cell, said))
+            cells = [_cell(group.score(when, SAID, name)) for name in sets]
+            yield row("before" if when == "before" else group.label, *cells)
     yield ""
 
 
@@ -290,13 +311,26 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="a finished run's folder")
     made.add_argument("--run", action="append", default=[], metavar='"RECIPE KEY=VALUE ..."', help="make these runs")
+    made.add_argument("--counts", type=Path, metavar="CSV", help="cell,questions,right of each seed: print intervals")
     made.add_argument("--seeds", default="0,1,2", help="of --run, with commas (default: 0,1,2)")
     return made
+
+
+def counted(path: Path) -> Iterator[str]:
+    """The row of cells whose numbers of right answers, a seed each, are in a CSV file."""
+    with path.open(encoding="utf-8", newline="") as lines:
+        header, *cells = csv.reader(lines)
+    yield from table("", *(cell for cell, *_ in cells))
+    runs = [[proportion(int(right), int(questions)) for right in seeds] for _, questions, *seeds in cells]
+    yield row(f"{len(header) - 2} seeds", *(_cell(over_seeds_and_questions(each)) for each in runs))
 
 
 def main() -> None:
     chosen = parser().parse_args()
     try:
+        if chosen.counts:
+            print("\n".join(counted(chosen.counts)))
+            return
         seeds = seeds_of(chosen.seeds)
         planned = [
             one for line in chosen.run for one in plan(line, seeds)

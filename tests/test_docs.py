@@ -19,11 +19,13 @@ import click
 import pytest
 import yaml
 
+import uni_train.api
 from bench import papers, stars
-from uni_train.cli.main import uni_train
+from uni_train.cli.main import uni_train as command_line
 from uni_train.config import schema
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
+from uni_train.data_gen import sprites
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
 from uni_train.recipes.knowledge.config import KnowledgeConfig
@@ -64,7 +66,7 @@ def words(command: str) -> list[str]:
 
 
 def check_uni_train(arguments: list[str]) -> None:
-    command: click.Command = uni_train
+    command: click.Command = command_line
     while isinstance(command, click.Group) and arguments and arguments[0] in command.commands:
         command = command.commands[arguments.pop(0)]
     try:
@@ -164,6 +166,18 @@ def test_sentences_are_short(page: Path) -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 700
+
+
+def test_the_first_examples_come_right() -> None:
+    """nano draws what README and the API's docstring ask for."""
+    nano = uni_train.load_model("nano")
+    chain = next(code for code in shown_code(ROOT / "README.md") if " generate " in code)
+    drawn = [uni_train.generate(nano, shlex.split(chain)[7], think=think).image for think in (False, True)]
+    assert [sprites.read(image).name == "tree" for image in drawn] == [False, True]
+    prompt = re.search(r'generate\(model, "(.*trees.*)", think=True\)', str(uni_train.api.__doc__))
+    assert prompt is not None
+    drawing = sprites.read(uni_train.generate(nano, prompt[1], think=True).image)
+    assert (drawing.name, drawing.count) == ("tree", 5)
 
 
 def test_the_snippet_in_data_runs() -> None:
@@ -270,8 +284,8 @@ def test_the_table_of_an_editors_keys_is_that_of_its_files(name: str) -> None:
     ],
 )
 def test_a_table_of_options_is_that_of_the_command(page: str, command: str) -> None:
-    context = click.Context(uni_train)
-    asked = uni_train.get_command(context, command)
+    context = click.Context(command_line)
+    asked = command_line.get_command(context, command)
     assert asked is not None
     options = {name: param for param in asked.params for name in param.opts}
     for cell, others in table_rows(page, 2, "option").items():

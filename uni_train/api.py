@@ -3,7 +3,7 @@
 Examples:
     >>> import uni_train
     >>> model = uni_train.load_model("nano")
-    >>> uni_train.generate(model, "Draw 3 + 2 trees.", think=True).image  # uint8 [24, 24, 3]
+    >>> uni_train.generate(model, "Draw the number of trees equal to 3 + 2.", think=True).image  # uint8 [24, 24, 3]
     >>> run = uni_train.fit("stars_curriculum", {"seed": 1, "model.threads": 1})
     >>> run.summary["scores"]["after"]["normal"]["mapping1"]["value"]
     >>> uni_train.evaluate(run.path, "unisandbox", subset=60).results["unisandbox"].scores

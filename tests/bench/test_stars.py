@@ -17,7 +17,10 @@ SETS = ("mapping1", "mapping2", "mapping3")
 
 def write_run(folder: Path, recipe: str, seed: int, normal: Sequence[float], updates: int = 1000) -> Path:
     def scored(values: Sequence[float]) -> dict[str, Any]:
-        return {s: {"value": v, "n": 256, "low": 0.0, "high": 1.0} for s, v in zip(SETS, values, strict=True)}
+        return {
+            name: {"value": v, "n": 256, "low": max(v - 0.1, 0.0), "high": min(v + 0.1, 1.0)}
+            for name, v in zip(SETS, values, strict=True)
+        }
 
     folder.mkdir(parents=True)
     summary = {
@@ -53,8 +56,9 @@ def test_means_and_paired_differences_over_seeds(tmp_path: Path) -> None:
         ("stars_mixed", [0, 1, 2], (900,)),
     ]
     text = "\n".join(stars.tables(groups))
-    # 0.7, 0.8, 0.9: mean 0.8, t(2) = 4.303, half width 4.303 * 0.1 / sqrt(3) = 0.248, and clipped at 1.
-    assert "| stars_curriculum | 3 | 1000 | 0.80 [0.55, 1.00] | 0.50 [0.50, 0.50] |" in text
+    # 0.7, 0.8, 0.9: mean 0.8, t(2) = 4.303, half width 4.303 * 0.1 / sqrt(3) = 0.248; with questions' 0.1: 0.268.
+    # Seeds that agree leave the questions' interval.
+    assert "| stars_curriculum | 3 | 1000 | 0.80 [0.53, 1.00] | 0.50 [0.40, 0.60] |" in text
     # The seeds move together, so the paired difference is sharp where the means are not.
     assert "| stars_mixed (unequal updates) | 3 | +0.50 [+0.50, +0.50] | +0.00 [+0.00, +0.00] |" in text
     assert text.count("before (interval over prompts)") == 1
@@ -79,3 +83,9 @@ def test_plan_names_each_seed_and_refuses_typos_before_anything_runs() -> None:
     assert one.arguments[-2:] == ("name=long-seed0", "seed=0")
     with pytest.raises(UsageError, match="unknown recipe"):
         stars.plan("stars_mixd", [0])
+
+
+def test_counts_of_a_file_get_intervals_over_seeds_and_questions() -> None:
+    page = Path(__file__).parents[2] / "docs/results/nano_curriculum.md"
+    text = "\n".join(stars.counted(page.parent / "data/nano_curriculum.csv"))
+    assert "| 0.71 [0.61, 0.79] |" in text and "0.71 [0.61, 0.79]" in page.read_text(encoding="utf-8")
