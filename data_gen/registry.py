@@ -24,14 +24,13 @@ import importlib.util
 import os
 import pkgutil
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from uni_train.data_gen.errors import DataError, nearest
+from uni_train.data_gen.errors import PLUGINS, DataError, nearest, place_of
 from uni_train.data_gen.objects import NANO, World, get_world
 from uni_train.data_gen.task import Item, Task
 
@@ -201,6 +200,7 @@ def _load_named(modules: Iterable[str], why: str) -> None:
 
 
 def _import(module: str, why: str) -> None:
+    PLUGINS.add(module.partition(".")[0])
     try:
         importlib.import_module(module)
     except PluginError:
@@ -209,18 +209,14 @@ def _import(module: str, why: str) -> None:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             hint = f"install it, or name the folder that holds it in PYTHONPATH ({error})"
             raise PluginError(f"there is no plug-in {module} ({why}): {hint}") from error
-        raise PluginError(f"the plug-in {module} ({why}) cannot be imported: {_said(error)}") from error
-    except Exception as error:
-        raise PluginError(f"the plug-in {module} ({why}) cannot be imported: {_said(error)}") from error
+        raise _broken(module, why, error) from error
+    except (Exception, SystemExit) as error:
+        raise _broken(module, why, error) from error
 
 
-def _said(error: Exception) -> str:
-    """The error, and the line of the plug-in at which it happened."""
-    if isinstance(error, SyntaxError):
-        return f"{type(error).__name__}: {error}"
-    frames = traceback.extract_tb(error.__traceback__)
-    last = [frame for frame in frames if not frame.filename.startswith("<frozen")][-1]
-    return f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+def _broken(module: str, why: str, error: BaseException) -> PluginError:
+    said = f"{type(error).__name__}: {error}{place_of(error)}"
+    return PluginError(f"the plug-in {module} ({why}) cannot be imported: {said}")
 
 
 # --------------------------------------------------------------------------------------------------------------- tasks

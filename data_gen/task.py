@@ -6,13 +6,17 @@ Types alone: which tasks there are is known to uni_train.data_gen.registry.
 from __future__ import annotations
 
 import json
+import sys
+import threading
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from uni_train.data_gen.errors import DataError, nearest
+from uni_train.data_gen.errors import DataError, line_at, nearest, place_in
 from uni_train.data_gen.objects import NANO, World
 from uni_train.data_gen.seeds import derive_seed
 
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
 Status = Literal["pass", "fail", "unreadable"]
 SPLITS = ("train", "validation", "test")  # that every task has
+PATIENCE = 60.0  # seconds that a first draw may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +241,7 @@ class Task(ABC):
 
     def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
         """`n` distinct draws (2n items for pairs); DataError when the world has too few of them in this split."""
-        self.check(level, split)
+        self.validate(level, split)
         draws = collect(lambda index: self.sample(derive_seed(seed, index), level, split), n)
         if len(draws) < n:
             unit = "pairs" if self.items_per_draw == 2 else "prompts"
@@ -273,6 +278,62 @@ class Task(ABC):
     def publish(self, folder: Path, items: Sequence[Item]) -> Path | None:
         """Write items to `folder` in their published schema; the (first) file, None for a task that has no schema."""
         return None
+
+    def validate(self, level: int, split: str = "train") -> None:
+        """Draw an item, render it and verify its image, as everything later does.
+
+        Raises:
+            DataError: there is no such level or split; `sample` gives no items within PATIENCE seconds; `render` gives
+                no image uint8 [H, W, 3], `verify` no Verdict, or none that passes the image that `render` gives.
+        """
+        import numpy as np
+
+        self.check(level, split)
+        items = self._first(level, split)
+        drawn = isinstance(items, tuple) and items and all(isinstance(item, Item) for item in items)
+        self._expect(drawn, "sample", items or repr(items), "a tuple of one Item or more")
+        item = items[0]
+        if not self.has_image(item):
+            return
+        image = self.render(item, 0)
+        is_image = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape[2:] == (3,)
+        self._expect(is_image, "render", image, "an image, uint8 [H, W, 3]")
+        verdict = self.verify(item, image)
+        for returned in (verdict, self.verify(item, np.zeros_like(image))):
+            self._expect(isinstance(returned, Verdict), "verify", returned, "a Verdict")
+        if not verdict.passed:
+            raise DataError(
+                f"the task {self.name}: verify rejects the image that render draws of {item.id} ({verdict.reason}): "
+                "both must be right before anything is trained or scored by them"
+            )
+
+    def _first(self, level: int, split: str) -> tuple[Item, ...]:
+        """A draw, by a thread: a sampler that never finds an item is told by its line."""
+        draw: Future[tuple[Item, ...]] = Future()
+
+        def work() -> None:
+            try:
+                draw.set_result(self.sample(0, level, split))
+            except BaseException as error:
+                draw.set_exception(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        try:
+            return draw.result(PATIENCE)
+        except TimeoutError:
+            frames = [] if thread.ident is None else traceback.walk_stack(sys._current_frames().get(thread.ident))
+            raise DataError(
+                f"the task {self.name}: sample(seed=0, level={level}, split={split!r}) gave no item in {PATIENCE:g} s"
+                f"{place_in(reversed(list(frames)))}"
+            ) from None
+
+    def _expect(self, right: object, method: str, returned: object, wanted: str) -> None:
+        if not right:
+            code = getattr(type(self), method).__code__
+            shown = returned if isinstance(returned, str) else type(returned).__name__
+            where = line_at(code.co_filename, code.co_firstlineno)
+            raise DataError(f"the task {self.name}: {method} returned {shown:.60}, not {wanted}{where}")
 
     def check(self, level: int, split: str) -> None:
         """DataError unless `level` and `split` are the task's."""

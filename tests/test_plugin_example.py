@@ -79,7 +79,7 @@ TAKES = "from uni_train.data_gen.registry import task\n@task('maths')\nclass Mat
     ("text", "said"),
     [
         ("import a_module_that_is_missing\n", "the plug-in broken (named in UNI_TRAIN_PLUGINS) cannot be imported"),
-        (TAKES, 'broken (broken) registers the task "maths", a name that data_gen has taken'),
+        (TAKES, 'broken (broken) registers the task "maths", a name that uni_train has taken'),
         (LACKS, 'broken (broken): the task "half" has no sample, render, verify'),
     ],
 )

@@ -16,6 +16,7 @@ from uni_train.errors import UserError
 
 _LONGEST = 2000  # letters of a message, and of a hint
 _MAKE_ROOM = "Make room there; what was finished is kept, so run the command again."
+_OWN_CODE = "This line is not of uni_train. UNI_TRAIN_DEBUG=1 shows the traceback."
 _DISK = {
     errno.ENOSPC: ("no space left on the disk", _MAKE_ROOM),
     errno.EDQUOT: ("the disk quota is used up", _MAKE_ROOM),
@@ -40,9 +41,12 @@ def as_user_error(error: BaseException) -> UserError | None:
         message, hint = _DISK.get(error.errno, (error.strerror or "it cannot be used", None))
         return UserError(f"{str(error.filename)[:300]}: {message}", hint)
     data_errors = sys.modules.get("uni_train.data_gen.errors")  # only a command that imported it can have raised it
-    if data_errors is not None and isinstance(error, data_errors.DataError):
+    if data_errors is None:
+        return None
+    if isinstance(error, data_errors.DataError):
         return UserError(str(error))
-    return None
+    place = data_errors.place_of(error)
+    return UserError(f"{type(error).__name__}: {error}{place}", _OWN_CODE) if place else None
 
 
 def debugging() -> bool:

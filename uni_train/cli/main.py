@@ -44,7 +44,7 @@ class Commands(click.Group):
                 raise
             print("\ninterrupted: run the same command again to continue", file=sys.stderr)
             raise SystemExit(130) from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a plug-in's sys.exit does not end a command without a word
             user_error = as_user_error(error)
             if user_error is None or debugging():
                 raise

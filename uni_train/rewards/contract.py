@@ -15,21 +15,14 @@ run with the reward's name: a wrong number would be learned silently.
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
-import sysconfig
-import threading
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from uni_train.data_gen.errors import place_of
 from uni_train.data_gen.task import Verdict
 from uni_train.errors import UserError
 from uni_train.rewards.apart import Apart
@@ -46,9 +39,6 @@ class Judged(NamedTuple):
 
 
 RewardFunction = Callable[..., Sequence[float | Judged | None]]
-
-_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-_OURS = str(Path(__file__).parents[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +152,7 @@ class Scoring:
             most_missing: a share of images without any reward from which on nothing can be learned.
 
         Raises:
-            UserError: a reward raises or ends the process, returns the wrong number of values or one that is not a
+            UserError: a reward raises, returns the wrong number of values or one that is not a
                 finite number, is late, or no reward has a value for `most_missing` of the images or more; it names the
                 reward and the image.
         """
@@ -191,19 +181,6 @@ class Scoring:
         return scores
 
 
-def place_of(error: BaseException) -> str:
-    """Where in a person's own code an error was raised, " (FILE, line N: CODE)"; "" if it was nowhere there.
-
-    Of a reward that is installed as a package, the line of the function itself that led to it.
-    """
-    if isinstance(error, SyntaxError) and error.filename is not None:
-        return f" ({error.filename}, line {error.lineno}: {(error.text or '').strip()})"
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<")]
-    called = [one for one in frames[1:2] if not one.filename.startswith((_LIBRARIES[0], _OURS))]
-    own = [one for one in frames if not one.filename.startswith((*_LIBRARIES, _OURS))] or called
-    return f" ({own[-1].filename}, line {own[-1].lineno}: {own[-1].line})" if own else ""
-
-
 def _filled(table: np.ndarray) -> np.ndarray:
     """[G, k, R] with the mean of its group in place of each NaN."""
     known = ~np.isnan(table)
@@ -228,13 +205,12 @@ def _asked(
 ) -> tuple[np.ndarray, list[Verdict | None]]:
     """Values float64 [N], NaN where there is none, and the verdicts that came with them."""
     try:
-        with _never_ends_the_process(reward):
-            given = reward.function(
-                prompts=list(prompts), completions=list(completions), **{k: list(v) for k, v in columns.items()}
-            )
-            # What is in these is no list of rewards; what can be listed may be code of the reward's, too.
-            listed = isinstance(given, Mapping | str | bytes | set | frozenset) or not hasattr(given, "__iter__")
-            values = None if listed else list(given)
+        given = reward.function(
+            prompts=list(prompts), completions=list(completions), **{k: list(v) for k, v in columns.items()}
+        )
+        # What is in these is no list of rewards; what can be listed may be code of the reward's, too.
+        listed = isinstance(given, Mapping | str | bytes | set | frozenset) or not hasattr(given, "__iter__")
+        values = None if listed else list(given)
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # sys.exit too: a run does not end without a word
@@ -273,34 +249,3 @@ def _number(reward: Reward, value: Any, id: Any) -> float:
         f"the reward {reward.name} of the image of {id} is {shown!r:.80}",
         f"Return a number that times its weight is within +-{LARGEST:g}, or None where the reward does not apply.",
     )
-
-
-_in_reward = threading.local()
-_leave = os._exit
-
-
-def _exit(status: int) -> None:
-    """os._exit, which a reward cannot call; other threads can, while it runs."""
-    if getattr(_in_reward, "now", False):
-        raise SystemExit(f"os._exit({status})")
-    _leave(status)
-
-
-@contextmanager
-def _never_ends_the_process(reward: Reward) -> Iterator[None]:
-    """os._exit in the reward raises SystemExit. A crash, which nobody can catch, is at least said: by a shell that
-    waits until the reward is done. Not around rewards of ours."""
-    if getattr(reward.function, "__module__", "").startswith("uni_train.") or os.name != "posix":
-        yield
-        return
-    said = f"error: the process ended while it asked the reward {reward.name}: it has crashed, or it was killed"
-    sys.stderr.flush()
-    waits = subprocess.Popen(["/bin/sh", "-c", 'read _ || echo "$0" >&2', said], stdin=subprocess.PIPE)
-    os._exit = _exit  # type: ignore[assignment]
-    _in_reward.now = True
-    try:
-        yield
-    finally:
-        _in_reward.now = False
-        with suppress(OSError):
-            waits.communicate(b"\n")

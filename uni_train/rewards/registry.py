@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uni_train.data_gen.errors import PLUGINS, place_of
 from uni_train.data_gen.registry import Registry
 from uni_train.errors import UsageError, UserError, did_you_mean
-from uni_train.rewards.contract import Reward, RewardFunction, place_of
+from uni_train.rewards.contract import Reward, RewardFunction
 
 if TYPE_CHECKING:
     from uni_train.config.schema import RewardConfig
@@ -89,6 +90,7 @@ def find_reward(name: str) -> Any:
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
         else:
+            PLUGINS.add(place.partition(".")[0])
             module = importlib.import_module(place)
     except (Exception, SystemExit) as error:
         raise UserError(

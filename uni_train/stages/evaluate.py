@@ -59,8 +59,10 @@ def watched(work: Work[Any], name: str) -> list[Item]:
 
 
 def _drawn(work: Work[Any], name: str, key: str, n: int, split: str, seed: int) -> list[Item]:
+    task, level = _task(work, name), sources()[name].level
+    task.validate(level, split)
     try:
-        return _task(work, name).generate(n, sources()[name].level, split, seed)
+        return task.generate(n, level, split, seed)
     except DataError as error:
         raise UserError(f"{key} {n} is too many for {name}: {error}", f"Lower {key}.") from error
 

@@ -69,15 +69,8 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
 
 
 def _first_prompt(config: FlowGrpoConfig) -> Request:
-    from uni_train.data_gen.registry import get_task
     from uni_train.models.base import Request
-    from uni_train.recipes.flow_grpo import training
+    from uni_train.recipes.flow_grpo.training import first_prompt
 
-    asked = config.prompts
-    if asked.path is not None:
-        first = training.read_prompts(asked.path, asked.images)[0]
-    else:
-        task = get_task(asked.task or "maze", config.data.world)
-        first = training.TaskPrompts(task, asked.levels, config.seed).epoch(0, 1)[0]
-    side = config.rollout.size
+    first, side = first_prompt(config), config.rollout.size
     return Request(first.id, first.text, first.images, size=None if side is None else (side, side))

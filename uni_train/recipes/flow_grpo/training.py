@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed
@@ -17,7 +20,7 @@ from uni_train.eval.groups import write_groups
 from uni_train.models.base import Example, UnifiedModel
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig, HeldOutConfig
 from uni_train.recipes.flow_grpo.held_out import LEAST, MORE, RewardedPrompts
-from uni_train.rewards.contract import Reward
+from uni_train.rewards.contract import Reward, Scoring
 from uni_train.rewards.registry import Trained, find_reward, make_rewards
 from uni_train.stages.finetune import adapters, run_logger, skipped_rows
 from uni_train.stages.gallery import SHOWN_GROUPS, groups_of, log_groups, write_sheet
@@ -25,7 +28,7 @@ from uni_train.stages.validation import ValidationPrompts, check_levels, generat
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.data import items
 from uni_train.training.data.rows import BadRow, Row, Rows, image_of, open_rows
-from uni_train.training.flow_grpo.rollout import Prompt, PromptList, Prompts
+from uni_train.training.flow_grpo.rollout import Prompt, PromptList, Prompts, columns_of
 from uni_train.training.trained import select_parameters
 
 if TYPE_CHECKING:
@@ -140,19 +143,48 @@ def check(config: FlowGrpoConfig) -> None:
     """What can be refused before anything runs.
 
     Raises:
-        UsageError: an unknown reward. UserError: a reward that cannot be imported, a level that the task lacks, no
-            rows for `sft`, or a first one without an image; prompts of `held_out` that cannot be read.
+        UsageError: an unknown reward. UserError: a reward that cannot be imported or called, a level that the task
+            lacks, no rows for `sft`, or a first one without an image; prompts that cannot be read. DataError: a task
+            that fails.
     """
-    for one in config.used_rewards.values():
-        find_reward(one.function)
+    functions = {name: find_reward(one.function) for name, one in config.used_rewards.items()}
     if config.prompts.task is not None:
         task = get_task(config.prompts.task, config.data.world)
+        levels = config.held_out.levels or config.prompts.levels
         check_levels(task, config.prompts.levels, "prompts.levels")
-        check_levels(task, config.held_out.levels or (), "held_out.levels")
+        check_levels(task, levels, "held_out.levels")
+        for split, some in (("train", config.prompts.levels), (config.held_out.split, levels)):
+            for level in some:
+                task.validate(level, split)
+    _try(config, [Reward(name, one) for name, one in functions.items() if _is_own(one)])
     solved = solved_rows(config)
     if solved is not None:
         solved.draw(0, random.Random(0))
     _file_of(config.held_out)
+
+
+def _is_own(function: Any) -> bool:
+    """Whether a reward is a person's own function; a class is made with the model that is trained."""
+    return not isinstance(function, type) and not getattr(function, "__module__", "").startswith("uni_train.")
+
+
+def _try(config: FlowGrpoConfig, functions: Sequence[Reward]) -> None:
+    """Ask about two blank images of the first prompt. Raises UserError: a reward fails, or a bad file of prompts."""
+    if not functions:
+        return
+    prompt, side = first_prompt(config), config.rollout.size or config.model.architecture.image_size
+    columns = columns_of([prompt], 2, 0) | ({} if config.thoughts is None else {"thought": ["", ""]})
+    with Scoring(functions, 2) as scoring:
+        scoring.add([prompt.text] * 2, [np.zeros((side, side, 3), np.uint8)] * 2, columns)
+        scoring.scores(most_missing=math.inf)
+
+
+def first_prompt(config: FlowGrpoConfig) -> Prompt:
+    """The first row of the file of prompts, or the first draw of the task. Raises UserError: it cannot be read."""
+    asked = config.prompts
+    if asked.path is not None:
+        return read_prompts(asked.path, asked.images, most=1)[0]
+    return TaskPrompts(get_task(asked.task or "maze", config.data.world), asked.levels, config.seed).epoch(0, 1)[0]
 
 
 def solved_rows(config: FlowGrpoConfig, tokens: Callable[[Example], int] | None = None) -> Rows | None:

@@ -47,7 +47,10 @@ class Sft(RecipeKind[SftConfig]):
 
         asked = work.config.held_out
         if asked.task is not None:
-            check_levels(work.task(asked.task), asked.levels, "held_out.levels")
+            task = work.task(asked.task)
+            check_levels(task, asked.levels, "held_out.levels")
+            for level in asked.levels:
+                task.validate(level, asked.split)
 
     def run(self, work: Work[SftConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
         from uni_train.recipes.sft import training

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from uni_train.data_gen.task import Verdict
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored
 from uni_train.eval.scored import read_folder, read_scored, shard_path
@@ -47,14 +48,15 @@ def decided(config: StarsConfig, teacher: Callable[[], UnifiedModel], samples: S
     """The samples with the filter's verdict.
 
     Raises:
-        UserError: the filter did not return one verdict per sample.
+        UserError: the filter did not return a verdict, or None, for each sample.
     """
     verdicts = FILTERS.get(config.filter)(samples, Asking(config, teacher))
+    hint = "A filter returns a Verdict, or None, for each sample, in their order."
+    if not isinstance(verdicts, Sequence) or not all(isinstance(one, Verdict | None) for one in verdicts):
+        kinds = {type(one).__name__ for one in verdicts} if isinstance(verdicts, list) else {type(verdicts).__name__}
+        raise UserError(f"filter={config.filter} returned {', '.join(sorted(kinds))}, not a list of verdicts", hint)
     if len(verdicts) != len(samples):
-        raise UserError(
-            f"filter={config.filter} gave {len(verdicts)} verdicts for {len(samples)} samples",
-            "A filter returns one for each sample, in their order.",
-        )
+        raise UserError(f"filter={config.filter} gave {len(verdicts)} verdicts for {len(samples)} samples", hint)
     return [replace(one, filter_verdict=said) for one, said in zip(samples, verdicts, strict=True)]
 
 

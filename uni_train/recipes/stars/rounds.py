@@ -66,6 +66,8 @@ class RoundsKind(RecipeKind[R]):
     def prepare(self, work: Work[R]) -> None:
         from uni_train.stages.evaluate import watched
 
+        for one in work.config.rounds:
+            work.task(one.task).validate(one.level)
         if work.config.schedule.kind == "threshold":
             for one in work.config.rounds:
                 watched(work, one.set_name)

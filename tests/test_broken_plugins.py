@@ -1,0 +1,158 @@
+"""Plug-ins that fail: one error with the line of theirs, before anything is trained, and never silence."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from tests.tiny import QUICK, fit
+from uni_train.cli.failures import as_user_error
+from uni_train.data_gen import task as tasks
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.registry import TASKS, PluginError, load_plugins
+from uni_train.data_gen.seeds import digest
+from uni_train.data_gen.sprite_task import SpriteTask
+from uni_train.data_gen.task import Item, Verdict
+from uni_train.recipes.stars.filters import FILTERS
+
+HERE = str(Path(__file__))
+
+
+class Trees(SpriteTask):
+    """Draw so many trees."""
+
+    name = "trees"
+    levels = (1,)
+    sets: ClassVar = {1: "trees1"}
+
+    def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
+        facts = {"world": "nano", "object": "tree", "plural": "trees", "count": 1 + seed % 6, "canonical": str(seed)}
+        return (Item(f"trees1/{split}/{digest(str(seed))}", "trees", 1, split, f"Draw {seed}.", "trees", facts, "."),)
+
+
+def broken(method: str, function: Callable[..., Any]) -> type[Trees]:
+    return type("Trees", (Trees,), {method: function})
+
+
+@pytest.fixture
+def registered() -> Iterator[Callable[[type[Trees]], None]]:
+    yield lambda kind: TASKS.register("trees")(kind) and None
+    TASKS._entries.pop("trees", None)
+
+
+def raises(*_: Any) -> Any:
+    raise KeyError("apples")
+
+
+def leaves(*_: Any) -> Any:
+    sys.exit(0)
+
+
+def verdict_or_words(task: Trees, item: Item, image: np.ndarray) -> Any:
+    return SpriteTask.verify(task, item, image) if image.any() else "nothing is drawn"
+
+
+@pytest.mark.parametrize(
+    ("method", "function", "said"),
+    [
+        ("sample", lambda *_: (), r"the task trees: sample returned \(\), not a tuple of one Item or more"),
+        ("sample", lambda *_: None, "sample returned None, not a tuple"),
+        ("render", lambda *_: [[0]], r"render returned list, not an image, uint8 \[H, W, 3\]"),
+        ("render", lambda *_: np.zeros((4, 4, 3)), "render returned ndarray, not an image"),
+        ("verify", lambda *_: "right", "verify returned right, not a Verdict"),
+        ("verify", verdict_or_words, "verify returned nothing is drawn, not a Verdict"),
+    ],
+)
+def test_what_a_task_returns_is_checked_before_it_is_used(method: str, function: Any, said: str) -> None:
+    with pytest.raises(DataError, match=rf"{said}.* \({HERE}, line \d+: .*\)"):
+        broken(method, function)().generate(2, 1, "train", 0)
+
+
+def test_the_verifier_must_accept_the_truth() -> None:
+    Trees().validate(1)
+    with pytest.raises(DataError, match="verify rejects the image that render draws of trees1/train/"):
+        broken("render", lambda *_: np.zeros((24, 24, 3), np.uint8))().validate(1)
+    with pytest.raises(DataError, match="trees has no level 2"):
+        Trees().validate(2)
+
+
+def test_a_sampler_that_finds_nothing_is_told_by_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "PATIENCE", 0.2)
+    end = threading.Event()
+
+    def sample(*_: Any) -> tuple[Item, ...]:
+        while not end.wait(0.01):
+            pass
+        return ()
+
+    try:
+        with pytest.raises(DataError, match=rf"gave no item in 0\.2 s \({HERE}, line \d+: while not end"):
+            broken("sample", sample)().generate(2, 1, "train", 0)
+    finally:
+        end.set()
+
+
+@pytest.mark.parametrize(
+    ("method", "function", "said"),
+    [
+        ("verify", raises, "error: KeyError: 'apples' ({}, line {}: raise KeyError"),
+        ("render", leaves, "error: SystemExit: 0 ({}, line {}: sys.exit(0)"),
+        ("verify", lambda *_: Verdict(()), "error: the task trees: verify rejects the image"),
+    ],
+)
+@pytest.mark.parametrize("where", ["evaluation.sets=[trees1]", "rounds=[{task:trees,level:1,prompts:8,updates:2}]"])
+def test_fit_refuses_a_broken_task_before_its_first_stage(
+    registered: Callable[[type[Trees]], None], tmp_path: Path, method: str, function: Any, said: str, where: str
+) -> None:
+    registered(broken(method, function))
+    ended = fit(tmp_path, *QUICK, where)
+    line = function.__code__.co_firstlineno + 1
+    assert (ended.exit_code, said.format(HERE, line) in ended.stderr) == (1, True), ended.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_filter_that_fails_is_one_error_with_its_line(tmp_path: Path) -> None:
+    for function, said in (
+        (raises, f"error: KeyError: 'apples' ({HERE}, line {raises.__code__.co_firstlineno + 1}: raise KeyError"),
+        (lambda samples, asking: None, "error: filter=mine returned NoneType, not a list of verdicts"),
+        (lambda samples, asking: ["yes"] * len(samples), "error: filter=mine returned str, not a list of verdicts"),
+    ):
+        FILTERS.register("mine")(function)
+        try:
+            ended = fit(tmp_path, *QUICK, "filter=mine")
+        finally:
+            FILTERS._entries.pop("mine")
+        assert (ended.exit_code, said in ended.stderr) == (1, True), ended.output
+
+
+@pytest.mark.parametrize("said", ["SystemExit: 0", "KeyError: 'x'"])
+def test_a_module_that_ends_the_process_or_raises_is_named(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "leaving" if said.startswith("SystemExit") else "raising"
+    (tmp_path / f"{module}.py").write_text("import sys\n" + ("sys.exit(0)\n" if module == "leaving" else "{}['x']\n"))
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PluginError, match=rf"the plug-in {module} .* cannot be imported: {said} \(.*, line 2: "):
+        load_plugins([module])
+
+
+def test_a_reward_is_called_before_the_first_stage(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def mine(prompts, completions, **columns):\n    return [columns['mood'][0]]\n")
+    ended = fit(tmp_path / "out", *QUICK[:14], f"rewards.mine.function={file}:mine", recipe="flow_grpo_math")
+    assert ended.exit_code == 1 and not (tmp_path / "out").exists(), ended.output
+    assert f"the reward mine raised KeyError: 'mood' ({file}, line 2: return [columns" in ended.stderr
+
+
+def test_an_error_of_ours_keeps_its_traceback() -> None:
+    try:
+        Item.from_dict({})
+    except KeyError as error:
+        assert "id" in str(error)
+        assert as_user_error(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)) is None
