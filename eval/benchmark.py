@@ -261,22 +261,28 @@ class Unparseable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table in the layout of its paper. A cell is a text, an Estimate, a PairedComparison, or None (not asked)."""
+    """A table in the layout of its paper. A cell is a text, an Estimate, a PairedComparison, or None (not asked).
+
+    questions: whose they are (`Benchmark.questions`); whoever shows the table shows it.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str | Estimate | PairedComparison | None, ...], ...]
     note: str = ""
+    questions: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; `from_dict` gives an equal table."""
         rows = [[_cell_to_json(cell) for cell in row] for row in self.rows]
-        return {"title": self.title, "columns": list(self.columns), "rows": rows, "note": self.note}
+        about = {"note": self.note, "questions": self.questions}
+        return {"title": self.title, "columns": list(self.columns), "rows": rows, **about}
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Table:
         rows = tuple(tuple(_cell_from_json(cell) for cell in row) for row in raw["rows"])
-        return cls(str(raw["title"]), tuple(raw["columns"]), rows, str(raw.get("note", "")))
+        about = (str(raw.get(name, "")) for name in ("note", "questions"))
+        return cls(str(raw["title"]), tuple(raw["columns"]), rows, *about)
 
 
 def _cell_to_json(cell: str | Estimate | PairedComparison | None) -> Any:
@@ -370,11 +376,17 @@ class Unit:
         return self.setting, self.set, self.name, self.k
 
 
+def generated_questions(world: str) -> str:
+    """What is said of scores on questions that are not the paper's."""
+    return f"generated questions of the {world} world, not the benchmark"
+
+
 class Benchmark(ABC):
     """One benchmark. `revision` is a content hash of its data and of what is asked, part of every result.
 
     known_sets: what --sets may name. options: what --option may. open(source, **options): makes it from what is typed;
-    who is registered has these three. headline: the settings that a leaderboard shows; empty: all.
+    who is registered has these three. headline: the settings that a leaderboard shows; empty: all. published: whether
+    its questions are its paper's; None: it has no paper. world: of generated questions.
     """
 
     name: str
@@ -385,10 +397,20 @@ class Benchmark(ABC):
     revision: str
     settings: tuple[str, ...]
     sets: tuple[str, ...]
+    published: bool | None = None
+    world: str = ""
 
     @abstractmethod
     def cases(self) -> Sequence[Case]:
         """All cases, in a fixed order."""
+
+    def questions(self, n: int | None = None) -> str:
+        """What is asked, for every table and page; n: how many of the cases, None: all."""
+        if self.published is False:
+            return generated_questions(self.world)
+        whole = len(self.cases())
+        files = "published files" if self.published else f"questions of {self.name}"
+        return f"{files}, revision {self.revision}, {whole if n is None else n:,} of {whole:,} cases"
 
     @abstractmethod
     def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:

@@ -103,6 +103,7 @@ class Comparison:
                     "The same questions with the same seeds. p: McNemar's exact test (several draws of a question: a "
                     "cluster-robust t test). Detectable: the smallest difference that so many flips would show."
                     + _beside(self.first.results[benchmark].scores),
+                    self.first.results[benchmark].questions,
                 )
             )
         return built

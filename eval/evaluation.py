@@ -108,6 +108,7 @@ class Result:
             the model for all samples of the setting.
         no_skill: (setting, set, what it cannot do) of those that the model lacks a skill for.
         shards: names of the files in scored/.
+        questions: what was asked (`Benchmark.questions`), which stands in every table too.
         judge: where a judge was asked: its name and way, the number of samples judged and by whom, what its last
             calibration for this benchmark found (None: it was never calibrated, and its scores are worth as much), and
             its scores, raw and corrected (`uni_train.eval.judges.prevalence.judged_scores`).
@@ -127,6 +128,7 @@ class Result:
     judge: Mapping[str, Any] | None = None
     not_scored: tuple[tuple[str, str, str], ...] = ()
     no_skill: tuple[tuple[str, str, str], ...] = ()
+    questions: str = ""
 
     @property
     def without_score(self) -> set[tuple[str, str]]:
@@ -439,6 +441,7 @@ def _score(job: _Job, model: StoredModel, plan: EvaluationPlan, folder: Path, pr
     broken = {cell: why for cell, why in _not_scored(scored).items() if cell not in lacking}
     counted = [one for one in scored if not {_cell(one)} & {*unjudged, *broken, *lacking}]
     judge, judged_tables = _about_judge(job.benchmark, plan, scored)
+    questions = job.benchmark.questions(job.cases)
     return Result(
         name=job.name,
         revision=job.benchmark.revision,
@@ -449,7 +452,7 @@ def _score(job: _Job, model: StoredModel, plan: EvaluationPlan, folder: Path, pr
         causes=causes,
         scores=job.benchmark.scores(counted),
         tables=tuple(
-            table
+            replace(table, questions=questions)
             for table in (*_no_skill_tables(lacking), *job.benchmark.tables(counted), *judged_tables)
             if table.rows
         ),
@@ -458,6 +461,7 @@ def _score(job: _Job, model: StoredModel, plan: EvaluationPlan, folder: Path, pr
         judge=judge,
         not_scored=tuple((*cell, why) for cell, why in sorted(broken.items())),
         no_skill=tuple((*cell, why) for cell, why in sorted(lacking.items())),
+        questions=questions,
     )
 
 

@@ -84,6 +84,7 @@ class Leaderboard:
                 "difference_low": None if gap is None else gap.low,
                 "difference_high": None if gap is None else gap.high,
                 "p": None if cell.best is None else cell.best.p_value,
+                "questions": self.evaluations[name].results[column.benchmark].questions,
                 "folder": str(self.evaluations[name].folder),
             }
 
@@ -259,7 +260,15 @@ def _merged(benchmark: str, evaluations: Mapping[str, Evaluation]) -> Iterator[T
             }  # fmt: skip
         ours = [(name, *row) for name, rows in placed.items() for row in rows if not _printed(row)]
         theirs = dict.fromkeys((PAPER, *row) for rows in placed.values() for row in rows if _printed(row))
-        yield Table(title, ("Model", *columns), (*ours, *theirs), next(iter(by_model.values())).note)
+        questions = questions_of({name: table.questions for name, table in by_model.items()})
+        yield Table(title, ("Model", *columns), (*ours, *theirs), next(iter(by_model.values())).note, questions)
+
+
+def questions_of(by_model: Mapping[str, str]) -> str:
+    """What was asked of all models, or where that differs of each."""
+    texts = dict.fromkeys(by_model.values())
+    named = (f"{name}: {text}" for name, text in by_model.items())
+    return "; ".join(texts if len(texts) == 1 else named)
 
 
 def _printed(row: Sequence[Any]) -> bool:
@@ -273,6 +282,8 @@ def _notes(evaluations: Mapping[str, Evaluation]) -> Iterator[str]:
 
     for benchmark in dict.fromkeys(name for one in evaluations.values() for name in one.results):
         having = {name: one for name, one in evaluations.items() if benchmark in one.results}
+        if questions := questions_of({name: one.results[benchmark].questions for name, one in having.items()}):
+            yield f"{benchmark}: {questions}."
         asked: dict[Any, list[str]] = defaultdict(list)
         for name, one in having.items():
             asked[_asked(one, Column(benchmark, ""))].append(name)

@@ -46,9 +46,10 @@ def _figures(run: Path) -> Iterator[str]:
     if not (run / "summary.json").is_file():
         yield "The run has evaluated nothing."
         return
-    scores = summary.read(run).get("scores") or {}
+    found = summary.read(run)
+    scores, questions = found.get("scores") or {}, str(found.get("questions", ""))
     yield from (
-        "Share that is right, with n and a 95 % interval.",
+        "Share that is right, with n and a 95 % interval" + (f": {questions}." if questions else "."),
         "",
         "| set | mode | before | after |",
         "|---|---|---|---|",

@@ -7,9 +7,10 @@ The first seven keys are a contract, and nothing else is inside `scores` and its
             `said` beside normal and cot where evaluation.modes has it,
     rounds: [{task, level, sampled, kept, precision, recall, updates, seconds, ...}],
 
-and then, for the report: after_round {round1: {normal: {...}}}, average, per_image, one_of_two, statuses, changes,
-chance, strategies {math1: [{name, value, n, low, high, chance, note}, ...]}: what trivial strategies reach, the best
-first. An estimate also has `distinct` where fewer expressions (or sets of rules) than n were asked.
+and then, for the report: questions (as `Benchmark.questions` says it), after_round {round1: {normal: {...}}}, average,
+per_image, one_of_two, statuses, changes, chance, strategies {math1: [{name, value, n, low, high, chance, note}, ...]}:
+what trivial strategies reach, the best first. An estimate also has `distinct` where fewer expressions (or sets of
+rules) than n were asked.
 
 It is a view of the scored samples of the run's evaluations: `build` counts them as `eval` does, `write` writes, the
 tables only format what is in the summary.
@@ -27,7 +28,7 @@ from uni_train.data_gen.audit.shortcuts import chances
 from uni_train.data_gen.reading_limits import read_json, reason
 from uni_train.data_gen.registry import TASKS
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Scored
+from uni_train.eval.benchmark import Scored, generated_questions
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox import counting
 from uni_train.eval.benchmarks.unisandbox.sets import all_sets
@@ -149,6 +150,7 @@ def build(
     if "after" not in results:
         results["after"] = results[round_labels[-1]] if round_labels else []
 
+    asked = [one.sample.ask.case.facts for one in results["before"]]
     trials = {label: counting.trials(found, "official") for label, found in results.items()}
     named = [name for name in all_sets() if any(one.set == name for one in trials["before"])]
 
@@ -184,7 +186,8 @@ def build(
             name: [one.to_dict() for one in found]
             for name, found in counting.strategies(results["before"], "official", named).items()
         },
-        "split": "+".join(sorted({str(one.sample.ask.case.facts["item"]["split"]) for one in results["before"]})),
+        "questions": generated_questions("+".join(sorted({str(facts["world"]) for facts in asked}))),
+        "split": "+".join(sorted({str(facts["item"]["split"]) for facts in asked})),
     }
     return summary
 
@@ -321,7 +324,8 @@ def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
         )
         table = _table(
             shown.title,
-            f"Below: 95 % intervals. n = {n} {units} gives {about.chance:.2f}."
+            _of(summary)
+            + f"Below: 95 % intervals. n = {n} {units} gives {about.chance:.2f}."
             + (f"\nTrivial strategies: {named}." if named else ""),
         )
         table.add_column("Model", overflow="ellipsis", max_width=13)
@@ -340,19 +344,26 @@ def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
             table.add_row("n / distinct", *[counted(strategy.estimate) if strategy else "-" for strategy in plain] * 2)
         yield table
     if any(unisandbox.SAID in scores for scores in summary["scores"].values()):
-        yield _said_table(summary["scores"])
+        yield _said_table(summary)
     if summary["rounds"]:
         yield _rounds_table(summary["rounds"])
 
 
-def _said_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:
-    found = {when: by_setting.get(unisandbox.SAID, {}) for when, by_setting in scores.items()}
+def _of(summary: Mapping[str, Any]) -> str:
+    """What was asked, as the first line of a caption; "" in an older summary."""
+    text = str(summary.get("questions", ""))
+    return f"{text[:1].upper()}{text[1:]}.\n" if text else ""
+
+
+def _said_table(summary: Mapping[str, Any]) -> Table:
+    found = {when: by_setting.get(unisandbox.SAID, {}) for when, by_setting in summary["scores"].items()}
     names = [
         name
         for name in dict.fromkeys([*unisandbox.SETS, *unisandbox.sources()])
         if any(name in by_set for by_set in found.values())
     ]
-    table = _table("Said: the right answer in words at once, nothing drawn", "Below: 95 % intervals.")
+    caption = _of(summary) + "Below: 95 % intervals."
+    table = _table("Said: the right answer in words at once, nothing drawn", caption)
     table.add_column("When")
     for name in names:
         table.add_column(name, justify="center", no_wrap=True)

@@ -46,10 +46,14 @@ def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
 
     summary = run_summary.read(run_dir)
     logged: dict[str, Any] = dict(flat_scores(summary))
+    if questions := str(summary.get("questions", "")):
+        logged["questions"] = questions
     for task in dict.fromkeys(scores.task for scores in run_summary.score_tables(summary)):
         columns, rows = table(summary, task)
         if rows:
-            logged[f"tables/{task}"] = wandb.Table(columns=columns, data=rows)
+            logged[f"tables/{task}"] = wandb.Table(
+                columns=[*columns, "questions"], data=[[*row, questions] for row in rows]
+            )
     rounds = list(summary["rounds"])
     if rounds:
         columns = [str(name) for name in rounds[0] if not name.endswith("_estimate")]
@@ -57,9 +61,7 @@ def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
         logged["tables/rounds"] = wandb.Table(columns=list(columns), data=data)
     for place, raw in enumerate(summary.get("tables", ()), 1):
         paper = Table.from_dict(raw)
-        key = f"tables/{place}_{_slug(paper.title)}"
-        cells = [[_plain(cell) for cell in row] for row in paper.rows]
-        logged[key] = wandb.Table(columns=[column or "-" for column in paper.columns], data=cells)
+        logged[f"tables/{place}_{_slug(paper.title)}"] = wandb.Table(**_logged(paper))
     for when, samples in gallery.excerpt(run_dir, n_images).items():
         logged[f"gallery/{when}"] = [wandb.Image(_picture(one.sample.image), caption=_told(one)) for one in samples]
     run.log(logged)
@@ -87,13 +89,12 @@ def log_evaluation(run: Run, evaluation: Evaluation, step: int | None, n_images:
                 counts.update(one)
             logged.update({f"{name}/outcomes/{setting}/{k}": v / counts.total() for k, v in counts.items()})
         for place, paper in enumerate(result.tables, 1):
-            rows = [[_plain(cell) for cell in row] for row in paper.rows]
-            columns: list[str | int] = [column or "-" for column in paper.columns]
-            logged[f"{name}/tables/{place}_{_slug(paper.title)}"] = wandb.Table(columns=columns, data=rows)
+            logged[f"{name}/tables/{place}_{_slug(paper.title)}"] = wandb.Table(**_logged(paper))
         logged[f"{name}/gallery"] = [
             wandb.Image(_picture(one.sample.image), caption=_told(one)) for one in _spread(evaluation, name, n_images)
         ]
-    run.config.update({"evaluation": dict(evaluation.asked)}, allow_val_change=True)
+    questions = {name: result.questions for name, result in evaluation.results.items()}
+    run.config.update({"evaluation": dict(evaluation.asked), "questions": questions}, allow_val_change=True)
     run.log(logged, step=None if step is None else max(step, run.step), commit=True)
 
 
@@ -107,6 +108,12 @@ def _estimates(prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, floa
     for key, child in tree.items():
         if isinstance(child, Mapping):
             yield from _estimates(f"{prefix}/{key}", child)
+
+
+def _logged(paper: Table) -> dict[str, Any]:
+    """Columns and data of a table for W&B; the last column says what was asked."""
+    rows = [[*map(_plain, row), paper.questions] for row in paper.rows]
+    return {"columns": [*(column or "-" for column in paper.columns), "questions"], "data": rows}
 
 
 def _slug(title: str) -> str:

@@ -55,7 +55,8 @@ class Part:
 
     scores: setting -> set -> Estimate.to_dict(), as `Benchmark.scores` gives it; where a cell is missing the share of
     samples that passed is shown. scored: every sample; its images may be b"". pictures: the same samples in the same
-    order, with their images. without_score: (setting, set) pairs of which no share is shown.
+    order, with their images. without_score: (setting, set) pairs of which no share is shown. questions: what
+    was asked (`Benchmark.questions`).
     """
 
     name: str
@@ -67,6 +68,7 @@ class Part:
     scored: Sequence[Scored]
     pictures: Callable[[], Iterable[Scored]]
     without_score: Collection[tuple[str, str]] = ()
+    questions: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ def report_of(evaluation: Evaluation) -> Path:
             list(evaluation.scored(name)),
             partial(evaluation.scored, name, images=True),
             result.without_score,
+            result.questions,
         )
         for name, result in evaluation.results.items()
     ]
@@ -198,6 +201,7 @@ def _part(part: Part) -> dict[str, Any]:
     return {
         "name": part.name,
         "revision": part.revision,
+        "questions": part.questions,
         "settings": settings,
         "tables": [shown_table(table) for table in part.tables],
         "charts": charts(part),
@@ -234,6 +238,7 @@ def shown_table(table: Table) -> dict[str, Any]:
     return {
         "title": table.title,
         "note": table.note,
+        "questions": table.questions,
         "columns": list(zip(table.columns, words, strict=True)),
         "rows": rows,
     }

@@ -72,7 +72,9 @@ def _part(run_dir: Path, kind: str, revision: str, tables: list[Table], scores: 
     scored = list(read(images=False))
     settings = tuple(s for s in SETTINGS if any(one.sample.ask.setting == s for one in scored))
     sets = tuple(name for name in KNOWLEDGE_SETS if any(one.sample.ask.case.set == name for one in scored))
-    return Part(_PARTS[kind], revision, settings, sets, tables, scores, scored, partial(read, images=True))
+    questions = tables[0].questions if tables else ""
+    pictures = partial(read, images=True)
+    return Part(_PARTS[kind], revision, settings, sets, tables, scores, scored, pictures, questions=questions)
 
 
 def _samples(run_dir: Path, kind: str, images: bool) -> Iterator[Scored]:

@@ -97,6 +97,7 @@ def table_csv(table: Table) -> str:
               for i in range(len(table.columns))]  # fmt: skip
     head = [part for name, wide in zip(table.columns, scores, strict=True)
             for part in ((name, f"{name} low", f"{name} high") if wide else (name,))]  # fmt: skip
+    head += ["questions"] if table.questions else []
     lines: list[list[Any]] = [head]
     for row in table.rows:
         line: list[Any] = []
@@ -106,7 +107,7 @@ def table_csv(table: Table) -> str:
                 line += [one.value, one.low, one.high]
             else:
                 line += [one, None, None] if wide else [one]
-        lines.append(line)
+        lines.append([*line, table.questions] if table.questions else line)
     return _csv(lines)
 
 
@@ -124,6 +125,8 @@ def table_latex(table: Table) -> str:
         cells += [_latex_cell(cell, (place, i) in best) for i, cell in enumerate(row[1:], 1)]
         lines.append(" & ".join(cells) + r" \\")
         before = model
+    if table.questions:
+        lines += [r"\midrule", rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\scriptsize {_tex(table.questions)}}} \\"]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 

@@ -93,6 +93,8 @@ def write_report(run_dir: Path) -> Path:
         "setting_names": {key: name for key, name in _SETTING_NAMES.items() if key in _settings(summary)},
         "status_names": _STATUS_NAMES,
         "chance": chances(),
+        "questions": str(summary.get("questions", "")),
+        "paper_name": "BAGEL-7B, other questions",  # a run asks questions of its own split
     }
     return write_page(run_dir / "report.html", "report.html", context, ("style.css", "flow_grpo.css"), "gallery.js")
 
@@ -134,6 +136,7 @@ def environment() -> Environment:
         "p_value": _p_value,
         "signed": _signed,
         "counted": counted,
+        "sentence": lambda text: f"{text[:1].upper()}{text[1:]}.",
     }
     return environment
 

@@ -110,7 +110,7 @@ def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:
     scores = {mode: result.scores[mode] for mode in result.settings}
     stage.result = {"label": label, "scores": scores}
     plain = {name: [Trivial.from_dict(raw) for raw in found] for name, found in result.scores["strategies"].items()}
-    work.progress.table(f"Accuracy, {label}", *accuracy_rows(scores, plain))
+    work.progress.table(f"Accuracy, {label}: {result.questions}", *accuracy_rows(scores, plain))
 
 
 def _check(result: evaluation.Result, config: RunConfig) -> None:

@@ -76,7 +76,8 @@ def _conclude(work: Work[Any], runs: Stages) -> None:
         write_report(folder.path)
     if concluded is not None:
         for table in concluded[1][:4]:  # the report has them all
-            work.progress.table(table.title, table.columns, [[_cell(cell) for cell in row] for row in table.rows])
+            title = f"{table.title}: {table.questions}" if table.questions else table.title
+            work.progress.table(title, table.columns, [[_cell(cell) for cell in row] for row in table.rows])
     elif evaluated:
         for shown in summary.console_tables(summary.read(folder.path)):
             work.progress.print(shown)

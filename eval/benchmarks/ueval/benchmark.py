@@ -68,6 +68,7 @@ class UEval(Benchmark):
     """
 
     name = "ueval"
+    published: bool
     known_sets = counting.SETS
     options = (
         Option("passes", "two", "text and image asked for in two passes, in one, or both ways", tuple(PASSES)),
@@ -107,7 +108,7 @@ class UEval(Benchmark):
             )
         made = own.generated(world, n, split, seed, sets or own.SETS) if data is None else read_folder(Path(data), sets)
         self._cases = tuple(made)
-        self.published = data is not None
+        self.published, self.world = data is not None, world
         self.official = read_official(code) if compat == "official" and code is not None else None
         self.verifier = verifier
         self.tracer, self._traced_at_once = tracer, passes == "one"

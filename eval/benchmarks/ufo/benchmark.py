@@ -100,6 +100,7 @@ class Ufo(Benchmark):
     """
 
     name = "ufo"
+    published: bool
     known_sets = SETS
     headline = ANSWERS
     options = (Option("extra", (), "also ask some of blind, dimensions, swap"),)
@@ -139,7 +140,7 @@ class Ufo(Benchmark):
             rows = read_folder(Path(data))
         rows = [row for row in rows if sets is None or set_of(row.task, row.kind) in sets]
         self.compat, self.verifier = compat, verifier
-        self.published = data is not None
+        self.published, self.world = data is not None, world
         self._cases = tuple(_case(row) for row in rows)
         self._cues = {case.id: case.references[0] for case in self._cases if case.references}
         self._by_id = {case.id: case for case in self._cases}

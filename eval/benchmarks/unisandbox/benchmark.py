@@ -83,6 +83,7 @@ class UniSandbox(Benchmark):
     """
 
     name = "unisandbox"
+    published: bool
     known_sets = ALL_SETS
     headline = SETTINGS
     options = (
@@ -128,6 +129,7 @@ class UniSandbox(Benchmark):
         if labels == "corrected":
             self.label_names = ("corrected",)
         self.compat, self.verifier, self.published = compat, verifier, questions.published
+        self.world = str(questions.cases[0].facts["world"]) if questions.cases else world
         self.excluded = questions.excluded if "corrected" in self.label_names else {}
         self._cases = tuple(case for case in questions.cases if set(self.label_names) & set(case.facts["labels"]))
         self.settings = tuple(setting for setting in (*SETTINGS, SAID) if setting in settings)

@@ -120,7 +120,7 @@ def tables(
     lessons, and the models one by one. before, after: as `scores` gives them."""
     counted = _of(scored, taught)
     built = benchmark.tables(counted) if counted else []
-    return [
+    shown = [
         *built[:1],
         _knowing(benchmark.settings, after),
         *_choosing(benchmark.settings, taught, counted),
@@ -128,6 +128,7 @@ def tables(
         _models(taught),
         *built[1:],
     ]
+    return [replace(table, questions=benchmark.questions()) for table in shown]
 
 
 def _of(scored: Sequence[Scored], taught: Sequence[Taught]) -> list[Scored]:

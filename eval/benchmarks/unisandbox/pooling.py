@@ -7,7 +7,7 @@ are the knowledge questions of several evaluations; the reasoning sets are a mod
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +75,16 @@ def pool(folders: Sequence[Path]) -> Pooled:
     settings = [s for s in SETTINGS if any(scored.sample.ask.setting == s for scored in found)]
     sets = [name for name in KNOWLEDGE_SETS if any(scored.sample.ask.case.set == name for scored in found)]
     published = all(one.results[NAME].scores.get("published", False) for one in evaluations)
+    questions = "; ".join(dict.fromkeys(one.results[NAME].questions for one in evaluations))
     models = len({one.asked["model"]["content"] for one in evaluations})
     return Pooled(
         tuple(one.folder for one in evaluations),
         models,
         counting.scores(found, settings, sets, ("official",), {}, published),
-        tuple(counting.tables(found, settings, sets, ("official",), {}, published)),
+        tuple(
+            replace(table, questions=questions)
+            for table in counting.tables(found, settings, sets, ("official",), {}, published)
+        ),
         tuple(notes),
     )
 

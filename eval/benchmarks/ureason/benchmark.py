@@ -148,6 +148,7 @@ class UReason(Benchmark):
         self.prompt, self.errors_by, self.tokenizer = prompt, errors_by, tokenizer
         self._cases = tuple(_case(row) for row in rows)
         self.published = all("outcome" not in case.facts for case in self._cases)
+        self.world = str(self._cases[0].facts.get("world", world)) if self._cases else world
         self.sets = tuple(task for task in TASKS if any(case.set == task for case in self._cases))
         self.settings = tuple(name for name in known if settings is None or name in settings)
         self.revision = _revision(self._cases, compat, verifier, external, prompt)

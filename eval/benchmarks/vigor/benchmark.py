@@ -83,6 +83,7 @@ class Vigor(Benchmark):
     """
 
     name = "vigor"
+    published: bool
     known_sets = TASKS
     headline = (DIRECT, COT, PLANNED, INTERLEAVED)
     options = (
@@ -130,7 +131,7 @@ class Vigor(Benchmark):
                 "vigor.planner and vigor.interleaved both give the frames of `process`",
                 "Leave one of them out, and evaluate again with the other.",
             )
-        self.published = source.data is not None
+        self.published, self.world = source.data is not None, source.world
         self.fields: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
         if source.data is not None:
             found = read_folder(source.data, source.sets, fields)

@@ -73,7 +73,7 @@ def print_table(table: Table, progress: ConsoleProgress) -> None:
     if _width(lines) > progress.console.width and len(lines) < len(table.columns):
         lines = [list(line) for line in zip(*lines, strict=True)]
     grid = Grid(
-        title=Text(plain(table.title)),
+        title=Text(plain(f"{table.title}\n{table.questions}".rstrip())),
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,

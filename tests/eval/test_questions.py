@@ -1,0 +1,105 @@
+"""What was asked stands wherever a score stands."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.eval.sample_evaluation import sample_evaluation
+from uni_train.cli.evaluation.running import show
+from uni_train.cli.progress import ConsoleProgress
+from uni_train.eval import evaluation as engine
+from uni_train.eval import summary, tracking
+from uni_train.eval.benchmark import generated_questions
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.benchmarks.ureason import UReason
+from uni_train.eval.compare import compare
+from uni_train.eval.evaluation import Evaluation, EvaluationPlan
+from uni_train.eval.leaderboard import leaderboard
+from uni_train.eval.report import write_report
+from uni_train.eval.report.comparison import write_comparison
+from uni_train.eval.report.evaluation import report_of
+from uni_train.eval.report.leaderboard import SCORES, write_leaderboard
+
+NANO = "generated questions of the nano world, not the benchmark"
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    out = tmp_path_factory.mktemp("evals")
+    benchmark = UniSandbox(n=3, sets=("math1", "mapping1"))
+    return engine.run(EvaluationPlan(checkpoint="shipped", benchmarks=[benchmark], out=out, name="one"))
+
+
+def _printed(evaluation: Evaluation) -> str:
+    buffer = io.StringIO()
+    show(evaluation, ConsoleProgress(Console(file=buffer, width=160)))
+    return " ".join(buffer.getvalue().split())
+
+
+class _Logged(dict[str, Any]):
+    """A W&B run that keeps what it is given."""
+
+    step = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config: dict[str, Any] = _Config()
+
+    def log(self, logged: dict[str, Any], **_: Any) -> None:
+        self.update(logged)
+
+
+class _Config(dict[str, Any]):
+    def update(self, given: Any = (), **_: Any) -> None:
+        super().update(given)
+
+
+def test_generated_questions_are_named_on_every_table_and_page(evaluated: Evaluation, tmp_path: Path) -> None:
+    result = evaluated.results["unisandbox"]
+    assert result.questions == NANO and {table.questions for table in result.tables} == {NANO}
+    assert _printed(evaluated).count(NANO) == 2  # both tables that the terminal shows
+    page = report_of(evaluated).read_text(encoding="utf-8")
+    assert page.count(NANO) >= len(result.tables)
+    board = leaderboard([f"a={evaluated.folder}"])
+    page = write_leaderboard(tmp_path / "board", board).read_text(encoding="utf-8")
+    assert page.count(NANO) >= len(result.tables) and f"unisandbox: {NANO}." in page
+    assert NANO in (tmp_path / "board" / SCORES).read_text()
+    files = list((tmp_path / "board" / "tables").iterdir())
+    assert len(files) == 2 * len(result.tables) and all(NANO in file.read_text() for file in files)
+    page = write_comparison(tmp_path / "flips.html", compare(evaluated.folder, evaluated.folder)).read_text()
+    assert NANO in page
+
+
+def test_wandb_is_told(evaluated: Evaluation, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setattr(wandb, "Table", lambda columns, data: (columns, data))
+    run: Any = _Logged()
+    tracking.log_evaluation(run, evaluated, None, n_images=0)
+    tables = [value for key, value in run.items() if "/tables/" in key]
+    assert run.config["questions"] == {"unisandbox": NANO}
+    assert tables and all(columns[-1] == "questions" and data[0][-1] == NANO for columns, data in tables)
+
+
+def test_a_run_says_it_too_and_the_papers_numbers_are_of_other_questions(run_dir: Path) -> None:
+    assert summary.read(run_dir)["questions"] == NANO
+    page = write_report(run_dir).read_text(encoding="utf-8")
+    assert page.count(NANO.capitalize()) >= 3  # the head, and each table's caption
+    assert "<p>BAGEL-7B, other questions <b>0.64</b></p>" in page and ">paper <b>" not in page
+    assert "The paper: BAGEL-7B, other questions" in page
+
+
+def test_published_files_are_told_with_revision_and_share(tmp_path: Path) -> None:
+    for prefix in ("", "direct_"):
+        rows = [{"id": i, "prompt": f"{prefix}Task {i}", "expect_en": f"A {i}.", "category": "code"} for i in range(4)]
+        (tmp_path / f"{prefix}code.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    benchmark = UReason(tmp_path)
+    assert benchmark.questions(3) == f"published files, revision {benchmark.revision}, 3 of 4 cases"
+    assert UReason(n=3, world="everyday").questions(3) == generated_questions("everyday")
+    own = sample_evaluation(tmp_path / "sums", 2)  # a benchmark without a paper
+    assert own.results["sums"].questions == ""  # of an earlier version: nothing is claimed
