@@ -38,6 +38,8 @@ class _Answers(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.headers.get("Authorization") != f"Bearer {self.server.token}":
             self._say(401, {"error": "Invalid username or password."})
+        elif self.path == "/api/repos/create" and json.loads(body).get("organization") == "another":
+            self._say(403, {"error": "You don't have the rights."})
         elif self.path == "/api/repos/create":
             self.server.private = "private" in (json.loads(body).get("visibility"), *json.loads(body))
             self._say(200, {"url": f"{self.server.url}/me/mine"})
@@ -54,7 +56,10 @@ class _Answers(BaseHTTPRequestHandler):
             self._say(200, {"commitUrl": f"{self.server.url}/me/mine/commit/1", "commitOid": "1", "hookOutput": ""})
 
     def do_GET(self) -> None:
-        self._say(404, {"error": "not found"})
+        if self.path == "/api/whoami-v2" and self.headers.get("Authorization") == f"Bearer {self.server.token}":
+            self._say(200, {"name": "me", "type": "user"})
+        else:
+            self._say(401, {"error": "Invalid username or password."})
 
     def _say(self, status: int, value: object) -> None:
         content = json.dumps(value).encode()
@@ -91,11 +96,39 @@ def test_an_exported_folder_is_pushed_with_its_card(hub: Hub, tmp_path: Path) ->
     assert card.startswith("---\ntags: [uni_train]\nlicense: apache-2.0\n---\n# me/mine\n")
 
 
-def test_a_refused_push_keeps_the_folder_and_says_how_to_log_in(hub: Hub, tmp_path: Path) -> None:
+def test_what_cannot_be_pushed_is_told_before_anything_is_written(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bagel, out = published(FOLDER, tmp_path / "BAGEL"), tmp_path / "out"
-    result = export(bagel, out, "--push-to-hub", "no name")
-    assert result.exit_code == 1 and "OWNER/NAME" in result.output and not out.exists()
+
+    def refused(name: str, said: str) -> None:
+        result = export(bagel, out, "--push-to-hub", name)
+        assert result.exit_code == 1 and said in result.output and not out.exists(), result.output
+
+    refused("no name", "OWNER/NAME")
+    refused("mine", "has no owner")
     hub.token = "another"
-    result = export(bagel, out, "--push-to-hub", "me/mine")
-    assert result.exit_code == 1 and "401" in result.output and "HF_TOKEN" in result.output
+    refused("me/mine", "HF_TOKEN")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    refused("me/mine", "HF_TOKEN")
+
+
+def test_a_refused_push_keeps_the_folder(hub: Hub, tmp_path: Path) -> None:
+    bagel, out = published(FOLDER, tmp_path / "BAGEL"), tmp_path / "out"
+    result = export(bagel, out, "--push-to-hub", "another/mine")
+    assert result.exit_code == 1 and "was not pushed to another/mine" in result.output
     assert (out / "ema.safetensors").is_file() and not hub.files
+
+
+def test_folders_in_use_and_sizes_that_are_none_are_refused(tmp_path: Path) -> None:
+    bagel, out = published(FOLDER, tmp_path / "BAGEL"), tmp_path / "out"
+    out.mkdir()
+    (out / "config.yaml").write_text("kind: stars\n")
+    for target in (out, bagel, ""):
+        result = export(bagel, target)
+        assert result.exit_code == 1 and ("is not empty" in result.output or "holds a model" in result.output)
+    assert [file.name for file in out.iterdir()] == ["config.yaml"]
+    for size in ("nan", "inf", "0"):
+        assert export(bagel, tmp_path / "new", "--shard-gb", size).exit_code == 2
+    assert export(bagel, out, "--force").exit_code == 0 and (out / "ema.safetensors").is_file()
+    assert export(bagel, out, "--force").exit_code == 1

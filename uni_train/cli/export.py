@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from uni_train.cli.numbers import Finite
+
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -13,7 +15,8 @@ _DTYPES = ("float32", "bfloat16", "float16")
 @click.argument("source", type=click.Path(path_type=Path), metavar="RUN_OR_FOLDER")
 @click.argument("out", type=click.Path(path_type=Path), metavar="OUT")
 @click.option("--dtype", type=click.Choice(_DTYPES), help="Of the weights; the default keeps theirs.")
-@click.option("--shard-gb", type=click.FloatRange(min=0, min_open=True), help="Split into files of at most this size.")
+@click.option("--shard-gb", type=Finite(min=0, min_open=True), help="Split into files of at most this size.")
+@click.option("--force", is_flag=True, help="Write into OUT although it holds other files.")
 @click.option("--push-to-hub", metavar="OWNER/NAME", help="Then upload OUT, with a model card, to this repository.")
 @click.option("--private", is_flag=True, help="Of the repository, if it is made.")
 @click.option("--license", "licence", metavar="NAME", help="For the model card, as the hub names it: apache-2.0.")
@@ -22,6 +25,7 @@ def export(
     out: Path,
     dtype: str | None,
     shard_gb: float | None,
+    force: bool,
     push_to_hub: str | None,
     private: bool,
     licence: str | None,
@@ -65,6 +69,7 @@ def export(
             start,
             None if dtype is None else getattr(torch, dtype),
             None if shard_gb is None else int(shard_gb * 1e9),
+            force,
         )
     progress.say(f"{found.what}: {found.path} -> {out}")
     if push_to_hub is not None:

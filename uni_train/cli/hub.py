@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from uni_train.errors import UserError
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
 
 _HINT = "Log in with `hf auth login`, or set HF_TOKEN to a token that may write there."
 
 
 def check_repository(name: str) -> None:
-    """Raises UserError for what is no OWNER/NAME."""
+    """Raises UserError for what is no OWNER/NAME, and where the hub does not know the token or is not reached."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
@@ -19,6 +25,10 @@ def check_repository(name: str) -> None:
         validate_repo_id(name)
     except HFValidationError as error:
         raise UserError(f"--push-to-hub {name}: {error}", "Give OWNER/NAME.") from None
+    if "/" not in name:
+        raise UserError(f"--push-to-hub {name} has no owner", "Give OWNER/NAME.")
+    with _refusals("nothing was written, because the hub does not answer as it should"):
+        _hub().whoami()
 
 
 def push(folder: Path, name: str, *, private: bool) -> str:
@@ -29,14 +39,26 @@ def push(folder: Path, name: str, *, private: bool) -> str:
     Raises:
         UserError: no permission, no network, or a refused file. The folder stays.
     """
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
-
-    hub = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=os.environ.get("HF_TOKEN"))
-    try:
+    hub = _hub()
+    with _refusals(f"{folder} was not pushed to {name}"):
         hub.create_repo(name, private=private, exist_ok=True)
         hub.upload_folder(folder_path=folder, repo_id=name, commit_message="Exported by uni_train")
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{folder} was not pushed to {name}: {reason}", _HINT) from error
     return f"{hub.endpoint}/{name}"
+
+
+def _hub() -> HfApi:
+    from huggingface_hub import HfApi
+
+    return HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=os.environ.get("HF_TOKEN"))
+
+
+@contextmanager
+def _refusals(what: str) -> Iterator[None]:
+    # HTTPError is that of the library beneath (requests, httpx): no OSError in all of them.
+    from huggingface_hub.errors import HTTPError
+
+    try:
+        yield
+    except (HTTPError, OSError, ValueError, RuntimeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{what}: {reason}", _HINT) from error

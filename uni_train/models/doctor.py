@@ -125,7 +125,7 @@ def _adapters(folder: Path) -> Iterator[Finding]:
         for file in (place / name for name in _ADAPTERS):
             if file.is_file():
                 stored = Weights([file])
-                second = [name for name in stored.shapes if "lora_B" in name]
+                second = [name for name in stored.shapes if "lora_B" in name or "lora_up" in name]
                 idle = [name for name in second if not stored.read(name).any()]
                 if idle:
                     yield Finding("adapters", "wrong", f"{file}: {len(idle)} of {len(second)} do nothing (B is zero)")

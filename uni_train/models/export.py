@@ -17,6 +17,7 @@ def export_model(
     start: Start,
     dtype: torch.dtype | None = None,
     shard_bytes: int | None = None,
+    force: bool = False,
 ) -> Found:
     """Write the model at `source` (a run's folder or a checkpoint's) to the folder `out`. Returns what it was.
 
@@ -25,9 +26,11 @@ def export_model(
     Args:
         dtype: of floating-point weights that are trained; None keeps each one's.
         shard_bytes: split the weights into files of at most this size.
+        force: write into a folder that holds other files.
 
     Raises:
-        UserError, OSError: `source` holds no model, `out` holds one already, or the disk is full.
+        UserError, OSError: `source` holds no model, `out` holds one already or, without `force`, anything, or the disk
+            is full.
     """
     found = recognise(source)
     if found.kind == "other":
@@ -37,5 +40,7 @@ def export_model(
         file.stem.split("-")[0] in ("ema", "model", "model_bf16") for file in taken
     ):
         raise UserError(f"{out} holds a model already", "Give another folder, or remove that one.")
+    if out.is_dir() and any(out.iterdir()) and not force:
+        raise UserError(f"{out} is not empty", "Give a new folder, or --force to write beside what is there.")
     family_of(found.kind).export(found.path, out, start, dtype, shard_bytes)
     return found

@@ -141,8 +141,10 @@ def _merge(model: nn.Module) -> None:
 
 
 def save_adapters(model: nn.Module, config: LoraConfig, folder: Path) -> None:
-    """Write the adapters of a BAGEL as peft does, so that `PeftModel.from_pretrained` reads them; those of a
-    Qwen-Image-Edit as diffusers does, so that a pipeline's `load_lora_weights` reads them, rank and alpha included.
+    """Write the adapters of a BAGEL as peft does, so that `PeftModel.from_pretrained` reads them.
+
+    Those of a Qwen-Image-Edit are `lora_down`, `lora_up` and a scalar `alpha` a layer: W + alpha / rank * up @ down.
+    diffusers, ComfyUI and SGLang-Diffusion read alpha there; the last two never read it from the file's header.
 
     Raises:
         UserError: the folder cannot be written.
@@ -153,26 +155,24 @@ def save_adapters(model: nn.Module, config: LoraConfig, folder: Path) -> None:
         if "lora_" in name
     }
     root = next(iter(adapters)).split(".")[0]
-    written = json.loads(json.dumps(_peft_config(config).to_dict(), default=_plain))
+    tensors = {name.split(".", 1)[1]: value for name, value in adapters.items()}
     if root == _DIFFUSERS:
-        # The pattern of whole names holds for our model; there, layers are told by the keys.
-        metadata = {f"{root}.{key}": value for key, value in written.items() if key != "target_modules"}
-        metadata[f"{root}.target_modules"] = sorted({name.split(".", 1)[1].split(".lora_")[0] for name in adapters})
-        _write(folder / _DIFFUSERS_WEIGHTS, adapters, {"lora_adapter_metadata": json.dumps(metadata, sort_keys=True)})
+        layers = sorted({name.split(".lora_")[0] for name in tensors})
+        named = {name.replace("lora_A", "lora_down").replace("lora_B", "lora_up"): v for name, v in tensors.items()}
+        _write(folder / _DIFFUSERS_WEIGHTS, named | {f"{layer}.alpha": torch.tensor(config.alpha) for layer in layers})
         return
-    tensors = {f"base_model.model.{name.split('.', 1)[1]}": value for name, value in adapters.items()}
-    _write(folder / _WEIGHTS, tensors, {})
-    atomic_write_json(folder / _CONFIG, written)
+    _write(folder / _WEIGHTS, {f"base_model.model.{name}": value for name, value in tensors.items()})
+    atomic_write_json(folder / _CONFIG, json.loads(json.dumps(_peft_config(config).to_dict(), default=_plain)))
 
 
-def _write(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+def _write(file: Path, tensors: dict[str, Tensor]) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(file) as temporary:
-            save_file(tensors, temporary, metadata={"format": "pt", **metadata})
+            save_file(tensors, temporary, metadata={"format": "pt"})
     except (SafetensorError, OSError) as error:
         raise UserError(f"cannot write {file} ({error})", "Make room there, then run again.") from error
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from PIL import Image
+from safetensors.torch import load_file
 
 from tests.models.qwen_image_edit import tiny
 from tests.models.qwen_image_edit.conftest import config_of, picture
@@ -81,11 +82,11 @@ def test_what_is_written_is_read_by_diffusers_and_by_us(
     assert again.exit_code == 1 and "holds a model already" in again.output
 
 
-def test_adapters_are_read_by_load_lora_weights_with_their_scale(
+def test_adapters_have_their_scale_by_the_rules_of_diffusers_and_of_comfyui(
     build: Callable[..., PublishedEditor], tmp_path: Path
 ) -> None:
     model, settings = build(), LoraConfig(rank=2, alpha=6.0, targets="both")
-    names = list(model.state_dict())
+    names, before = list(model.state_dict()), {k: v.clone() for k, v in model.transformer.state_dict().items()}
     expected = count_adapters(model, settings)
     with adapted(model, settings, seed=1):
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -99,11 +100,19 @@ def test_adapters_are_read_by_load_lora_weights_with_their_scale(
     assert list(model.state_dict()) == names
     pipeline = tiny.pipeline(zero_cond_t=True)
     pipeline.load_lora_weights(tmp_path)
-    merged = velocity(model)
+    merged, after = velocity(model), model.transformer.state_dict()
     model.transformer = pipeline.transformer
     assert torch.allclose(velocity(model), merged, atol=1e-5)
     pipeline.unload_lora_weights()
     assert not torch.allclose(velocity(model), merged, atol=1e-3)
+
+    stored = load_file(tmp_path / "pytorch_lora_weights.safetensors")  # ComfyUI: alpha / rank * up @ down
+    layers = {name.removesuffix(".alpha") for name in stored if name.endswith(".alpha")}
+    assert len(stored) == 3 * len(layers) == 3 * 2 * 12
+    for layer in layers:
+        down, up, alpha = (stored[f"{layer}.{part}"] for part in ("lora_down.weight", "lora_up.weight", "alpha"))
+        weight = f"{layer}.weight"
+        assert torch.allclose(after[weight] - before[weight], alpha.item() / len(down) * up @ down, atol=1e-6)
 
 
 @pytest.mark.parametrize(("targets", "stream"), [("generation", "img_mlp"), ("understanding", "txt_mlp")])

@@ -114,8 +114,8 @@ def test_adapters_are_stored_for_diffusers_and_merged(folder: Path, rows: Path, 
     after = load_file(stage / WEIGHTS)
     changed = {name for name, value in before.items() if not torch.equal(after[name], value)}
     adapters = load_file(stage / "adapter" / "pytorch_lora_weights.safetensors")
-    assert len(changed) == 2 * 6 and len(adapters) == 2 * len(changed)
-    assert {key.split(".lora_")[0] for key in adapters} == {f"transformer.{name[:-7]}" for name in changed}
+    assert len(changed) == 2 * 6 and len(adapters) == 3 * len(changed)
+    assert {key.split(".lora_")[0].removesuffix(".alpha") for key in adapters} == {name[:-7] for name in changed}
     checkpoint = max((stage / "checkpoints").iterdir())
     assert all("lora_" in name for name in load_file(checkpoint / "state.safetensors") if "state_dict/model." in name)
 
