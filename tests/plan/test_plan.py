@@ -11,10 +11,15 @@ from click.testing import CliRunner
 
 from uni_train.cli import plan as cli
 from uni_train.cli.main import uni_train
+from uni_train.cli.progress import ConsoleProgress
+from uni_train.config import places
 from uni_train.config.compose import compose
+from uni_train.data_gen.mapping.task import Mapping
+from uni_train.errors import UserError
 from uni_train.plan import plan as planning
 from uni_train.plan.hardware import GPUS, RESERVED
 from uni_train.plan.trace import KINDS
+from uni_train.stages.run import expect_items
 
 H100 = GPUS["h100-80gb"]
 SMALL = (
@@ -127,8 +132,44 @@ def test_reinforcement_counts_drawing_references_and_rollouts(variant):
     assert parts["rollouts"] > 0
 
 
+def test_a_round_with_more_prompts_than_its_task_has_is_told_before_anything_runs(monkeypatch):
+    sample = Mapping.sample
+    monkeypatch.setattr(Mapping, "sample", lambda self, seed, *of: sample(self, seed % 300, *of))
+    with pytest.raises(UserError, match="1024 prompts of mapping1 are too many: found only 300"):
+        expect_items(compose("stars_mapping", ["evaluation.n=2"]), ConsoleProgress())
+
+
 EDITOR = ("model=qwen_image_edit_2511", "model.architecture.layers=1", "model.architecture.vit_layers=1")
 EVERYDAY = ("data.world=everyday",)
+LARGE = {"bagel_7b": BAGEL, "qwen_image_edit_2511": EDITOR}
+
+
+@pytest.mark.parametrize("recipe", [recipe.name for recipe in places.recipes()])
+def test_every_shipped_recipe_has_its_items_and_an_update_to_plan(recipe):
+    config = compose(recipe, LARGE.get(compose(recipe).model.name, ()))
+    expect_items(config, ConsoleProgress())
+    assert planning.ready(config, 2).work.units >= 1
+
+
+@pytest.mark.parametrize("recipe", ["sft_nano", "sft_maze"])
+def test_rows_of_nano_that_are_not_there_are_assumed_in_its_words(recipe):
+    printed = CliRunner().invoke(uni_train, ["plan", recipe, "--gpus", "2"], catch_exceptions=False)
+    assert printed.exit_code == 0, printed.output
+    assert "no such file: examples of one" in printed.stdout
+
+
+@pytest.mark.parametrize("command", [["plan"], ["fit", "--dry-run"]], ids=" ".join)
+@pytest.mark.parametrize(
+    ("recipe", "given", "said"),
+    [
+        ("flow_grpo_math", "held_out.n=128", "maths1 expressions for the validation split"),
+        ("flow_grpo_math", "evaluation.n=100000", "evaluation.n 100000 is too many for math1"),
+        ("sft_maze", "held_out.levels=[2]", "the mazes of 2 x 2 rooms are too few"),
+    ],
+)
+def test_too_few_items_are_told_before_anything_runs(command, recipe, given, said):
+    printed = CliRunner().invoke(uni_train, [*command, recipe, given], catch_exceptions=False)
+    assert printed.exit_code == 1 and said in " ".join(printed.output.split()), printed.output
 
 
 @pytest.mark.slow

@@ -57,9 +57,11 @@ def plan(
 
     from uni_train.cli.progress import ConsoleProgress
     from uni_train.config.compose import compose
+    from uni_train.stages.run import expect_items
 
     config = compose(recipe, overrides)
     progress = ConsoleProgress(Console(stderr=True))
+    expect_items(config, progress)
     progress.say(f"following one update of {config.model.name} on tensors without numbers; this may take a minute")
     from uni_train.plan.plan import STEPS, WAYS, gpu_named, one_card
     from uni_train.plan.plan import plan as made_for

@@ -125,8 +125,11 @@ class RecipeKind(ABC, Generic[C]):
     def stages(self, config: C) -> Iterator[PlannedStage]:
         """All stages of a run, in order; `stage_list` numbers them."""
 
+    def expect_items(self, work: Work[C]) -> None:
+        """Draw the items that stages and validations ask tasks for. Raises UserError where there are too few."""
+
     def prepare(self, work: Work[C]) -> None:
-        """Refuse what can be refused before anything is written. Raises UserError."""
+        """Refuse what else can be refused before anything is written. Raises UserError."""
 
     @abstractmethod
     def run(self, work: Work[C], planned: PlannedStage, stage: StageRun, before: Stages) -> None:

@@ -46,7 +46,13 @@ class Asked:
 
 
 class Shapes(ABC):
-    """Of one model, whose weights may be on the meta device."""
+    """Of one model, whose weights may be on the meta device.
+
+    Attributes:
+        prompt: stands for prompts that cannot be read; 32 tokens, also where characters are counted.
+    """
+
+    prompt = "the " * 32
 
     @abstractmethod
     def asked(self, request: Request) -> Asked:

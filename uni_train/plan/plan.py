@@ -27,8 +27,6 @@ from uni_train.plan.updates import AVERAGE, STEP, Cast, Traced, half_weights, su
 from uni_train.training.data.rows import KEPT_BYTES
 from uni_train.training.lora import add_adapters
 
-_PROMPT = "x" * 32 * CHARACTERS
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -304,7 +302,7 @@ def _supervised(
     try:
         batches: Sequence[Sequence[Example]] = recipe.first_update(config, model, most)
     except UserError as error:
-        batches = [_assumed(config, length, model)[:most]]
+        batches = [_assumed(config, length, model, shapes.prompt)[:most]]
         side = config.model.architecture.image_size
         notes.append(f"{error.message}: examples of one {side} x {side} image and 32 tokens of text instead")
     everything = [example for batch in batches for example in batch]
@@ -340,12 +338,12 @@ def _supervised(
     return work
 
 
-def _assumed(config: RunConfig, length: Updates, model: UnifiedModel) -> list[Example]:
+def _assumed(config: RunConfig, length: Updates, model: UnifiedModel, prompt: str) -> list[Example]:
     """Examples in place of rows that are not there: as many as an update asks for."""
     side = config.model.architecture.image_size
     blank = np.zeros((side, side, 3), np.uint8)
     shown = (blank,) if config.model.edits else ()
-    one = Example(_PROMPT, images=shown, target=blank)
+    one = Example(prompt, images=shown, target=blank)
     if length.tokens is not None:
         return [one] * max(-(-length.tokens // model.example_tokens(one)), 1)
     return [one] * (length.rows or 1)
@@ -379,7 +377,7 @@ def _reinforced(
         notes.append("the rows of sft are planned as one more micro-batch of random steps")
     rows = -(-(asked.images * asked.rows_an_image // asked.updates_per_pass) // (gpus * asked.micro_batches(gpus)))
     followed = min(rows, most or rows)
-    one = shapes.asked(_prompt(config, rollouts, notes))
+    one = shapes.asked(_prompt(config, rollouts, shapes, notes))
     return _Work(
         "random steps of images",
         rows,
@@ -405,14 +403,14 @@ def _refused(rollouts: Rollouts, model: UnifiedModel) -> str | None:
     return rollouts.unsharded
 
 
-def _prompt(config: RunConfig, rollouts: Rollouts, notes: list[str]) -> Request:
+def _prompt(config: RunConfig, rollouts: Rollouts, shapes: Shapes, notes: list[str]) -> Request:
     """The first prompt of the recipe."""
     try:
         return rollouts.prompt()
     except UserError as error:
         side = config.model.architecture.image_size
         notes.append(f"{error.message}: prompts of one {side} x {side} image and 32 tokens instead")
-        return Request("prompt", _PROMPT, (np.zeros((side, side, 3), np.uint8),))
+        return Request("prompt", shapes.prompt, (np.zeros((side, side, 3), np.uint8),))
 
 
 # --- advice -----------------------------------------------------------------------------------------------------------

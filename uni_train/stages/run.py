@@ -30,10 +30,20 @@ def expect(config: RunConfig, progress: ConsoleProgress) -> None:
         UserError: the first such thing.
     """
     expect_tiles(config.model)
+    kind_of(config).prepare(expect_items(config, progress))
+
+
+def expect_items(config: RunConfig, progress: ConsoleProgress) -> Work[Any]:
+    """Check that tasks have the items that stages and validations ask for; no file is read.
+
+    Raises:
+        UserError: a task has too few.
+    """
     work: Work[Any] = Work(config, RunFolder(config.out, config.recipe, config.run_name), progress)
     if any(one.kind == "evaluate" for one in stage_list(config)):
         evaluate.sets(work)
-    kind_of(config).prepare(work)
+    kind_of(config).expect_items(work)
+    return work
 
 
 def fit(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, ranks: Ranks = ALONE) -> None:

@@ -59,8 +59,12 @@ class NanoFamily(Family):
 
     def shapes(self, model: BagelUnified) -> BagelShapes:  # type: ignore[override]
         from uni_train.models.bagel.shapes import BagelShapes
+        from uni_train.models.nano.edit import INSTRUCTION, NanoEdit
 
-        return BagelShapes(model)
+        shapes = BagelShapes(model)
+        if isinstance(model, NanoEdit):
+            shapes.prompt = INSTRUCTION  # all that it reads
+        return shapes
 
     def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
         import torch

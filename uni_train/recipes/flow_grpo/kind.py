@@ -46,6 +46,11 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
         if config.evaluate:
             yield evaluation(config, "after")
 
+    def expect_items(self, work: Work[FlowGrpoConfig]) -> None:
+        from uni_train.recipes.flow_grpo import training
+
+        training.expect_items(work)
+
     def prepare(self, work: Work[FlowGrpoConfig]) -> None:
         from uni_train.recipes.flow_grpo import training
 

@@ -143,24 +143,30 @@ def check(config: FlowGrpoConfig) -> None:
     """What can be refused before anything runs.
 
     Raises:
-        UsageError: an unknown reward. UserError: a reward that cannot be imported or called, a level that the task
-            lacks, no rows for `sft`, or a first one without an image; prompts that cannot be read. DataError: a task
-            that fails.
+        UsageError: an unknown reward. UserError: a reward that cannot be imported or called, no rows for `sft`, or a
+            first one without an image; prompts that cannot be read.
     """
     functions = {name: find_reward(one.function) for name, one in config.used_rewards.items()}
-    if config.prompts.task is not None:
-        task = get_task(config.prompts.task, config.data.world)
-        levels = config.held_out.levels or config.prompts.levels
-        check_levels(task, config.prompts.levels, "prompts.levels")
-        check_levels(task, levels, "held_out.levels")
-        for split, some in (("train", config.prompts.levels), (config.held_out.split, levels)):
-            for level in some:
-                task.validate(level, split)
     _try(config, [Reward(name, one) for name, one in functions.items() if _is_own(one)])
     solved = solved_rows(config)
     if solved is not None:
         solved.draw(0, random.Random(0))
     _file_of(config.held_out)
+
+
+def expect_items(work: Work[FlowGrpoConfig]) -> None:
+    """Raises UserError where the task lacks a level or has too few items, DataError where it fails."""
+    config = work.config
+    if config.prompts.task is None:
+        return
+    task, levels = work.task(config.prompts.task), config.held_out.levels or config.prompts.levels
+    check_levels(task, config.prompts.levels, "prompts.levels")
+    check_levels(task, levels, "held_out.levels")
+    for split, some in (("train", config.prompts.levels), (config.held_out.split, levels)):
+        for level in some:
+            task.validate(level, split)
+    prompts(work)
+    validation(work)
 
 
 def _is_own(function: Any) -> bool:
@@ -287,12 +293,17 @@ def _file_of(asked: HeldOutConfig) -> list[Prompt]:
 def _held_out(work: Work[FlowGrpoConfig], rewarded: Sequence[Reward]) -> ValidationPrompts | RewardedPrompts | None:
     """Prompts of a file, or of the task, that are never trained on. Raises UserError: a bad file."""
     config, asked = work.config, work.config.held_out
+    if asked.path is None or not asked.n:
+        return validation(work)
     think, seed, batch = config.thoughts is not None, config.evaluation.seed, config.model.draw_batch
-    if not asked.n:
-        return None
-    if asked.path is not None:
-        return RewardedPrompts(_file_of(asked), rewarded, asked.path, seed, batch, think)
-    if config.prompts.task is None:
+    return RewardedPrompts(_file_of(asked), rewarded, asked.path, seed, batch, think)
+
+
+def validation(work: Work[FlowGrpoConfig]) -> ValidationPrompts | None:
+    """The task's prompts that are never trained on. Raises UserError: it has too few, or no such level."""
+    config, asked = work.config, work.config.held_out
+    if not asked.n or asked.path is not None or config.prompts.task is None:
         return None
     task, levels = work.task(config.prompts.task), asked.levels or config.prompts.levels
-    return validation_prompts(task, levels, asked.n, asked.split, seed, batch, think)
+    think, batch = config.thoughts is not None, config.model.draw_batch
+    return validation_prompts(task, levels, asked.n, asked.split, config.evaluation.seed, batch, think)

@@ -42,7 +42,8 @@ class Sft(RecipeKind[SftConfig]):
         if config.evaluate:
             yield evaluation(config, "after")
 
-    def prepare(self, work: Work[SftConfig]) -> None:
+    def expect_items(self, work: Work[SftConfig]) -> None:
+        from uni_train.recipes.sft.training import held_out
         from uni_train.stages.validation import check_levels
 
         asked = work.config.held_out
@@ -51,6 +52,7 @@ class Sft(RecipeKind[SftConfig]):
             check_levels(task, asked.levels, "held_out.levels")
             for level in asked.levels:
                 task.validate(level, asked.split)
+            held_out(work)
 
     def run(self, work: Work[SftConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
         from uni_train.recipes.sft import training

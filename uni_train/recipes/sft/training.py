@@ -36,16 +36,16 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
     work.ranks.from_main(lambda: _expect_same_data(config, found, stage.path / DATA))
     for name, rows in found.items():
         work.progress.say(f"  {name}: {len(rows)} rows")
-    held_out = _held_out(work)
+    watched = held_out(work)
     logger = run_logger(work, stage.path.name)
     callbacks: list[Callback] = []
-    if held_out is not None:
+    if watched is not None:
         # Lightning takes seconds to import, which --dry-run need not wait for.
         from uni_train.training.callbacks import Validation
         from uni_train.training.fit import HELD_OUT
 
         def evaluate(step: int) -> Mapping[str, float]:
-            return held_out.evaluate(model, step, stage.path, logger, work.ranks)
+            return watched.evaluate(model, step, stage.path, logger, work.ranks)
 
         callbacks.append(Validation(evaluate, config.held_out.every, stage.path / HELD_OUT))
     result = fit(work, model, found, schedule(config), updates(config), stage.path, callbacks=callbacks)
@@ -55,9 +55,9 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
         "rows": {name: len(rows) for name, rows in found.items()},
         **skipped_rows(work, found.values()),
     }
-    if held_out is not None:
+    if watched is not None:
         stage.result["held_out"] = success = intervals(stage.path)
-        work.progress.table(f"Success on {held_out.split} prompts", *table(success))
+        work.progress.table(f"Success on {watched.split} prompts", *table(success))
     work.progress.say(f"  model: {stage.path / MODEL}")
 
 
@@ -88,8 +88,8 @@ def updates(config: SftConfig) -> Updates:
     return Updates(config.updates, batch.accumulate, rows=batch.rows, tokens=batch.tokens)
 
 
-def _held_out(work: Work[SftConfig]) -> ValidationPrompts | None:
-    """Prompts of the task that the recipe watches."""
+def held_out(work: Work[SftConfig]) -> ValidationPrompts | None:
+    """Prompts of the task that the recipe watches. Raises UserError: the task has too few, or no such level."""
     config, asked = work.config, work.config.held_out
     if asked.task is None:
         return None

@@ -63,13 +63,14 @@ class RoundsKind(RecipeKind[R]):
             yield PlannedStage(self.training, f"{self.training}-{config.schedule.kind}", summary, everything)
         yield evaluation(config, "after")
 
-    def prepare(self, work: Work[R]) -> None:
+    def expect_items(self, work: Work[R]) -> None:
+        from uni_train.recipes.stars.sampling import round_items
         from uni_train.stages.evaluate import watched
 
         for one in work.config.rounds:
             work.task(one.task).validate(one.level)
-        if work.config.schedule.kind == "threshold":
-            for one in work.config.rounds:
+            round_items(work, one)
+            if work.config.schedule.kind == "threshold":
                 watched(work, one.set_name)
 
     def updates(self, config: R) -> Updates:

@@ -16,7 +16,10 @@ from functools import partial
 from typing import Any
 
 from uni_train.config.kinds import reads_images
+from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Item
+from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Scored
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.recipes.stars import filtering
@@ -64,10 +67,19 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
 
 def round_asks(work: Work[Any], round_: RoundConfig, setting: str) -> tuple[UniSandbox, list[Ask]]:
     """The benchmark over a round's prompts in one setting, and its asks: each prompt `candidates` times."""
-    config, task = work.config, work.task(round_.task)
-    seed = derive_seed(config.seed, round_.set_name, "train", *([round_.draw] if round_.draw else []))
-    benchmark = about(task.generate(round_.prompts // task.items_per_draw, round_.level, "train", seed), setting)
-    return benchmark, asked(benchmark, config.seed, config.candidates)
+    benchmark = about(round_items(work, round_), setting)
+    return benchmark, asked(benchmark, work.config.seed, work.config.candidates)
+
+
+def round_items(work: Work[Any], round_: RoundConfig) -> list[Item]:
+    """The items of a round's prompts, of the train split. Raises UserError where the task has too few."""
+    task, name = work.task(round_.task), round_.set_name
+    seed = derive_seed(work.config.seed, name, "train", *([round_.draw] if round_.draw else []))
+    try:
+        return task.generate(round_.prompts // task.items_per_draw, round_.level, "train", seed)
+    except DataError as error:
+        hint = "Lower the prompts of the round, or of its budget."
+        raise UserError(f"{round_.prompts} prompts of {name} are too many: {error}", hint) from None
 
 
 def until_kept(
