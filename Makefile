@@ -30,7 +30,7 @@ $(VENV)/.installed-dev: pyproject.toml constraints-cpu.txt | $(BIN)/python
 	@touch $@ $(VENV)/.installed
 
 demo: $(VENV)/.installed ## train nano with the STARS curriculum: five to ten minutes, prints a table and a report's path
-	$(BIN)/python -m uni_train fit --recipe stars_curriculum
+	$(BIN)/python -m uni_train fit stars_curriculum
 
 test: $(VENV)/.installed-dev ## all tests
 	$(BIN)/python -m pytest $(WORKERS)

@@ -59,7 +59,7 @@ def test_judges_and_ways_are_compared_on_labels(tmp_path: Path) -> None:
             tmp_path / "evals",
         )
         bad = run(*SMALL, *options, "--judge", "bad")
-        assert bad.exit_code == 0 and re.search(r"accuracy +│ +0\.50", bad.output), bad.output
+        assert bad.exit_code == 0 and re.search(r"accuracy +0\.50", bad.output), bad.output
         good = run(
             *SMALL, *options, "--judge", "good", "--ways", "published,majority", "--judge-draws", "3", "--reruns", "1"
         )

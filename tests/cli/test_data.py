@@ -37,6 +37,9 @@ def test_what_make_writes_passes_the_audit_until_a_label_is_changed(tmp_path: Pa
     assert [set(row) for row in found] == [{"id", "status", "expected", "reason"}] * len(rows)
     assert [row["status"] for row in found].count("wrong") == 1
     assert "1 wrong" in run("audit", questions).output
+    (questions.parent / "items.jsonl").unlink(missing_ok=True)
+    refused = run("audit", questions.parent)
+    assert refused.exit_code == 2 and "has no items.jsonl" in refused.output
 
 
 def test_audit_shows_what_trivial_strategies_reach(tmp_path: Path) -> None:

@@ -133,8 +133,8 @@ def test_two_evaluations_are_compared(model: Path, tmp_path: Path) -> None:
 
 
 def planned(output: str) -> dict[str, str]:
-    found = (line.strip("│").split("│") for line in output.splitlines())
-    return {cells[0].strip(): cells[1].strip() for cells in found if len(cells) == 2}
+    rows = (re.split("  +", line.strip()) for line in output.splitlines())
+    return {cells[0]: cells[1] for cells in rows if len(cells) == 2}
 
 
 def test_a_plan_asks_nobody_and_multiplies_right(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_real_process_prints_the_error_on_stderr_and_nothing_else() -> None:
     ("arguments", "parts"),
     [
         (["fit", "-r", "sft_maze"], ["sources.mazes.path: there is nothing at data/maze4", "recipes sft_maze"]),
-        (["fit", "-r", "flow_grpo_maze"], ["model.checkpoint", "Train it first: uni_train fit --recipe sft_maze"]),
+        (["fit", "-r", "flow_grpo_maze"], ["model.checkpoint", "Train it first: uni_train fit sft_maze"]),
         (["fit", "-r", "flow_grpo_math", "rewards.a.function=a.py:f"], ["rewards.a.function: there is nothing"]),
         (["fit", "-r", "stars_curriculum", "model=bagel_7b"], ["nothing at checkpoints/BAGEL-7B-MoT"]),
         (["generate", "-m", "nano", "-p", "Draw 2 cups.", "--image", "no.png"], ["no.png: no such file"]),

@@ -123,4 +123,4 @@ def test_without_torchao_the_extra_is_named(monkeypatch, model):
     monkeypatch.setitem(__import__("sys").modules, "torchao", None)
     with pytest.raises(UserError, match="needs torchao") as caught:
         quantise(model, "nf4")
-    assert "uni_train[quantized]" in caught.value.hint
+    assert ".[quantized]" in caught.value.hint

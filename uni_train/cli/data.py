@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +13,7 @@ from uni_train.cli.terminal import plain
 from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
+    from uni_train.cli.progress import ConsoleProgress
     from uni_train.data_gen.task import Item, Task
     from uni_train.data_gen.verifying import Judged
 
@@ -214,81 +215,78 @@ def _write_sheet(items: list[Item], out: Path) -> None:
 
 
 @data.command()
-@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE|FOLDER")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a row: id, status, expected, reason.")
 def audit(file: Path, as_json: bool) -> None:
     """Recompute the answers of FILE, list the rows that are not right, and show what trivial strategies reach.
 
     FILE is JSONL in the published UniSandbox schema (maths or symbol mapping), the items.jsonl of `data make`, or a
-    UReason file of `data make` with its items.jsonl beside it. The command exits with 1 when a label is wrong, else
-    with 0.
+    UReason file of `data make` with its items.jsonl beside it. FOLDER is one of `data make`: its items.jsonl. The
+    command exits with 1 when a label is wrong, else with 0.
 
     \b
     Examples:
       uni_train data audit math_3.jsonl
       uni_train data audit mapping3.jsonl --json > findings.jsonl
-      uni_train data audit my_mapping/items.jsonl
+      uni_train data audit my_mapping
     """
     import json
 
     from uni_train.data_gen.audit.files import audit_file
     from uni_train.data_gen.audit.findings import counts, has_wrong
 
+    if file.is_dir():
+        if not (file / "items.jsonl").is_file():
+            files = ", ".join(sorted(path.name for path in file.glob("*.jsonl")))
+            raise UsageError(f"{file} has no items.jsonl", f"Give a file: {files or 'this folder has no .jsonl file'}.")
+        file /= "items.jsonl"
     rows = audit_file(file)
     if as_json:
         for row in rows:
             click.echo(plain(json.dumps(row.to_dict(), ensure_ascii=False)))
     else:
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+        from uni_train.cli.progress import ConsoleProgress
 
-        console = Console()
+        progress = ConsoleProgress()
         doubtful = [row for row in rows if row.status != "ok"]
         if doubtful:
-            table = Table()
-            for column in ("id", "status", "label", "recomputed", "reason"):
-                table.add_column(column, overflow="fold")
-            for row in doubtful:
-                cells = (row.id, row.status, row.answer, row.expected or "", row.reason)
-                table.add_row(*(Text(plain(cell)) for cell in cells))
-            console.print(table, markup=False)
-        found = ", ".join(f"{n} {status}" for status, n in counts(rows).items())
+            cells = [(row.id, row.status, row.answer, row.expected or "", row.reason) for row in doubtful]
+            progress.table("Labels to look at", ("id", "status", "label", "recomputed", "reason"), cells)
         if rows:
-            console.print(f"{file}: {len(rows)} labels: {found}", markup=False, highlight=False, soft_wrap=True)
-        for line in _strategies(file):
-            console.print(line, soft_wrap=isinstance(line, str))
+            progress.say(
+                f"{file}: {len(rows)} labels: {', '.join(f'{n} {status}' for status, n in counts(rows).items())}"
+            )
+        _print_strategies(file, progress)
     if has_wrong(rows):
         raise SystemExit(1)
 
 
-def _strategies(file: Path) -> Iterator[Any]:
+def _print_strategies(file: Path, progress: ConsoleProgress) -> None:
     """A table of each set: what trivial strategies reach, beside chance."""
-    from rich.table import Table
-
     from uni_train.data_gen.audit.shortcuts import tally_file
     from uni_train.data_gen.registry import TASKS
     from uni_train.eval.shortcuts import estimated
 
     sets = tally_file(file)
     if not sets:
-        yield "No trivial strategy has an answer to these questions."
+        progress.say("No trivial strategy has an answer to these questions.")
     for name, tallies in sets.items():
         strategies = estimated(tallies)
-        kind = tallies[0].kind
-        units = "pairs, both right" if TASKS.get(kind).items_per_draw == 2 else "prompts"
-        repeats = f", {strategies[0].estimate.distinct} distinct" if strategies[0].estimate.distinct is not None else ""
-        table = Table(
-            title=f"Trivial strategies, {name}",
-            caption=f"n = {strategies[0].estimate.n} {units}{repeats}. Chance: {strategies[0].chance:.2f}.",
-        )
-        for column in ("strategy", "right", "95 % interval", ""):
-            table.add_column(column, justify="right" if column == "right" else "left")
-        for strategy in strategies:
-            remark = "SHORTCUT: above chance" if strategy.beats_chance else strategy.note
-            right = strategy.estimate
-            table.add_row(strategy.name, f"{right.value:.2f}", f"{right.low:.2f}-{right.high:.2f}", remark)
-        yield table
+        first = strategies[0].estimate
+        units = "pairs, both right" if TASKS.get(tallies[0].kind).items_per_draw == 2 else "prompts"
+        repeats = f", {first.distinct} distinct" if first.distinct is not None else ""
+        rows = [
+            (
+                strategy.name,
+                f"{strategy.estimate.value:.2f}",
+                f"{strategy.estimate.low:.2f}-{strategy.estimate.high:.2f}",
+                "SHORTCUT: above chance" if strategy.beats_chance else "",
+            )
+            for strategy in strategies
+        ]
+        remarks = "".join(f" {strategy.name}: {strategy.note}." for strategy in strategies if strategy.note)
+        note = f"n = {first.n} {units}{repeats}. Chance: {strategies[0].chance:.2f}.{remarks}"
+        progress.table(f"Trivial strategies, {name}", ("strategy", "right", "95 % interval", ""), rows, note)
 
 
 @data.command()
@@ -355,16 +353,16 @@ def _judge_all(items: list[Item], images: Path) -> list[Judged]:
 
 def _print_verdicts(found: list[Judged], out: Path) -> None:
     """How many images, and how many of them in each check, have each status."""
-    from rich.console import Console
-    from rich.table import Table
+    from uni_train.cli.progress import ConsoleProgress
 
     statuses = ("pass", "fail", "unreadable", "missing")
-    table = Table("", *statuses)
-    table.add_row("all checks", *(str(sum(one.status == status for one in found)) for status in statuses))
+    rows: list[tuple[object, ...]] = [
+        ("all checks", *(sum(judged.status == status for judged in found) for status in statuses))
+    ]
     names = dict.fromkeys(check.name for one in found if one.verdict for check in one.verdict.checks)
     for name in names:
         checks = [check.status for one in found if one.verdict for check in one.verdict.checks if check.name == name]
-        table.add_row(name, *(str(checks.count(status)) for status in statuses[:3]))  # type: ignore[arg-type]
-    console = Console()
-    console.print(table)
-    console.print(f"{out}: {len(found)} items", markup=False, highlight=False, soft_wrap=True)
+        rows.append((name, *(checks.count(status) for status in statuses[:3]), ""))
+    progress = ConsoleProgress()
+    progress.table("Verdicts", ("", *statuses), rows)
+    progress.say(f"{out}: {len(found)} items")

@@ -70,7 +70,7 @@ def uni_train() -> None:
     \b
     Start with:
       uni_train recipes
-      uni_train fit --recipe stars_curriculum
+      uni_train fit stars_curriculum
     """
 
 
@@ -101,7 +101,7 @@ def fit(recipe: str, fresh: bool, dry_run: bool, overrides: tuple[str, ...]) -> 
     Examples:
       uni_train fit stars_curriculum
       uni_train fit stars_mapping level=2 seed=1 logger=wandb
-      uni_train fit --recipe stars_curriculum model=bagel_7b --dry-run
+      uni_train fit stars_curriculum model=bagel_7b --dry-run
     """
     from uni_train.cli.fit import run_recipe
 

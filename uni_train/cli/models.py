@@ -25,7 +25,7 @@ def models(context: click.Context) -> None:
     from uni_train.cli.listings import print_described
     from uni_train.config import places
 
-    print_described(places.options("model"), footer="Choose one with: uni_train fit --recipe NAME model=MODEL")
+    print_described(places.options("model"), footer="Choose one with: uni_train fit NAME model=MODEL")
 
 
 @models.command("inspect")

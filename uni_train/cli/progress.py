@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rich import box
 from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from uni_train.cli.terminal import plain
 from uni_train.distributed.watchdog import note
@@ -122,39 +126,55 @@ class ConsoleProgress:
         finally:
             bar.close()
 
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """A short table: the first column left-aligned, numbers right-aligned; several below each other, each with the
-        first column, where it is wider than the console."""
+    def note(self, text: str) -> None:
+        """A paragraph: on a terminal, lines end between words."""
+        self.print(plain(text), highlight=False, markup=False, soft_wrap=not self.console.is_terminal)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], note: str = "") -> None:
+        """A short table: the first column left-aligned, numbers right-aligned. Where it is wider than the console, it
+        becomes several below each other, each with the first column. `note` stands below it."""
+        self.print(Text(plain(title), style="bold"), soft_wrap=True)
         texts = [[f"{cell:.3g}" if isinstance(cell, float) else plain(str(cell)) for cell in row] for row in rows]
         for console in (self.console, *([self.log] if self.log is not None else [])):
-            for table in _tables(title, columns, texts, console.width):
-                console.print(table)
+            for table in _tables([plain(column) for column in columns], texts, console.width):
+                console.print(table, highlight=False)
+        if note:
+            self.note(f"  {note}")
 
 
-def fold(widths: Sequence[int], width: int) -> list[list[int]]:
-    """Columns of these widths in parts of at most `width`, where that can be; each begins with the first column."""
-    parts: list[list[int]] = [[0]]
-    for i in range(1, len(widths)):
-        if len(parts[-1]) > 1 and sum(widths[j] for j in (*parts[-1], i)) > width:
-            parts.append([0])
-        parts[-1].append(i)
+def fold(widths: Sequence[int], width: int, keys: int = 1) -> list[list[int]]:
+    """Columns of these widths in parts of at most `width`, where that can be; each begins with the first `keys`."""
+    first = list(range(keys))
+    parts = [first]
+    for i in range(keys, len(widths)):
+        if len(parts[-1]) > keys and sum(widths[j] for j in (*parts[-1], i)) > width:
+            parts.append(first)
+        parts[-1] = [*parts[-1], i]
     return parts
 
 
-def _tables(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[Table]:
-    """The columns in parts that fit into `width`; no cell is broken but one of more than LONG letters."""
-    cells = [[column, *(row[i] for row in rows)] for i, column in enumerate(columns)]
-    widths = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in cells]
-    for number, part in enumerate(fold([3 + min(one, LONG) for one in widths], width - 1)):
-        table = Table(title=title if number == 0 else None, title_justify="left", title_style="bold")
+def _tables(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[Padding]:
+    """The columns in parts that fit into `width`, each with the columns that tell the rows apart. No cell is broken but
+    one of more than LONG letters, no header inside a word."""
+    cells = [column.split() + [line for row in rows for line in row[i].split("\n")] for i, column in enumerate(columns)]
+    widths = [max(map(cell_len, lines), default=0) for lines in cells]
+    distinct = [len({tuple(row[:k]) for row in rows}) == len(rows) for k in range(1, len(columns))]
+    keys = distinct.index(True) + 1 if any(distinct[:3]) else 1
+    for part in fold([2 + min(needed, LONG) for needed in widths], width, keys):
+        table = Table(
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+            show_edge=False,
+        )
         for i in part:
+            narrow = len(part) > keys + 1
             table.add_column(
-                columns[i],
-                justify="left" if i == 0 else "right",
+                Text("\n".join(textwrap.wrap(columns[i], max(widths[i], 1), break_on_hyphens=False))),
+                justify="left" if i < keys else "right",
                 overflow="fold",
-                no_wrap=widths[i] <= LONG and len(part) > 2,
-                min_width=min(widths[i], LONG) if len(part) > 2 else None,
+                no_wrap=narrow and widths[i] <= LONG,
+                min_width=min(widths[i], LONG) if narrow else None,
             )
         for row in rows:
-            table.add_row(*(row[i] for i in part))
-        yield table
+            table.add_row(*(Text(row[i]) for i in part))
+        yield Padding(table, (0, 0, 1, 0))

@@ -95,7 +95,7 @@ def serve(
         from uni_train.serving.limits import Limits
         from uni_train.serving.server import Served, serve_forever
     except ImportError as error:
-        raise UserError(f"{error.name} is not installed", "pip install 'uni-train[serve]'") from error
+        raise UserError(f"{error.name} is not installed", "pip install -e '.[serve]'") from error
     limits = Limits(
         body=max_body, images=max_images, megapixels=max_megapixels, words=max_words, seconds=timeout, queue=queue
     )

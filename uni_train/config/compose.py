@@ -72,7 +72,7 @@ def _parse(
             names = [option.name for option in options(key)]
             value = parsed.value()
             if not isinstance(value, str) or value not in names:
-                hint = did_you_mean(str(value), names, f"{key}s")
+                hint = did_you_mean(str(value), names, f"values of {key}")
                 raise UsageError(f"unknown {key} {value} (override {typed})", hint)
             choices.append(override)
         else:

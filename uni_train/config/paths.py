@@ -39,7 +39,7 @@ def expect_paths(config: RunConfig) -> None:
 def _remedy(config: RunConfig, key: str, path: Path) -> str:
     parts = path.parts
     if len(parts) > 1 and parts[0] == config.out and parts[1] in [one.name for one in recipes()]:
-        return f"Train it first: uni_train fit --recipe {parts[1]}"
+        return f"Train it first: uni_train fit {parts[1]}"
     if key == "model.checkpoint":
         return "Put the weights there, or give another folder: model.checkpoint=FOLDER."
     return f"Check the path; `uni_train recipes {config.recipe}` says what the recipe needs."

@@ -92,7 +92,7 @@ def need_torchao(why: str) -> None:
     try:
         import torchao  # noqa: F401
     except ImportError as error:
-        raise UserError(f"{why} needs torchao", "Install it with: pip install 'uni_train[quantized]'.") from error
+        raise UserError(f"{why} needs torchao", "Install it with: pip install -e '.[quantized]'.") from error
 
 
 def _stored(layer: nn.Linear, weights: Quantised) -> Tensor:

@@ -357,7 +357,7 @@ def _key(base_url: str, settings: RemoteSettings) -> str:
     try:
         import openai  # noqa: F401
     except ImportError as error:
-        raise UserError("openai is not installed, which remote models need", "pip install 'uni-train[eval]'") from error
+        raise UserError("openai is not installed, which remote models need", "pip install -e '.[eval]'") from error
     variable = settings.key_env or ("OPENAI_API_KEY" if _is_openai(base_url) else None)
     key = os.environ.get(variable, "") if variable else ""
     if variable and not key:

@@ -75,7 +75,7 @@ def add_adapters(model: nn.Module, config: LoraConfig, seed: int) -> None:
     try:
         from peft import inject_adapter_in_model
     except ImportError as error:
-        raise UserError("trained=lora needs peft", "Install it with: pip install 'uni_train[hf]'.") from error
+        raise UserError("trained=lora needs peft", "Install it with: pip install -e '.[hf]'.") from error
     if not _targets(model, config):
         raise UsageError(
             f"lora.targets={config.targets}: no linear layer has such a name",

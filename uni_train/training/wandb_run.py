@@ -112,7 +112,7 @@ def _begin(
     try:
         import wandb
     except ImportError as error:
-        raise UserError("logger=wandb: wandb is not installed", 'pip install "uni-train[wandb]"') from error
+        raise UserError("logger=wandb: wandb is not installed", "pip install -e '.[wandb]'") from error
     identity = run_id(directory)
     if wandb.run is not None:
         if wandb.run.id == identity:

@@ -39,7 +39,7 @@ def compare(first: Path, second: Path, flips: int, html: Path | None, as_json: P
     if len(found.flips) > flips:
         progress.say(f"  and {len(found.flips) - flips} more flips")
     for note in found.notes:
-        progress.say(f"note: {note}")
+        progress.note(f"note: {note}")
     if as_json is not None:
         from uni_train.files import atomic_write_json
 

@@ -40,7 +40,7 @@ def leaderboard(folders: tuple[str, ...], out: Path, submissions: bool) -> None:
     ]
     progress.table("Leaderboard: * best of its row, = not to be told from it", ["", *board.evaluations], rows)
     for note in board.notes:
-        progress.say(f"note: {note}")
+        progress.note(f"note: {note}")
     progress.say(f"page: {write_leaderboard(out, board)}")
     progress.say(f"scores: {out / SCORES}")
     progress.say(f"tables: {out / 'tables'}")

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from uni_train.cli.evaluation.options import PROJECT, Asked
-from uni_train.cli.terminal import plain
 from uni_train.data_gen.reading_limits import read_yaml
 from uni_train.errors import UserError
 
@@ -60,32 +59,16 @@ def show(done: Evaluation, progress: ConsoleProgress) -> None:
         shown = ", ".join(f"{OUTCOME_NAMES[one]} {count} ({count / result.n:.1%})" for one, count in totals.items())
         progress.say(f"{name}: {result.n} samples: {shown}")
     for note in header_of(done).notes:
-        progress.say(f"note: {note}")
+        progress.note(f"note: {note}")
 
 
 def print_table(table: Table, progress: ConsoleProgress) -> None:
     """A table of a benchmark on the console, scores with their intervals below; turned on its side where too wide."""
-    from rich import box
-    from rich.table import Table as Grid
-    from rich.text import Text
-
     lines = [list(table.columns), *([_console_cell(value) for value in row] for row in table.rows)]
     if _width(lines) > progress.console.width and len(lines) < len(table.columns):
         lines = [list(line) for line in zip(*lines, strict=True)]
-    grid = Grid(
-        title=Text(plain(f"{table.title}\n{table.questions}".rstrip())),
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    for place, column in enumerate(lines[0]):
-        grid.add_column(Text(plain(column)), justify="right" if place else "left", overflow="fold")
-    for line in lines[1:]:
-        grid.add_row(*(Text(plain(cell)) for cell in line))
-    progress.console.print(grid, highlight=False)
-    if table.note:
-        progress.say(f"  {table.note}")
+    progress.table(f"{table.title}
+{table.questions}".rstrip(), lines[0], lines[1:], table.note)
 
 
 def _console_cell(value: Any) -> str:

@@ -51,7 +51,7 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None) -> Janus:
         processor = JanusImageProcessorPil.from_pretrained(folder)
     except ImportError as error:
         raise UserError(
-            f"model={config.name} needs transformers ({error})", "Install it: pip install 'uni_train[hf]'."
+            f"model={config.name} needs transformers ({error})", "Install it: pip install -e '.[hf]'."
         ) from error
     except (OSError, ValueError, RuntimeError) as error:
         raise UserError(f"{folder} cannot be loaded: {error}", _HINT) from error

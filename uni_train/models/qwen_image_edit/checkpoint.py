@@ -132,7 +132,7 @@ def _libraries(name: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise UserError(
-            f"model={name} needs diffusers and transformers ({error})", "Install them: pip install 'uni_train[hf]'."
+            f"model={name} needs diffusers and transformers ({error})", "Install them: pip install -e '.[hf]'."
         ) from error
 
 

@@ -97,7 +97,7 @@ class Zero(DeepSpeedStrategy):
         except ImportError as error:
             raise UserError(
                 f"strategy=deepspeed_zero{stage} needs deepspeed ({error})",
-                "Install it with: DS_BUILD_OPS=0 pip install 'uni_train[deepspeed]'.",
+                "Install it with: DS_BUILD_OPS=0 pip install -e '.[deepspeed]'.",
             ) from error
         bucket = min(BUCKET, trained + trained % 2)  # even, as DeepSpeed wants it
         cuda = torch.cuda.is_available()
