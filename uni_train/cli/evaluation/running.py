@@ -67,8 +67,7 @@ def print_table(table: Table, progress: ConsoleProgress) -> None:
     lines = [list(table.columns), *([_console_cell(value) for value in row] for row in table.rows)]
     if _width(lines) > progress.console.width and len(lines) < len(table.columns):
         lines = [list(line) for line in zip(*lines, strict=True)]
-    progress.table(f"{table.title}
-{table.questions}".rstrip(), lines[0], lines[1:], table.note)
+    progress.table(f"{table.title}\n{table.questions}".rstrip(), lines[0], lines[1:], table.note)
 
 
 def _console_cell(value: Any) -> str:
