@@ -362,7 +362,7 @@ def _print_verdicts(found: list[Judged], out: Path) -> None:
     names = dict.fromkeys(check.name for one in found if one.verdict for check in one.verdict.checks)
     for name in names:
         checks = [check.status for one in found if one.verdict for check in one.verdict.checks if check.name == name]
-        rows.append((name, *(checks.count(status) for status in statuses[:3]), ""))
+        rows.append((name, *(sum(check == status for check in checks) for status in statuses[:3]), ""))
     progress = ConsoleProgress()
     progress.table("Verdicts", ("", *statuses), rows)
     progress.say(f"{out}: {len(found)} items")
