@@ -317,6 +317,12 @@ class Ufo(Benchmark):
         right = await ask(asked, parse=prompts.read_yes_no)
         return _verdict("answer", right, f"said {said!r}, right is {answer!r}")
 
+    def attribute(self, scored: Scored) -> str:
+        """Of a visual cue that the rubric grades low, the failure mode that the judge names."""
+        graded = scored.sample.ask.setting == DIMENSIONS and scored.outcome == "fail" and scored.verdict is not None
+        mode = rubric.failure_mode(scored.verdict) if graded and scored.verdict is not None else None
+        return mode or super().attribute(scored)
+
     @classmethod
     def complexity(cls, case: Case) -> tuple[str, float] | None:
         """The level of our own maths and mapping."""

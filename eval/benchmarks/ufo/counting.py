@@ -217,21 +217,33 @@ def _by_regime(by_cell: _Cells, kind: str, published: bool) -> Table:
 
 
 def _by_task(by_cell: _Cells, kind: str, published: bool) -> Table:
-    there = [task for task in TASKS if any(task_of_set(name) == task and kind_of_set(name) == kind
-                                           for _, name in by_cell)]  # fmt: skip
+    asked = {_half(one) for setting, _ in by_cell for one in _of(by_cell, setting, kind)}
+    there = sorted(asked, key=lambda half: (list(TASKS).index(half[0]), half[1]))
     rows: list[_Row] = []
     for setting in _asked(by_cell, kind):
         some = _of(by_cell, setting, kind)
-        rows.append((setting, *(_mean(these) if (these := [one for one in some if _task(one) == task]) else None
-                                for task in there)))  # fmt: skip
+        rows.append((setting, *(_mean(these) if (these := [one for one in some if _half(one) == half]) else None
+                                for half in there)))  # fmt: skip
     for setting in _asked(by_cell, kind) if published else ():
         if setting in ANSWERS:
             for name, by_name in paper.by_task(kind, setting).items():
-                cells = [" + ".join(_percent(one) or "" for one in by_name.get(task, ())) or None for task in there]
-                rows.append((f"{name} in the paper, {setting}", *cells))
-    note = "The paper prints two halves of inpainting." if published else ""
+                rows.append((f"{name} in the paper, {setting}", *(_printed(by_name, *half) for half in there)))
+    note = "The paper prints halves A and B of inpainting." if published else ""
     title = f"Accuracy by task, {_HEADS[kind]} (Tables B.{1 + 4 * KINDS.index(kind)} to B.{4 + 4 * KINDS.index(kind)})"
-    return Table(title, ("Schedule", *(task.replace("_", " ") for task in there)), tuple(rows), note)
+    heads = (f"{task.replace('_', ' ')} {part.upper()}".strip() for task, part in there)
+    return Table(title, ("Schedule", *heads), tuple(rows), note)
+
+
+def _half(one: Scored) -> tuple[str, str]:
+    """The task, and of inpainting its half ("a", "b"; "" where the data do not say)."""
+    return _task(one), str(one.sample.ask.case.facts.get("part", ""))
+
+
+def _printed(by_task: Mapping[str, tuple[float, ...]], task: str, part: str) -> str | None:
+    cells = by_task.get(task, ())
+    halves = dict(zip("ab", cells, strict=True)) if len(cells) == 2 else {}
+    chosen = (halves[part],) if part in halves else () if part else cells
+    return " + ".join(_percent(one) or "" for one in chosen) or None
 
 
 def _gains(by_cell: _Cells, kind: str) -> Table:

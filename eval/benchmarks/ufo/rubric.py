@@ -13,6 +13,11 @@ from uni_train.data_gen.task import Check, Verdict
 DIMENSIONS = ("relevance", "faithfulness", "causal_utility", "specificity", "compactness")
 MOST = 5
 _CLEAR = 4  # the score from which a dimension passes: ours, the paper has grades alone
+# What the rubric lets a judge name as the failure of a cue.
+FAILURE_MODES = (
+    "missing_critical_evidence", "ambiguous_evidence", "contradiction_to_answer", "misleading_hallucination",
+    "generic_scene",
+)  # fmt: skip
 _STATUSES = ("verified", "weak", "missing", "contradicted")
 SCHEMA = {
     "type": "object",
@@ -57,14 +62,22 @@ def caps(reply: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
 
 
 def verdict_of(reply: Mapping[str, Any]) -> Verdict:
-    """One graded check a dimension, its score over 5 after the caps."""
+    """One graded check a dimension, its score over 5 after the caps; the first that fails names the failure modes."""
     bounds = caps(reply)
-    checks = []
+    checks: list[Check] = []
+    modes = [mode for mode in FAILURE_MODES if mode in reply.get("failure_modes", ())]
     for name in DIMENSIONS:
         given = int(reply["scores"][name])
         most, why = bounds.get(name, (MOST, ""))
         score = min(given, most)
         said = f"{name} {score} of {MOST}" + (f": the judge said {given}, but {why}" if given > most else "")
         passed = score >= _CLEAR
+        if not passed and modes:
+            said, modes = f"{said}; {', '.join(modes)}", []
         checks.append(Check(name, "pass" if passed else "fail", "" if passed else said, score / MOST))
     return Verdict(tuple(checks))
+
+
+def failure_mode(verdict: Verdict) -> str | None:
+    """The first that the judge named, in the rubric's order."""
+    return next((mode.replace("_", " ") for mode in FAILURE_MODES if mode in verdict.reason), None)

@@ -1,18 +1,20 @@
 """The numbers and tables of UReason, from scored samples.
 
 Visual verification accuracy is equation 4, the gains of equation 5 are paired. Where the published cases are asked, the
-paper's own rows stand below ours: Table 2 for testmini, Table 7 for the full test set.
+paper's own rows stand below ours: Table 2 for testmini, Table 7 for test.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from uni_train.data_gen.ureason.taxonomy import SUBCATEGORIES, TASKS
+from uni_train.eval import paper
 from uni_train.eval.benchmark import OUTCOMES, Scored, Table
-from uni_train.eval.benchmarks.ureason import errors, lengths, paper
+from uni_train.eval.benchmarks.ureason import errors, lengths
 from uni_train.eval.benchmarks.ureason.extraction import EXTRACTIONS
 from uni_train.eval.benchmarks.ureason.settings import (
     BARE,
@@ -32,7 +34,8 @@ from uni_train.eval.statistics import Estimate, PairedComparison, clustered_mean
 if TYPE_CHECKING:
     from uni_train.eval.benchmarks.ureason.benchmark import UReason
 
-TESTMINI = 500  # cases; more are the full test set
+PAPER = paper.printed(Path(__file__))  # table -> rows of paper.csv
+TESTMINI = 500  # cases; more are test (1,500) or both
 
 # later - earlier, paired by case.
 GAINS = {
@@ -139,7 +142,7 @@ def tables(count: Count, benchmark: UReason) -> Iterable[Table]:
         chain = count.accuracies(CHAIN)
         chains: list[Row] = [("Reasoning chain", *(chain.get(name) for name in (*count.tasks, "overall")))]
         if benchmark.published:
-            chains += [(f"{name} in the paper", *_paper(found, count)) for name, found in paper.TABLE_3.items()]
+            chains += [(f"{row['model']} in the paper", *_paper(row, count)) for row in PAPER["Table 3"]]
         yield Table("Quality of the reasoning chain (Table 3)", ("", *heads, "Overall"), tuple(chains))
     if count.drawn_by_thought:
         given = {setting: count.of_right_thoughts(setting) for setting in count.drawn_by_thought}
@@ -193,10 +196,10 @@ def _accuracies(count: Count) -> list[Row]:
 
 
 def _main(count: Count, benchmark: UReason, heads: tuple[str, ...]) -> Table:
-    """Table 2, or 7 of the full test set."""
+    """Table 2, or 7 of test."""
     whole = len(benchmark.cases()) > TESTMINI
-    number, printed = (7, paper.TABLE_7) if whole else (2, paper.TABLE_2)
-    theirs = _printed(printed, count) if benchmark.published else []
+    number, split = (7, "test") if whole else (2, None)
+    theirs = _printed(f"Table {number}", count, split) if benchmark.published else []
     below = [(f"{model} in the paper, {title}", *cells) for model, title, *cells in theirs]
     columns = ("Setting", *(cell for head in (*heads, "Overall") for cell in (head, "Δ")))
     return Table(
@@ -209,20 +212,20 @@ def _evaluators(count: Count, benchmark: UReason, heads: tuple[str, ...]) -> Tab
     """Table 11: who judged beside the settings; `eval --judge ONE,TWO` puts several below each other."""
     judges = Counter(one.by for setting in HEADLINE for one in count.of(setting) if one.by not in ("", "program"))
     mine = [(judge, *row) for judge, _ in judges.most_common(1) for row in _accuracies(count)]
-    others = _printed(paper.TABLE_11, count) if benchmark.published and mine else []
+    others = _printed("Table 11", count) if benchmark.published and mine else []
     below = [(f"{one} in the paper, UniCoT", *rest) for one, *rest in others]
     columns = ("Evaluator", "Setting", *(cell for head in (*heads, "Overall") for cell in (head, "Δ")))
     return Table("Evaluators (Table 11)", columns, (*mine, *below), "Δ as in Table 2.")
 
 
-def _printed(table: Mapping[str, Mapping[str, paper.Row]], count: Count) -> list[list[str | None]]:
-    """[model, setting, accuracy, None for its gain, ...]."""
+def _printed(table: str, count: Count, split: str | None = None) -> list[list[str | None]]:
+    """[model, setting, accuracy, its gain, ...]."""
     return [
-        [model, TITLES[setting], *(cell for text in _paper(by_setting[setting], count) for cell in (text, None))]
-        for model, by_setting in table.items()
-        for setting in HEADLINE
-        if setting in count.settings
-    ]
+        [row["model"], TITLES[row["setting"]],
+         *(cell for pair in zip(_paper(row, count), _paper(row, count, " gain"), strict=True) for cell in pair)]
+        for row in PAPER[table]
+        if row["setting"] in count.settings and row.get("split") == split
+    ]  # fmt: skip
 
 
 def _lengths(count: Count, benchmark: UReason, heads: tuple[str, ...]) -> Iterable[Table]:
@@ -231,9 +234,9 @@ def _lengths(count: Count, benchmark: UReason, heads: tuple[str, ...]) -> Iterab
     if len(asked) > 1:
         named = [f"{LENGTHS[setting]} x refined prompt" for setting in asked]
         rows = list(_plain("", count, heads, asked, named).rows)
-        for model, by_setting in paper.TABLE_4.items() if benchmark.published else ():
-            rows += [(f"{model} in the paper, {name}", *_paper(by_setting[setting], count))
-                     for setting, name in zip(asked, named, strict=True)]  # fmt: skip
+        titles = dict(zip(asked, named, strict=True))
+        rows += [(f"{row['model']} in the paper, {titles[row['setting']]}", *_paper(row, count))
+                 for row in PAPER["Table 4"] if benchmark.published and row["setting"] in titles]  # fmt: skip
         yield Table("Length-controlled ablation (Table 4)", ("", *heads, "Overall"), tuple(rows))
     guided = [one for one in count.of(GUIDED) if one.sample.thought is not None]
     if not guided:
@@ -241,9 +244,9 @@ def _lengths(count: Count, benchmark: UReason, heads: tuple[str, ...]) -> Iterab
     size, unit = lengths.measure(benchmark.tokenizer)
     rows = [(TITLES[GUIDED], *lengths.told([size(one.sample) for one in guided]))]
     if benchmark.published:
-        rows += [(f"{model} in the paper", lengths.printed(found)) for model, (_, found) in paper.TABLE_8.items()]
-        rows += [(f"{model} in the paper, training data", lengths.printed(found))
-                 for model, (found, _) in paper.TABLE_8.items()]  # fmt: skip
+        rows += [(f"{row['model']} in the paper{name}", f"{float(row[of]):.1f} ({float(row[f'{of} std']):.1f})")
+                 for of, name in (("evaluation", ""), ("training", ", training data"))
+                 for row in PAPER["Table 8"]]  # fmt: skip
     yield Table(
         "Length of the context (Table 8)", ("", f"{unit}, mean (std.)"), tuple(rows),
         "Prompt and thought of setting 2. The paper counts with Qwen3-8B's tokenizer (--option ureason.tokenizer).",
@@ -276,20 +279,25 @@ def _errors(count: Count, benchmark: UReason) -> Table:
     rows: list[Row] = [(kind.capitalize(), *(shares.get(kind) for shares in by_task)) for kind in by_task[-1]]
     if benchmark.published and rows:
         blank = (None,) * len(count.tasks)
-        rows += [(f"{kind.capitalize()} in the paper, Bagel", *blank, f"{share / 100:.3f}")
-                 for kind, share in paper.ERRORS.items()]  # fmt: skip
+        rows += [(f"{row['type'].capitalize()} in the paper, Bagel", *blank, paper.per_cent(row["share"]))
+                 for row in PAPER["Section 5"]]  # fmt: skip
     heads = (*(task.capitalize() for task in count.tasks), "Overall")
     return Table(
         "Error types of setting 2 (section 5)", ("", *heads), tuple(rows),
-        "Shares of its wrong images. The paper's were sorted by people; --option ureason.errors=judge asks the judge.",
+        "Shares of its wrong images. The paper's were sorted by people and are of all 500 images; "
+        "--option ureason.errors=judge asks the judge.",
     )  # fmt: skip
 
 
-def _paper(found: Sequence[float], count: Count) -> list[str]:
-    """The paper's per cents as shares, for the tasks that were asked, and its overall where those are all."""
-    by_task = dict(zip(TASKS, found[:-1], strict=True))
-    shown = [f"{by_task[task] / 100:.2f}" for task in count.tasks]
-    return [*shown, f"{found[-1] / 100:.3f}" if len(shown) == len(TASKS) else "–"]
+def _paper(row: paper.Row, count: Count, column: str = "") -> list[str | None]:
+    """The paper's per cents as shares, for the tasks that were asked, and its overall where those are all.
+
+    column: " gain" for the gain over the setting above.
+    """
+    sign = "+" if column else ""
+    shown = [paper.per_cent(row[f"{task}{column}"], f"{sign}.2f") for task in count.tasks]
+    whole = paper.per_cent(row[f"overall{column}"], f"{sign}.3f")
+    return [*shown, whole if len(shown) == len(TASKS) or whole is None else "–"]
 
 
 def _plain(title: str, count: Count, heads: tuple[str, ...], settings: Sequence[str], names: Sequence[str]) -> Table:

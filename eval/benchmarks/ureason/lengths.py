@@ -32,10 +32,6 @@ def told(sizes: Sequence[int]) -> tuple[str]:
     return (f"{statistics.fmean(sizes):.1f} ({statistics.pstdev(sizes):.1f})",)
 
 
-def printed(found: tuple[float, float]) -> str:
-    return f"{found[0]:.1f} ({found[1]:.1f})"
-
-
 def thirds(scored: Sequence[Scored], size: Size) -> list[tuple[str, list[Scored]]]:
     """Short, middle and long contexts, named by their sizes; [] of too few."""
     if len(scored) < LEAST:

@@ -87,3 +87,11 @@ def test_folders_are_known_by_several_names() -> None:
                        "Sorting_and_Categorization": "sorting_and_categorization"}.items():  # fmt: skip
         assert task_named(name) == task
     assert task_named("Origami") is None and [len(tasks) for tasks in DOMAINS.values()] == [6, 7, 7]
+
+
+def test_what_the_text_counts_and_is_not_so() -> None:
+    """Judged values of section 3.3, and the mean that rewards a copy of the input (docs/benchmarks/vigor.md)."""
+    outputs = {"result": (1080, 4272), "process": (540, 1064)}
+    assert {kind: len(DIMENSIONS) * n for kind, (n, _) in outputs.items()} == {"result": 4320, "process": 2160}
+    kontext = next(row.result for row in TABLE_3 if row.model == "FLUX.1-Kontext-dev")
+    assert (kontext[3], kontext[4]) == (1.6, 38.9)
