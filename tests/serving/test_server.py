@@ -273,8 +273,8 @@ def _leaves(url: str, body: bytes, told: int) -> None:
         (asks("apples " * 4001), 400, "the prompt has 4,001 words; this server takes 4,000"),
         (asks("a" * 40_000), 400, "the prompt has 5,000 words"),
         (asks("Caption :", 17), 400, "the request has 17 images; this server takes 16"),
-        (b" " * (33 << 20), 413, "larger than 32 MiB"),
-        ((b" " * (1 << 20) for _ in range(64)), 413, "larger than 32 MiB"),
+        (b" " * (33 << 20), 413, "this server takes 32 MiB"),
+        ((b" " * (1 << 20) for _ in range(64)), 413, "this server takes 32 MiB"),
         (b"[" * 100_000, 400, "no JSON"),
     ],
     ids=["words", "letters", "images", "body", "chunks", "nested"],
@@ -309,10 +309,7 @@ def test_who_waits_in_vain_is_told_and_nothing_outlives_a_killed_server(tmp_path
         with ThreadPoolExecutor(16) as pool:
             began, stuck = time.monotonic(), pool.submit(post, url, _never_ends())
             busy = [pool.submit(post, url, slow, "10.0.0.1") for _ in range(12)]
-            time.sleep(0.5)
-            other = pool.submit(post, url, asks("Draw 3 apples ."), "10.0.0.2")  # one place is found for it
             replies = [one.result() for one in busy]
-            assert other.result().status_code == 200
             assert stuck.result().status_code == 504 and time.monotonic() - began >= 12
             assert "not answered within 12 s" in stuck.result().text
         told = {reply.status_code for reply in replies}

@@ -42,7 +42,7 @@ from uni_train.errors import UsageError, UserError
     "--timeout", type=Finite(0.1, 86400), default=300.0, show_default=True, metavar="SECONDS", help="To its reply."
 )
 @click.option(
-    "--queue", type=click.IntRange(1, 100_000), default=256, show_default=True, help="Requests that may wait; then 429."
+    "--queue", type=click.IntRange(1, 100_000), default=256, show_default=True, help="Requests at once; then 429."
 )
 def serve(
     model: str,

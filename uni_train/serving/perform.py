@@ -13,16 +13,23 @@ from uni_train.errors import UserError
 from uni_train.models.base import Example, Request, SkillMissing, UnifiedModel
 from uni_train.models.batches import each_answered
 from uni_train.models.pictures import encode_png
+from uni_train.serving.limits import words_of
 from uni_train.serving.protocol import Refusal, Reply, Task, refusal_of
+
+_WORDS, _PIXELS = 500, 4_000_000  # of a large request
 
 
 def perform(model: UnifiedModel, tasks: Sequence[Task], think_batch: int, draw_batch: int) -> list[Reply | Refusal]:
-    """A reply or a refusal for each task; tasks that can share a call of the model do."""
+    """A reply or a refusal for each task; tasks that can share a call of the model do.
+
+    A large one is done alone: a batch is as wide as its widest.
+    """
     kinds: dict[Any, list[int]] = defaultdict(list)
     for i, task in enumerate(tasks):
-        kinds[task.skill, task.thinking, task.temperature, task.max_tokens].append(i)
+        alone = i if _is_large(task.request) else None
+        kinds[task.skill, task.thinking, task.temperature, task.max_tokens, alone].append(i)
     done: dict[int, Reply | Refusal] = {}
-    for (skill, thinking, temperature, max_tokens), rows in kinds.items():
+    for (skill, thinking, temperature, max_tokens, _), rows in kinds.items():
         size = draw_batch if skill == "draw" else think_batch
         for start in range(0, len(rows), size):
             part = rows[start : start + size]
@@ -35,6 +42,11 @@ def perform(model: UnifiedModel, tasks: Sequence[Task], think_batch: int, draw_b
             for i, one in zip(part, replies, strict=True):
                 done[i] = refusal_of(one) if isinstance(one, UserError) else one
     return [done[i] for i in range(len(tasks))]
+
+
+def _is_large(request: Request) -> bool:
+    pixels = sum(image.shape[0] * image.shape[1] for image in request.images)
+    return words_of(f"{request.prompt} {request.thought or ''}") > _WORDS or pixels > _PIXELS
 
 
 def _call(model: UnifiedModel, skill: str, thinking: bool) -> Callable[[Sequence[Request]], list[Reply]]:

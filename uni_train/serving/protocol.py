@@ -31,7 +31,6 @@ Skill = Literal["think", "draw", "answer"]
 MOST_AT_ONCE = 16
 """Most replies to one request (`n`)."""
 _DEFAULT = Limits()
-_LARGE = 8  # a request beyond this part of a limit is done alone: a batch is as wide as its widest
 
 
 class BadRequest(UserError):
@@ -75,17 +74,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request that keeps to the limits, its images still encoded: what waits in the line.
+    """A request that keeps to the limits, its images still encoded.
 
     Attributes:
-        task: the first of its tasks, without images. images: encoded files. seeds: one a task. large: whether it is
-            better done alone, for its words or pixels.
+        task: the first of its tasks, without images. images: encoded files. seeds: one a task.
     """
 
     task: Task
     images: tuple[bytes, ...]
     seeds: range
-    large: bool
 
     def tasks(self) -> list[Task]:
         """Its tasks, with images. Raises UserError for an image that is none."""
@@ -127,7 +124,8 @@ def chat_asked(body: Any, limits: Limits = _DEFAULT) -> Asked:
         raise BadRequest("the messages hold no text")
     task = Task(skill, Request("chat", prompt), _flag(body, "thinking"), temperature, max_tokens)
     seeds = _seeds(body)
-    return Asked(task, tuple(images), seeds, _large(prompt, len(seeds), images, limits))
+    _check(prompt, len(seeds), images, limits)
+    return Asked(task, tuple(images), seeds)
 
 
 def drawing_asked(body: Any, images: Sequence[bytes] = (), limits: Limits = _DEFAULT) -> Asked:
@@ -150,7 +148,8 @@ def drawing_asked(body: Any, images: Sequence[bytes] = (), limits: Limits = _DEF
         raise BadRequest(f"size is more than {limits.megapixels:g} million pixels, which is this server's limit")
     task = Task("draw", Request("picture", prompt, (), thought, size=size), thinking)
     seeds = _seeds(body)
-    return Asked(task, tuple(images), seeds, _large(f"{prompt} {thought or ''}", len(seeds), images, limits))
+    _check(f"{prompt} {thought or ''}", len(seeds), images, limits)
+    return Asked(task, tuple(images), seeds)
 
 
 def chat_reply(name: str, replies: Sequence[Reply]) -> dict[str, Any]:
@@ -195,8 +194,8 @@ def refusal_of(error: UserError) -> Refusal:
     return Refusal(400, str(error), "skill_missing" if isinstance(error, SkillMissing) else None)
 
 
-def _large(text: str, n: int, images: Sequence[bytes], limits: Limits) -> bool:
-    """Whether a request is a large one; BadRequest if it passes a limit. Images are known by their heads."""
+def _check(text: str, n: int, images: Sequence[bytes], limits: Limits) -> None:
+    """Raises BadRequest for what passes a limit. Images are known by their heads."""
     words = n * words_of(text)
     if words > limits.words:
         times = f" in {n} replies" if n > 1 else ""
@@ -208,7 +207,6 @@ def _large(text: str, n: int, images: Sequence[bytes], limits: Limits) -> bool:
         raise BadRequest(
             f"the images have {pixels / 1e6:,.1f} million pixels together; this server takes {limits.megapixels:g}"
         )
-    return words > limits.words // _LARGE or pixels > limits.pixels // _LARGE
 
 
 def _pixels(data: bytes) -> int:

@@ -1,8 +1,8 @@
 """The server: LitServe's processes and queues, with OpenAI's paths and a loop that batches whatever has queued up.
 
 One process answers HTTP and decodes images, one holds the model. The batch is what has arrived while the model was
-busy, so that it grows with the load by itself; no more is sent to the model than makes a batch, and what waits for that
-waits in a line in which clients take turns (`uni_train.serving.line`). Children end when their parent does.
+busy, so that it grows with the load by itself; no more is sent to the model than makes a batch. Children end when their
+parent does.
 """
 
 from __future__ import annotations
@@ -30,17 +30,15 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from litserve.loops.base import LitLoop
 from litserve.specs.base import LitSpec
 from litserve.utils import LitAPIStatus, LoopResponseType, ResponseBufferItem
-from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
 from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
-from uni_train.http_limits import clean, parsed
+from uni_train.http_limits import parsed
 from uni_train.models.family import family_of
 from uni_train.models.identity import ModelIdentity, identify
 from uni_train.serving.limits import Limits
-from uni_train.serving.line import Full, Line, Place
 from uni_train.serving.protocol import (
     Asked,
     BadRequest,
@@ -60,7 +58,6 @@ logger = logging.getLogger(__name__)
 _IDLE = 1.0  # seconds between two checks whether the server is to stop
 _GATHER = 0.005  # seconds that a batch waits for requests that were sent at the same time
 _RETRY_AFTER = 2  # seconds that a client is told to wait for a place
-_PARTS = 1000  # of a form; images among them are limited by `Limits`
 _WATCH = 0.5  # seconds between two checks whether the parent lives
 _GONE = 499  # nginx's status for a client that did not wait; nobody reads it
 
@@ -183,7 +180,8 @@ class OpenAIPaths(LitSpec):
     def __init__(self, served: Served) -> None:
         super().__init__()
         self.served = served
-        self.line = Line(served.limits.queue, served.most)
+        self._open = 0  # requests that are read, wait, or are answered
+        self._turns = asyncio.Semaphore(served.most)
         self.api_path = "/predict"  # LitServe's name of the queue
 
     def pre_setup(self, lit_api: litserve.LitAPI) -> None:
@@ -220,40 +218,38 @@ class OpenAIPaths(LitSpec):
     async def _answer(
         self,
         request: HttpRequest,
-        read: Callable[[HttpRequest, bytes], Awaitable[Any]],
+        read: Callable[[HttpRequest], Awaitable[Any]],
         parse: Callable[[Any, Limits], Asked],
         respond: Callable[[Any, Sequence[Reply]], Response],
     ) -> Response:
         """Read, wait for a turn, ask the model, and answer; what the client can put right is a 4xx with a sentence."""
         limits = self.served.limits
-        client = request.client.host if request.client is not None else ""
+        if self._open >= limits.queue:
+            return _refuse(Refusal(429, f"{limits.queue} requests are waiting: try again later"))
+        self._open += 1
         try:
-            async with asyncio.timeout(limits.seconds), self.line.place(client) as place:
-                body = await read(request, await _whole(request, limits))
+            async with asyncio.timeout(limits.seconds):
+                body = await read(request)
                 self._check_model(body[0] if isinstance(body, tuple) else body)
                 asked = await asyncio.to_thread(parse, body, limits)
-                done = await self._in_turn(request, place, asked)
-        except TooLarge as error:
-            return _refuse(Refusal(413, error.message))
+                async with self._turns:
+                    if await request.is_disconnected():
+                        raise ClientDisconnect
+                    done = await self._do(await asyncio.to_thread(asked.tasks))
+        except HTTPException as error:  # of litserve, which counts the body's bytes
+            return _refuse(Refusal(error.status_code, f"{error.detail}; this server takes {limits.body:g} MiB"))
         except UserError as error:
             return _refuse(refusal_of(error))
         except ClientDisconnect:
             return Response(status_code=_GONE)
-        except Full:
-            return _refuse(Refusal(429, f"{limits.queue} requests are waiting: try again later"))
         except TimeoutError:
             return _refuse(Refusal(504, f"not answered within {limits.seconds:g} s, which is this server's limit"))
+        finally:
+            self._open -= 1
         refused = next((one for one in done if isinstance(one, Refusal)), None)
         if refused is not None:
             return _refuse(refused)
         return respond(body, [one for one in done if isinstance(one, Reply)])
-
-    async def _in_turn(self, request: HttpRequest, place: Place, asked: Asked) -> list[Reply | Refusal]:
-        """What the model says, when it is this request's turn. Raises ClientDisconnect where nobody waits for it."""
-        await place.turn(self.served.most if asked.large else len(asked.seeds))
-        if await request.is_disconnected():
-            raise ClientDisconnect
-        return await self._do(await asyncio.to_thread(asked.tasks))
 
     async def _do(self, tasks: list[Task]) -> list[Reply | Refusal]:
         uid, arrived = str(uuid.uuid4()), asyncio.Event()
@@ -283,49 +279,26 @@ class OpenAIPaths(LitSpec):
         return JSONResponse(drawing_reply(replies))
 
 
-class TooLarge(UserError):
-    """The body is larger than this server takes."""
-
-    def __init__(self, limits: Limits) -> None:
-        super().__init__(f"the body is larger than {limits.body:g} MiB, which is this server's limit")
-
-
-async def _whole(request: HttpRequest, limits: Limits) -> bytes:
-    """The body. Raises TooLarge as soon as it is known to be."""
-    told = request.headers.get("content-length", "")
-    body = bytearray()
-    if told.isdecimal() and int(told[:20]) > limits.body_bytes:
-        raise TooLarge(limits)
-    async for part in request.stream():
-        body += part
-        if len(body) > limits.body_bytes:
-            raise TooLarge(limits)
-    return bytes(body)
-
-
-async def _json_body(request: HttpRequest, body: bytes) -> Any:
+async def _json_body(request: HttpRequest) -> Any:
     try:
-        return await asyncio.to_thread(parsed, body)
+        return await asyncio.to_thread(parsed, await request.body())
     except ValueError:
         raise BadRequest("the body is no JSON") from None
 
 
-async def _form_body(request: HttpRequest, body: bytes) -> tuple[dict[str, Any], list[bytes]]:
+async def _form_body(request: HttpRequest) -> tuple[dict[str, Any], list[bytes]]:
     """A form's fields, and its files `image` or `image[]`."""
-    given = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-    async def receive() -> Any:
-        return next(given)
-
     try:
-        async with HttpRequest(request.scope, receive).form(max_files=_PARTS, max_fields=_PARTS) as form:
-            fields = {name: clean(value) for name, value in form.items() if isinstance(value, str)}
+        async with request.form() as form:
+            fields = {name: value for name, value in form.items() if isinstance(value, str)}
             files = [*form.getlist("image"), *form.getlist("image[]")]
             images = [await file.read() for file in files if not isinstance(file, str)]
             if form.get("mask") is not None:
                 fields["mask"] = "given"
-    except (HTTPException, MultiPartException) as error:
-        raise BadRequest(f"the body is no form ({getattr(error, 'detail', '') or error})") from None
+    except HTTPException as error:
+        if error.status_code != 400:
+            raise
+        raise BadRequest(f"the body is no form ({error.detail})") from None
     if not images:
         raise BadRequest("give at least one file as image")
     return fields, images
@@ -367,7 +340,12 @@ def serve_forever(served: Served, host: str, port: int, when_ready: Callable[[],
         after_in_child=lambda: _end_with(os.getppid())
     )  # the HTTP process, and the one that holds queues
     server = litserve.LitServer(
-        ModelAPI(served), accelerator="auto", devices=1, timeout=False, disable_openapi_url=True
+        ModelAPI(served),
+        accelerator="auto",
+        devices=1,
+        timeout=False,
+        disable_openapi_url=True,
+        max_payload_size=served.limits.body_bytes,
     )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
