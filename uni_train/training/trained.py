@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from torch import nn
 
 from uni_train.errors import UsageError
+from uni_train.models.bagel.config import GENERATION_NAMES
 
-GENERATION_NAMES = ("_moe_gen", "vae2llm", "llm2vae", "time_embedder")
-"""What the names of BAGEL's generation weights contain."""
 PARTS = {
     "vit": r"\bvit_model\.",
     "connector": r"\bconnector\.",

@@ -11,7 +11,7 @@ import torch
 from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel import generation
 from uni_train.models.bagel.bagel import Bagel
-from uni_train.models.bagel.config import BagelConfig, LlmConfig, SpecialTokens, VitConfig
+from uni_train.models.bagel.config import GENERATION_NAMES, BagelConfig, LlmConfig, SpecialTokens, VitConfig
 from uni_train.models.bagel.generation import (
     Contexts,
     generate_text,
@@ -261,3 +261,42 @@ def test_config_round_trip_and_unknown_key():
 def test_images_that_do_not_fit_are_refused(segment, message):
     with pytest.raises(ValueError, match=message):
         encode([segment], toy())
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_frozen_text_is_read_once_with_the_same_losses_and_gradients(recompute):
+    """Rows of unequal text, with several noised copies each, a ViT image and a supervised text."""
+    samples = [
+        [Text([5, 6, 7]), *(picture(VaeImage, seed, noised=True, logit=0.3) for seed in (0, 1))],
+        [Text([8] * 9, loss=True), *(picture(VaeImage, seed, noised=True, logit=-1.0) for seed in (2, 3))],
+        [picture(VitImage, 4), Text([9, 10]), *(picture(VaeImage, seed, noised=True, logit=2.0) for seed in (5, 6))],
+    ]
+    batch = pack([[encode(sample, toy())] for sample in samples], toy(), noise_seed=0)
+    assert batch.apart is not None and batch.apart[1].shape == (3, 4)
+    results = []
+    for everything in (True, False):
+        model = fresh()
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(any(part in name for part in GENERATION_NAMES))
+        model.checkpoint_layers(recompute)
+        model.use_everything(everything)  # keeps all tokens in one pass
+        assert model._reads_frozen() is not everything
+        out = model(batch)
+        out.mse.sum().backward()
+        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        results.append((out.mse.detach(), out.ce.detach(), gradients))
+    (mse, ce, whole), (mse_apart, ce_apart, apart) = results
+    torch.testing.assert_close(mse_apart, mse, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(ce_apart, ce, rtol=1e-5, atol=1e-6)
+    assert whole.keys() == apart.keys()
+    for name, gradient in whole.items():
+        torch.testing.assert_close(apart[name], gradient, rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_text_is_not_read_apart_where_latents_reach_it():
+    clean = [picture(VaeImage, 0), Text([5]), picture(VaeImage, 1, noised=True)]
+    unequal = [[Text([5]), picture(VaeImage, 0, noised=True)], [Text([6])]]
+    assert pack([[encode(clean, toy())]], toy()).apart is None
+    assert pack([[encode(sample, toy())] for sample in unequal], toy()).apart is None
+    model = fresh()
+    assert not model._reads_frozen()  # all weights are trained

@@ -34,16 +34,17 @@ EAGER_FORWARD_UP_TO = 64
 """The same for the forward pass alone, in float32; in bfloat16 the fused kernel is cheaper from the first key on."""
 
 
-def prepare(mask: TokenMask, impl: AttentionImpl, dtype: torch.dtype) -> Attend:
-    """Attention of all tokens of packed rows among themselves."""
-    device = mask.order.device
+def prepare(mask: TokenMask, impl: AttentionImpl, dtype: torch.dtype, keys: TokenMask | None = None) -> Attend:
+    """Attention of the tokens of packed rows to `keys`; None: among themselves."""
+    keys = keys or mask
+    device = keys.order.device
     if impl == "auto":
-        impl = "flex" if device.type == "cuda" and mask.order.shape[1] >= _FLEX_FROM else _small(mask.order)
+        impl = "flex" if device.type == "cuda" and keys.order.shape[1] >= _FLEX_FROM else _small(keys.order)
     if impl == "flex":
         if device.type != "cuda":
             raise ValueError("flex attention needs a GPU: it has no backward on CPU")
-        return _flex(mask.block_mask())
-    return prepare_bool(mask.allowed(), impl, dtype)
+        return _flex(mask.block_mask(keys))
+    return prepare_bool(mask.allowed(keys), impl, dtype)
 
 
 def prepare_bool(

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from uni_train.flow.objective import interpolate, velocity_from_clean, velocity_target
 from uni_train.flow.schedule import train_timestep
 from uni_train.models.bagel.attention import prepare
-from uni_train.models.bagel.config import BagelConfig
+from uni_train.models.bagel.config import GENERATION_NAMES, BagelConfig
+from uni_train.models.bagel.masks import join
 from uni_train.models.bagel.mot import LanguageModel
 from uni_train.models.bagel.packing import PackedBatch
 from uni_train.models.bagel.positions import sincos_table, timestep_sinusoid
@@ -85,6 +86,20 @@ class BagelOutput:
     t: Tensor
     hidden_BUD: Tensor
     hidden_BGD: Tensor
+
+
+class _Read:
+    """Keys and values of the tokens that were read first, per layer, in front of those that ask."""
+
+    def __init__(self) -> None:
+        self._layers: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def extend(self, layer: int, k_BKLd: Tensor, v_BKLd: Tensor) -> tuple[Tensor, Tensor]:
+        if layer not in self._layers:
+            self._layers[layer] = (k_BKLd, v_BKLd)
+            return k_BKLd, v_BKLd
+        k, v = self._layers[layer]
+        return torch.cat([k, k_BKLd], dim=2), torch.cat([v, v_BKLd], dim=2)
 
 
 class Bagel(nn.Module):
@@ -167,9 +182,11 @@ class Bagel(nn.Module):
         else:
             x_t_BGC, t_BG1 = batch.clean_BGC, batch.clean_BGC[..., :1]
             x_BGD = x_BUD[:, :0]
-        attend = prepare(batch.mask, self.config.attention, x_BUD.dtype)
-        hidden_BUD, hidden_BGD = self.language_model.model(x_BUD, x_BGD, batch.und_rope, batch.gen_rope, attend)
-
+        if batch.apart is not None and self._reads_frozen():
+            hidden_BUD, hidden_BGD = self._decode_apart(x_BUD, x_BGD, batch)
+        else:
+            attend = prepare(batch.mask, self.config.attention, x_BUD.dtype)
+            hidden_BUD, hidden_BGD = self.language_model.model(x_BUD, x_BGD, batch.und_rope, batch.gen_rope, attend)
         logits = self.language_model.lm_head(hidden_BUD.flatten(0, 1)[batch.ce_index])
         ce = F.cross_entropy(logits.float(), batch.ce_label, reduction="none")
         noised = batch.mse_index
@@ -188,6 +205,51 @@ class Bagel(nn.Module):
             hidden_BUD=hidden_BUD,
             hidden_BGD=hidden_BGD,
         )
+
+    def _reads_frozen(self) -> bool:
+        """Whether gradients are wanted, and all weights that text and ViT tokens pass are frozen.
+
+        Not where devices hold parts of one another's weights: their batches would have to agree in it.
+        """
+        trained = (name for name, parameter in self.named_parameters() if parameter.requires_grad)
+        return (
+            torch.is_grad_enabled()
+            and not self.everything
+            and all(any(part in name for part in GENERATION_NAMES) for name in trained)
+        )
+
+    def _decode_apart(self, x_BUD: Tensor, x_BGD: Tensor, batch: PackedBatch) -> tuple[Tensor, Tensor]:
+        """The decoder's hidden states, where what is read is frozen: `batch.apart` without gradients, then the rest.
+
+        Joint attention makes the hidden states of all tokens require gradients, although those of the text reach no
+        weight that is trained. Losses and gradients are those of one pass but for rounding; its backward pass is of
+        markers and latents alone.
+        """
+        assert batch.apart is not None
+        decoder, impl, dtype = self.language_model.model, self.config.attention, x_BUD.dtype
+        text, marker = batch.apart
+        wide = [columns[..., None].expand(-1, -1, x_BUD.shape[2]) for columns in batch.apart]
+        seen, asking = batch.und_mask.at(text), join(batch.und_mask.at(marker), batch.gen_mask)
+        read = _Read()
+        with torch.no_grad():
+            of_text, _ = decoder(
+                x_BUD.gather(1, wide[0]),
+                x_BGD[:, :0],
+                batch.und_rope.gather(1, text),
+                batch.gen_rope[:, :0],
+                prepare(seen, impl, dtype),
+                read,
+            )
+        of_marker, hidden_BGD = decoder(
+            x_BUD.gather(1, wide[1]),
+            x_BGD,
+            batch.und_rope.gather(1, marker),
+            batch.gen_rope,
+            prepare(asking, impl, dtype, join(seen, asking)),
+            read,
+        )
+        hidden_BUD = torch.zeros_like(x_BUD).scatter(1, wide[0], of_text).scatter(1, wide[1], of_marker)
+        return hidden_BUD, hidden_BGD
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:

@@ -17,6 +17,9 @@ AttentionImpl = Literal["auto", "eager", "sdpa", "flex"]
 Prediction = Literal["velocity", "clean"]
 T = TypeVar("T")
 
+GENERATION_NAMES = ("_moe_gen", "vae2llm", "llm2vae", "time_embedder")
+"""What the names of generation weights contain."""
+
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:

@@ -33,26 +33,33 @@ class TokenMask:
     reach: Tensor
     noise: Tensor
 
-    def allowed(self) -> Tensor:
-        """bool [B, 1, L, L], True = attend."""
-        key = self.order[:, None, None, :]
-        noise_k = self.noise[:, None, None, :]
+    def at(self, column_BN: Tensor) -> TokenMask:
+        """The tokens of these columns, row by row."""
+        return TokenMask(*(part.gather(1, column_BN) for part in (self.order, self.start, self.reach, self.noise)))
+
+    def allowed(self, keys: TokenMask | None = None) -> Tensor:
+        """bool [B, 1, L, L], True = attend; `keys`: the tokens that are seen, where they are others."""
+        keys = keys or self
+        key = keys.order[:, None, None, :]
+        noise_k = keys.noise[:, None, None, :]
         seen = (key >= self.start[:, None, :, None]) & (key <= self.reach[:, None, :, None])
         return seen.logical_and_((noise_k == 0) | (noise_k == self.noise[:, None, :, None]))
 
-    def block_mask(self) -> Any:
+    def block_mask(self, keys: TokenMask | None = None) -> Any:
         """The same mask for flex_attention (GPU), without ever building L x L."""
         from torch.nn.attention.flex_attention import create_block_mask
 
-        order, start, reach, noise = self.order, self.start, self.reach, self.noise
+        keys = keys or self
+        order, noise_k = keys.order, keys.noise
+        start, reach, noise = self.start, self.reach, self.noise
 
         def sees(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
             key = order[b, k]
             seen = (key >= start[b, q]) & (key <= reach[b, q])
-            return seen & ((noise[b, k] == 0) | (noise[b, k] == noise[b, q]))
+            return seen & ((noise_k[b, k] == 0) | (noise_k[b, k] == noise[b, q]))
 
-        rows, length = order.shape
-        return create_block_mask(sees, rows, None, length, length, device=str(order.device))
+        rows, length = start.shape
+        return create_block_mask(sees, rows, None, length, order.shape[1], device=str(order.device))
 
 
 def join(first: TokenMask, second: TokenMask) -> TokenMask:

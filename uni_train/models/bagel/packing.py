@@ -246,6 +246,8 @@ class PackedBatch:
         latent_grids: grid of every VAE image; next_rope: [B], of the last sample of the row.
         und_valid, gen_valid: bool, False in padding.
         sample_lengths: per row the lengths of its samples.
+        apart: columns of und_id, int64 [B, .]: those that no latent token reaches (text, ViT images, padding), and the
+            markers of noised images. None: there are clean latents, or rows with unequal numbers of markers.
     """
 
     und_id: Tensor
@@ -271,6 +273,7 @@ class PackedBatch:
     latent_grids: tuple[tuple[int, int], ...]
     next_rope: Tensor
     sample_lengths: tuple[tuple[int, ...], ...]
+    apart: tuple[Tensor, Tensor] | None
 
     @property
     def rows(self) -> int:
@@ -293,6 +296,8 @@ class PackedBatch:
             value = getattr(self, f.name)
             if isinstance(value, TokenMask):
                 value = TokenMask(*(function(getattr(value, g.name)) for g in fields(value)))
+            elif f.name == "apart" and value is not None:
+                value = tuple(function(columns) for columns in value)
             elif isinstance(value, Tensor):
                 value = function(value)
             values[f.name] = value
@@ -405,7 +410,18 @@ def pack(
         latent_grids=tuple(grid for s in flat for grid in s.latent_grids),
         next_rope=torch.tensor([flat[i].next_rope if n else 0 for i, n in zip(last, per_row, strict=True)]),
         sample_lengths=tuple(tuple(s.length for s in row) for row in rows),
+        apart=_apart(und[_NOISE].reshape(B, U) > 0) if len(logit) and noisy.all() else None,
     )
+
+
+def _apart(marker_BU: np.ndarray) -> tuple[Tensor, Tensor] | None:
+    """See `PackedBatch.apart`; marker_BU: whether a token is the marker of a noised image."""
+    markers = marker_BU.sum(1)
+    if (markers != markers[0]).any():
+        return None
+    columns = torch.from_numpy(np.argsort(marker_BU, axis=1, kind="stable"))
+    rest = marker_BU.shape[1] - int(markers[0])
+    return columns[:, :rest], columns[:, rest:]
 
 
 def _offsets(count: np.ndarray, first: np.ndarray, row_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
