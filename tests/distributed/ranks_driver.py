@@ -1,4 +1,4 @@
-"""Two ranks that differ, and two that hang: `python ranks_driver.py FOLDER`.
+"""Two ranks that differ, and two of which one hangs, is killed or fails: `python ranks_driver.py FOLDER`.
 
 Ranks are forks of this process after its slow imports. Each then imports the program from FOLDER/code<rank>, so nothing
 of it may be imported before. Prints a JSON line a run: exit codes, pids, what was said.
@@ -31,57 +31,72 @@ def compare(ranks: Ranks, folder: Path) -> None:
     from uni_train.errors import UserError
 
     code = folder / f"code{ranks.rank}"
-    rows = ["strategy=ddp", "sources.rows.form=text_to_image"]
 
-    def check(overrides: list[str], run: Path) -> None:
+    def say(check: Callable[[], None]) -> None:
         try:
-            checks.preflight(ranks, compose("sft", [*rows, *overrides]), run)
+            check()
             print("fine", file=sys.stderr)
         except UserError as error:
             print(error.message, file=sys.stderr)
 
-    shared, path = folder / "runs", f"sources.rows.path={folder / 'rows.jsonl'}"
-    check([path], shared)
-    check([path, f"seed={ranks.rank}"], shared)
-    os.chdir(folder / f"node{ranks.rank}")
-    check(["sources.rows.path=rows.jsonl"], shared)
-    checks.VISIBLE_WITHIN = 0.5
-    check([path], Path("runs"))
+    def equal(*overrides: str) -> None:
+        say(lambda: checks.preflight(ranks, compose("stars_math", overrides)))
+
+    equal()
+    equal(f"seed={ranks.rank}")
     if ranks.rank == 1:
         edited = code / "uni_train" / "flow" / "steps.py"
         edited.write_text(edited.read_text() + "# edited on this node\n")
-    check([path], shared)
+    equal()
     if ranks.rank == 1:
         installed = code / "safetensors-0.0.1.dist-info"
         installed.mkdir()
         (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: safetensors\nVersion: 0.0.1\n")
-    check([path], shared)
+    equal()
+    checks.VISIBLE_WITHIN = 0.5
+    for own in (folder / "run.json", folder / f"run{ranks.rank}.json"):
+        own.write_text(own.name)
+        say(lambda own=own: checks.expect_shared(ranks, own))
 
 
 def oversleep() -> None:
-    time.sleep(60)
+    time.sleep(16)
 
 
-def work(ranks: Ranks, folder: Path, hang: Callable[[], None], who: int) -> None:
-    """A few updates, then `who` hangs."""
-    from uni_train.distributed.watchdog import note, watchdog
+def work(ranks: Ranks, folder: Path, fails: Callable[[], None], who: int) -> None:
+    """A few updates, then `who` fails."""
+    from uni_train.cli.ranks import one_message, open_log
+    from uni_train.distributed.watchdog import note
 
-    with watchdog(ranks, folder / "logs", timedelta(seconds=2)):
-        note(stage="03-finetune-math1")
-        for update in range(1, 4):
-            note(update=update)
+    with one_message(ranks):
+        open_log(ranks, folder, 4.0)
+        for _ in range(3):
+            note()
             ranks.barrier()
         if ranks.rank == who:
-            hang()
+            fails()
         ranks.barrier()
 
 
 def sleeps(ranks: Ranks, folder: Path) -> None:
-    work(ranks, folder, oversleep, who=0)
+    work(ranks, folder, oversleep, who=1)
 
 
-def stops(ranks: Ranks, folder: Path) -> None:
-    work(ranks, folder, lambda: os.kill(os.getpid(), signal.SIGSTOP), who=1)
+def killed(ranks: Ranks, folder: Path) -> None:
+    work(ranks, folder, lambda: os.kill(os.getpid(), signal.SIGKILL), who=1)
+
+
+def first_killed(ranks: Ranks, folder: Path) -> None:
+    work(ranks, folder, lambda: os.kill(os.getpid(), signal.SIGKILL), who=0)
+
+
+def refuses(ranks: Ranks, folder: Path) -> None:
+    from uni_train.errors import UserError
+
+    def refuse() -> None:
+        raise UserError("rows.jsonl, line 3: no text", "Mend it.")
+
+    work(ranks, folder, refuse, who=1)
 
 
 def run(folder: Path, body: Callable[[Ranks, Path], None]) -> None:
@@ -100,7 +115,7 @@ def run(folder: Path, body: Callable[[Ranks, Path], None]) -> None:
                 from uni_train.distributed.ranks import Ranks, joined
 
                 ranks = Ranks.from_environment()
-                with joined(ranks):
+                with joined(ranks, timeout=timedelta(seconds=4)):
                     body(ranks, folder)
             except BaseException:
                 sys.excepthook(*sys.exc_info())
@@ -108,12 +123,11 @@ def run(folder: Path, body: Callable[[Ranks, Path], None]) -> None:
             os._exit(0)
         pids.append(child)
     codes = [os.waitstatus_to_exitcode(os.waitpid(pids[0], 0)[1])]
-    os.kill(pids[1], signal.SIGCONT)  # where it has stopped; it is not waited for yet
     codes.append(os.waitstatus_to_exitcode(os.waitpid(pids[1], 0)[1]))
     said = [(folder / f"said{rank}").read_text() for rank in range(2)]
     print(json.dumps({"codes": codes, "pids": pids, "said": said}), flush=True)
 
 
 if __name__ == "__main__":
-    for body in (compare, sleeps, stops):
+    for body in (compare, sleeps, killed, first_killed, refuses):
         run(Path(sys.argv[1]), body)

@@ -34,12 +34,15 @@ import pyarrow.parquet  # noqa: F401
 import statsmodels.stats.proportion  # noqa: F401
 import torch.distributed.launcher.api as launcher
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 import uni_train.recipes.flow_grpo.training
 import uni_train.stages.run
 from tests.multinode.network import ADDRESSES, CABLE, enter, plug
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
+from uni_train.distributed.launch import exit_code
+from uni_train.errors import UserError
 
 LIMIT = 250.0  # seconds that a step may take
 
@@ -108,6 +111,12 @@ def agent(step: dict[str, Any], out: str, node: int, port: int) -> int:
         launcher.elastic_launch(config, rank_main)(step, out)
     except SignalException as ended:
         return 128 + ended.sigval
+    except ChildFailedError as failed:
+        try:
+            return exit_code(failed)
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
     except BaseException as error:
         print(f"agent: {type(error).__name__}", file=sys.stderr)
         return 1

@@ -134,16 +134,15 @@ def test_two_ranks_sample_filter_and_ask_what_one_does(runs: Any) -> None:
     assert [found[f"stars_curriculum/{name}"][0]["exits"] for name in ("one", "two")] == [[0], [0]]
     same_samples(two, one)
     same_losses(two, one, 1e-5)
-    said = [(two / f"logs/rank{rank}.log").read_text() for rank in (0, 1)]
-    assert all("[8/8] evaluate-after" in text and "think and draw, rank" in text for text in said)
+    said = [found["stars_curriculum/two"][0]["out"][0], (two / "logs/rank1.log").read_text()]
+    assert all(text.count("[8/8] evaluate-after") == 1 and "think and draw, rank" in text for text in said)
     assert "rank 1 of 2: 4/4" in said[1] and not (one / "logs").exists()
-    assert found["stars_curriculum/two"][0]["out"][0].count("[8/8]") == 1  # the first rank alone speaks
 
 
 def test_a_run_begun_on_two_ranks_goes_on_on_one(runs: Any) -> None:
     out, found = runs
     first, second, last = found["stars_curriculum/changed"]
-    assert "rank 1 on" in shown(first) and "ended without a word" in shown(first)
+    assert shown(first).startswith("error: rank 1 was ended by SIGKILL")
     assert second["exits"] != [0] and last["exits"] == [0], last["err"]
     same_samples(out / "stars_curriculum/changed", out / "stars_curriculum/one")
     same_losses(out / "stars_curriculum/changed", out / "stars_curriculum/one", 1e-5)

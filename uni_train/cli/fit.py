@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from uni_train.config.compose import compose
 from uni_train.config.kinds import stage_list
@@ -18,9 +17,6 @@ from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
 from uni_train.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from uni_train.cli.voice import Voice
 
 
 def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: bool) -> None:
@@ -35,9 +31,9 @@ def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: b
         run = Path(config.out) / config.recipe / config.run_name
         if fresh or not any(run.glob("stages/*/manifest.json")):  # else it may be done with them
             expect_paths(config)
-        from uni_train.distributed.preflight import before_joining
+        from uni_train.distributed.preflight import expect_layout
 
-        before_joining(ranks, config)
+        expect_layout(ranks, config)
     if ranks.world_size > 1:
         _run_with_others(config, ranks, fresh)
     elif config.strategy.devices > 1:
@@ -66,33 +62,23 @@ def _said_once(ranks: Ranks) -> Iterator[None]:
 def _run_with_others(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
     import torch
 
-    from uni_train.cli.voice import Voice
-    from uni_train.distributed.ending import one_end
+    from uni_train.cli.ranks import one_message
     from uni_train.distributed.ranks import joined
-    from uni_train.distributed.rendezvous import rendezvous
 
     gpu = config.strategy.accelerator != "cpu" and torch.cuda.is_available()
     shared = replace(config.strategy, devices=ranks.local_world_size, nodes=ranks.world_size // ranks.local_world_size)
-    voice = Voice(ranks)
-    with _said_once(ranks):
-        store = rendezvous(ranks)
-    # The watchdog, which names who is missing, speaks before the process group does, which does not.
-    timeout = timedelta(seconds=config.strategy.timeout + 300)
-    with joined(ranks, cuda=gpu, timeout=timeout, store=store), one_end(ranks, voice) as fail:
-        _run(replace(config, strategy=shared), ranks, fresh, voice, fail)
+    with ExitStack() as stack:
+        with _said_once(ranks):
+            stack.enter_context(joined(ranks, cuda=gpu, timeout=timedelta(seconds=config.strategy.timeout)))
+        stack.enter_context(one_message(ranks))
+        _run(replace(config, strategy=shared), ranks, fresh)
 
 
-def _run(
-    config: RunConfig,
-    ranks: Ranks,
-    fresh: bool,
-    voice: Voice | None = None,
-    fail: Callable[[UserError], object] | None = None,
-) -> None:
+def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.cli.ranks import open_log
     from uni_train.distributed.preemption import preemptible
-    from uni_train.distributed.preflight import preflight
-    from uni_train.distributed.watchdog import watchdog
+    from uni_train.distributed.preflight import expect_shared, preflight
     from uni_train.plan.this_machine import expect_memory
     from uni_train.stages.run import expect, fit
 
@@ -101,7 +87,7 @@ def _run(
         return place(config.out, config.recipe, config.run_name).name
 
     run = RunFolder(config.out, config.recipe, ranks.from_main(choose))
-    preflight(ranks, config, run.path)
+    preflight(ranks, config)
     progress = ConsoleProgress()
     expect(config, progress)
     if not any(run.path.glob("stages/*/manifest.json")):  # else it fitted
@@ -112,10 +98,11 @@ def _run(
             return stack.enter_context(run).begin(config, sys.argv)
 
         continues = ranks.from_main(begin)
-        if voice is not None:
-            progress = ranks.on_all(lambda: voice.progress(run.path))
+        if ranks.world_size > 1:
+            expect_shared(ranks, run.path / "run.json")
+            ranks.on_all(lambda: open_log(ranks, run.path, config.strategy.timeout))
+            progress = ConsoleProgress()
         stack.enter_context(preemptible())
-        stack.enter_context(watchdog(ranks, run.path, timedelta(seconds=config.strategy.timeout), fail))
         progress.say(f"{'continuing' if continues else 'run folder'} {run.path}")
         if ranks.world_size > 1:
             nodes = f" on {config.strategy.nodes} nodes" if config.strategy.nodes > 1 else ""

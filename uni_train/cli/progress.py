@@ -38,8 +38,8 @@ def _console() -> Console:
 class Bar:
     """One piece of work of known length; `advance` it, with figures to show (loss=0.12)."""
 
-    def __init__(self, console: Console, title: str, total: int, done: int, log: Console | None = None) -> None:
-        self._console, self._title, self._total, self._log = console, title, total, log
+    def __init__(self, console: Console, title: str, total: int, done: int) -> None:
+        self._console, self._title, self._total = console, title, total
         self._at_start = self._done = done
         self._started = self._shown = time.monotonic()
         self._figures = ""
@@ -87,25 +87,18 @@ class Bar:
         if fresh > 0 and self._done < self._total:
             left = f"{elapsed / fresh * (self._total - self._done):.0f} s left"
         parts = (f"  {self._title}: {self._done}/{self._total}", f"{elapsed:.0f} s", self._rate(), left, self._figures)
-        for console in (self._console, *([self._log] if self._log is not None else [])):
-            console.print("  ".join(part for part in parts if part), highlight=False)
+        self._console.print("  ".join(part for part in parts if part), highlight=False)
 
 
 class ConsoleProgress:
-    """What stages are given to report with.
+    """What stages are given to report with."""
 
-    log: gets everything that the console gets, for people who look at a run afterwards.
-    """
-
-    def __init__(self, console: Console | None = None, log: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None) -> None:
         self.console = console if console is not None else _console()
-        self.log = log
 
     def print(self, what: Any, **how: Any) -> None:
         """Anything that rich prints."""
         self.console.print(what, **how)
-        if self.log is not None:
-            self.log.print(what, **how)
 
     def say(self, text: str) -> None:
         """One line."""
@@ -120,7 +113,7 @@ class ConsoleProgress:
     @contextlib.contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:
         """`with progress.bar("drawing", 2048, done=512) as bar: bar.advance(256)`."""
-        bar = Bar(self.console, title, total, done, self.log)
+        bar = Bar(self.console, title, total, done)
         try:
             yield bar
         finally:
@@ -135,9 +128,8 @@ class ConsoleProgress:
         becomes several below each other, each with the first column. `note` stands below it."""
         self.print(Text(plain(title), style="bold"), soft_wrap=True)
         texts = [[f"{cell:.3g}" if isinstance(cell, float) else plain(str(cell)) for cell in row] for row in rows]
-        for console in (self.console, *([self.log] if self.log is not None else [])):
-            for table in _tables([plain(column) for column in columns], texts, console.width):
-                console.print(table, highlight=False)
+        for table in _tables([plain(column) for column in columns], texts, self.console.width):
+            self.console.print(table, highlight=False)
         if note:
             self.note(f"  {note}")
 

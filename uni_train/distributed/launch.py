@@ -10,8 +10,12 @@ import os
 import sys
 import uuid
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from uni_train.errors import UserError
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 
 def start(arguments: Sequence[str], processes: int) -> int:
@@ -45,11 +49,20 @@ def start(arguments: Sequence[str], processes: int) -> int:
     except SignalException as ended:
         return 128 + ended.sigval
     except ChildFailedError as failed:
-        rank, first = failed.get_first_failure()
-        if first.exitcode < 0:
-            raise UserError(
-                f"rank {rank} was ended by {first.signal_name()}",
-                "What was finished is kept: run the same command again to continue.",
-            ) from None
-        return first.exitcode
+        return exit_code(failed)
     return 0
+
+
+def exit_code(failed: ChildFailedError) -> int:
+    """That of the process that failed first, which has shown why.
+
+    Raises:
+        UserError: it was killed, or ended itself by a signal, as nccl does after a timeout.
+    """
+    rank, first = failed.get_first_failure()
+    if first.exitcode < 0:
+        raise UserError(
+            f"rank {rank} was ended by {first.signal_name()}",
+            "Look at its log in the run's folder. What was finished is kept: run the same command again to continue.",
+        )
+    return first.exitcode

@@ -74,6 +74,8 @@ def preemptible(environment: Mapping[str, str] = os.environ) -> Iterator[None]:
 
 def listen() -> None:
     """Install the handlers again: Lightning puts its own in front of them, which wait for other ranks."""
+    if _state.signals and signal.SIGTERM not in _state.signals:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for one in _state.signals:
         signal.signal(one, _heard)
 

@@ -11,15 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from uni_train.errors import UsageError, UserError
 
-if TYPE_CHECKING:
-    from torch.distributed import Store
-
 T = TypeVar("T")
-TIMEOUT = timedelta(hours=24)  # of a collective, where no watchdog has ended it: rank 0 may work long for all
+TIMEOUT = timedelta(hours=24)  # of a collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,26 +123,33 @@ ALONE = Ranks()
 
 
 @contextmanager
-def joined(
-    ranks: Ranks, *, cuda: bool = False, timeout: timedelta = TIMEOUT, store: Store | None = None
-) -> Iterator[Ranks]:
+def joined(ranks: Ranks, *, cuda: bool = False, timeout: timedelta = TIMEOUT) -> Iterator[Ranks]:
     """Within it the processes can talk: gloo for what is on the CPU, nccl for what is on GPUs. Lightning and DeepSpeed
-    use the process group that they find. `store`: where they have met (rendezvous.py), if they have."""
+    use the process group that they find. A collective that lasts longer than `timeout` is an error.
+
+    Raises:
+        UserError: the processes do not meet at MASTER_ADDR:MASTER_PORT within `timeout`.
+    """
     if ranks.world_size == 1:
         yield ranks
         return
+    import torch
     import torch.distributed as dist
 
     if cuda:
-        import torch
-
+        if ranks.local_world_size > torch.cuda.device_count():
+            shown = f"{ranks.local_world_size} processes on a node with {torch.cuda.device_count()} visible GPUs"
+            raise UserError(shown, "Start one process a GPU, and let each see all of them.")
         torch.cuda.set_device(ranks.local_rank)
-    backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
-    if store is None:
-        dist.init_process_group(backend, timeout=timeout)
-    else:
-        dist.init_process_group(backend, timeout=timeout, store=store, rank=ranks.rank, world_size=ranks.world_size)
+        os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")  # of the flight recorder
     try:
-        yield ranks
-    finally:
-        dist.destroy_process_group()
+        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout)
+    except (dist.DistError, ValueError, RuntimeError) as error:
+        at = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        why = str(error).partition("\n")[0]
+        hint = "See whether all nodes have started, the address and port are right, and no firewall is between them."
+        raise UserError(
+            f"rank {ranks.rank} of {ranks.world_size} did not meet the others at {at}: {why}", hint
+        ) from error
+    yield ranks
+    dist.destroy_process_group()

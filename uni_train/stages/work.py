@@ -121,7 +121,7 @@ class Work(Generic[C]):
     @contextmanager
     def stage(self, planned: PlannedStage, total: int) -> Iterator[StageRun]:
         """Run one stage: yields its StageRun, and writes the manifest afterwards unless it was there already."""
-        note(stage=planned.name)
+        note()
         key, folder, ranks = stage_key(stage=planned.name, after=self._key), self.folder, self.ranks
         manifest = ranks.from_main(lambda: folder.read_manifest(planned.index, planned.name, key))
         self.progress.stage(

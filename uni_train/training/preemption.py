@@ -16,7 +16,7 @@ from uni_train.training.metric_log import MetricLog
 
 
 class EndWhenTold(AfterUpdate, Checkpoint):
-    """Saves and ends where any rank was told to; tells the watchdog of every update. Comes after PeriodicCheckpoint."""
+    """Saves and ends where any rank was told to; every update is noted. Comes after PeriodicCheckpoint."""
 
     def __init__(self, directory: Path, every: int, metric_log: MetricLog) -> None:
         self.directory, self.every, self.metric_log = Path(directory), every, metric_log
@@ -25,7 +25,7 @@ class EndWhenTold(AfterUpdate, Checkpoint):
         preemption.listen()
 
     def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
-        note(update=step)
+        note()
         if step == trainer.max_steps or not preemption.agreed():
             return
         if step % self.every:  # else it is saved already
