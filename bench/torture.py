@@ -328,7 +328,7 @@ def files_of(out: Path) -> list[Path]:
         skipped |= (
             relative.parts[0] == "store" and ".partial" in path.name
         )  # others may be writing there: nobody tidies
-        if path.is_file() and not skipped and not {"logs", "heartbeats"} & set(relative.parts):
+        if path.is_file() and not skipped and not {"logs"} & set(relative.parts):
             found.append(relative)
     return found
 

@@ -33,9 +33,9 @@ LOST = re.compile("gloo|pair closure|nccl|DistBackendError|DistNetworkError|Dist
 
 
 def open_log(ranks: Ranks, run: Path, timeout: float) -> None:
-    """From now on this rank writes into <run>/logs/rank<k>.log; rank 0 keeps the console.
+    """From now on this rank writes into <run>/logs/rank<k>.log, but rank 0, which keeps the console.
 
-    Half of `timeout` seconds without progress write the rank's stacks there (uni_train.distributed.watchdog).
+    Half of `timeout` seconds without progress write a rank's stacks there (uni_train.distributed.watchdog).
 
     Raises:
         OSError: the log cannot be written.
@@ -43,14 +43,14 @@ def open_log(ranks: Ranks, run: Path, timeout: float) -> None:
     path = run / LOGS / f"rank{ranks.rank}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     os.environ["TORCH_FR_DUMP_TEMP_FILE"] = str(path.parent / "flight_recorder_rank")  # of nccl, when it times out
+    log = path.open("a", encoding="utf-8", buffering=1)
+    now = datetime.now().astimezone().isoformat(timespec="seconds")
+    log.write(f"--- {now} rank {ranks.rank} of {ranks.world_size} on {platform.node()}, pid {os.getpid()}\n")
+    watch(timeout / 2, log)
     if not ranks.is_main:
-        with path.open("a", encoding="utf-8") as log:
-            now = datetime.now().astimezone().isoformat(timespec="seconds")
-            log.write(f"--- {now} rank {ranks.rank} of {ranks.world_size} on {platform.node()}, pid {os.getpid()}\n")
-            for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
-                stream.flush()
-                os.dup2(log.fileno(), descriptor)
-    watch(timeout / 2, sys.stderr)
+        for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
+            stream.flush()
+            os.dup2(log.fileno(), descriptor)
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def _silent(hosts: list[str], silent: list[int], reason: UserError) -> UserError
     which = ", ".join(f"rank {rank} on {hosts[rank]}" for rank in silent[:8])
     return UserError(
         f"{which} did not answer: killed, or without progress for strategy.timeout seconds",
-        f"Where it was is at the end of {LOGS}/rank{silent[0]}.log in the run's folder (rank 0: above). "
+        f"Where it was is at the end of {LOGS}/rank{silent[0]}.log in the run's folder. "
         f"If it was only slow, raise strategy.timeout. {_AGAIN}",
     )
 
