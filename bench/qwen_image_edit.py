@@ -58,7 +58,7 @@ from uni_train.models.qwen_image_edit.reading import EDIT_SYSTEM, TEMPLATE_TOKEN
 from uni_train.rewards.contract import Reward
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.training.curriculum import Constant
-from uni_train.training.flow_grpo.rollout import Drawn, Prompt, PromptList, collect
+from uni_train.training.flow_grpo.rollout import Prompt, PromptList, ScoredImages, collect
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 
 GROUP = 16
@@ -301,12 +301,12 @@ def reinforced_epochs(model: PublishedEditor, prompts: Sequence[Prompt]) -> list
     """CPU seconds from the drawing of an epoch to the drawing of the next."""
     moments: list[float] = []
 
-    def note(epoch: int, drawn: Drawn) -> None:
+    def note(epoch: int, drawn: ScoredImages) -> None:
         moments.append(time.process_time())
 
     with tempfile.TemporaryDirectory() as directory:
         fit_flow_grpo(model, PromptList(prompts, 0), [Reward("b", brightness)], GRPO, Path(directory),
-                      on_drawn=note, progress=False)  # fmt: skip
+                      on_images=note, progress=False)  # fmt: skip
     return [after - before for before, after in itertools.pairwise(moments)]
 
 

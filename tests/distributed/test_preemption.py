@@ -70,7 +70,7 @@ def test_the_first_ctrl_c_waits_for_the_update_and_the_second_does_not(capfd: py
         assert agreed()
     assert ended.value.code == 130
     first, last = capfd.readouterr().err.split("\n")[1:3]
-    assert first == "Ctrl-C: saving after this update; once more ends at once"
+    assert first == "Ctrl-C: saving after this update (Flow-GRPO: epoch); once more ends at once"
     assert last == "interrupted: this fit is finished; run the same command again to continue"
     with pytest.raises(KeyboardInterrupt), preemptible({}), deferred():
         press()

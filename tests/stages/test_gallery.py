@@ -13,11 +13,11 @@ from uni_train.recipes.flow_grpo.training import prompt_of
 from uni_train.rewards.contract import Reward, score
 from uni_train.rewards.registry import find_reward
 from uni_train.stages.gallery import SHOWN_GROUPS, caption, groups_of, log_groups, write_sheet
-from uni_train.training.flow_grpo.rollout import Drawn
+from uni_train.training.flow_grpo.rollout import ScoredImages
 
 
 @pytest.fixture
-def drawn() -> Drawn:
+def drawn() -> ScoredImages:
     """More groups of two than are shown: of each the solved maze, and the maze as it was; a judge that failed once."""
     task = get_task("maze", "nano")
     items = [task.sample(seed, 3 + seed % 2)[0] for seed in range(SHOWN_GROUPS + 1)]
@@ -26,10 +26,10 @@ def drawn() -> Drawn:
     rewards = [Reward("solved", find_reward("verifier")), Reward("judge", lambda **_: judged, 2.0)]
     columns = {"item": [item for item in items for _ in range(2)]}
     scores = score(rewards, [""] * len(images), images, columns, group_size=2)
-    return Drawn([prompt_of(task, item) for item in items], images, scores)
+    return ScoredImages([prompt_of(task, item) for item in items], images, scores)
 
 
-def test_the_first_groups_have_what_the_verifier_and_the_rewards_said(drawn: Drawn) -> None:
+def test_the_first_groups_have_what_the_verifier_and_the_rewards_said(drawn: ScoredImages) -> None:
     groups = groups_of(drawn, 2)
     assert len(groups) == SHOWN_GROUPS and [group.level for group in groups] == [3, 4] * (SHOWN_GROUPS // 2)
     right, wrong = groups[0].members
@@ -39,7 +39,7 @@ def test_the_first_groups_have_what_the_verifier_and_the_rewards_said(drawn: Dra
     assert caption(wrong)[0].startswith("fail: there is no red path")
 
 
-def test_a_sheet_has_a_row_a_group_and_borders_by_reward(drawn: Drawn, tmp_path: Path) -> None:
+def test_a_sheet_has_a_row_a_group_and_borders_by_reward(drawn: ScoredImages, tmp_path: Path) -> None:
     groups = groups_of(drawn, 2)
     write_sheet(groups, tmp_path / "sheet.png")
     sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
@@ -51,7 +51,7 @@ def test_a_sheet_has_a_row_a_group_and_borders_by_reward(drawn: Drawn, tmp_path:
 
 
 @pytest.mark.slow
-def test_the_pictures_are_in_wandb_too(drawn: Drawn, tmp_path: Path) -> None:
+def test_the_pictures_are_in_wandb_too(drawn: ScoredImages, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     from uni_train.training.wandb_run import wandb_logger
 

@@ -96,7 +96,7 @@ def grpo(out: Path, **changes: Any) -> ToyFlow:
     with lora if trained == "lora" else nullcontext():
         fit_flow_grpo(
             model, PROMPTS, [Reward("it", lit)], changed(GRPO, **({"kl": 0.0} | _named(changes))), out,
-            trained=trained, evaluate=looks, evaluate_every=1, progress=False, keep=9, log_every=1, solved=SOLVED,
+            trained=trained, evaluate=looks, evaluate_every=1, progress=False, keep=9, log_every=1, sft_rows=SOLVED,
         )  # fmt: skip
     return model
 

@@ -427,14 +427,28 @@ class GrpoConfig(TrainingConfig):
         """What an update trains on for each image: its random steps, and its thought."""
         return self.window_size + (self.thoughts is not None)
 
+    @property
+    def images_a_request(self) -> int:
+        """Images that share a condition: those of a group, or one where each has its own thought."""
+        return 1 if self.thoughts is not None else self.rollout.group_size
+
+    def unsharded(self, trained: str) -> str | None:
+        """The keys that sharded weights do not allow: a second set of weights, or different work on each rank."""
+        if self.forward:
+            return f"variant={self.variant}"
+        if self.thoughts is not None:
+            return "thoughts"
+        return f"objective.kl with trained={trained}" if self.objective.kl and trained != "lora" else None
+
     def micro_batches(self, ranks: int = 1) -> int:
-        """Those of rewarded images in an update on each rank, if every group can teach something."""
+        """Those of rewarded images in an update, where ranks have equally many images with an advantage."""
         rows = self.images * self.rows_an_image // self.updates_per_pass
         return max(1, -(-rows // (self.rows * ranks)))
 
     def grad_accumulation_steps(self, ranks: int = 1) -> int:
-        """Micro-batches of an update on each rank; the last is that of `sft`."""
-        return self.micro_batches(ranks) + (self.sft is not None)
+        """The most micro-batches of an update on a rank, whose images may all be of this update; the last is `sft`."""
+        images = min(self.images // self.updates_per_pass, self.images // ranks)
+        return max(1, -(-images * self.rows_an_image // self.rows)) + (self.sft is not None)
 
     def check_ranks(self, ranks: int) -> None:
         """Raises UsageError where ranks cannot draw whole groups; it names the nearest numbers that they can. Likewise

@@ -1,7 +1,7 @@
 """SIGUSR1, SIGTERM and the first Ctrl-C end a run where nothing is lost; a second Ctrl-C ends it at once.
 
 SLURM sends the first two before it takes the nodes away (docs/launch.md); the exit code then says: start me again.
-Within `deferred` (a fit) the run goes on to the next update, which all ranks agree on, saves a checkpoint and ends.
+Within `deferred` (a fit) all ranks go on to the next update (Flow-GRPO: to the end of the epoch), save and end.
 Elsewhere it ends at once: stages write each file whole, and continue behind the last one.
 
 Under torchrun SIGTERM is left alone: its agent sends it to all processes when one of them is gone.
@@ -129,7 +129,7 @@ def _heard(number: int, frame: FrameType | None) -> None:
             raise KeyboardInterrupt
         _state.told = signal.SIGINT
         # print() may be what the signal has come into
-        os.write(2, b"\nCtrl-C: saving after this update; once more ends at once\n")
+        os.write(2, b"\nCtrl-C: saving after this update (Flow-GRPO: epoch); once more ends at once\n")
         return
     if _state.ending:
         return

@@ -7,7 +7,7 @@ work and change no number but by rounding: what each of them draws follows from 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -68,24 +68,6 @@ class Ranks:
         values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value)
         return values
-
-    def exchange(self, given: Mapping[int, T], pairs: Iterable[tuple[int, int]]) -> dict[int, T]:
-        """`given[target]` (anything that pickles) for the other rank `target`; returns what came, by its source.
-
-        Args:
-            pairs: all (source, target) of all ranks, the same on all.
-        """
-        import torch.distributed as dist
-
-        received: dict[int, T] = {}
-        for source, target in sorted(pairs):
-            if self.rank == source:
-                dist.send_object_list([given[target]], dst=target)
-            elif self.rank == target:
-                box: list[Any] = [None]
-                dist.recv_object_list(box, src=source)
-                received[source] = box[0]
-        return received
 
     def barrier(self) -> None:
         """Return when all ranks are here."""

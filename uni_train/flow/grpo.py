@@ -1,8 +1,8 @@
 """Policy objectives: clipped (GRPO, as in Flow-GRPO), GRPO-Guard and Flow-DPPO on the density of steps, AWM on images
-noised anew.
+noised again, UniGRPO's on the tokens of thoughts.
 
-All but AWM take B steps, one a row: log probabilities now and when they were sampled, and the advantage of the sample
-that a step belongs to. The penalty towards the reference model is `Transition.kl`; the trainer adds
+The first three take B steps, one a row: log probabilities now and when they were sampled, and the advantage of the
+sample that a step belongs to. The penalty towards the reference model is `Transition.kl`; the trainer adds
 ``beta * kl.mean()``.
 """
 
@@ -166,10 +166,54 @@ def awm_loss(
     return grpo_loss(log_prob, old, advantage, clip_low=clip_low, clip_high=clip_high, advantage_clip=advantage_clip)
 
 
+TOKEN_METRICS = ("thoughts/policy_loss", "thoughts/clip_ratio", "thoughts/ratio_off", "thoughts/length")
+"""Metrics of `token_loss`, beside "thoughts/kl"."""
+
+
+def token_loss(
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantage: Tensor,
+    written: Tensor,
+    reference: Tensor | None = None,
+    *,
+    clip_low: float,
+    clip_high: float,
+    kl: float = 0.0,
+    advantage_clip: float = ADVANTAGE_CLIP,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """GRPO on the tokens of thoughts (UniGRPO, Liu et al. 2026, arXiv 2603.23500), and its metrics.
+
+        mean over thoughts of mean over tokens of  max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high)) + kl * k3
+
+    with ``r = p(token) / p_old(token)``: GRPO's eq. 3 (Shao et al. 2024, arXiv 2402.03300). k3 is its estimate of the
+    divergence from the reference, ``exp(q) - q - 1`` with q = log p_reference - log p.
+
+    Args:
+        log_prob, old_log_prob, reference: [R, L], of R thoughts; the gradient goes to the first. advantage: [R].
+        written: bool [R, L], False behind the end of a thought.
+    """
+    count = written.sum(1).clamp_min(1)
+
+    def mean(values: Tensor) -> Tensor:
+        return ((values * written).sum(1) / count).mean()
+
+    log_ratio = (log_prob - old_log_prob) * written
+    terms, ratio = _clipped(log_ratio, advantage[:, None], clip_low, clip_high, advantage_clip)
+    loss, off = mean(terms), ratio.detach() - 1
+    beyond = ((off > clip_high) | (-off > clip_low)).float()
+    metrics = dict(zip(TOKEN_METRICS, (loss, mean(beyond), mean(off.abs()), count.float().mean()), strict=True))
+    if reference is None:
+        return loss, metrics
+    q = reference - log_prob
+    metrics["thoughts/kl"] = mean(q.exp() - q - 1)
+    return loss + kl * metrics["thoughts/kl"], metrics
+
+
 def _clipped(
     log_ratio: Tensor, advantage: Tensor, clip_low: float, clip_high: float, advantage_clip: float
 ) -> tuple[Tensor, Tensor]:
-    """Terms [B] of the objective and the ratio [B]."""
+    """Terms of the objective and the ratio, both like `log_ratio`."""
     advantage = advantage.clamp(-advantage_clip, advantage_clip)
     ratio = log_ratio.exp()
     return torch.maximum(-advantage * ratio, -advantage * ratio.clamp(1 - clip_low, 1 + clip_high)), ratio

@@ -13,7 +13,8 @@ from uni_train.models.base import UnifiedModel
 from uni_train.models.shapes import Asked, Shapes
 from uni_train.plan.trace import following, place
 from uni_train.plan.updates import Cast, Traced, updates
-from uni_train.training.flow_grpo.losses import Losses, MiniBatch
+from uni_train.training.flow_grpo.losses import Losses
+from uni_train.training.flow_grpo.micro_batches import MicroBatch
 from uni_train.training.trained import train_only
 
 
@@ -51,7 +52,7 @@ def reinforced(
                 model.velocity(x, torch.ones((), device="meta"), _picked(under, drawn))
 
         def loss() -> Tensor:
-            return losses.of_images(_rows(one, rows, config, _picked(under, rows)))[0]
+            return losses.step_loss(_rows(one, rows, config, _picked(under, rows)))[0]
 
         more = pictures * config.rows_an_image // config.updates_per_pass > rows
         return updates(trace, model, config, [loss] * (1 + more), "meta", draw)
@@ -75,8 +76,8 @@ def _stored(one: Asked, pictures: int, config: GrpoConfig) -> list[Tensor]:
     return found
 
 
-def _rows(one: Asked, rows: int, config: GrpoConfig, under: Any) -> MiniBatch:
-    """As in trainer.minibatch."""
+def _rows(one: Asked, rows: int, config: GrpoConfig, under: Any) -> MicroBatch:
+    """As the trainer cuts them."""
 
     def latents() -> Tensor:
         return torch.empty(rows, one.tokens, one.channels, device="meta")
@@ -84,21 +85,21 @@ def _rows(one: Asked, rows: int, config: GrpoConfig, under: Any) -> MiniBatch:
     def numbers() -> Tensor:
         return torch.empty(rows, device="meta")
 
-    nft, none = config.forward, torch.empty(rows, 0, device="meta")
-    return MiniBatch(
+    stored: dict[str, Any]
+    if config.forward:
+        stored = {"clean": latents()}
+    else:
+        stored = {"x_next": latents(), "old_log_prob": numbers()}
+        stored["steps"] = torch.zeros(rows, dtype=torch.long, device="meta")
+        stored |= {"old_mean": latents()} if config.keeps_means else {}
+    return MicroBatch(
         x=latents(),
         t=numbers(),
         condition=under,
-        steps=torch.zeros(rows, dtype=torch.long, device="meta"),
-        after=none if nft else latents(),
-        old_log_prob=none[:, :0] if nft else numbers(),
-        old_mean=latents() if config.keeps_means else none,
-        clean=latents() if nft else none,
         advantage=numbers(),
         mask=torch.ones(rows, one.tokens, 1, dtype=torch.bool, device="meta"),
-        share=1.0,
         schedule=_Levels(torch.empty(config.rollout.steps + 1, device="meta")),
-        fresh=False,
+        **stored,
     )
 
 

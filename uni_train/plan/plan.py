@@ -368,7 +368,7 @@ def _reinforced(
         )
         asked = replace(asked, rollout=replace(asked.rollout, prompts_per_epoch=groups))
     pictures = asked.images // gpus
-    micros = asked.grad_accumulation_steps(gpus)
+    micros = asked.micro_batches(gpus) + (asked.sft is not None)
     if asked.rollout.guidance is not None:
         model.sampling = model.sampling_at(asked.rollout.guidance)
     if asked.thoughts is not None:
@@ -397,7 +397,7 @@ def _reinforced(
 
 
 def _refused(rollouts: Rollouts, model: UnifiedModel) -> str | None:
-    """What uni_train/training/flow_grpo/fit.py refuses where weights are sharded."""
+    """What Flow-GRPO refuses where weights are sharded (uni_train/training/flow_grpo/trainer.py)."""
     if rollouts.unsharded is None and getattr(model, "guided", False):
         return "guidance at some noise levels alone (cfg_text_scale, edit_text_scale)"
     return rollouts.unsharded

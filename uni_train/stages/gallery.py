@@ -15,14 +15,14 @@ from uni_train.files import atomic_path
 from uni_train.models.pictures import decode_png, encode_png
 
 if TYPE_CHECKING:
-    from uni_train.training.flow_grpo.rollout import Drawn
+    from uni_train.training.flow_grpo.rollout import ScoredImages
 
 SHOWN_GROUPS, SHOWN_MEMBERS = 6, 12
 _BORDER = 2
 _LEAST = 64  # pixels a side below which images are enlarged
 
 
-def groups_of(drawn: Drawn, group_size: int) -> list[Group]:
+def groups_of(drawn: ScoredImages, group_size: int) -> list[Group]:
     """The first groups of an epoch and their first images: chosen by their place, not by how they turned out."""
     groups = []
     for g, prompt in enumerate(drawn.prompts[:SHOWN_GROUPS]):

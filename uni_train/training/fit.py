@@ -143,7 +143,7 @@ class Run:
     Attributes:
         done: updates that the checkpoint it continues from has seen.
         callbacks: run after log and averages, before progress and checkpoints.
-        data: gives the batches; must be set.
+        data: gives the batches; None: the module does.
     """
 
     done: int
@@ -166,11 +166,13 @@ def run(
     schedule: Curriculum | None = None,
     keep: int,
     log_every: int,
+    checkpoint_unit: int = 1,
 ) -> FitResult:
     """What all kinds of fits share: folder, resuming, metric log, averages, progress, checkpoints, Lightning's trainer.
 
     `prepare` makes the module and fills in callbacks and data. `schedule`: gets its state back where nothing is left to
-    train. Which parameters want gradients, and the modules' modes, are afterwards as they were.
+    train. Which parameters want gradients, and the modules' modes, are afterwards as they were. Checkpoints are after
+    multiples of `checkpoint_unit` updates, where a run can be continued.
 
     Raises:
         UserError: a damaged or foreign checkpoint, a full disk, a diverged loss.
@@ -207,8 +209,9 @@ def run(
             if progress:
                 joined = progress if isinstance(progress, Progress) else None
                 parts.append(StepProgress(description, made.log, joined))
-            parts.append(PeriodicCheckpoint(directory / CHECKPOINTS, config.checkpoint_every, keep, made.log))
-            parts.append(EndWhenTold(directory / CHECKPOINTS, config.checkpoint_every, made.log))
+            every = -(-config.checkpoint_every // checkpoint_unit) * checkpoint_unit
+            parts.append(PeriodicCheckpoint(directory / CHECKPOINTS, every, keep, made.log))
+            parts.append(EndWhenTold(directory / CHECKPOINTS, every, made.log, checkpoint_unit))
             if hasattr(used, "whole_again"):
                 parts.append(WholeAgain())
             trainer = pl.Trainer(

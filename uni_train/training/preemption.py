@@ -1,4 +1,4 @@
-"""Saves and ends a fit after its next update when the process is told to stop (uni_train.distributed.preemption)."""
+"""Saves and ends a fit at its next possible checkpoint on a signal (uni_train.distributed.preemption)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from uni_train.training.metric_log import MetricLog
 
 
 class EndWhenTold(AfterUpdate, Checkpoint):
-    """Saves and ends where any rank was told to; every update is noted. Comes after PeriodicCheckpoint."""
+    """Saves and ends after a multiple of `unit` updates if any rank got a signal; every update is noted.
 
-    def __init__(self, directory: Path, every: int, metric_log: MetricLog) -> None:
-        self.directory, self.every, self.metric_log = Path(directory), every, metric_log
+    Comes after PeriodicCheckpoint, which saves every `every` updates.
+    """
+
+    def __init__(self, directory: Path, every: int, metric_log: MetricLog, unit: int = 1) -> None:
+        self.directory, self.every, self.metric_log, self.unit = Path(directory), every, metric_log, unit
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         preemption.listen()
 
     def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
         note()
-        if step == trainer.max_steps or not preemption.agreed():
+        if step % self.unit or step == trainer.max_steps or not preemption.agreed():
             return
         if step % self.every:  # else it is saved already
             self.metric_log.flush(trainer)

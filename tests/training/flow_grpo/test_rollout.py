@@ -14,7 +14,7 @@ from tests.training.keys import changed
 from uni_train.config.compose import compose
 from uni_train.errors import UsageError
 from uni_train.rewards.contract import Reward
-from uni_train.training.flow_grpo.deal import random_steps
+from uni_train.training.flow_grpo.micro_batches import update_rows
 from uni_train.training.flow_grpo.rollout import Rollouts, collect, unfinished
 
 
@@ -48,7 +48,7 @@ def test_of_flat_groups_a_half_is_drawn(complete: str, whole: list[int]) -> None
     assert rollouts.totals.tolist() == [1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 1, 0.5, 0.5, 0.5, 0.5]
     assert rollouts.statistics["completed"] == len(whole) / 4
     assert rollouts.advantages.tolist() == pytest.approx([0] * 8 + [-0.5 / 0.5001, 0.5 / 0.5001] * 2 + [0] * 4)
-    trained = {image for update in range(2) for image, _ in random_steps(rollouts, grpo, "grpo", update)}
+    trained = {image for update in range(2) for image, _ in update_rows(rollouts, grpo, "grpo", update)}
     assert trained == {8, 9, 10, 11}, "flat groups are not trained on, drawn whole or not"
 
     everything = drawn(TOY, [Reward("some", reward)])

@@ -13,20 +13,22 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from tests.training.flow_grpo.toy import GRPO, ToyFlow
+from tests.training.flow_grpo.toy import GRPO, PROMPTS, ToyFlow
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates
 from uni_train.config.schema import ThoughtsConfig
 from uni_train.data_gen.registry import get_task
 from uni_train.errors import UsageError
+from uni_train.flow.grpo import token_loss
 from uni_train.flow.schedule import bagel_schedule
 from uni_train.models.bagel.generation import _feed, prefill
 from uni_train.models.base import Request
 from uni_train.models.load import build_model
 from uni_train.training import callbacks
-from uni_train.training.flow_grpo.losses import MiniBatch
-from uni_train.training.flow_grpo.thoughts import ThoughtBatch, log_probs, table, thought_loss
+from uni_train.training.flow_grpo.losses import Losses
+from uni_train.training.flow_grpo.micro_batches import MicroBatch, ThoughtBatch
+from uni_train.training.flow_grpo.rollout import token_table
 from uni_train.training.flow_grpo.trainer import FlowGrpoModule
 from uni_train.training.metric_log import read_metrics
 from uni_train.training.steps import StepBatch
@@ -42,9 +44,9 @@ def test_the_loss_of_two_thoughts_is_that_of_the_paper_by_hand() -> None:
     new = torch.tensor([[-0.7, -2.3, 9.0], [-0.5, -1.4, -0.6]])  # what is behind the end does not count
     reference = torch.tensor([[-1.0, -2.0, 0.0], [-0.5, -1.5, -0.2]])
     ids = torch.tensor([[5, 7, -1], [3, 2, 9]])
-    rows = ThoughtBatch((), ids, old, torch.tensor([2.0, -9.0]), 1.0)
+    advantage = torch.tensor([2.0, -9.0])
     new.requires_grad_()
-    loss, parts = thought_loss(new, reference, rows, ThoughtsConfig(kl=0.5), 5.0)
+    loss, parts = token_loss(new, old, advantage, ids >= 0, reference, clip_low=0.2, clip_high=0.2, kl=0.5)
 
     def term(ratio: float, advantage: float) -> float:
         return max(-advantage * ratio, -advantage * min(max(ratio, 0.8), 1.2))
@@ -68,7 +70,8 @@ def test_training_scores_thoughts_as_writing_drew_them(nano: Any) -> None:
     ids = nano.write_thoughts(requests)
     end = nano.bagel.config.tokens.eos
     assert all(len(row) <= nano.most_thought_ids and end not in row[:-1] for row in ids)
-    scored = log_probs(nano, requests, table(ids, nano.most_thought_ids))
+    batch = ThoughtBatch(requests, token_table(ids, nano.most_thought_ids), *torch.zeros(2), 1.0)
+    scored = Losses(nano, GRPO, set()).token_log_probs(batch)
     for row, (request, own) in enumerate(zip(requests, ids, strict=True)):
         cache = prefill(nano.bagel, [full for full, _, _ in nano._contexts([request], think=True)]).grown(len(own) + 1)
         fed = nano.bagel.config.tokens.bos
@@ -135,7 +138,7 @@ def test_thoughts_that_nothing_would_learn_are_refused() -> None:
 @pytest.mark.parametrize("kind", ["thoughts", "steps"])
 def test_ranks_with_different_rows_reduce_equally_often(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank whose micro-batch holds thoughts alone joins the on-policy check of the others: else these wait for it."""
-    module = FlowGrpoModule(ToyFlow(), replace(GRPO, thoughts=ThoughtsConfig()), Updates(2, 2))
+    module = FlowGrpoModule(ToyFlow(), replace(GRPO, thoughts=ThoughtsConfig()), Updates(2, 2), PROMPTS, [])
     calls: list[str] = []
 
     def reduce(value: torch.Tensor, reduce_op: str) -> torch.Tensor:
@@ -145,16 +148,13 @@ def test_ranks_with_different_rows_reduce_equally_often(kind: str, monkeypatch: 
     strategy = SimpleNamespace(reduce=reduce)
     module._trainer = SimpleNamespace(strategy=strategy, world_size=2, global_step=0)  # type: ignore[assignment]
     one = torch.zeros((), requires_grad=True)
-    monkeypatch.setattr(module.losses, "of_images", lambda rows: (one, {}, torch.zeros(1)))
-    monkeypatch.setattr(module.losses, "of_thoughts", lambda rows: (one, {}))
+    monkeypatch.setattr(module.losses, "step_loss", lambda rows: (one, {}, torch.zeros(1)))
+    monkeypatch.setattr(module.losses, "token_loss", lambda rows: (one, {}))
     empty = torch.zeros(0)
-    tensors = dict.fromkeys(
-        ("x", "t", "steps", "after", "old_log_prob", "old_mean", "clean", "advantage", "mask"), empty
-    )
     thoughts = ThoughtBatch((), empty, empty, empty, 1.0) if kind == "thoughts" else None
     share = 0.0 if kind == "thoughts" else 1.0
-    rows = MiniBatch(
-        **tensors, condition=None, share=share, schedule=bagel_schedule(6, 1.0), fresh=True, thoughts=thoughts
-    )
+    tensors = dict.fromkeys(("x", "t", "advantage", "mask"), empty)
+    levels = bagel_schedule(6, 1.0)
+    rows = MicroBatch(**tensors, condition=None, share=share, schedule=levels, on_policy=True, thoughts=thoughts)
     module.training_step(StepBatch(0, 0, 2, rows), 0)
     assert calls == ["max"]

@@ -20,7 +20,7 @@ from uni_train.rewards.contract import Reward, Scoring
 from uni_train.stages.gallery import SHOWN_GROUPS, groups_of, log_groups
 from uni_train.stages.validation import FOLDER
 from uni_train.stages.work import in_batches
-from uni_train.training.flow_grpo.rollout import Drawn, Prompt, columns_of
+from uni_train.training.flow_grpo.rollout import Prompt, ScoredImages, columns_of
 
 LEAST = 2
 """Prompts, without which there is no interval."""
@@ -90,7 +90,7 @@ class RewardedPrompts:
             if not prompts:
                 return []
             scores = scoring.scores(most_missing=math.inf)
-        groups = groups_of(Drawn(prompts, images, scores), 1)  # the first of this rank
+        groups = groups_of(ScoredImages(prompts, images, scores), 1)  # the first of this rank
         shown = {place: group for place, group in zip(places, groups, strict=False) if place < SHOWN_GROUPS}
         return [
             _Row(place, [None if np.isnan(value) else float(value) for value in each], shown.get(place))

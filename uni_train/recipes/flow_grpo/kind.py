@@ -65,12 +65,7 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
         return Updates(config.updates)
 
     def rollouts(self, config: FlowGrpoConfig) -> Rollouts:
-        unsharded = None
-        if config.forward:
-            unsharded = f"variant={config.variant}"
-        elif config.objective.kl > 0 and config.trained != "lora":
-            unsharded = f"objective.kl with trained={config.trained}"
-        return Rollouts(config, partial(_first_prompt, config), unsharded)
+        return Rollouts(config, partial(_first_prompt, config), config.unsharded(config.trained))
 
 
 def _first_prompt(config: FlowGrpoConfig) -> Request:

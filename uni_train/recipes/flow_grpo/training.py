@@ -32,7 +32,7 @@ from uni_train.training.flow_grpo.rollout import Prompt, PromptList, Prompts, co
 from uni_train.training.trained import select_parameters
 
 if TYPE_CHECKING:
-    from uni_train.training.flow_grpo.rollout import Drawn
+    from uni_train.training.flow_grpo.rollout import ScoredImages
 
 GALLERY = "gallery"
 
@@ -54,7 +54,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         with _sampling(model, own):
             return held_out.evaluate(model, step, stage.path, logger, work.ranks)
 
-    def show(epoch: int, drawn: Drawn) -> None:
+    def show(epoch: int, drawn: ScoredImages) -> None:
         if epoch % config.held_out.every and epoch != config.epochs - 1:
             return
         step, own = epoch * config.updates_per_epoch, groups_of(drawn, config.rollout.group_size)
@@ -80,8 +80,8 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
             draw_rows=config.model.draw_batch,
             evaluate=measure if held_out is not None else None,
             evaluate_every=config.held_out.every,
-            on_drawn=show,
-            solved=solved,
+            on_images=show,
+            sft_rows=solved,
             logger=logger,
             description="  updates",
         )

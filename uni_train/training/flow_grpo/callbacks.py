@@ -1,4 +1,4 @@
-"""What goes along with Flow-GRPO: one line an epoch in rollouts.jsonl, and alarms."""
+"""Callbacks of Flow-GRPO: a line an epoch in rollouts.jsonl, and alarms."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
+from torch import Tensor
 
 from uni_train.config.schema import GrpoConfig
 from uni_train.errors import UserError
 from uni_train.training.after_update import AfterUpdate
 from uni_train.training.callbacks import Validation, save
 from uni_train.training.checkpoint_io import checkpoint_name
-from uni_train.training.flow_grpo.rollout import Drawn
+from uni_train.training.flow_grpo.rollout import ScoredImages
 from uni_train.training.metric_log import JsonlLogger, MetricLog, append_once
 
 WINDOW = 10  # epochs over which the alarm of collapse averages the reward
-OnDrawn = Callable[[int, Drawn], None]
-"""Called on every rank with the epoch and its own images when they have been rewarded."""
+OnImages = Callable[[int, ScoredImages], None]
+"""Called on every rank with the epoch and the rank's images after their rewards."""
 
 
 class EpochLog(AfterUpdate):
@@ -33,11 +35,10 @@ class EpochLog(AfterUpdate):
     def __init__(self, path: Path, updates_per_epoch: int) -> None:
         self.file, self.updates_per_epoch = JsonlLogger(path), updates_per_epoch
 
-    def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+    def after_update(self, trainer: pl.Trainer, module: Any, step: int) -> None:
         if step % self.updates_per_epoch:
             return
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        rollouts, seconds = data.rollouts, data.seconds
+        rollouts, seconds = module.rollouts, module.seconds
         window = None if rollouts.window is None else [rollouts.window.start, rollouts.window.size]
         line = {"step": step, "epoch": rollouts.epoch, "window": window, **rollouts.statistics, "seconds": seconds}
         append_once(trainer, self.file, [line])
@@ -48,7 +49,7 @@ class EpochLog(AfterUpdate):
 
 
 class Alarms(AfterUpdate):
-    """Stops a run that has gone wrong or is fooling its reward, after a checkpoint that shows how.
+    """Stops a run that diverges or exploits its reward, at the end of an epoch, after a checkpoint.
 
     Raises:
         UserError: an alarm; it names the update.
@@ -58,15 +59,19 @@ class Alarms(AfterUpdate):
         self.alarms, self.updates_per_epoch, self.validation = config.alarms, config.updates_per_epoch, validation
         self.metric_log, self.folder = log, folder
         self.by_batch = config.objective.baseline == "batch"
+        self.log_ratios: list[Tensor] = []  # the largest of each update of the epoch
         self.first: dict[str, float] = {}  # of the first epoch's images: diversity, brightness, contrast
         self.zero_std = 0
         self.rewards: list[float] = []  # of the last WINDOW epochs
         self.best_reward = 0.0  # the largest mean of WINDOW epochs
 
-    def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
-        alarm = self._ratio(module.metrics)  # type: ignore[arg-type]
-        if step % self.updates_per_epoch == 0:
-            alarm = alarm or self._epoch(trainer.datamodule.rollouts.statistics)  # type: ignore[attr-defined]
+    def after_update(self, trainer: pl.Trainer, module: Any, step: int) -> None:
+        if "log_ratio_max" in module.metrics:
+            self.log_ratios.append(module.metrics["log_ratio_max"])
+        if step % self.updates_per_epoch:
+            return
+        alarm = self._ratio() or self._epoch(module.rollouts.statistics)
+        self.log_ratios.clear()
         if alarm is None:
             return
         message, hint = alarm
@@ -75,16 +80,16 @@ class Alarms(AfterUpdate):
         save(trainer, path)
         raise UserError(f"stopped after update {step}: {message}", f"{hint} The weights are in {path}.")
 
-    def _ratio(self, metrics: Mapping[str, Any]) -> tuple[str, str] | None:
+    def _ratio(self) -> tuple[str, str] | None:
         most = self.alarms.log_ratio
-        if most is None or "log_ratio_max" not in metrics:
+        if most is None or not self.log_ratios:
             return None
-        worst = float(metrics["log_ratio_max"])
+        worst = float(torch.stack(self.log_ratios).max())
         if worst <= most:  # NaN is an alarm
             return None
         return (
             f"the log ratio of a step is {worst:.3g}, beyond {most:g}: the weights have moved too far from those that "
-            "drew",
+            "sampled",
             "Lower optimizer.lr, or make fewer updates_per_epoch.",
         )
 
@@ -92,11 +97,11 @@ class Alarms(AfterUpdate):
         if not self.first:
             self.first = {name: statistics[name] for name in ("diversity", "brightness", "contrast")}
         least, most = self.alarms.diversity, self.alarms.drift
-        hint = "Look at the images: a reward is being fooled, or the rate is too high. Raise kl."
+        hint = "Look at the images: they exploit a reward, or the learning rate is too high. Raise kl."
         if least is not None and statistics["diversity"] < least * self.first["diversity"]:
             return (
                 f"the images of a group differ by {statistics['diversity']:.3g} grey levels, "
-                f"{self.first['diversity']:.3g} in the first epoch: the model draws the same whatever its noise",
+                f"{self.first['diversity']:.3g} in the first epoch: the model ignores its noise",
                 hint,
             )
         for name in ("brightness", "contrast"):
@@ -117,7 +122,7 @@ class Alarms(AfterUpdate):
             if self.best_reward > 0 and reward < self.alarms.collapse * self.best_reward:
                 return (
                     f"the mean reward of {WINDOW} epochs has fallen from {self.best_reward:.3f} to {reward:.3f}",
-                    "The rate is too high for a run this long. Lower optimizer.lr, raise kl.",
+                    "The learning rate is too high for a run of this length. Lower optimizer.lr, raise kl.",
                 )
             self.best_reward = max(self.best_reward, reward)
         most = self.alarms.held_out
@@ -127,7 +132,7 @@ class Alarms(AfterUpdate):
                 return (
                     f"the held-out score has fallen from {best:.3f} to {score:.3f} while the training reward is "
                     f"{statistics['reward']:.3f}",
-                    "The reward is being fooled or the rate is too high. Lower optimizer.lr, raise kl.",
+                    "The images exploit the reward, or the learning rate is too high. Lower optimizer.lr, raise kl.",
                 )
         return None
 

@@ -1,175 +1,154 @@
-"""The loss of a micro-batch of random steps, and the weights beside the trained ones that it asks for.
+"""The loss of a micro-batch of random steps, and the second set of weights that it may need.
 
-    policy       log probabilities of stored steps under today's weights          flow.grpo
-    forward      losses on images noised anew in place of it: DiffusionNFT, AWM   flow.nft, flow.grpo
-    thoughts     the tokens of thoughts, where images have such                   thoughts.py
+    step_loss        log probabilities of stored steps under the current weights      flow.grpo
+                     or, for DiffusionNFT and AWM, losses on images noised again      flow.nft, flow.grpo
+    token_loss       the tokens of thoughts, where thoughts are trained               flow.grpo.token_loss
 
-Nothing here knows the loop: trainer.py calls it in training, uni_train/plan with tensors that have shapes alone.
+trainer.py calls it in training, `uni_train.plan` with tensors that have shapes only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from uni_train.config.schema import GrpoConfig, ThoughtsConfig
-from uni_train.flow.grpo import PolicyLoss, awm_loss, dppo_loss, grpo_loss, guard_loss
+from uni_train.config.schema import GrpoConfig, ObjectiveConfig, ThoughtsConfig
+from uni_train.errors import UserError
+from uni_train.flow.grpo import PolicyLoss, awm_loss, dppo_loss, grpo_loss, guard_loss, token_loss
 from uni_train.flow.nft import anchor, nft_loss, optimality
-from uni_train.flow.schedule import Schedule
 from uni_train.flow.transition import Transition
 from uni_train.models.base import UnifiedModel
-from uni_train.training.flow_grpo.rollout import rule_of
-from uni_train.training.flow_grpo.thoughts import ThoughtBatch, log_probs, thought_loss
+from uni_train.training.flow_grpo.micro_batches import MicroBatch, ThoughtBatch
+from uni_train.training.flow_grpo.rollout import NO_TOKEN, rule_of
 
-PARTS = ("policy_loss", "approx_kl", "ratio", "clip_ratio/high_mean", "clip_ratio/low_mean")
-"""What `Losses.of_images` tells of random steps, beside "kl"."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MiniBatch:
-    """R random steps to train on.
-
-    Attributes:
-        x: [R, G, C] before the step. t: [R], its noise level. condition: R rows.
-        steps: int64 [R], after: [R, G, C], old_log_prob: [R], old_mean: [R, G, C] or [R, 0] (densities only).
-        clean: [R, G, C], the finished image (of the forward process, else [R, 0]).
-        advantage: [R]. mask: bool [R, G, 1].
-        share: of the update's rows, on all ranks, that these are; 0: they count nothing.
-        schedule: what `steps` count.
-        fresh: the weights are those that sampled.
-        thoughts: to train on beside them; with a share of 0 alone.
-    """
-
-    x: Tensor
-    t: Tensor
-    condition: Any
-    steps: Tensor
-    after: Tensor
-    old_log_prob: Tensor
-    old_mean: Tensor
-    clean: Tensor
-    advantage: Tensor
-    mask: Tensor
-    share: float
-    schedule: Schedule
-    fresh: bool
-    thoughts: ThoughtBatch | None = None
+METRICS = ("policy_loss", "approx_kl", "ratio", "clip_ratio/high_mean", "clip_ratio/low_mean")
+"""Metrics of `Losses.step_loss` for random steps, beside "kl"."""
 
 
 class Losses:
-    """Losses of a model in reinforcement. To be made with the weights that the run starts from in `model`.
+    """The losses of a model. Make it while `model` has the weights that the run starts from.
 
     Attributes:
-        rule: of the random steps; None for the forward process.
-        reference: the weights that the run started from, if a penalty keeps near them.
-        sampler: the weights that draw, by name, where those are not the trained ones (forward process).
+        rule: of the random steps; None for DiffusionNFT and AWM.
+        reference: the starting weights, where a KL penalty needs them.
+        sampler: by name, the weights that sample, where they are not the trained ones (DiffusionNFT, AWM).
     """
 
     def __init__(self, model: UnifiedModel, config: GrpoConfig, trained: set[str]) -> None:
         self.model, self.config = model, config
-        self.rule = None if config.forward else rule_of(config)
         self._thoughts = config.thoughts or ThoughtsConfig()
-        wanted = config.objective.kl or self._thoughts.kl
-        self.reference = Reference(model, trained) if wanted else None
+        self.rule = None if config.forward else rule_of(config)
+        self.reference = Reference(model, trained) if config.objective.kl or self._thoughts.kl else None
         self.sampler = copy_of(model, trained) if config.forward else None
 
-    def of_images(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
-        """The loss, its parts, and the log ratio [R] of random steps to when they were sampled."""
-        return self._forward(rows) if self.rule is None else self._policy(rows)
-
-    def _policy(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """Replay the steps, compare with when they were sampled: the loss, its parts, the log ratio [R]."""
-        objective, reference = self.config.objective, None
+    def step_loss(self, batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
+        """The loss, its metrics, and the log ratio [R] of random steps to the weights that sampled."""
+        objective, old, reference = self.config.objective, None, None
+        if self.sampler is not None:
+            with torch.no_grad(), self.sampling():
+                old = self._velocity(batch)
         if self.reference is not None and objective.kl:
             with self.reference.active():
-                reference = self._velocity(rows)
-        velocity = self._velocity(rows)
-        current = self._transition(rows, velocity)
-        limits: dict[str, Any] = {"advantage_clip": objective.advantage_clip}
+                reference = self._velocity(batch)
+        velocity, transition = self._velocity(batch), None
+        if old is None:
+            transition = self._transition(batch, velocity)
+            loss, metrics, log_ratio = self._policy_loss(batch, transition)
+        else:
+            loss, metrics, log_ratio = self._forward_loss(batch, velocity, old)
+        if reference is None:
+            return loss, metrics, log_ratio
+        if transition is not None and objective.penalty == "step":
+            kl = transition.kl(self._transition(batch, reference).mean)
+        else:
+            kl = anchor(velocity, reference, batch.mask)
+        metrics["kl"] = kl.mean()
+        return loss + objective.kl * metrics["kl"], metrics, log_ratio
+
+    def _policy_loss(
+        self, batch: MicroBatch, transition: Transition
+    ) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
+        """The policy loss of random steps (Flow-GRPO, GRPO-Guard, Flow-DPPO)."""
+        objective, clip = self.config.objective, self._clip
+        stored = (batch.x_next, batch.old_log_prob, batch.old_mean, batch.advantage)
         if self.config.variant == "guard":
-            result = guard_loss(
-                current, rows.after, rows.old_log_prob, rows.old_mean, rows.advantage, **self._clip, **limits
-            )
+            result = guard_loss(transition, *stored, **clip)
         elif self.config.variant == "dppo":
-            limits["divergence"] = objective.divergence
-            result = dppo_loss(current, rows.after, rows.old_log_prob, rows.old_mean, rows.advantage, **limits)
+            divergence, most = objective.divergence, objective.advantage_clip
+            result = dppo_loss(transition, *stored, divergence=divergence, advantage_clip=most)
         else:
-            result = grpo_loss(current.log_prob(rows.after), rows.old_log_prob, rows.advantage, **self._clip, **limits)
-        parts = _parts(result)
-        if reference is None:
-            return result.loss, parts, result.log_ratio
-        divergence = current.kl(self._transition(rows, reference).mean)
-        if objective.penalty == "velocity":
-            divergence = anchor(velocity, reference, rows.mask)
-        parts["kl"] = divergence.mean()
-        return result.loss + objective.kl * parts["kl"], parts, result.log_ratio
+            result = grpo_loss(transition.log_prob(batch.x_next), batch.old_log_prob, batch.advantage, **clip)
+        return result.loss, _metrics(result), result.log_ratio
 
-    def of_thoughts(self, rows: ThoughtBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """GRPO on the tokens of thoughts (thoughts.py), their mean over thoughts, and its parts."""
-        reference = None
-        if self.reference is not None and self._thoughts.kl:
-            with self.reference.active():
-                reference = log_probs(self.model, rows.requests, rows.ids)
-        now = log_probs(self.model, rows.requests, rows.ids)
-        return thought_loss(now, reference, rows, self._thoughts, self.config.objective.advantage_clip)
-
-    def _forward(self, rows: MiniBatch) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
-        """On images noised anew: DiffusionNFT (arXiv 2509.16117), towards velocities of good images and away from those
-        of bad ones, or AWM (arXiv 2509.25050), their matching weighted by the advantage."""
-        assert self.sampler is not None
-        with torch.no_grad(), weights_of(self.model, self.sampler):
-            old = self._velocity(rows)
-        reference = None
-        if self.reference is not None:
-            with self.reference.active():
-                reference = self._velocity(rows)
-        velocity = self._velocity(rows)
-        objective, t, log_ratio = self.config.objective, rows.t[:, None, None], None
+    def _forward_loss(
+        self, batch: MicroBatch, velocity: Tensor, old: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
+        """DiffusionNFT (arXiv 2509.16117) or AWM (arXiv 2509.25050) on images noised again."""
+        objective, t = self.config.objective, batch.t[:, None, None]
         if self.config.variant == "awm":
-            target = (rows.x - rows.clean) / t
-            result = awm_loss(
-                velocity, old, target, rows.advantage, rows.mask, advantage_clip=objective.advantage_clip, **self._clip
-            )
-            loss, parts, log_ratio = result.loss, _parts(result), result.log_ratio
-        else:
-            good = optimality(rows.advantage, objective.advantage_clip)
-            pull: dict[str, Any] = {"beta": objective.nft_beta, "negative": objective.nft_negative}
-            each = nft_loss(velocity, old, rows.x, rows.clean, t, good, mask=rows.mask, **pull)
-            loss = (each * (rows.advantage != 0)).mean()
-            parts = {"policy_loss": loss, "approx_kl": anchor(velocity, old, rows.mask).mean()}
-        if reference is None:
-            return loss, parts, log_ratio
-        parts["kl"] = anchor(velocity, reference, rows.mask).mean()
-        return loss + objective.kl * parts["kl"], parts, log_ratio
+            target = (batch.x - batch.clean) / t
+            result = awm_loss(velocity, old, target, batch.advantage, batch.mask, **self._clip)
+            return result.loss, _metrics(result), result.log_ratio
+        optimal = optimality(batch.advantage, objective.advantage_clip)
+        pull: dict[str, Any] = {"beta": objective.nft_beta, "negative": objective.nft_negative}
+        rows = nft_loss(velocity, old, batch.x, batch.clean, t, optimal, mask=batch.mask, **pull)
+        loss = (rows * (batch.advantage != 0)).mean()
+        return loss, {"policy_loss": loss, "approx_kl": anchor(velocity, old, batch.mask).mean()}, None
+
+    def token_loss(self, batch: ThoughtBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """GRPO on the tokens of thoughts, a mean over thoughts; and its metrics."""
+        reference, thoughts = None, self._thoughts
+        if self.reference is not None and thoughts.kl:
+            with self.reference.active():
+                reference = self.token_log_probs(batch)
+        return token_loss(
+            self.token_log_probs(batch),
+            batch.old_log_prob,
+            batch.advantage,
+            batch.ids != NO_TOKEN,
+            reference,
+            clip_low=thoughts.clip_low,
+            clip_high=thoughts.clip_high,
+            kl=thoughts.kl,
+            advantage_clip=self.config.objective.advantage_clip,
+        )
+
+    def token_log_probs(self, batch: ThoughtBatch) -> Tensor:
+        """float32 [R, L] with gradients, 0 behind the end of a thought."""
+        written = batch.ids != NO_TOKEN
+        rows = [ids[kept].tolist() for ids, kept in zip(batch.ids, written, strict=True)]
+        log_probs: Any = self.model.thought_log_probs(batch.requests, rows)
+        return batch.ids.new_zeros(batch.ids.shape, dtype=torch.float32).masked_scatter(written, log_probs)
 
     @property
     def _clip(self) -> dict[str, Any]:
-        return {"clip_low": self.config.objective.clip_low, "clip_high": self.config.objective.clip_high}
+        objective = self.config.objective
+        return {name: getattr(objective, name) for name in ("clip_low", "clip_high", "advantage_clip")}
 
-    def _velocity(self, rows: MiniBatch) -> Tensor:
-        return self.model.velocity(rows.x, rows.t, rows.condition)  # type: ignore[operator]
+    def _velocity(self, batch: MicroBatch) -> Tensor:
+        return self.model.velocity(batch.x, batch.t, batch.condition)  # type: ignore[operator]
 
-    def _transition(self, rows: MiniBatch, velocity: Tensor) -> Transition:
+    def _transition(self, batch: MicroBatch, velocity: Tensor) -> Transition:
         assert self.rule is not None
-        return self.rule.transition(rows.x, velocity, rows.schedule, rows.steps, rows.mask)
+        return self.rule.transition(batch.x, velocity, batch.schedule, batch.steps, batch.mask)
 
-    def scored(self, rows: MiniBatch) -> tuple[Tensor, Tensor]:
-        """Log probabilities [R] and means [R, G, C] of steps, computed as for an update, without gradients."""
-        found = self._transition(rows, self._velocity(rows))
-        return found.log_prob(rows.after).detach(), found.mean.detach()
+    def score(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        """Log probabilities [R] and means [R, G, C] of steps, computed as in an update, without gradients."""
+        transition = self._transition(batch, self._velocity(batch))
+        return transition.log_prob(batch.x_next).detach(), transition.mean.detach()
 
     def sampling(self, on: bool = True) -> contextlib.AbstractContextManager[None]:
         """Within this context the model has the weights that sample, if `on`."""
         return weights_of(self.model, self.sampler) if self.sampler is not None and on else contextlib.nullcontext()
 
     def follow(self) -> None:
-        """sampler <- nft_decay sampler + (1 - nft_decay) trained, after an epoch; awm: sampler <- trained."""
+        """After an epoch: sampler <- nft_decay sampler + (1 - nft_decay) trained; awm: sampler <- trained."""
         decay = self.config.objective.nft_decay if self.config.variant == "diffusion_nft" else 0.0
         for name, parameter in self.model.named_parameters():
             if self.sampler is not None and name in self.sampler:
@@ -177,18 +156,31 @@ class Losses:
                 self.sampler[name] = torch.lerp(parameter.detach(), old, decay)
 
 
-def _parts(found: PolicyLoss) -> dict[str, Tensor]:
-    """What is logged of a policy's loss, by the names of PARTS."""
-    return {
-        "policy_loss": found.loss,
-        "approx_kl": found.approx_kl,
-        "ratio": found.ratio.mean(),
-        "clip_ratio/high_mean": found.clipped_high,
-        "clip_ratio/low_mean": found.clipped_low,
-    }
+def _metrics(result: PolicyLoss) -> dict[str, Tensor]:
+    """By the names of METRICS."""
+    clipped = (result.clipped_high, result.clipped_low)
+    return dict(zip(METRICS, (result.loss, result.approx_kl, result.ratio.mean(), *clipped), strict=True))
 
 
-# --- other weights of the same model, for a moment --------------------------------------------------------------------
+def check_on_policy(worst: float, objective: ObjectiveConfig, update: int) -> None:
+    """Raises UserError where the weights that sampled a step now give it another density.
+
+    Args:
+        worst: the largest |log ratio| of all ranks' steps.
+    """
+    clip_range = min(math.log1p(objective.clip_high), -math.log1p(-min(objective.clip_low, 0.999)))
+    most = objective.on_policy_check * clip_range
+    if worst <= most:
+        return
+    raise UserError(
+        f"on-policy check: before update {update + 1} the weights are those that sampled, but the log ratio of a step "
+        f"is {worst:.2g} (at most {most:.2g}: {objective.on_policy_check:g} of the clip range)",
+        "Training and sampling compute different velocities. objective.on_policy=recompute scores the samples in the "
+        "micro-batches of training; else check dropout and rollout.latents=float32, or widen the clip range.",
+    )
+
+
+# --- a second set of weights ------------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -1,86 +1,70 @@
-"""Flow-GRPO (Liu et al. 2025, arXiv 2505.05470) from prompts to a step of the optimizer.
+"""Flow-GRPO (Liu et al. 2025, arXiv 2505.05470) from prompts to a step of the optimizer; read it from top to bottom.
 
-Once an epoch, in `RolloutData.batches`:
+Once an epoch:
 
     1. prompts       `prompts_per_epoch`, a function of seed and epoch            rollout.PromptList
     2. rollout       `group_size` images each, with random steps in a window      rollout.collect, flow.rollout
-    3. rewards       of each image: verifier, judge, a function of one's own      rewards.contract.Scoring
-    4. advantages    (reward - mean of its group) / deviation                     flow.advantages
+    3. rewards       of each image: verifier, judge, your own function            rewards.contract.Scoring
+    4. advantages    (reward - mean of its group) / standard deviation            flow.advantages
 
-Then `updates_per_epoch` times, each on an equal part of the epoch's images, in micro-batches of their random steps,
-which all ranks share (deal.py):
+Then `updates_per_epoch` times, each on an equal part of the epoch's images, in micro-batches of random steps:
 
-    5. replay        log probabilities of stored steps under today's weights      losses.Losses
-    6. loss          clipped ratio to the weights that sampled, times advantage   flow.grpo.grpo_loss
-    7. KL            to the weights that the run started from, if objective.kl    losses.Reference
-       thoughts      where images have such: the same for their tokens            thoughts.py
-       sft           rows with their images, if the recipe has such               training.supervised
+    5. log ratio     of stored steps, current weights to those that sampled       losses.Losses.step_loss
+    6. loss          clipped ratio times advantage                                flow.grpo.grpo_loss
+    7. KL            to the starting weights, with objective.kl                   losses.Reference
+       thoughts      the same for their tokens, where thoughts are trained        flow.grpo.token_loss
+       sft           rows with their images, where the recipe has some            training.supervised
     8. step          gradients clipped, AdamW, averages                           training.fit.run, by Lightning
 
-Variants change one line each: other random steps (cps, dance: flow.steps), other windows (fast, mix: flow.window),
-another ratio (guard: flow.grpo.guard_loss) or bound (dppo: flow.grpo.dppo_loss). DiffusionNFT and AWM replace 5 and 6
-by losses on images noised anew (flow.nft, flow.grpo.awm_loss); DiffusionNFT samples with weights that follow slowly.
-Logs and alarms: callbacks.py.
+A variant changes one part: the random step (cps, dance: flow.steps), the window (fast, mix: flow.window), the ratio
+(guard: flow.grpo.guard_loss) or its bound (dppo: flow.grpo.dppo_loss). DiffusionNFT and AWM replace 5 and 6 by losses
+on images noised again (flow.nft, flow.grpo.awm_loss). DiffusionNFT samples with averaged weights. Logs and alarms are
+in callbacks.py. A rank trains on the images it has sampled; where others have more, it pads with rows of weight 0.
 
-Left out on purpose: dropout (the model stays in eval mode: sampling and replay must agree), a critic, a replay buffer.
+Left out on purpose: dropout (sampling and training must agree: the model is in eval mode), a critic, a replay buffer.
 
-    directory/checkpoints/step=00000100/    see checkpoint_io; in the middle of an epoch with its rollouts
+    directory/checkpoints/step=00000100/    at the end of an epoch; see checkpoint_io
     directory/metrics.jsonl                 one line an update, the same whether interrupted or not
     directory/rollouts.jsonl                one line an epoch: rewards, images, seconds
-    directory/held_out.jsonl                scores on prompts that are not trained on
+    directory/held_out.jsonl                scores on held-out prompts
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
 from torch import Tensor
 
 from uni_train.config.kinds import Updates
-from uni_train.config.schema import SHARDED, GrpoConfig, ThoughtsConfig
-from uni_train.data_gen.seeds import derive_seed
+from uni_train.config.schema import GrpoConfig, ThoughtsConfig
 from uni_train.distributed.ranks import Ranks
-from uni_train.errors import UsageError, UserError
-from uni_train.flow.objective import interpolate
-from uni_train.flow.schedule import Schedule
-from uni_train.models.base import Request, UnifiedModel
+from uni_train.errors import UserError
+from uni_train.flow.grpo import TOKEN_METRICS
+from uni_train.models.base import UnifiedModel
 from uni_train.rewards.contract import Reward
 from uni_train.training.callbacks import Evaluate, Validation
 from uni_train.training.fit import CHECKPOINTS, HELD_OUT, FitResult, Run, run
-from uni_train.training.flow_grpo.callbacks import Alarms, EpochLog, OnDrawn
-from uni_train.training.flow_grpo.deal import Row, deal, given_away, micro_batches, random_steps, with_others
-from uni_train.training.flow_grpo.losses import PARTS, Losses, MiniBatch
-from uni_train.training.flow_grpo.rollout import (
-    Prompt,
-    Prompts,
-    Rollouts,
-    collect,
-    requests_of,
-    resharded,
-    schedule_of,
-    thinking,
-)
-from uni_train.training.flow_grpo.thoughts import PARTS as THOUGHT_PARTS
-from uni_train.training.flow_grpo.thoughts import ThoughtBatch, log_probs, written
+from uni_train.training.flow_grpo.callbacks import Alarms, EpochLog, OnImages
+from uni_train.training.flow_grpo.losses import METRICS, Losses, check_on_policy
+from uni_train.training.flow_grpo.micro_batches import MicroBatch, step_fields, thought_batch, update_rows
+from uni_train.training.flow_grpo.rollout import Context, Prompts, Rollouts, collect, read_context
 from uni_train.training.metric_log import truncate_metrics
 from uni_train.training.steps import Source, StepBatch, StepDataset
-from uni_train.training.strategies.choice import check_second_weights, here, on_ranks
+from uni_train.training.strategies.choice import check_guided, check_second_weights, here, on_ranks
 from uni_train.training.strategies.sharding import unsharded
 from uni_train.training.supervised import SupervisedModule
 
 ROLLOUTS = "rollouts.jsonl"
-IN_METRICS = ("reward", "reward_std", "best_of_group", "frac_reward_zero_std", "diversity")
+EPOCH_METRICS = ("reward", "reward_std", "best_of_group", "frac_reward_zero_std", "diversity")
 """Statistics of an epoch that every line of metrics.jsonl repeats."""
 
 
@@ -96,8 +80,8 @@ def fit_flow_grpo(
     draw_rows: int = 256,
     evaluate: Evaluate | None = None,
     evaluate_every: int = 10,
-    on_drawn: OnDrawn | None = None,
-    solved: Source | None = None,
+    on_images: OnImages | None = None,
+    sft_rows: Source | None = None,
     logger: Logger | None = None,
     progress: bool | Progress = True,
     description: str | None = None,
@@ -106,15 +90,13 @@ def fit_flow_grpo(
 ) -> FitResult:
     """Train `model` in place; afterwards it has the final weights, averaged ones if `config.ema`.
 
-    Running it again with the same arguments continues from the newest intact checkpoint, also in the middle of an
-    epoch, and ends with the same weights and the same metrics.jsonl, bit for bit.
+    The same call continues from the newest intact checkpoint, which is at the end of an epoch. An interrupted run ends
+    with the same weights and the same metrics.jsonl, bit for bit.
 
     Args:
-        stage: part of every seed. trained: see trained.select_parameters. draw_rows: images drawn together.
-        evaluate: updates done -> scores on held-out prompts ("held_out" is what the alarm watches), every
-            `evaluate_every` epochs.
-        on_drawn: is shown every epoch's images.
-        solved: the rows of `config.sft`.
+        stage: part of every seed. trained: see trained.select_parameters. draw_rows: images sampled together.
+        evaluate: updates done -> scores on held-out prompts, every `evaluate_every` epochs; the alarm reads "held_out".
+        on_images: is called with every epoch's images. sft_rows: the rows of `config.sft`.
 
     Raises:
         UsageError: keys that do not fit together.
@@ -123,489 +105,242 @@ def fit_flow_grpo(
     config = on_ranks(config)
     ranks = config.strategy.devices * config.strategy.nodes
     config.check_ranks(ranks)
-    _check_strategy(model, config, trained)
+    check_second_weights(config.strategy, config.unsharded(trained))
+    check_guided(config.strategy, getattr(model, "guided", False))
     updates = Updates(config.updates, config.grad_accumulation_steps(ranks))
     directory = Path(directory)
 
-    def parts(made: Run) -> FlowGrpoModule:
-        here().from_main(lambda: truncate_metrics(directory / ROLLOUTS, made.done))
-        module = FlowGrpoModule(model, config, updates, stage=stage, trained=trained)
-        validation = None
-        if evaluate is not None:
-            validation = Validation(evaluate, evaluate_every * config.updates_per_epoch, directory / HELD_OUT)
-        made.callbacks += [
-            EpochLog(directory / ROLLOUTS, config.updates_per_epoch),
-            *([validation] if validation is not None else []),
-            Alarms(config, validation, made.log, directory / CHECKPOINTS),
-        ]
-        made.data = RolloutData(model, prompts, rewards, module, draw_rows, on_drawn, solved)
+    def prepare(fit: Run) -> FlowGrpoModule:
+        if fit.done % config.updates_per_epoch:
+            raise UserError(f"{directory}: the checkpoint of update {fit.done} is inside an epoch", "Delete it.")
+        here().from_main(lambda: truncate_metrics(directory / ROLLOUTS, fit.done))
+        module = FlowGrpoModule(
+            model, config, updates, prompts, rewards,
+            stage=stage, trained=trained, draw_rows=draw_rows, on_images=on_images, sft_rows=sft_rows,
+        )  # fmt: skip
+        every, file = evaluate_every * config.updates_per_epoch, directory / HELD_OUT
+        validation = None if evaluate is None else Validation(evaluate, every, file)
+        alarms = Alarms(config, validation, fit.log, directory / CHECKPOINTS)
+        log = EpochLog(directory / ROLLOUTS, config.updates_per_epoch)
+        fit.callbacks += [log, alarms] if validation is None else [log, validation, alarms]
         model.eval()
         return module
 
     return run(
-        model,
-        config,
-        updates,
-        directory,
-        parts,
-        logger=logger,
-        progress=progress,
-        description=description or stage,
-        keep=keep,
-        log_every=log_every,
-    )
+        model, config, updates, directory, prepare, logger=logger, progress=progress, keep=keep, log_every=log_every,
+        description=description or stage, checkpoint_unit=config.updates_per_epoch,
+    )  # fmt: skip
 
 
-def _check_strategy(model: UnifiedModel, config: GrpoConfig, trained: str) -> None:
-    """Raises UsageError for what sharded weights cannot do."""
-    strategy, what = config.strategy, None
-    if config.forward:
-        what = f"variant={config.variant}"
-    elif config.thoughts is not None:
-        what = "thoughts, of which ranks train unlike numbers"
-    elif config.objective.kl and trained != "lora":
-        what = f"a kl penalty with trained={trained}"
-    check_second_weights(strategy, what)
-    guided = getattr(model, "guided", False) and strategy.devices * strategy.nodes > 1
-    if guided and strategy.kind in SHARDED:
-        raise UsageError(
-            f"strategy={strategy.kind} cannot train under guidance: it acts at some noise levels alone, so devices "
-            "that hold parts of one another's weights would ask for them unequally often",
-            "Set model.sampling.cfg_text_scale=1 and edit_text_scale=1, or use strategy=deepspeed_zero2.",
-        )
+class FlowGrpoModule(SupervisedModule):
+    """The whole loop: `batches` samples and cuts micro-batches, `training_step` returns the loss of each.
 
+        loss = mean over (image, step) of the clipped objective + kl weight * divergence from the reference
 
-# --- the loop: rollouts once an epoch, micro-batches of them for its updates ------------------------------------------
-
-
-class RolloutData(pl.LightningDataModule):
-    """All micro-batches of the run, in order; images are sampled when the first one of an epoch is asked for.
-
-    A micro-batch is a function of the rollouts and of (seed, update). So the rollouts of an unfinished epoch are in the
-    checkpoint, and a run continues in the middle of it, on another number of ranks too.
+    The mean is over all rows of an update, however they are cut. After the last micro-batch `metrics` has the loss and
+    its parts, the ratio's mean, standard deviation and largest |log ratio|, clip fractions, grad_norm, tokens, and the
+    epoch's rewards.
     """
+
+    config: GrpoConfig
+    rollouts: Rollouts  # of the current epoch, on this rank
 
     def __init__(
         self,
         model: UnifiedModel,
+        config: GrpoConfig,
+        updates: Updates,
         prompts: Prompts,
         rewards: Sequence[Reward],
-        module: FlowGrpoModule,
+        *,
+        stage: str = "grpo",
+        trained: str = "all",
         draw_rows: int = 256,
-        on_drawn: OnDrawn | None = None,
-        solved: Source | None = None,
+        on_images: OnImages | None = None,
+        sft_rows: Source | None = None,
     ) -> None:
-        super().__init__()
-        self.model, self.prompts, self.rewards, self.config = model, prompts, rewards, module.config
-        self.module, self.draw_rows, self.on_drawn, self.solved = module, draw_rows, on_drawn, solved
-        self.rollouts: Rollouts | None = None
-        self._held: Rollouts | None = None  # the same, and what other ranks gave this one to train on
-        self._deals: list[list[list[Row]]] = []
-        self._given: dict[tuple[int, int], list[int]] = {}
-        self._since = time.perf_counter()
+        super().__init__(model, config, updates, stage=stage, trained=trained)
+        self.prompts, self.rewards, self.draw_rows = prompts, rewards, draw_rows
+        self.on_images, self.sft_rows = on_images, sft_rows
+        # Made before Lightning restores a checkpoint, with the starting weights.
+        self.losses = Losses(model, config, self.trained_names)
+        self.thoughts = config.thoughts or ThoughtsConfig()
+        self._means: dict[str, Tensor] = {}
+        self._log_ratios: list[Tensor] = []
+        self._sampled_at = time.perf_counter()
+
+    @property
+    def ranks(self) -> Ranks:
+        return Ranks(self.trainer.global_rank, self.trainer.world_size)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Of the epoch until now: rollout, reward, update."""
+        return {**self.rollouts.seconds, "update": time.perf_counter() - self._sampled_at}
+
+    # --- an epoch: rollouts, then micro-batches of their random steps ---
 
     def train_dataloader(self) -> _Loader:
         return _Loader(self)
 
-    @property
-    def ranks(self) -> Ranks:
-        assert self.trainer is not None
-        return Ranks(self.trainer.global_rank, self.trainer.world_size)
-
     def batches(self) -> Iterator[StepBatch]:
-        """From the first update that is not done. Where an update needs fewer micro-batches than there are, some are
-        empty, on all ranks alike."""
-        assert self.trainer is not None
-        config, ranks = self.config, self.ranks
-        micros = config.grad_accumulation_steps(ranks.world_size)
-        self._since = time.perf_counter()
-        if self.rollouts is not None:  # of the checkpoint
-            self.rollouts = self.rollouts.to(self.model.device)
-        prompts: Sequence[Prompt] = ()
-        condition = None
-        solved = self._solved()
-        for step in range(self.trainer.global_step, config.updates):
-            epoch, update = divmod(step, config.updates_per_epoch)
-            if update == 0 or not prompts:
-                prompts = self.prompts.epoch(epoch, config.rollout.prompts_per_epoch)
-            if update == 0 or self.model.encoder_trained:
-                condition = None  # freed before the next one is made
-            if update == 0:
-                if epoch:
-                    self.module.losses.follow()
-                condition = self._sample(prompts, epoch)
-            if self.rollouts is None or self.rollouts.epoch != epoch:
-                raise RuntimeError(f"update {step} is in the middle of epoch {epoch}, whose rollouts are missing")
-            if self._held is None or self._held.epoch != epoch:
-                self._deal(self.rollouts)
-                again = config.objective.on_policy == "recompute" and self.module.losses.rule is not None
-                if update == 0 and (again or config.thoughts is not None):
-                    self._score(prompts, condition)
-            self.module.epoch_metrics = {name: self.rollouts.statistics[name] for name in IN_METRICS}
-            cut = self._cut(prompts, update, condition)
-            more = [] if solved is None else [solved[step][0].content]
-            # ZeRO begins its sums with the first and steps with the last, so what is empty is between them.
-            empty = [None] * (micros - len(cut) - len(more))
-            for micro, rows in enumerate([*cut[:1], *empty, *cut[1:], *more]):
-                yield StepBatch(step, micro, micros, rows)
+        """The micro-batches of all updates that are not done; each epoch begins with its rollouts."""
+        config = self.config
+        sft = self._sft_batches()
+        for epoch in range(self.global_step // config.updates_per_epoch, config.epochs):
+            if epoch:
+                self.losses.follow()
+            context = self._collect(epoch)
+            self._score(context)
+            for update in range(config.updates_per_epoch):
+                if update and self.model.encoder_trained:
+                    context = None  # the weights have changed: read again
+                step = epoch * config.updates_per_epoch + update
+                content: list[Any] = self._micro_batches(update, context, on_policy=update == 0)
+                content += [] if sft is None else [sft[step][0].content]
+                # Lightning counts equally many in every update. ZeRO begins its sums with the first and steps with the
+                # last, so empty ones are between them.
+                empty = [None] * (self.updates.accumulate - len(content))
+                for micro, part in enumerate([*content[:1], *empty, *content[1:]]):
+                    yield StepBatch(step, micro, self.updates.accumulate, part)
+            context = None  # freed before the next one is made
 
-    def _solved(self) -> StepDataset | None:
-        """Every update's rows of `sft` on this rank."""
-        asked, ranks = self.config.sft, self.ranks
-        if asked is None:
-            return None
-        assert self.solved is not None, "sft without rows"
-        return StepDataset(
-            self.model.collate,
-            {"sft": self.solved},
-            lambda step: {"sft": 1.0},
-            rows=asked.rows,
-            updates=self.config.updates,
-            seed=self.config.seed,
-            stage=f"{self.module.stage} sft",
-            rank=ranks.rank,
-            world_size=ranks.world_size,
-        )
+    def _collect(self, epoch: int) -> Context | None:
+        """Set `rollouts`; returns the context that their images were sampled under."""
+        prompts = self.prompts.epoch(epoch, self.config.rollout.prompts_per_epoch)
+        with unsharded(self.model), self.losses.sampling():
+            self.rollouts, context, images = collect(
+                self.model, prompts, self.rewards, self.config, self.stage, epoch,  # type: ignore[arg-type]
+                self.ranks, self.precision, self.draw_rows,
+            )  # fmt: skip
+        self._sampled_at = time.perf_counter()
+        if self.on_images is not None:
+            self.on_images(epoch, images)
+        return context
 
-    def _sample(self, prompts: Sequence[Prompt], epoch: int) -> Any:
-        """New rollouts; returns the condition that this rank's groups were sampled under."""
-        module = self.module
-        with unsharded(self.model), module.losses.sampling():
-            self.rollouts, condition, drawn = collect(
-                self.model,
-                prompts,
-                self.rewards,
-                self.config,
-                module.stage,
-                epoch,
-                self.ranks,
-                module.precision,
-                self.draw_rows,
-            )
-        self._since = time.perf_counter()
-        if self.on_drawn is not None:
-            self.on_drawn(epoch, drawn)
-        return condition
-
-    def _deal(self, rollouts: Rollouts) -> None:
-        """Which rank trains on what in each update of the epoch, and the images for it."""
-        ranks, images = self.ranks, len(rollouts.images)
-        self._deals = [
-            deal(random_steps(rollouts, self.config, self.module.stage, update), images, ranks.world_size)
-            for update in range(self.config.updates_per_epoch)
-        ]
-        self._given = given_away(self._deals, images)
-        self._held = with_others(rollouts, self._given, ranks)
-
-    def _cut(self, prompts: Sequence[Prompt], update: int, drawn_under: Any, fresh: bool = False) -> list[MiniBatch]:
-        """The micro-batches of an update on this rank, as many as on the others.
+    def _micro_batches(self, update: int, context: Context | None, on_policy: bool) -> list[MicroBatch]:
+        """This rank's rows of an update in micro-batches, as many as on every other rank.
 
         Args:
-            drawn_under: the condition of this rank's own groups, in the first update: where the encoder is trained,
-                weights that have moved read a little differently, so each later update reads again.
-            fresh: the weights are those that sampled, in later updates too.
+            context: of this rank's images; None: read it now.
+            on_policy: the weights are those that sampled.
         """
-        config, held, dealt, ranks = self.config, self._held, self._deals[update], self.ranks
-        assert held is not None
-        mine = dealt[ranks.rank] or [(held.images[0], 0)]
-        fresh = fresh or update == 0
-        # A row of the condition stands for a group, or for an image where each has its own thought.
-        per = 1 if config.thoughts is not None else config.rollout.group_size
-        units: Sequence[int] = ranks.shard(len(prompts) * config.rollout.group_size // per)
-        if drawn_under is None or self._given:
-            if self.model.encoder_trained or self._given:
-                units = sorted({image // per for image, _ in mine})
-            with unsharded(self.model), self.module.losses.sampling(fresh), self.module.precision():
-                drawn_under = self.model.encode(self._requests(prompts, units))
-        schedule = schedule_of(self.model, drawn_under, len(units), config.rollout.steps)
-        under = _Under(drawn_under, {unit: row for row, unit in enumerate(units)}, schedule, per)
-        count, rows = micro_batches(dealt, config.rows), sum(map(len, dealt))
-        count = max(count, min(2, config.micro_batches(ranks.world_size)))
-        counted, stage = dealt[ranks.rank], self.module.stage
-        steps = sum(place < config.window_size for some in dealt for _, place in some)
+        config, rollouts, ranks = self.config, self.rollouts, self.ranks
+        rows = update_rows(rollouts, config, self.stage, update)
+        own = [row for row in rows if row[0] in rollouts.images]
+        padding = (own[0][0] if own else rollouts.images.start, 0)
+        if context is None:
+            needed = sorted({image // config.images_a_request for image, _ in own or [padding]})
+            with unsharded(self.model), self.losses.sampling(on_policy), self.precision():
+                context = read_context(self.model, {n: rollouts.requests[n] for n in needed}, config)  # type: ignore[arg-type]
+        most = max(Counter(image // len(rollouts.images) for image, _ in rows).values(), default=0)
+        count = max(-(-most // config.rows), min(2, config.micro_batches(ranks.world_size)))
+        steps = sum(step < config.window_size for _, step in rows)
         batches = []
-        for micro in range(count):
-            steps_of_micro, thoughts = self._kinds(counted[micro::count])
-            share = len(steps_of_micro) / max(steps, 1)
-            batch = minibatch(held, under, steps_of_micro or [(mine[0][0], 0)], config, stage, fresh=fresh, share=share)
-            if thoughts:
-                batch = replace(batch, thoughts=self._thoughts(prompts, thoughts, len(thoughts) / (rows - steps)))
-            batches.append(batch)
+        for part in (own[micro::count] for micro in range(count)):
+            picked = [row for row in part if row[1] < config.window_size]
+            thoughts = [image for image, step in part if step == config.window_size]
+            batches.append(MicroBatch(
+                rows=part,
+                **step_fields(rollouts, context, picked or [padding], config, self.stage),
+                share=len(picked) / max(steps, 1),
+                on_policy=on_policy,
+                thoughts=thought_batch(rollouts, thoughts, len(thoughts) / max(len(rows) - steps, 1), config),
+            ))  # fmt: skip
         return batches
 
-    def _kinds(self, rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
-        """Random steps, and the images whose thoughts are among `rows`."""
-        last = self.config.window_size
-        return [row for row in rows if row[1] < last], [image for image, place in rows if place == last]
-
-    def _requests(self, prompts: Sequence[Prompt], units: Sequence[int]) -> list[Request]:
-        """What is read to draw: of groups, or of images by their thoughts."""
-        config, held, stage = self.config, self._held, self.module.stage
-        assert held is not None
-        if config.thoughts is None:
-            return requests_of(prompts, config, stage, held.epoch, units)
-        at = {image: row for row, image in enumerate(held.images)}
-        texts = [self.model.thought_text(written(held.thoughts[at[image]])) for image in units]
-        groups = [image // config.rollout.group_size for image in units]
-        return requests_of(prompts, config, stage, held.epoch, groups, texts)
-
-    def _thoughts(self, prompts: Sequence[Prompt], images: Sequence[int], share: float) -> ThoughtBatch:
-        held, k = self._held, self.config.rollout.group_size
-        assert held is not None
-        at = {image: row for row, image in enumerate(held.images)}
-        rows = [at[image] for image in images]
-        groups = [image // k for image in images]
-        asked = requests_of(prompts, self.config, self.module.stage, held.epoch, groups)
-        requests = [thinking(one, image % k) for one, image in zip(asked, images, strict=True)]
-        return ThoughtBatch(requests, held.thoughts[rows], held.thought_log_probs[rows], held.advantages[rows], share)
-
-    def _score(self, prompts: Sequence[Prompt], condition: Any) -> None:
-        """Score thoughts, and where asked the epoch's steps, as training will, with the weights that sampled them; in
-        place."""
-        assert self.rollouts is not None and self._held is not None
-        rollouts, held, again = self.rollouts, self._held, self.config.objective.on_policy == "recompute"
-        index = {image: row for row, image in enumerate(held.images)}
+    def _score(self, context: Context | None) -> None:
+        """Old log probabilities by the micro-batches of training, before weights change: of thoughts, and with
+        `on_policy=recompute` of steps."""
+        rollouts, recompute = self.rollouts, self.config.objective.on_policy == "recompute" and not self.config.forward
+        if not recompute and self.config.thoughts is None:
+            return
         for update in range(self.config.updates_per_pass):
-            dealt = self._deals[update][self.ranks.rank]
-            own = condition if update == 0 or not self.model.encoder_trained else None
-            cut = self._cut(prompts, update, own, fresh=True)
-            for micro, rows in enumerate(cut):
-                steps, thoughts = self._kinds(dealt[micro :: len(cut)])
-                with unsharded(self.model), self.module.precision():
-                    if again:
-                        log_prob, mean = self.module.losses.scored(rows)
-                    if rows.thoughts is not None:
-                        said = log_probs(self.model, rows.thoughts.requests, rows.thoughts.ids).detach()
-                        held.thought_log_probs[[index[image] for image in thoughts]] = said
-                for row, (image, place) in enumerate(steps if again else ()):
-                    held.log_probs[index[image], place] = log_prob[row]
-                    if held.means.numel():
-                        held.means[index[image], place] = mean[row]
-        if self._given:
-            self._return_scores(rollouts, held, index)
+            read = context if update == 0 or not self.model.encoder_trained else None
+            for batch in self._micro_batches(update, read, on_policy=True):
+                rows = [(image - rollouts.images.start, step) for image, step in batch.rows]
+                of_steps = [row for row in rows if row[1] < self.config.window_size]
+                of_thoughts = [image for image, step in rows if step == self.config.window_size]
+                with unsharded(self.model), self.precision():
+                    if recompute:
+                        log_prob, mean = self.losses.score(batch)
+                    if batch.thoughts is not None:
+                        scored = self.losses.token_log_probs(batch.thoughts).detach()
+                        rollouts.thought_log_probs[of_thoughts] = scored
+                for row, place in enumerate(of_steps if recompute else ()):
+                    rollouts.log_probs[place] = log_prob[row]
+                    if rollouts.means.numel():
+                        rollouts.means[place] = mean[row]
 
-    def _return_scores(self, rollouts: Rollouts, held: Rollouts, index: Mapping[int, int]) -> None:
-        """To who drew the images: checkpoints are made of that, and a later pass deals the steps otherwise."""
-        last, own, first = self.config.window_size, len(rollouts.images), rollouts.images[0]
-        scored: dict[int, list[tuple[int, int, Tensor, Tensor]]] = defaultdict(list)
-        for update in range(self.config.updates_per_pass):
-            for image, place in self._deals[update][self.ranks.rank]:
-                at = index[image]
-                value = held.thought_log_probs[at] if place == last else held.log_probs[at, place]
-                means = held.means[at, place] if held.means.numel() and place < last else value.new_zeros(0)
-                scored[image // own].append((image, place, value.cpu(), means.cpu()))
-        received = self.ranks.exchange(scored, [(target, source) for source, target in self._given])
-        for rows in (scored[self.ranks.rank], *received.values()):
-            for image, place, value, means in rows:
-                if place == last:
-                    rollouts.thought_log_probs[image - first] = value.to(rollouts.thought_log_probs)
-                    continue
-                rollouts.log_probs[image - first, place] = value
-                if rollouts.means.numel():
-                    rollouts.means[image - first, place] = means[: rollouts.means.shape[2]]
-        self._held = with_others(rollouts, self._given, self.ranks)
+    def _sft_batches(self) -> StepDataset | None:
+        """This rank's rows of `sft`, by update."""
+        if self.config.sft is None:
+            return None
+        assert self.sft_rows is not None, "sft without rows"
+        return StepDataset(
+            self.model.collate, {"sft": self.sft_rows}, lambda step: {"sft": 1.0},  # type: ignore[arg-type]
+            rows=self.config.sft.rows, updates=self.config.updates, seed=self.config.seed, stage=f"{self.stage} sft",
+            rank=self.ranks.rank, world_size=self.ranks.world_size,
+        )  # fmt: skip
 
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Of the epoch so far, restarts included: rollout, reward, update."""
-        assert self.rollouts is not None
-        past = self.rollouts.seconds
-        return {**past, "update": past.get("update", 0.0) + time.perf_counter() - self._since}
-
-    def state_dict(self) -> dict[str, Any]:
-        assert self.trainer is not None
-        if self.rollouts is None or self.trainer.global_step % self.config.updates_per_epoch == 0:
-            return {"rollouts": None}
-        return {"rollouts": self.ranks.gather(replace(self.rollouts, seconds=self.seconds).state_dict())}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        if state_dict["rollouts"] is not None:
-            self.rollouts = Rollouts.from_state_dict(resharded(state_dict["rollouts"], self.ranks))
-
-
-@dataclass(frozen=True, slots=True)
-class _Loader:
-    """Of no state, because Lightning would save it beside that of RolloutData. Its length is that of the whole run:
-    Lightning then asks for a batch only when the update before it is finished (see steps.StepLoader)."""
-
-    data: RolloutData
-
-    def __len__(self) -> int:
-        config = self.data.config
-        return config.updates * config.grad_accumulation_steps(self.data.ranks.world_size)
-
-    def __iter__(self) -> Iterator[StepBatch]:
-        return self.data.batches()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Under:
-    """A condition with a row for each of some groups or images, by their numbers, `per` images each; and the noise
-    levels of their images, likewise."""
-
-    condition: Any
-    rows: Mapping[int, int]
-    schedule: Schedule
-    per: int
-
-
-def minibatch(
-    rollouts: Rollouts,
-    under: _Under,
-    picked: Sequence[Row],
-    config: GrpoConfig,
-    stage: str,
-    *,
-    fresh: bool,
-    share: float,
-) -> MiniBatch:
-    """The given steps as a micro-batch. With a share of 0 they count nothing: all ranks have to compute as often."""
-    device = rollouts.final.device
-    index = {image: row for row, image in enumerate(rollouts.images)}
-    images = torch.tensor([index[image] for image, _ in picked], device=device)
-    places = torch.tensor([place for _, place in picked], device=device)
-    units = [under.rows[image // under.per] for image, _ in picked]
-    condition, schedule = under.condition.select(units), under.schedule.select(units)
-    mask, advantage = rollouts.mask[images], rollouts.advantages[images]
-    none = rollouts.final.new_zeros(len(picked), 0)
-    if rollouts.window is None:
-        clean = rollouts.final[images]
-        noised = [_noise_draw(clean.shape[1:], config, stage, rollouts.epoch, image, place) for image, place in picked]
-        t = torch.tensor([level for level, _ in noised], device=device)
-        x = interpolate(clean, torch.stack([noise for _, noise in noised]).to(clean) * mask, t[:, None, None])
-        return MiniBatch(
-            x, t, condition, places, none, none[:, :0], none, clean, advantage, mask, share, schedule, fresh
-        )
-    steps = places + rollouts.window.start
-    return MiniBatch(
-        x=rollouts.latents[images, places].float(),
-        t=schedule.step(steps)[0],
-        condition=condition,
-        steps=steps,
-        after=rollouts.latents[images, places + 1].float(),
-        old_log_prob=rollouts.log_probs[images, places],
-        old_mean=rollouts.means[images, places] if rollouts.means.numel() else none,
-        clean=none,
-        advantage=advantage,
-        mask=mask,
-        share=share,
-        schedule=schedule,
-        fresh=fresh,
-    )
-
-
-def _noise_draw(
-    shape: torch.Size, config: GrpoConfig, stage: str, epoch: int, image: int, place: int
-) -> tuple[float, Tensor]:
-    """Noise level and noise of one draw (forward process): levels evenly spread over the draws of an image."""
-    generator = torch.Generator().manual_seed(derive_seed(config.seed, stage, "noised", epoch, image, place))
-    level = (place + float(torch.rand((), generator=generator))) / config.objective.noise_draws
-    return level, torch.randn(shape, generator=generator)
-
-
-# --- the loss ---------------------------------------------------------------------------------------------------------
-
-
-class FlowGrpoModule(SupervisedModule):
-    """One plain loss a micro-batch; Lightning's automatic optimisation does the rest.
-
-        loss = mean over (image, step) of the clipped objective + kl weight * divergence from the reference
-
-    The mean runs over all rows of an update, whatever its micro-batches. After the last of them `metrics` holds the
-    loss and its parts, statistics of the ratio (mean, deviation, largest |log ratio|), clip fractions, grad_norm,
-    tokens, and the epoch's rewards from `epoch_metrics`.
-
-    Raises (in training_step):
-        UserError: the on-policy check: steps replayed with the weights that sampled them differ too much.
-    """
-
-    config: GrpoConfig
-
-    def __init__(
-        self, model: UnifiedModel, config: GrpoConfig, updates: Updates, *, stage: str = "grpo", trained: str = "all"
-    ) -> None:
-        super().__init__(model, config, updates, stage=stage, trained=trained)
-        # Before Lightning restores a checkpoint: the weights that the run starts from.
-        self.losses = Losses(model, config, self.trained_names)
-        self.thoughts = config.thoughts or ThoughtsConfig()
-        self.epoch_metrics: dict[str, float] = {}
-        self._means: dict[str, Tensor] = {}
-        self._log_ratios: list[Tensor] = []
+    # --- an update: the loss of each micro-batch ---
 
     def training_step(self, batch: StepBatch, batch_idx: int) -> Tensor:
+        """Raises UserError: the on-policy check."""
         if batch.step != self.global_step:
             raise RuntimeError(f"the loader gave the batch of update {batch.step} to update {self.global_step}")
+        zero = torch.zeros((), device=self.device)
         if batch.micro == 0:
-            # Ranks that got one kind of rows alone have the names of the other one too.
-            joint, kl = self.config.thoughts is not None, bool(self.config.objective.kl)
-            names = PARTS + ("kl",) * kl if joint else ()
-            names += THOUGHT_PARTS + ("thoughts/kl",) * bool(self.thoughts.kl) if names else ()
-            self._means, self._log_ratios = dict.fromkeys(names, torch.zeros((), device=self.device)), []
-        if batch.content is None:  # nothing to learn, on any rank
+            # With thoughts a rank may have rows of one kind only; all ranks reduce the same names.
+            kl, thoughts_kl = self.config.objective.kl, self.thoughts.kl
+            names = (*METRICS, *TOKEN_METRICS, *["kl"] * bool(kl), *["thoughts/kl"] * bool(thoughts_kl))
+            self._means = dict.fromkeys(names, zero) if self.config.thoughts is not None else {}
+            self._log_ratios = []
+        if batch.content is None:
             return torch.zeros((), device=self.device, requires_grad=True) * 1
-        if not isinstance(batch.content, MiniBatch):
-            return self._of_solved(batch)
-        rows = batch.content
-        loss, log_ratio = torch.zeros((), device=self.device), None
-        parts: dict[str, Tensor] = {}
-        if rows.share or rows.thoughts is None:
-            loss, parts, log_ratio = self.losses.of_images(rows)
-        if log_ratio is None and self.losses.rule is not None:
-            log_ratio = loss.new_zeros(0)  # thoughts alone: all ranks still have to reduce equally often
-        if rows.fresh and log_ratio is not None:
-            self._check_on_policy(log_ratio, batch.step)
+        if not isinstance(batch.content, MicroBatch):
+            return self._sft_loss(batch)
+        rows, loss, log_ratio = batch.content, zero, None
         # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
         times = batch.grad_accumulation_steps * self.trainer.world_size
-        share = rows.share * self.config.objective.image_weight
-        self._add(parts, rows.share)
-        self._add({"loss": loss}, share)
-        loss = loss * (share * times)
+        if rows.share or rows.thoughts is None:
+            loss, metrics, log_ratio = self.losses.step_loss(rows)
+            self._add(metrics, rows.share)
+        if log_ratio is None and self.losses.rule is not None:
+            log_ratio = zero.new_zeros(0)  # of no step: the check below is a collective
+        if rows.on_policy and log_ratio is not None and self.config.objective.on_policy != "trust":
+            worst = self.trainer.strategy.reduce(_largest(log_ratio), reduce_op="max")
+            check_on_policy(float(worst), self.config.objective, batch.step)
+        loss = self._weighted(loss, rows.share * self.config.objective.image_weight, times)
         if rows.thoughts is not None:
-            own, parts = self.losses.of_thoughts(rows.thoughts)
-            share = rows.thoughts.share * self.thoughts.weight
-            self._add(parts, rows.thoughts.share)
-            self._add({"loss": own}, share)
-            loss = loss + own * (share * times)
-        self._means["tokens"] = self._means.get("tokens", 0) + rows.mask.sum().float() * (rows.share > 0)
+            own, metrics = self.losses.token_loss(rows.thoughts)
+            self._add(metrics, rows.thoughts.share)
+            loss = loss + self._weighted(own, rows.thoughts.share * self.thoughts.weight, times)
+        self._add({"tokens": rows.mask.sum()}, float(rows.share > 0))
         if log_ratio is not None:
             self._log_ratios.append(log_ratio if rows.share else log_ratio[:0])
         if batch.last:
             self._gather_metrics(loss)
         return loss
 
-    def _of_solved(self, batch: StepBatch) -> Tensor:
-        """The loss of the rows of `sft`, which are the last micro-batch: their velocities' squared error, a mean over
-        all ranks' tokens."""
+    def _weighted(self, loss: Tensor, weight: float, times: int) -> Tensor:
+        self._add({"loss": loss}, weight)
+        return loss * (weight * times)
+
+    def _sft_loss(self, batch: StepBatch) -> Tensor:
+        """Squared error of velocities on the rows of `sft`, a mean over all ranks' tokens; the last micro-batch."""
         assert self.config.sft is not None
-        found, weight = self._loss(batch), self.config.sft.weight
-        total, tokens = found.mse_sum, found.mse_tokens.to(found.mse_sum)
+        result, weight = self._loss(batch), self.config.sft.weight
+        total, tokens = result.mse_sum, result.mse_tokens.to(result.mse_sum)
         counted = self.trainer.strategy.reduce(torch.stack([total.detach(), tokens]), reduce_op="sum")
         mean = counted[0] / counted[1]
-        # Sums over ranks follow, of which each has the mean of all.
-        self._add({"sft": mean, "loss": mean * weight}, 1 / self.trainer.world_size)
+        self._add({"sft": mean, "loss": mean * weight}, 1 / self.trainer.world_size)  # each rank has the mean of all
         self._gather_metrics(total)
         return total * (weight * self.trainer.world_size * batch.grad_accumulation_steps / counted[1])
 
-    def _add(self, parts: Mapping[str, Tensor], share: float) -> None:
-        for name, value in parts.items():
+    def _add(self, metrics: Mapping[str, Tensor], share: float) -> None:
+        for name, value in metrics.items():
             self._means[name] = self._means.get(name, 0) + value.detach().float() * share
-
-    def _check_on_policy(self, log_ratio: Tensor, step: int) -> None:
-        """Raises UserError where weights that have not moved give another density than when they sampled."""
-        objective = self.config.objective
-        if objective.on_policy == "trust":
-            return
-        clip_range = min(math.log1p(objective.clip_high), -math.log1p(-min(objective.clip_low, 0.999)))
-        most = objective.on_policy_check * clip_range
-        worst = float(self.trainer.strategy.reduce(_largest(log_ratio), reduce_op="max"))
-        if worst <= most:
-            return
-        raise UserError(
-            f"on-policy check: before update {step + 1} the weights are those that drew, but the log ratio of a step "
-            f"is {worst:.2g} (at most {most:.2g}: {objective.on_policy_check:g} of the clip range)",
-            "Training and drawing compute different velocities. objective.on_policy=recompute scores what was drawn in "
-            "the micro-batches of training; else check dropout and rollout.latents=float32, or widen the clip range.",
-        )
 
     def _gather_metrics(self, loss: Tensor) -> None:
         """Metrics of the update over all ranks."""
@@ -621,7 +356,9 @@ class FlowGrpoModule(SupervisedModule):
             n = n.clamp_min(1)
             self.metrics["ratio_std"] = (squares / n - (total / n).square()).clamp_min(0).sqrt().float()
             self.metrics["log_ratio_max"] = reduce(_largest(log_ratios), reduce_op="max")
-        self.metrics.update({name: loss.new_tensor(value) for name, value in self.epoch_metrics.items()})
+        self.metrics.update({name: loss.new_tensor(self.rollouts.statistics[name]) for name in EPOCH_METRICS})
+
+    # --- Lightning ---
 
     def precision(self) -> contextlib.AbstractContextManager[None]:
         """Within this context the model computes as in a training step: under autocast, where that has it."""
@@ -638,9 +375,23 @@ class FlowGrpoModule(SupervisedModule):
             self.losses.sampler = dict(checkpoint["sampler"])
 
     def transfer_batch_to_device(self, batch: StepBatch, device: torch.device, dataloader_idx: int) -> StepBatch:
-        if batch.content is None or isinstance(batch.content, MiniBatch):
+        if batch.content is None or isinstance(batch.content, MicroBatch):
             return batch  # rollouts are where the model is
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loader:
+    """Without state, which Lightning would save. Its length is that of the whole run: then Lightning asks for a batch
+    only when the update before it is finished (see steps.StepLoader)."""
+
+    module: FlowGrpoModule
+
+    def __len__(self) -> int:
+        return self.module.updates.total * self.module.updates.accumulate
+
+    def __iter__(self) -> Iterator[StepBatch]:
+        return self.module.batches()
 
 
 def _largest(values: Tensor) -> Tensor:

@@ -51,6 +51,16 @@ def check_second_weights(strategy: StrategyConfig, what: str | None) -> None:
         )
 
 
+def check_guided(strategy: StrategyConfig, guided: bool) -> None:
+    """Raises UsageError: a model that samples under guidance cannot train on sharded weights."""
+    if guided and strategy.devices * strategy.nodes > 1 and strategy.kind in SHARDED:
+        raise UsageError(
+            f"strategy={strategy.kind} cannot train under guidance: it acts at some noise levels only, so devices "
+            "that shard the weights would gather them unequally often",
+            "Set model.sampling.cfg_text_scale=1 and edit_text_scale=1, or use strategy=deepspeed_zero2.",
+        )
+
+
 def make_strategy(strategy: StrategyConfig, trained: int) -> str | Strategy:
     """Lightning's strategy.
 

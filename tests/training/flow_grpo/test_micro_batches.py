@@ -1,0 +1,86 @@
+"""What ranks train on: their own images, in equally many micro-batches that fit, and nothing that teaches nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.flow_grpo.toy import GRPO as TOY
+from tests.training.flow_grpo.toy import NUMBERS, PROMPTS, TOKENS, ToyFlow
+from tests.training.keys import changed
+from uni_train.config.kinds import Updates
+from uni_train.config.schema import GrpoConfig
+from uni_train.distributed.ranks import ALONE, Ranks
+from uni_train.flow.window import Window
+from uni_train.training.flow_grpo.micro_batches import MicroBatch, Row, update_rows
+from uni_train.training.flow_grpo.rollout import Rollouts, requests_of
+from uni_train.training.flow_grpo.trainer import FlowGrpoModule
+
+GRPO = changed(TOY, updates_per_epoch=1, prompts_per_epoch=32, group_size=8, last_step=2, rows=3)
+
+
+def rollouts_of(config: GrpoConfig, flat: int, ranks: Ranks = ALONE) -> Rollouts:
+    """Zeros, and rewards that are equal in the first `flat` groups."""
+    k, groups = config.rollout.group_size, ranks.shard(config.rollout.prompts_per_epoch)
+    totals = torch.arange(config.rollout.prompts_per_epoch * k).double() % k
+    totals[: flat * k] = 0
+    images = range(groups.start * k, groups.stop * k)
+    latents = torch.zeros(len(images), config.window_size + 1, TOKENS, NUMBERS)
+    prompts = [PROMPTS.prompts[0]] * config.rollout.prompts_per_epoch
+    none, mask = torch.empty(len(images), 0), torch.ones(len(images), TOKENS, 1, dtype=torch.bool)
+    return Rollouts(
+        0, images, Window(0, config.window_size), latents, latents[:, 1:, 0, 0], none, latents[:, 0], mask,
+        totals[:, None], totals, latents[:, 0, 0, 0], none, none,
+        requests=dict(zip(groups, requests_of(prompts, config, "grpo", 0, groups), strict=True)),
+    )  # fmt: skip
+
+
+def cut(config: GrpoConfig, flat: int, world_size: int, update: int) -> list[list[MicroBatch]]:
+    """The micro-batches of each rank."""
+    found = []
+    for rank in range(world_size):
+        ranks = Ranks(rank, world_size, rank, world_size)
+        accumulate = config.grad_accumulation_steps(world_size)
+        module = FlowGrpoModule(ToyFlow(), config, Updates(config.updates, accumulate), PROMPTS, [])
+        trainer: Any = SimpleNamespace(global_rank=rank, world_size=world_size)
+        trainer.precision_plugin = SimpleNamespace(train_step_context=nullcontext)
+        module._trainer, module.rollouts = trainer, rollouts_of(config, flat, ranks)
+        found.append(module._micro_batches(update, None, on_policy=True))
+    return found
+
+
+@pytest.mark.parametrize("world_size", [1, 4, 8])
+@pytest.mark.parametrize(("updates", "passes"), [(1, 1), (4, 1), (8, 2)])
+@pytest.mark.parametrize("flat", [0, 5, 16])
+def test_every_row_is_trained_once_a_pass_by_the_rank_that_sampled_it_in_micro_batches_that_fit(
+    world_size: int, updates: int, passes: int, flat: int
+) -> None:
+    config = changed(GRPO, updates_per_epoch=updates, passes=passes)
+    trained: Counter[Row] = Counter()
+    for update in range(updates):
+        ranks = cut(config, flat, world_size, update)
+        assert len({len(batches) for batches in ranks}) == 1, "ranks have equally many"
+        assert len(ranks[0]) <= config.grad_accumulation_steps(world_size)
+        every = [(rank, batch) for rank, batches in enumerate(ranks) for batch in batches]
+        assert sum(batch.share for _, batch in every) == pytest.approx(1)
+        for rank, batch in every:
+            assert len(batch.x) == max(len(batch.rows), 1) <= config.rows and (batch.share > 0) == bool(batch.rows)
+            assert all(image // (256 // world_size) == rank for image, _ in batch.rows)
+            trained.update(batch.rows)
+    assert trained == {(image, step): passes for image in range(flat * 8, 256) for step in range(2)}
+
+
+def test_where_half_of_the_groups_are_flat_one_rank_has_half_of_the_micro_batches() -> None:
+    full, half = (len(cut(GRPO, flat, 1, 0)[0]) for flat in (0, 16))
+    assert half == -(-256 // 3) and full == -(-512 // 3)
+
+
+def test_without_a_group_that_teaches_only_a_penalty_is_trained_on() -> None:
+    assert update_rows(rollouts_of(GRPO, 32), GRPO, "grpo", 0) == []
+    assert [batch.share for batch in cut(GRPO, 32, 1, 0)[0]] == [0.0, 0.0], "two micro-batches of padding"
+    assert len(update_rows(rollouts_of(GRPO, 32), changed(GRPO, kl=0.1), "grpo", 0)) == 512
