@@ -14,7 +14,7 @@ Read it from top to bottom. `train` is the loop; the functions above it are its 
 Time runs from t = 1 (noise) to t = 0 (image). The model predicts the velocity v = noise - image.
 Shapes: B images (prompts x group), K noisy steps, latents [G tokens, C numbers].
 
-`uni_train fit --recipe flow_grpo_math` runs the same algorithm with more: LoRA, several GPUs, resuming, other variants,
+`uni_train fit flow_grpo_math` runs the same algorithm with more: LoRA, several GPUs, resuming, other variants,
 judges as rewards, checks and alarms (docs/flow_grpo.md). tests/test_flow_grpo_loop.py compares the losses of both.
 """
 
