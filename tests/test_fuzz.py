@@ -110,7 +110,7 @@ def test_json_keeps_what_is_good_and_names_the_line() -> None:
     assert parse_json(json.dumps(good), "x") == parse_json(json.dumps(good, ensure_ascii=False), "x") == good
     with pytest.raises(Unreadable, match=r"^x\.json, line 3: not JSON \(.*column 6\)$"):
         parse_json('{"a": 1,\n\n"b": }', "x.json")
-    with pytest.raises(Unreadable, match=r"^f, line 9: NaN is no JSON number$"):
+    with pytest.raises(Unreadable, match=r"^f, line 9: not JSON \(expected value, column 2\)$"):
         parse_json("[NaN]", "f", 9)
     assert math.isnan(parse_json("[NaN]", "f", nan=True)[0])
 
