@@ -213,7 +213,7 @@ def _loader() -> type[yaml.SafeLoader]:
             for key in keys:
                 if times[key.tag, key.value] > 1:
                     raise yaml.MarkedYAMLError(
-                        problem=f"the key {key.value[:60]} is twice", problem_mark=key.start_mark
+                        problem=f"the key {key.value[:60]} is there twice", problem_mark=key.start_mark
                     )
             return super().construct_mapping(node, deep)
 

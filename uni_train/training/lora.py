@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +40,6 @@ TARGETS = {
     "understanding": _either(_LINEAR, _TEXT_STREAM),
     "both": _either(f"({_LINEAR}|{_GENERATION})", f"({_IMAGE_STREAM}|{_TEXT_STREAM})"),
 }
-PATIENCE = 5.0  # seconds for a pattern on all names of a model
 _DIFFUSERS = "transformer"  # the submodule that diffusers' pipelines have under the same name
 _DIFFUSERS_WEIGHTS = "pytorch_lora_weights.safetensors"
 
@@ -93,35 +90,8 @@ def count_adapters(model: nn.Module, config: LoraConfig) -> int:
 
 
 def _targets(model: nn.Module, config: LoraConfig) -> list[nn.Linear]:
-    """Raises UsageError for a pattern that takes longer than PATIENCE: some would take years on a long name."""
     layers = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    try:
-        with _at_most(PATIENCE):
-            return [module for name, module in layers if re.fullmatch(pattern(config.targets), name)]
-    except TimeoutError:
-        raise UsageError(
-            f"lora.targets={config.targets}: the pattern takes too long to match",
-            "A repeat within a repeat, such as (a+)+, is what takes long: write it with one.",
-        ) from None
-
-
-@contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """TimeoutError after so long, in the main thread; `re` looks at signals while it matches."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def late(number: int, frame: object) -> NoReturn:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    return [module for name, module in layers if re.fullmatch(pattern(config.targets), name)]
 
 
 def _merge(model: nn.Module) -> None:
