@@ -54,7 +54,7 @@ class RewardedPrompts:
         """
         mine = ranks.on_all(lambda: self._drawn(model, ranks))
         rows = sorted((row for part in ranks.gather(mine) for row in part), key=lambda row: row.place)
-        values = {one.name: [row.rewards[i] for row in rows] for i, one in enumerate(self.rewards)}
+        values = {reward.name: [row.rewards[i] for row in rows] for i, reward in enumerate(self.rewards)}
         known = {name: [value for value in some if value is not None] for name, some in values.items()}
         for name, some in known.items():
             if len(some) < LEAST:
@@ -63,8 +63,8 @@ class RewardedPrompts:
         if ranks.is_main:
             write_groups(folder / FOLDER / f"step={step:08d}", shown, step=step, file=self.file, rewards=values)
         log_groups(logger, FOLDER, shown, step)
-        means = {one.name: float(np.mean(known[one.name])) for one in self.rewards}
-        total = sum(one.weight * means[one.name] for one in self.rewards)
+        means = {name: float(np.mean(some)) for name, some in known.items()}
+        total = sum(reward.weight * means[reward.name] for reward in self.rewards)
         return {"held_out": total, **{f"held_out/{name}": mean for name, mean in means.items()}}
 
     def _drawn(self, model: UnifiedModel, ranks: Ranks) -> list[_Row]:
@@ -76,15 +76,15 @@ class RewardedPrompts:
             for number, batch in list(in_batches(self.prompts, self.batch))[ranks.rank :: ranks.world_size]:
                 first = number * self.batch
                 requests = [
-                    Request(one.id, one.text, one.images, seed=derive_seed("held out", self.seed, one.id))
-                    for one in batch
+                    Request(prompt.id, prompt.text, prompt.images, seed=derive_seed("held out", self.seed, prompt.id))
+                    for prompt in batch
                 ]
                 columns = columns_of(batch, 1, first)
                 if self.think:
                     columns["thought"], drawn = model.think_and_draw(requests)
                 else:
                     drawn = model.draw(requests)
-                scoring.add([one.text for one in batch], drawn, columns)
+                scoring.add([prompt.text for prompt in batch], drawn, columns)
                 prompts, images, places = [*prompts, *batch], [*images, *drawn], [*places, *columns["place"]]
                 note()
             if not prompts:

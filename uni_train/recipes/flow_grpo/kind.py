@@ -39,9 +39,9 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
         if config.evaluate:
             yield evaluation(config, "before")
         drawn = f"{config.rollout.prompts_per_epoch} prompts x {config.rollout.group_size} images"
-        asked = config.prompts.path or config.prompts.task
+        source = config.prompts.path or config.prompts.task
         rewards = ", ".join(config.used_rewards)
-        summary = f"{config.variant}: {config.epochs} epochs of {drawn} on {asked}, rewarded by {rewards}"
+        summary = f"{config.variant}: {config.epochs} epochs of {drawn} on {source}, rewarded by {rewards}"
         yield PlannedStage("grpo", "grpo", summary)
         if config.evaluate:
             yield evaluation(config, "after")

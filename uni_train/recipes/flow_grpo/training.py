@@ -43,22 +43,22 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 
     config = work.config
-    asked = work.ranks.on_all(lambda: prompts(work))
+    prompt_source = work.ranks.on_all(lambda: prompts(work))
     model = work.learner(work.weights, config.sft.timestep_shift if config.sft is not None else 1.0)
-    own = model.sampling
+    sampling = model.sampling
     solved = work.ranks.on_all(lambda: solved_rows(config, model.example_tokens))
     logger = run_logger(work, stage.path.name)
 
     def measure(step: int) -> Mapping[str, float]:
         assert held_out is not None
-        with _sampling(model, own):
+        with _sampling(model, sampling):
             return held_out.evaluate(model, step, stage.path, logger, work.ranks)
 
-    def show(epoch: int, drawn: ScoredImages) -> None:
+    def show(epoch: int, images: ScoredImages) -> None:
         if epoch % config.held_out.every and epoch != config.epochs - 1:
             return
-        step, own = epoch * config.updates_per_epoch, groups_of(drawn, config.rollout.group_size)
-        groups = [group for some in work.ranks.gather(own) for group in some][:SHOWN_GROUPS]
+        step, own_groups = epoch * config.updates_per_epoch, groups_of(images, config.rollout.group_size)
+        groups = [group for part in work.ranks.gather(own_groups) for group in part][:SHOWN_GROUPS]
         if not work.ranks.is_main:
             return
         write_groups(stage.path / GALLERY / f"epoch-{epoch:05d}", groups, epoch=epoch, step=step)
@@ -71,7 +71,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         held_out = work.ranks.on_all(lambda: _held_out(work, rewarded))
         result = fit_flow_grpo(
             model,
-            asked,
+            prompt_source,
             rewarded,
             config,
             stage.path,
@@ -89,27 +89,27 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     stage.result = {
         "updates": result.updates,
         "seconds": result.seconds,
-        **_told(work, stage),
+        **_report(work, stage),
         **({} if solved is None else skipped_rows(work, [solved])),
     }
 
 
-def _told(work: Work[FlowGrpoConfig], stage: StageRun) -> dict[str, Any]:
-    """Say what a finished training came to, and return it: seconds by part, rewards, held-out scores."""
+def _report(work: Work[FlowGrpoConfig], stage: StageRun) -> dict[str, Any]:
+    """Print and return the results: seconds by part, first and last reward, held-out scores."""
     from uni_train.training.flow_grpo.trainer import ROLLOUTS
     from uni_train.training.metric_log import read_metrics
 
     epochs = read_metrics(stage.path / ROLLOUTS)
     seconds = {part: sum(line["seconds"].get(part, 0.0) for line in epochs) for part in ("rollout", "reward", "update")}
-    found, asked = intervals(stage.path), work.config.held_out
+    scores, held_out = intervals(stage.path), work.config.held_out
     parts = ", ".join(f"{part} {value:.0f} s" for part, value in seconds.items())
     work.progress.say(f"  reward {epochs[0]['reward']:.3f} -> {epochs[-1]['reward']:.3f}; {parts}")
-    if found:
-        title = f"Success on {asked.split} prompts" if asked.path is None else f"Rewards of {asked.path}"
-        work.progress.table(title, *table(found))
+    if scores:
+        title = f"Success on {held_out.split} prompts" if held_out.path is None else f"Rewards of {held_out.path}"
+        work.progress.table(title, *table(scores))
     work.progress.say(f"  model: {stage.path / MODEL}")
     rewarded = {"first": epochs[0]["reward"], "last": epochs[-1]["reward"]}
-    return {"split": seconds, "reward": rewarded, "held_out": found}
+    return {"split": seconds, "reward": rewarded, "held_out": scores}
 
 
 @contextmanager
@@ -146,8 +146,8 @@ def check(config: FlowGrpoConfig) -> None:
         UsageError: an unknown reward. UserError: a reward that cannot be imported or called, no rows for `sft`, or a
             first one without an image; prompts that cannot be read.
     """
-    functions = {name: find_reward(one.function) for name, one in config.used_rewards.items()}
-    _try(config, [Reward(name, one) for name, one in functions.items() if _is_own(one)])
+    functions = {name: find_reward(reward.function) for name, reward in config.used_rewards.items()}
+    _try(config, [Reward(name, function) for name, function in functions.items() if _is_own(function)])
     solved = solved_rows(config)
     if solved is not None:
         solved.draw(0, random.Random(0))
@@ -187,10 +187,10 @@ def _try(config: FlowGrpoConfig, functions: Sequence[Reward]) -> None:
 
 def first_prompt(config: FlowGrpoConfig) -> Prompt:
     """The first row of the file of prompts, or the first draw of the task. Raises UserError: it cannot be read."""
-    asked = config.prompts
-    if asked.path is not None:
-        return read_prompts(asked.path, asked.images, most=1)[0]
-    return TaskPrompts(get_task(asked.task or "maze", config.data.world), asked.levels, config.seed).epoch(0, 1)[0]
+    section = config.prompts
+    if section.path is not None:
+        return read_prompts(section.path, section.images, most=1)[0]
+    return TaskPrompts(get_task(section.task or "maze", config.data.world), section.levels, config.seed).epoch(0, 1)[0]
 
 
 def solved_rows(config: FlowGrpoConfig, tokens: Callable[[Example], int] | None = None) -> Rows | None:
@@ -222,7 +222,7 @@ class TaskPrompts:
 
 
 def prompt_of(task: Task, item: Item) -> Prompt:
-    """An item as the model is asked."""
+    """The prompt of an item."""
     image = task.input_image(item)
     columns = {"item": item, "answer": item.answer, "level": item.level}
     return Prompt(item.id, item.prompt, () if image is None else (image,), columns)
@@ -235,16 +235,16 @@ def prompts(work: Work[FlowGrpoConfig]) -> Prompts:
         UserError: a file of prompts is missing or has a bad row, or a task has too few items.
     """
     config = work.config
-    asked = config.prompts
-    if asked.path is not None:
-        return PromptList(read_prompts(asked.path, asked.images), config.seed)
-    task = work.task(asked.task or "maze")
-    check_levels(task, asked.levels, "prompts.levels")
-    if asked.n is None:
-        return TaskPrompts(task, asked.levels, config.seed)
-    share = -(-asked.n // len(asked.levels))
-    items = [item for level in asked.levels for item in generate(task, share, level, "train", config.seed)]
-    return PromptList([prompt_of(task, item) for item in items[: asked.n]], config.seed)
+    section = config.prompts
+    if section.path is not None:
+        return PromptList(read_prompts(section.path, section.images), config.seed)
+    task = work.task(section.task or "maze")
+    check_levels(task, section.levels, "prompts.levels")
+    if section.n is None:
+        return TaskPrompts(task, section.levels, config.seed)
+    share = -(-section.n // len(section.levels))
+    items = [item for level in section.levels for item in generate(task, share, level, "train", config.seed)]
+    return PromptList([prompt_of(task, item) for item in items[: section.n]], config.seed)
 
 
 def read_prompts(path: str, images: str | None = None, most: int | None = None) -> list[Prompt]:
@@ -255,14 +255,14 @@ def read_prompts(path: str, images: str | None = None, most: int | None = None) 
         UserError: a missing file; a bad row, by its file and number.
     """
     rows = open_rows(path, Path(images) if images is not None else None)
-    found = []
+    prompts = []
     for index in range(len(rows))[:most]:
         try:
-            found.append(_prompt(rows[index], index))
+            prompts.append(_prompt(rows[index], index))
         except BadRow as error:
             hint = "Every row needs a prompt, and images that can be read."
             raise UserError(f"{rows.where(index)}: {error}", hint) from None
-    return found
+    return prompts
 
 
 def _prompt(row: Row, index: int) -> Prompt:
@@ -280,30 +280,30 @@ def _prompt(row: Row, index: int) -> Prompt:
     return Prompt(str(values.get("id", f"row{index}")), row.text("prompt"), pictures, columns)
 
 
-def _file_of(asked: HeldOutConfig) -> list[Prompt]:
-    """The prompts of `held_out.path`, if it is asked. Raises UserError: a bad file, or too few prompts."""
-    if asked.path is None or not asked.n:
+def _file_of(section: HeldOutConfig) -> list[Prompt]:
+    """The prompts of `held_out.path`, if there is one. Raises UserError: a bad file, or too few prompts."""
+    if section.path is None or not section.n:
         return []
-    found = read_prompts(asked.path, most=asked.n)
-    if len(found) < LEAST:
-        raise UserError(f"{asked.path}: {len(found)} prompts", MORE)
-    return found
+    rows = read_prompts(section.path, most=section.n)
+    if len(rows) < LEAST:
+        raise UserError(f"{section.path}: {len(rows)} prompts", MORE)
+    return rows
 
 
 def _held_out(work: Work[FlowGrpoConfig], rewarded: Sequence[Reward]) -> ValidationPrompts | RewardedPrompts | None:
     """Prompts of a file, or of the task, that are never trained on. Raises UserError: a bad file."""
-    config, asked = work.config, work.config.held_out
-    if asked.path is None or not asked.n:
+    config, section = work.config, work.config.held_out
+    if section.path is None or not section.n:
         return validation(work)
     think, seed, batch = config.thoughts is not None, config.evaluation.seed, config.model.draw_batch
-    return RewardedPrompts(_file_of(asked), rewarded, asked.path, seed, batch, think)
+    return RewardedPrompts(_file_of(section), rewarded, section.path, seed, batch, think)
 
 
 def validation(work: Work[FlowGrpoConfig]) -> ValidationPrompts | None:
     """The task's prompts that are never trained on. Raises UserError: it has too few, or no such level."""
-    config, asked = work.config, work.config.held_out
-    if not asked.n or asked.path is not None or config.prompts.task is None:
+    config, section = work.config, work.config.held_out
+    if not section.n or section.path is not None or config.prompts.task is None:
         return None
-    task, levels = work.task(config.prompts.task), asked.levels or config.prompts.levels
+    task, levels = work.task(config.prompts.task), section.levels or config.prompts.levels
     think, batch = config.thoughts is not None, config.model.draw_batch
-    return validation_prompts(task, levels, asked.n, asked.split, config.evaluation.seed, batch, think)
+    return validation_prompts(task, levels, section.n, section.split, config.evaluation.seed, batch, think)

@@ -338,7 +338,7 @@ class _Sampler:
         self.requests, length = dict(zip(groups, requests, strict=True)), 0
         ids: list[list[int]] = [[] for _ in each]
         if config.thoughts is not None:
-            length, ids = model.most_thought_ids, self._thoughts([thought_request(*one) for one in each])
+            length, ids = model.most_thought_ids, self._thoughts([thought_request(*pair) for pair in each])
             texts = [model.thought_text(row) for row in ids]
             self.requests = {
                 image: replace(request, thought=text)
