@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from uni_train.cli.main import uni_train
 from uni_train.config import places
 from uni_train.config.build import build, to_plain
 from uni_train.config.compose import compose
-from uni_train.config.kinds import stage_list
+from uni_train.config.kinds import kind_of, stage_list
 from uni_train.errors import UsageError
 from uni_train.recipes.stars.config import StarsConfig
 
@@ -26,6 +31,65 @@ def test_recipe_composes_and_survives_a_round_trip_through_yaml(name: str) -> No
     assert [stage.index for stage in stages] == list(range(len(stages)))
     evaluated = getattr(config, "evaluate", config.kind not in LAST)
     assert stages[-1].name.rstrip("0123456789") == ("evaluate-after" if evaluated else LAST[config.kind])
+
+
+def models_of(recipe: places.Described) -> list[list[str]]:
+    """Overrides that choose each model that a recipe is for: its own, those of its header, those with a scale."""
+    named = [line for line in places.header(recipe.path) if "model=q" in line]
+    given = [re.findall(r"\S+=\w+", line[line.index("model=") :]) for line in named]
+    scaled = "scale: ${model}" in recipe.path.read_text(encoding="utf-8")
+    return [[], *given, *([["model=bagel_7b"]] if scaled else [])]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 8, 32])
+@pytest.mark.parametrize("recipe", places.recipes(), ids=lambda recipe: recipe.name)
+def test_every_training_has_rows_for_every_rank_or_is_refused_with_the_nearest_number(
+    recipe: places.Described, ranks: int
+) -> None:
+    for given in models_of(recipe):
+        given = [*given, "strategy=ddp", f"strategy.devices={ranks}"]
+        for _ in range(3):  # a refusal for each key
+            try:
+                config = compose(recipe.name, given)
+                break
+            except UsageError as error:
+                assert ranks > 1 and error.hint is not None
+                given = [*given, re.findall(r"\S+=\d+", error.hint)[-1]]
+        kind = kind_of(config)
+        rollouts = kind.rollouts(config)
+        if rollouts is not None:
+            grpo = rollouts.config
+            rows = [grpo.images * grpo.rows_an_image // grpo.updates_per_pass, *([grpo.sft.rows] if grpo.sft else [])]
+            assert grpo.rollout.prompts_per_epoch % ranks == 0 and min(rows) >= ranks
+            continue
+        shared = kind.updates(config).shared(ranks)
+        rows = list(kind.rows(config).values())
+        assert shared.tokens is not None or min(rows) >= ranks
+        assert shared.rows is None or shared.rows >= ranks * shared.accumulate
+
+
+def test_eight_ranks_accumulate_an_eighth_of_the_micro_batches() -> None:
+    config = compose("stars_curriculum", ["model=bagel_7b"])
+    updates = kind_of(config).updates(config)
+    assert [updates.shared(ranks).accumulate for ranks in (1, 2, 8, 32, 100)] == [32, 16, 4, 1, 1]
+    assert replace(updates, rows=9, accumulate=9).shared(2).accumulate == 4  # ten places would leave one without a row
+
+
+@pytest.mark.parametrize(
+    ("command", "environment"),
+    [
+        (["fit", "stars_maze", "--dry-run", "strategy=ddp", "strategy.devices=32"], {}),
+        (["fit", "stars_maze"], {"RANK": "0", "WORLD_SIZE": "32", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "8"}),
+        (["launch", "--nodes", "4", "--gpus", "8", "--slurm", "--", "fit", "-r", "stars_maze"], {}),
+    ],
+    ids=["dry run", "torchrun", "launch"],
+)
+def test_too_few_rows_for_the_ranks_are_told_before_anything_runs(
+    command: list[str], environment: dict[str, str]
+) -> None:
+    printed = CliRunner().invoke(uni_train, command, env=environment, catch_exceptions=False)
+    assert printed.exit_code == 2 and "batch.prompts=16 cannot be divided among 32 devices" in printed.output
+    assert "The nearest number is batch.prompts=32." in printed.output
 
 
 @pytest.mark.parametrize("recipe", places.recipes(), ids=lambda recipe: recipe.name)

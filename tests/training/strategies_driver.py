@@ -38,7 +38,7 @@ from uni_train.training.lora import adapted
 
 ROOT = Path(__file__).parents[2]
 SETTINGS: dict[str, Any] = {
-    "updates": 20, "rows": 24, "lr": 3e-3, "weight_decay": 0.1, "clip": 0.5, "accumulate": 2, "accelerator": "cpu",
+    "updates": 20, "rows": 24, "lr": 3e-3, "weight_decay": 0.1, "clip": 0.5, "accumulate": 4, "accelerator": "cpu",
     "checkpoint_every": 5, "keep": 9,
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from uni_train.config.compose import compose
-from uni_train.config.kinds import stage_list
+from uni_train.config.kinds import kind_of, stage_list
 from uni_train.config.paths import expect_paths
 from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import Ranks
@@ -28,6 +28,7 @@ def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: b
             if ranks.is_main:
                 _print_plan(config)
             return
+        kind_of(config).check_ranks(config, ranks.world_size)
         run = Path(config.out) / config.recipe / config.run_name
         if fresh or not any(run.glob("stages/*/manifest.json")):  # else it may be done with them
             expect_paths(config)

@@ -34,12 +34,14 @@ def build(values: Mapping[str, Any], where: Where = lambda key: "") -> RunConfig
     Raises UsageError naming the first offending key.
     """
     load_plugins_of(values)
-    kind = values.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS.names():
-        raise wrong(f"kind must be one of {', '.join(KINDS.names())}, not {kind!r}", "kind", where)
-    config: RunConfig = build_section(kind_named(str(kind)).config, values, where)
+    name = values.get("kind")
+    if not isinstance(name, str) or name not in KINDS.names():
+        raise wrong(f"kind must be one of {', '.join(KINDS.names())}, not {name!r}", "kind", where)
+    kind = kind_named(name)
+    config: RunConfig = build_section(kind.config, values, where)
     _check_common(config, where)
-    kind_of(config).check(config, where)
+    kind.check(config, where)
+    kind.check_ranks(config, config.strategy.devices * config.strategy.nodes)
     return config
 
 

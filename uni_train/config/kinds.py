@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from uni_train.config.schema import GrpoConfig, RunConfig
 from uni_train.data_gen.registry import TASKS, Registry, load_plugins, sources
+from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
     from uni_train.config.messages import Where
@@ -55,7 +56,7 @@ class Updates:
 
     Attributes:
         total: how many there are, at most.
-        accumulate: micro-batches of one, on each rank.
+        accumulate: micro-batches of one, of all ranks together; with `tokens`, or without `rows`, of each rank.
         rows: examples of one. tokens: in place of it, tokens of a micro-batch on each rank.
         notes: what `total` assumes.
     """
@@ -65,6 +66,12 @@ class Updates:
     rows: int | None = None
     tokens: int | None = None
     notes: tuple[str, ...] = ()
+
+    def shared(self, ranks: int) -> Updates:
+        """With the micro-batches of each of so many ranks in `accumulate`: none has fewer than one row."""
+        if self.rows is None or self.tokens is not None:
+            return self
+        return replace(self, accumulate=max(1, min(-(-self.accumulate // ranks), self.rows // ranks)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +111,18 @@ class RecipeKind(ABC, Generic[C]):
     def check(self, config: C, where: Where) -> None:
         """Rules between keys. Raises UsageError."""
 
+    def rows(self, config: C) -> Mapping[str, int]:
+        """Key -> examples of an update on all ranks together, of every training whose batches have so many."""
+        return {}
+
     def check_ranks(self, config: C, ranks: int) -> None:
-        """Whether so many processes can share the work. Raises UsageError."""
+        """Raises UsageError where so many processes cannot share the work; it names the nearest numbers."""
+        for key, rows in self.rows(config).items():
+            if rows < ranks:
+                raise UsageError(
+                    f"{key}={rows} cannot be divided among {ranks} devices: each trains on a row of every update",
+                    f"The nearest number is {key}={ranks}.",
+                )
 
     def evaluates(self, config: C) -> bool:
         """Whether images are scored before or after training, by a program or the run's judge."""

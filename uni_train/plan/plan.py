@@ -306,17 +306,12 @@ def _supervised(
         side = config.model.architecture.image_size
         notes.append(f"{error.message}: examples of one {side} x {side} image and 32 tokens of text instead")
     everything = [example for batch in batches for example in batch]
-    micros = length.accumulate
+    micros = length.shared(gpus).accumulate
     if most is not None or length.tokens is not None:
         here = list(batches[0])
     else:
-        if gpus * micros > len(everything):
-            fewer = max(len(everything) // gpus, 1)
-            notes.append(
-                f"an update has {len(everything)} examples, too few for {gpus} GPUs x {micros} micro-batches: planned "
-                f"with batch.accumulate={fewer}" + (f" and {gpus} examples" if gpus > len(everything) else "")
-            )
-            micros = fewer
+        if gpus > len(everything):
+            notes.append(f"an update has {len(everything)} examples, too few for {gpus} GPUs: planned with {gpus}")
         here = everything[: -(-len(everything) // (gpus * micros))]
     notes += length.notes
     trained, frozen = recipe.trained(config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -91,6 +91,9 @@ class Pretrain(RecipeKind[PretrainConfig]):
             _vae(work, stage)
         else:
             _part(work, stage, planned.name.removeprefix("pretrain-"))
+
+    def rows(self, config: PretrainConfig) -> Mapping[str, int]:
+        return {f"parts.{name}.mixture": sum(part.mixture.rows.values()) for name, part in config.parts.items()}
 
     def updates(self, config: PretrainConfig) -> Updates:
         return Updates(sum(one.updates for one in config.parts.values()), rows=sum(_largest(config).rows.values()))

@@ -110,7 +110,7 @@ def fit_supervised(
         UsageError: updates, sources and schedule do not fit together.
         UserError: a damaged or foreign checkpoint, a full disk, a diverged loss.
     """
-    config = on_ranks(config)
+    config, updates = on_ranks(config), updates.shared(here().world_size)
     if schedule.check_every is not None and evaluate is None:
         raise UsageError("this curriculum watches a validation metric, but no evaluation was given")
 

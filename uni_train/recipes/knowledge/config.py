@@ -51,7 +51,7 @@ class KnowledgeConfig(RunConfig):
     least_epochs: CountOrZero = 0  # before the exam may end the training
     exam_every: Count = 10  # updates between two exams
     rows: Rows  # lessons an update
-    accumulate: Rows = 1  # micro-batches an update is made of: less memory
+    accumulate: Rows = 1  # micro-batches an update is made of, shared by the ranks: less memory
     trained: Literal["understanding", "lora"] = "understanding"
     keep_models: bool = True  # each model's weights, after its images are drawn
 

@@ -65,6 +65,9 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
 
         return injection.conclude(work, runs)
 
+    def rows(self, config: KnowledgeConfig) -> Mapping[str, int]:
+        return {"rows": config.rows} | ({"form.rows": config.form.rows} if config.form.updates else {})
+
     def updates(self, config: KnowledgeConfig) -> Updates:
         from uni_train.recipes.knowledge import injection
 

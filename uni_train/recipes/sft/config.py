@@ -33,7 +33,8 @@ class SourceConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SftBatchConfig:
-    """An update, on each rank: `accumulate` micro-batches of `tokens` tokens, or `rows` examples over all of them."""
+    """An update: `accumulate` micro-batches of `tokens` tokens on each rank, or `rows` examples in `accumulate`
+    micro-batches that ranks share."""
 
     rows: Rows | None = None
     tokens: Tokens | None = None

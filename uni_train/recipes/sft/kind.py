@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
@@ -58,6 +58,9 @@ class Sft(RecipeKind[SftConfig]):
         from uni_train.recipes.sft import training
 
         training.run(work, stage)
+
+    def rows(self, config: SftConfig) -> Mapping[str, int]:
+        return {} if config.batch.rows is None else {"batch.rows": config.batch.rows}
 
     def updates(self, config: SftConfig) -> Updates:
         from uni_train.recipes.sft.training import updates

@@ -80,7 +80,7 @@ class ScheduleConfig:
 class BatchConfig:
     prompts: Rows  # an update
     noise_draws: Draws = 1  # noise levels drawn for each prompt's image
-    accumulate: Rows = 1  # micro-batches an update is made of: less memory
+    accumulate: Rows = 1  # micro-batches an update is made of, shared by the ranks: less memory
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,6 +73,9 @@ class RoundsKind(RecipeKind[R]):
             if work.config.schedule.kind == "threshold":
                 watched(work, one.set_name)
 
+    def rows(self, config: R) -> Mapping[str, int]:
+        return {"batch.prompts": config.batch.prompts}
+
     def updates(self, config: R) -> Updates:
         total = sum(most_updates(config, range(len(config.rounds))))
         notes: tuple[str, ...] = ()
