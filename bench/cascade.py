@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.eval.judges.criteria import Criteria
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.eval.judges import JudgeConfig
 from uni_train.eval.judges.anchors import Anchor, anchors_from_references
 from uni_train.eval.judges.calibrating import calibrate
 from uni_train.eval.statistics import Estimate
@@ -84,7 +84,7 @@ def measured(n: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
     anchors = [Anchor(sample, is_right(i), "program") for i, sample in enumerate(benchmark.samples())]
     with JudgeServer(scripted()) as server, tempfile.TemporaryDirectory() as name:
         for kind in ("independent", "lenient"):
-            first, second = (JudgeConfig(f"{kind}-{one}", server.url, revision="bench") for one in "ab")
+            first, second = (JudgeConfig(model=f"{server.url}#{kind}-{one}", revision="bench") for one in "ab")
             ways = {
                 "two judges": (first, second),
                 "three draws of one": (replace(first, way="majority", draws=3, temperature=0.7),),
@@ -121,7 +121,7 @@ def nano(n: int, temperature: float) -> Iterator[tuple[str, str, dict[str, Any]]
 def _cascade(
     anchors: Sequence[Anchor], benchmark: Any, small: tuple[JudgeConfig, ...], url: str, dialect: str, folder: Path
 ) -> dict[str, Any]:
-    large = JudgeConfig("large", url, revision="bench", dialect=dialect, small=small)
+    large = JudgeConfig(model=f"{url}#large", revision="bench", dialect=dialect, small=small)
     found = calibrate(anchors, benchmark, large, folder / small[0].model, store=folder / "store")
     assert found.cascade is not None
     return dict(found.cascade)

@@ -127,14 +127,14 @@ def benchmark(n: int) -> Any:
     return Criteria()
 
 
-def judge_all(n: int, url: str, folder: Path, group: int = 50) -> tuple[float, float, str]:
-    """Wall and processor seconds of judging n samples, so many in an entry of the log, and a digest of the verdicts."""
-    from uni_train.eval.judges import JudgeConfig, judging, run
+def judge_all(n: int, url: str, folder: Path) -> tuple[float, float, str]:
+    """Wall and processor seconds of judging n samples, and a digest of the verdicts."""
+    from uni_train.config.schema import JudgeConfig
+    from uni_train.eval.judges import run
 
-    judging.SINGLY, judging.GROUP = 0, group
     asked = benchmark(n)
     samples = asked.samples()
-    judge = JudgeConfig("judge", url, revision="bench", max_connections=AT_ONCE)
+    judge = JudgeConfig(model=f"{url}#judge", revision="bench", connections=AT_ONCE)
     cpu, wall = time.process_time(), time.perf_counter()
     scored = run(samples, asked, judge, folder)
     took = time.perf_counter() - wall, time.process_time() - cpu
@@ -143,27 +143,25 @@ def judge_all(n: int, url: str, folder: Path, group: int = 50) -> tuple[float, f
 
 
 def own_client(n: int, url: str) -> tuple[float, float]:
-    """The same by the client that judging uses for servers with an address."""
-    from inspect_ai.model import ChatMessage, ChatMessageUser, ContentImage, ContentText, GenerateConfig
-
-    from uni_train.eval.judges.endpoint import Endpoint
-    from uni_train.eval.judges.model import data_url
+    """The same by the client that judging uses."""
+    from uni_train.config.schema import JudgeConfig
+    from uni_train.eval.judges.client import ask, client_of
+    from uni_train.eval.judges.replies import Turn
     from uni_train.eval.prompts.ureason import verify_image_prompt
 
     samples = benchmark(n).samples()
 
     async def main() -> None:
-        limit, client = asyncio.Semaphore(AT_ONCE), Endpoint("judge", url, "local")
+        judge = JudgeConfig(model=f"{url}#judge", connections=AT_ONCE)
+        limit = asyncio.Semaphore(AT_ONCE)
+        async with client_of(judge) as client:
 
-        async def one(sample: Any) -> None:
-            picture = ContentImage(image=data_url(sample.image))
-            text = ContentText(text=verify_image_prompt(sample.ask.case.facts["criterion"]))
-            async with limit:
-                messages: list[ChatMessage] = [ChatMessageUser(content=[picture, text])]
-                await client.generate(messages, [], "none", GenerateConfig(max_tokens=1024))
+            async def one(sample: Any) -> None:
+                async with limit:
+                    words = verify_image_prompt(sample.ask.case.facts["criterion"])
+                    await ask(client, judge, [Turn("user", words, (sample.image,))], None)
 
-        await asyncio.gather(*(one(sample) for sample in samples))
-        await client.aclose()
+            await asyncio.gather(*(one(sample) for sample in samples))
 
     cpu, wall = time.process_time(), time.perf_counter()
     asyncio.run(main())
@@ -174,8 +172,8 @@ def bare_client(n: int, url: str) -> tuple[float, float]:
     """Wall and processor seconds of the same requests by the openai client alone."""
     from openai import AsyncOpenAI
 
-    from uni_train.eval.judges.model import data_url
     from uni_train.eval.prompts.ureason import verify_image_prompt
+    from uni_train.models.pictures import data_url
 
     samples = benchmark(n).samples()
 
@@ -216,9 +214,9 @@ class Server:
             return int(json.load(reply)["answered"])
 
 
-def start(n: int, url: str, folder: Path, group: int = 50) -> subprocess.Popen[str]:
+def start(n: int, url: str, folder: Path) -> subprocess.Popen[str]:
     """Judging in a process of its own, whose last line says what it took."""
-    command = [sys.executable, __file__, "--n", str(n), "--group", str(group), "--judge", url, str(folder)]
+    command = [sys.executable, __file__, "--n", str(n), "--judge", url, str(folder)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -229,13 +227,13 @@ def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
     return dict(json.loads(said.splitlines()[-1]))
 
 
-def speed(n: int, group: int) -> None:
+def speed(n: int) -> None:
     """One run, one that finds everything done, and the bare client."""
     ideal = n / AT_ONCE * DELAY
     with Server() as server, tempfile.TemporaryDirectory() as name:
-        first = finish(start(n, server.url, Path(name), group))
+        first = finish(start(n, server.url, Path(name)))
         asked, load = server.answered(), os.getloadavg()[0]
-        again = finish(start(n, server.url, Path(name), group))
+        again = finish(start(n, server.url, Path(name)))
         asked_again = server.answered() - asked
         size = sum(file.stat().st_size for file in Path(name).rglob("*") if file.is_file()) / 1e6
         few = min(n, 1000)
@@ -264,14 +262,14 @@ def kills(n: int, times: int) -> None:
 
     Runs are forks of this process, which has imported everything: what is killed is judging, not Python's start.
     """
-    from uni_train.eval.judges import endpoint, judging  # noqa: F401
+    from uni_train.eval.judges import judging  # noqa: F401
 
     fork = multiprocessing.get_context("fork")
     with Server() as server, tempfile.TemporaryDirectory() as name:
         killed, moment, dearest = Path(name) / "killed", random.Random(0), 0
         for _ in range(times):
             answered, stored = server.answered(), _replies(killed)
-            process = fork.Process(target=judge_all, args=(n, server.url, killed, 50))
+            process = fork.Process(target=judge_all, args=(n, server.url, killed))
             process.start()
             enough = stored + moment.randrange(2 * n // (times + 1))
             while _replies(killed) <= enough and process.is_alive():
@@ -297,7 +295,6 @@ def _replies(folder: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=5000, help="judgements")
-    parser.add_argument("--group", type=int, default=50, help="samples in an entry of inspect-ai's log")
     parser.add_argument("--kills", type=int, default=0, help="kill a run so many times instead of timing one")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--judge", nargs=2, metavar=("URL", "FOLDER"), help=argparse.SUPPRESS)
@@ -306,13 +303,13 @@ def main() -> None:
         serve()
     elif arguments.judge:
         url, folder = arguments.judge
-        wall, cpu, digest = judge_all(arguments.n, url, Path(folder), arguments.group)
+        wall, cpu, digest = judge_all(arguments.n, url, Path(folder))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(json.dumps({"wall": wall, "cpu": cpu, "peak_mb": peak, "digest": digest}))
     elif arguments.kills:
         kills(arguments.n, arguments.kills)
     else:
-        speed(arguments.n, arguments.group)
+        speed(arguments.n)
 
 
 if __name__ == "__main__":

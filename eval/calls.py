@@ -262,6 +262,11 @@ class StoredModel:
         self._lacking: dict[str, UserError] = {}  # calls for which the model said that it lacks the skill
         self._made_ahead: set[str] = set()  # and not asked for yet
 
+    @property
+    def finished(self) -> int:
+        """Calls in the store."""
+        return len(self._calls)
+
     def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
         return [_text(call) for call in self._ask("think", requests, on_step)]
 

@@ -40,8 +40,7 @@ from uni_train.files import atomic_write_json, remove_partials
 from uni_train.run_folder import flat, git_state, versions
 
 if TYPE_CHECKING:
-    from uni_train.eval.judges.config import JudgeConfig
-    from uni_train.models.remote import RemoteSettings
+    from uni_train.config.schema import JudgeConfig, RemoteConfig
 
 ASKED = "evaluation.json"
 SCORES = "scores.json"
@@ -83,7 +82,7 @@ class EvaluationPlan:
     judge: JudgeConfig | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     sampling: Mapping[str, Any] = field(default_factory=dict)
-    remote: RemoteSettings | None = None
+    remote: RemoteConfig | None = None
     batch: int | None = None
     retry_failed: bool = False
     out: Path = Path("evals")
@@ -516,7 +515,7 @@ def _about_judge(
     record = calibration.find(plan.store_folder, plan.judge, benchmark.name)
     cited = calibration.cited(plan.store_folder, plan.judge, benchmark)
     judged = prevalence.judged_scores(scored, plan.judge, record)
-    about = {"name": plan.judge.model, "way": plan.judge.label, "samples": by.total(), "by": dict(by.most_common())}
+    about = {"name": plan.judge.name, "way": plan.judge.label, "samples": by.total(), "by": dict(by.most_common())}
     return about | {"calibration": cited, "scores": judged}, [prevalence.table_of(judged, calibration.said(cited))]
 
 

@@ -15,8 +15,7 @@ from uni_train.models.family import family_of
 from uni_train.models.identity import ModelIdentity, identify
 
 if TYPE_CHECKING:
-    from uni_train.config.schema import ModelConfig
-    from uni_train.models.remote import RemoteSettings
+    from uni_train.config.schema import ModelConfig, RemoteConfig
 
 
 def is_remote(checkpoint: str) -> bool:
@@ -29,7 +28,7 @@ def open_model(
     store: CallStore,
     *,
     sampling: Mapping[str, Any] | None = None,
-    remote: RemoteSettings | None = None,
+    remote: RemoteConfig | None = None,
     batch: int | None = None,
     retry_failed: bool = False,
     say: Callable[[str], None] | None = None,
@@ -47,16 +46,22 @@ def open_model(
             such name or setting.
     """
     if is_remote(checkpoint):
-        from uni_train.models.remote import RemoteSettings
+        from uni_train.config.schema import RemoteConfig
 
         if sampling:
             raise UsageError(
                 f"a remote model takes no {next(iter(sampling))}=...", "Its server decides how it draws and writes."
             )
-        settings = remote or RemoteSettings()
+        settings = remote or RemoteConfig()
         size = batch or 4 * settings.connections  # a batch waits for its slowest call
-        identity, load = _remote(checkpoint, settings, LastSeen(store.folder), say)
-        return StoredModel(identity, store, load, think_batch=size, draw_batch=size, retry_failed=retry_failed)
+        identity, load, identified = _remote(checkpoint, settings, LastSeen(store.folder), say)
+        model = StoredModel(identity, store, load, think_batch=size, draw_batch=size, retry_failed=retry_failed)
+        if model.finished and not identified and say is not None:
+            say(
+                f"{checkpoint} does not say which weights it has: {model.finished} stored answers are used. If it is "
+                "another model by now, give it a remote.revision."
+            )
+        return model
     from uni_train.models.load import model_config
 
     config = model_config(checkpoint)
@@ -88,10 +93,10 @@ def identity_of(checkpoint: str, sampling: Mapping[str, Any]) -> ModelIdentity |
 
 
 def _remote(
-    address: str, settings: RemoteSettings, seen: LastSeen, say: Callable[[str], None] | None
-) -> tuple[ModelIdentity, Callable[[], Respondent]]:
-    """The identity of an endpoint's model and what opens it. One that is down is what it was when it was last seen, so
-    that what is stored of it is found."""
+    address: str, settings: RemoteConfig, seen: LastSeen, say: Callable[[str], None] | None
+) -> tuple[ModelIdentity, Callable[[], Respondent], bool]:
+    """The identity of an endpoint's model, what opens it, and whether the endpoint says which weights it has. One that
+    is down is what it was when it was last seen, so that what is stored of it is found."""
     from uni_train.models.remote import RemoteModel
 
     server = _server(address, settings)
@@ -106,7 +111,8 @@ def _remote(
             say(f"{error.message}: what is stored of {identity.name} is used")
     else:
         seen.keep(server, model.identity.to_dict())
-        return model.identity, lambda: model
+        model.on_fingerprint = _fingerprints(address, settings, seen, say)
+        return model.identity, lambda: model, model.identified
 
     def load() -> Respondent:
         found = RemoteModel.open(address, settings)
@@ -114,10 +120,31 @@ def _remote(
             raise UserError(f"{address} is another model now", "Run the same command again to evaluate that.")
         return found
 
-    return identity, load
+    return identity, load, True
 
 
-def _server(address: str, settings: RemoteSettings) -> dict[str, Any]:
+def _fingerprints(
+    address: str, settings: RemoteConfig, seen: LastSeen, say: Callable[[str], None] | None
+) -> Callable[[str], None]:
+    """Keeps the `system_fingerprint` of replies, and warns of one that differs from those of stored answers."""
+    server = {**_server(address, settings), "kept": "fingerprints"}
+    known = list((seen.of(server) or {}).get("fingerprints", []))
+
+    def note(fingerprint: str) -> None:
+        if fingerprint in known:
+            return
+        if known and say is not None:
+            say(
+                f"{address} reports the system_fingerprint {fingerprint[:80]}, stored answers {known[-1][:80]}: it may "
+                "be another model by now. A new remote.revision asks it all again."
+            )
+        known.append(fingerprint)
+        seen.keep(server, {"fingerprints": known})
+
+    return note
+
+
+def _server(address: str, settings: RemoteConfig) -> dict[str, Any]:
     """An endpoint and how it is asked, without what changes no answer."""
     passing = ("key_env", "connections", "timeout", "retries", "patience")
     return {"model": address, **{name: value for name, value in asdict(settings).items() if name not in passing}}

@@ -611,7 +611,7 @@ _DRAW: dict[str, Any] = {"prompt": "a red boat"}
 
 
 def body_cases() -> Iterator[Case]:
-    from uni_train.http_limits import parsed
+    from uni_train.http_client import parsed
     from uni_train.serving.protocol import BadRequest, chat_asked, drawing_asked
 
     def ask(read: Callable[[Any], Any], content: bytes) -> Callable[[Path], object]:

@@ -1,7 +1,7 @@
 """A server on 127.0.0.1 that misbehaves on purpose: `tests` ask it as a judge, or as a remote model.
 
     with Hostile("endless") as server:
-        JudgeConfig("judge", server.url)
+        JudgeConfig(model=f"{server.url}#judge")
 
 `behave` names one of BEHAVIOURS, for POST and, where `models` is True, for GET too. Every loop is bounded.
 """

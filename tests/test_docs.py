@@ -255,8 +255,8 @@ def test_a_table_of_keys_is_that_of_the_schema(page: str) -> None:
 
 
 def test_the_table_of_the_judges_keys_is_that_of_the_schema() -> None:
-    shown = table_rows("docs/stars.md", 3, "key of `judge`")
-    wanted = {key: value for key, value in keys_with_defaults(schema.JudgeConfig) if key != "question"}  # of rewards
+    shown = table_rows("docs/judges.md", 3, "key of `judge`")
+    wanted = {key: plain(value) for key, value in keys_with_defaults(schema.JudgeConfig) if key != "served"}
     assert {key: yaml.safe_load(cells[0]) for key, cells in shown.items()} == wanted
 
 

@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("uni_train", "eval", "data_gen")
 
 LAYERS = (
-    ("uni_train.data_gen", "uni_train.errors", "uni_train.files", "uni_train.http_limits", "uni_train.__version__"),
-    ("uni_train.config", "uni_train.run_folder", "uni_train.flow"),
+    ("uni_train.data_gen", "uni_train.errors", "uni_train.files", "uni_train.addresses", "uni_train.__version__"),
+    ("uni_train.config", "uni_train.run_folder", "uni_train.http_client", "uni_train.flow"),
     ("uni_train.models", "uni_train.distributed"),
     ("uni_train.eval",),
     ("uni_train.rewards", "uni_train.insight"),
@@ -37,7 +37,6 @@ EXCEPTIONS = {
     "uni_train/cli/generate.py generate": "the options of a command, each handed on",
     "data_gen/maze/reading.py _frame": "one algorithm, whose steps share ten arrays",
     "eval/evaluation.py run": "one engine's loop: benchmarks, batches, failures",
-    "eval/judges/judging.py run": "one engine's loop: cases, questions, failures",
 }
 """`FILE FUNCTION` -> why it is longer or deeper."""
 

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from uni_train.config.schema import JudgeConfig
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Unparseable
-from uni_train.eval.judges.config import JudgeConfig
 from uni_train.eval.judges.replies import Reply, ReplyStore, Turn, reply_key
 from uni_train.eval.judges.ways import reader, schema_of, worded
 
@@ -54,10 +54,6 @@ class Spent:
     input_tokens: int = 0
     output_tokens: int = 0
 
-    def dollars(self, config: JudgeConfig) -> float | None:
-        """None without a price."""
-        return None if config.price is None else config.price.of(self.input_tokens, self.output_tokens)
-
 
 class Session:
     """One run's contact with a judge.
@@ -96,8 +92,7 @@ class Session:
             if asker is None:
                 raise NotStored(key)
             self._asked[key] = anyio.Event()
-            # inspect-ai limits connections too, but whoever waits there is asked whatever has happened meanwhile.
-            self._slots = self._slots or anyio.Semaphore(self.config.max_connections)
+            self._slots = self._slots or anyio.Semaphore(self.config.connections)
             try:
                 async with self._slots, self._within_limits(turns):
                     found = await self._ask(asker, turns, schema, draw)
@@ -174,7 +169,7 @@ class Session:
         written = self.elsewhere.output_tokens + self.spent.output_tokens + sum(one for _, one in coming)
         if config.token_limit is not None and read + written > config.token_limit:
             return f"the limit of {config.token_limit:,} tokens is reached"
-        if config.cost_limit is not None and config.price and config.price.of(read, written) > config.cost_limit:
+        if config.cost_limit is not None and (config.dollars(read, written) or 0.0) > config.cost_limit:
             return f"the limit of ${config.cost_limit:,} is reached"
         return ""
 

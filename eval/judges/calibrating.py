@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Benchmark, Scored
@@ -20,7 +21,6 @@ from uni_train.eval.judges.agreement import SAID, Agreement, Rating, agreement
 from uni_train.eval.judges.anchors import KINDS, Anchor, mean_of
 from uni_train.eval.judges.calibration import Calibration, keep
 from uni_train.eval.judges.cascade import compared, run
-from uni_train.eval.judges.config import JudgeConfig
 from uni_train.eval.judges.failures import mostly_failed
 from uni_train.eval.judges.perturbation import perturbed
 from uni_train.eval.progress import Progress
@@ -57,7 +57,7 @@ def calibrate(
     broken = mostly_failed(scored)
     if broken:
         raise UserError(
-            f"the judge {judge.model} is not calibrated for {benchmark.name}: {broken}",
+            f"the judge {judge.name} is not calibrated for {benchmark.name}: {broken}",
             "See that it answers, and run the same command again; what it said is kept.",
         )
     again = []
@@ -76,7 +76,7 @@ def calibrate(
         alone = replace(judge, small=())
         by_large = run(samples, benchmark, alone, folder / "large", progress, store=store)
         truths, items = [_truth(anchor) for anchor in anchors], [anchor.item for anchor in anchors]
-        found = replace(found, cascade=compared(scored, by_large, truths, items, judge.model))
+        found = replace(found, cascade=compared(scored, by_large, truths, items, judge.name))
     keep(store, judge, found)
     return found
 

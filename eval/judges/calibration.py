@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.eval.benchmark import Benchmark
 from uni_train.eval.judges.agreement import Agreement
-from uni_train.eval.judges.config import JudgeConfig
 from uni_train.eval.statistics import Estimate
 from uni_train.files import atomic_write_json
 

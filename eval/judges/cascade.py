@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from uni_train.config.schema import JudgeConfig
 from uni_train.eval.benchmark import Benchmark, Sample, Scored
 from uni_train.eval.judges import judging
-from uni_train.eval.judges.config import JudgeConfig
 from uni_train.eval.judges.ways import least_confidence
 from uni_train.eval.progress import Progress, Silent
 from uni_train.eval.statistics import paired_values, share

@@ -1,6 +1,6 @@
-"""Judging samples: what is stored is read again, the rest asked in an inspect-ai evaluation (see it by `inspect view`).
+"""Judging samples: what is stored is read again, the rest asked, and logged in inspect-ai's format (`inspect view`).
 
-    scored = run(samples, benchmark, JudgeConfig("openai/gpt-4o"), folder)
+    scored = run(samples, benchmark, JudgeConfig(model="openai/gpt-4o"), folder)
 
 `folder`/judge then holds logs/*.eval, one a run, and record.json (what was asked, what it cost), and
 replies/ unless those lie in a `store` of several evaluations. Run again, it asks for nothing that was answered. A
@@ -15,21 +15,21 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Benchmark, Sample, Scored, Unparseable
 from uni_train.eval.judges.asking import Asker, NoReply, NotStored, Questioner, Session, Spent
 from uni_train.eval.judges.calibration import cited
-from uni_train.eval.judges.config import JudgeConfig
+from uni_train.eval.judges.client import ask, client_of
 from uni_train.eval.judges.failures import no_reply
-from uni_train.eval.judges.logged import Entry, Form, evaluate
-from uni_train.eval.judges.model import ask, model_of, without_keys
+from uni_train.eval.judges.log import write_log
 from uni_train.eval.judges.replies import ReplyStore, Turn
 from uni_train.eval.judges.ways import judged
 from uni_train.eval.progress import Bar, Progress, Silent
@@ -38,7 +38,6 @@ from uni_train.models.nano import language
 from uni_train.models.pictures import encode_png
 
 HEARTBEAT = 1.0  # seconds between two signs that a judge is waited for
-SINGLY, GROUP = 300, 50  # up to so many samples are logged one by one; of more, so many together
 
 
 def run(
@@ -82,24 +81,33 @@ def run(
         anyio.run(from_store)
         _raise(session)
         left = [i for i in todo if i not in scored]
+        if len(left) < len(todo) and judge.base_url and not (judge.revision or judge.served):
+            progress.say(
+                f"  {judge.base_url} does not say which weights {judge.name} has: {len(todo) - len(left)} stored "
+                "verdicts are used. If it is another model by now, give it a judge.revision."
+            )
         started = time.monotonic()
         if left:
-            title, done = f"judge {benchmark.name}", len(samples) - len(left)
-            with progress.bar(title, len(samples), done) as bar:
+            with progress.bar(f"judge {benchmark.name}", len(samples), len(samples) - len(left)) as bar, _waiting(bar):
 
-                async def judged_now(place: int, asker: Asker) -> Scored:
-                    i = left[place]
-                    found = await _judge(samples[i], rivals.get(i, ()), benchmark, session, asker)
-                    assert found is not None  # one with an asker leaves no question to the store alone
-                    scored[i] = found
-                    bar.advance()
-                    return found
+                async def ask_all() -> None:
+                    places = iter(left)
 
-                try:
-                    with _waiting(bar):
-                        logs = [_ask([samples[i] for i in left], benchmark, judge, folder / "logs", judged_now)]
-                except UserError as error:
-                    raise session.fatal or error from None
+                    async def work() -> None:
+                        for i in places:
+                            asker = partial(ask, client, judge)
+                            found = await _judge(samples[i], rivals.get(i, ()), benchmark, session, asker)
+                            assert found is not None  # one with an asker leaves no question to the store alone
+                            scored[i] = found
+                            bar.advance()
+
+                    async with client_of(judge) as client, anyio.create_task_group() as tasks:
+                        for _ in range(2 * judge.connections):  # each connection finds its next question waiting
+                            tasks.start_soon(work)
+
+                anyio.run(ask_all)
+            log = write_log(folder / "logs", benchmark, judge, [scored[i] for i in left])
+            logs = [log] if log else []
         in_order = [scored[i] for i in range(len(samples)) if i in scored]
         record.write(judge, session, in_order, len(left), time.monotonic() - started, logs)
     _raise(session)
@@ -123,21 +131,16 @@ def expect_answer(judge: JudgeConfig) -> None:
     side = 24 if judge.dialect == "nano" else 64
     shown = encode_png(np.full((side, side, 3), 128, np.uint8))
     words = language.CAPTION_PROMPT if judge.dialect == "nano" else "What does this image show? Answer in one word."
-    clean = without_keys(judge)
 
     async def once() -> None:
-        model = model_of(judge, clean)
-        try:
-            await ask(model, judge, clean, [Turn("user", words, (shown,))], None)
-        finally:
-            await model.api.aclose()
+        async with client_of(judge) as client:
+            await ask(client, judge, [Turn("user", words, (shown,))], None)
 
     try:
         anyio.run(once)
     except NoReply as error:
-        where = f" at {judge.base_url}" if judge.base_url else ""
         raise UserError(
-            f"the judge {judge.model}{where} does not answer ({error})",
+            f"the judge {judge.name}{judge.where} does not answer ({error})",
             "Start it, or wait until it is up, and run the same command again.",
         ) from None
 
@@ -160,55 +163,11 @@ def _waiting(bar: Bar) -> Iterator[None]:
         thread.join()
 
 
-def _ask(
-    samples: Sequence[Sample],
-    benchmark: Benchmark,
-    judge: JudgeConfig,
-    logs: Path,
-    judged: Callable[[int, Asker], Awaitable[Scored]],
-) -> str:
-    """Judge samples in groups; the path of inspect-ai's log.
-
-    Few are groups of one, for reading; of more, a group is of one set and one setting.
-    """
-    import anyio
-
-    groups = _grouped(samples, 1 if len(samples) <= SINGLY else GROUP)
-    asked = {
-        name: "\n\n".join(f"{_name(samples[i])}: {samples[i].ask.case.prompt}" for i in places)
-        for name, places in groups.items()
-    }
-
-    clean = without_keys(judge)
-    model = model_of(judge, clean)
-    asker = partial(ask, model, judge, clean)
-
-    async def group(name: str) -> Entry:
-        found: dict[int, Scored] = {}
-
-        async def one(place: int) -> None:
-            found[place] = await judged(place, asker)
-
-        async with anyio.create_task_group() as tasks:
-            for place in groups[name]:
-                tasks.start_soon(one, place)
-        return _entry([found[place] for place in groups[name]])
-
-    per_group = len(samples) / len(groups)
-    form = Form(
-        f"judge_{benchmark.name}",
-        logs,
-        1 + round(2 * judge.max_connections / per_group),  # each connection finds its next question waiting
-        {"benchmark": benchmark.name, "benchmark_revision": benchmark.revision, "judge": judge.to_dict()},
-    )
-    return evaluate(model, asked, group, form, clean)
-
-
 async def _judge(
     sample: Sample, rivals: Sequence[Sample], benchmark: Benchmark, session: Session, asker: Asker | None = None
 ) -> Scored | None:
     """One sample; None where a reply is not in the store and there is nobody to ask."""
-    name, ask = session.config.model, Questioner(session, asker, draw=session.config.first_draw)
+    name, ask = session.config.name, Questioner(session, asker, draw=session.config.first_draw)
     try:
         return Scored(sample, await judged(benchmark, sample, rivals, ask), name, "", tuple(ask.replies))
     except Exception as error:
@@ -231,36 +190,6 @@ def _rivals(samples: Sequence[Sample], places: Sequence[int]) -> dict[int, list[
     if places and all(len(group) == 1 for group in alike.values()):
         raise UserError("a tournament needs several samples of a case, and there is one of each", "Ask with --k 2.")
     return {place: [samples[i] for i in group if i != place] for group in alike.values() for place in group}
-
-
-def _grouped(samples: Sequence[Sample], size: int) -> dict[str, list[int]]:
-    """Places of samples by the name of their group; a group is of one set and setting, with at most `size` members."""
-    alike: dict[tuple[str, str], list[int]] = {}
-    for place, sample in enumerate(samples):
-        alike.setdefault((sample.ask.case.set, sample.ask.setting), []).append(place)
-    parts = [(kind, places[at : at + size]) for kind, places in alike.items() for at in range(0, len(places), size)]
-    if size == 1:
-        return {f"{place:06d} {_name(samples[place])}": [place] for _, (place,) in parts}
-    return {f"{' '.join(kind)} {number:05d}": places for number, (kind, places) in enumerate(parts)}
-
-
-def _entry(scored: Sequence[Scored]) -> Entry:
-    outcomes = Counter(one.outcome for one in scored)
-    return Entry(
-        outcomes["pass"] / len(scored),
-        ", ".join(f"{name} {count}" for name, count in outcomes.items()),
-        "\n".join(f"{_name(one.sample)}: {one.outcome} {_reason(one)}" for one in scored),
-    )
-
-
-def _name(sample: Sample) -> str:
-    return f"{sample.ask.case.id} {sample.ask.setting} {sample.ask.k}"
-
-
-def _reason(scored: Scored) -> str:
-    if scored.verdict is not None:
-        return scored.verdict.reason
-    return scored.replies[-1] if scored.replies else ""
 
 
 def _raise(session: Session) -> None:
@@ -312,7 +241,7 @@ class _Record:
             "questions": spent.questions,
             "input_tokens": spent.input_tokens,
             "output_tokens": spent.output_tokens,
-            "dollars": spent.dollars(judge),
+            "dollars": judge.dollars(spent.input_tokens, spent.output_tokens),
             "damaged_replies": session.store.damaged,
             "calibration": cited(self.store, judge, self.benchmark),
             "runs": runs,

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from uni_train.config.schema import JudgeConfig
 from uni_train.eval.benchmark import Scored, Table
 from uni_train.eval.judges.calibration import Calibration
-from uni_train.eval.judges.config import JudgeConfig
 from uni_train.eval.statistics import CONFIDENCE, Estimate, share
 
 HARDLY = 0.55
@@ -63,7 +63,7 @@ def judged_scores(scored: Sequence[Scored], judge: JudgeConfig, calibration: Cal
             else corrected(raw, calibration.overall.sensitivity, _not_passed(calibration))
         )
         scores.append({"setting": setting, "set": name, "raw": raw.to_dict(), "corrected": fixed and fixed.to_dict()})
-    return {"judge": judge.model, "way": judge.label, "refused": why, "scores": scores}
+    return {"judge": judge.name, "way": judge.label, "refused": why, "scores": scores}
 
 
 def table_of(judged: Mapping[str, Any], about: str) -> Table:

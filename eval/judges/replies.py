@@ -23,7 +23,7 @@ from typing import Any
 
 from uni_train.data_gen.reading_limits import read_bytes
 from uni_train.errors import UserError
-from uni_train.http_limits import clean
+from uni_train.http_client import clean
 
 FLUSH_SECONDS = 2.0
 

@@ -1,36 +1,39 @@
-"""Which checkpoint a served judge is, where its server says so: `uni_train serve` does, by the hash of its files."""
+"""Which weights a served judge has, where its server says so: `uni_train serve` does, by the hash of its files."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from uni_train.eval.judges.config import JudgeConfig
-from uni_train.eval.judges.model import key_of
+from uni_train.addresses import key_for
+from uni_train.config.schema import JudgeConfig
 from uni_train.eval.last_seen import LastSeen
-from uni_train.http_limits import BadReply, NoReply, get_json
+from uni_train.http_client import BadReply, NoReply, get_json, served_content
 
-PATIENCE = 5.0  # seconds
+_PATIENCE = 5.0  # seconds
 
 
 def with_served_revision(judge: JudgeConfig, seen: LastSeen | None = None) -> JudgeConfig:
-    """The judge with its checkpoint's hash as `served`: replies then outlive its port, and not its weights.
+    """The judge, and its small ones, with what their servers say of their weights as `served`.
 
-    Of a server that does not answer, what it said last. Unchanged where a revision is given, where there is no address,
-    and where the server does not say (no server does but our own) or was never `seen`: what that means shows when it is
-    asked to judge.
+    Replies then outlive the port of `uni_train serve`, and not its weights. Of a server that does not answer, what it
+    said last. Unchanged where a revision is given, for services, and where the server says nothing: `run` warns then.
     """
-    if judge.revision or judge.base_url is None or judge.inspect_name != f"served/{judge.model}":
+    judge = replace(judge, small=tuple(with_served_revision(small, seen) for small in judge.small))
+    if judge.revision or judge.base_url is None:
         return judge
-    server = {"judge": judge.model, "at": judge.base_url}
-    found = ""  # a server, and not ours
+    server = {"judge": judge.name, "at": judge.base_url}
+    content = ""
     try:
-        _, about = get_json(judge.base_url.rstrip("/") + "/models", key_of(judge) or "", PATIENCE)
-        said = next(model["uni_train"]["content"] for model in about["data"] if model["id"] == judge.model)
-        found = said if isinstance(said, str) else ""
+        how = replace(judge, retries=0, timeout=_PATIENCE)
+        about = get_json(judge.base_url.rstrip("/") + "/models", key_for(judge.address, judge.key_env), how)
+        listed = next(model for model in about["data"] if model["id"] == judge.name)
+        content = served_content(listed)
+        if content and "uni_train" not in listed:  # no hash of the weights: it may not tell two servers apart
+            content = f"{judge.base_url}@{content}"
     except (BadReply, LookupError, TypeError, StopIteration):
         pass
     except NoReply:
         return replace(judge, served=((seen and seen.of(server)) or {}).get("content", ""))
     if seen is not None:
-        seen.keep(server, {"content": found})
-    return replace(judge, served=found)
+        seen.keep(server, {"content": content})
+    return replace(judge, served=content)

@@ -73,7 +73,7 @@ def one_screen(result: Result, code: int, *parts: str) -> None:
         (["-c", "shipped", "--data", "ureason=x"], ["--data ureason=x: ureason is not asked"]),
         (["-c", "shipped", "--sampling", "stepz=2"], ["--sampling stepz=2", "Did you mean steps?"]),
         (["-c", "shipped", "--verifier", "judge"], ["--verifier judge needs a judge"]),
-        (["-c", "shipped", "--judge", "gpt-4o"], ["has no provider"]),
+        (["-c", "shipped", "--judge", "gpt-4o"], ["is no judge"]),
         (["-c", "shiped"], ["no model shiped"]),
         (["-c", "shipped", "--sampling", "temperature=nan"], ["--sampling temperature=nan: no finite number"]),
         (["-c", "shipped", "--judge-timeout", "nan"], ["nan is no finite number"]),

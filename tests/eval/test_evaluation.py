@@ -13,11 +13,11 @@ from filelock import FileLock
 
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.models.test_remote import Reply, drawn, endpoint, models, refused
+from uni_train.config.schema import JudgeConfig
 from uni_train.errors import UsageError, UserError
 from uni_train.eval.benchmark import Sample, Table
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.evaluation import ASKED, SCORED, SCORES, Evaluation, EvaluationPlan, load, run
-from uni_train.eval.judges import JudgeConfig
 from uni_train.eval.judges.revision import with_served_revision
 from uni_train.eval.last_seen import LastSeen
 from uni_train.eval.report.evaluation import report_of
@@ -138,7 +138,7 @@ def test_what_nobody_can_judge_has_no_score_and_says_so(tmp_path: Path) -> None:
 def test_a_judge_that_fails_for_most_gives_no_score(tmp_path: Path, broken: Any, why: str) -> None:
     benchmark = Unreadable(n=4, sets=SETS, world="nano")
     with JudgeServer(lambda asked: broken) as server:
-        judge = JudgeConfig("judge", server.url, dialect="paper", retries=0, revision="r", attempts=1)
+        judge = JudgeConfig(model=f"{server.url}#judge", dialect="paper", retries=0, revision="r", attempts=1)
         evaluation = run(plan(tmp_path, benchmarks=[benchmark], settings=["cot"], judge=judge))
     result = evaluation.results["unisandbox"]
     assert result.not_scored == (("cot", "math1", why),) and result.n == 12
@@ -245,10 +245,10 @@ def test_another_judge_judges_again_and_nothing_is_drawn_again(tmp_path: Path) -
 
     judged = UniSandbox(n=3, sets=("math1",), verifier="judge")
     with JudgeServer(says("YES")) as kind, JudgeServer(says("NO")) as strict:
-        first = plan(tmp_path, benchmarks=[judged], settings=["normal"], judge=JudgeConfig("kind", kind.url))
+        first = plan(tmp_path, benchmarks=[judged], settings=["normal"], judge=JudgeConfig(model=f"{kind.url}#kind"))
         one = run(first)
         asked = len(kind.asked)
-        other = run(replace(first, judge=JudgeConfig("strict", strict.url)))
+        other = run(replace(first, judge=JudgeConfig(model=f"{strict.url}#strict")))
         again = run(first)
     assert asked > 0 and len(kind.asked) == asked  # what was judged is not judged again
     assert other.calls["draw"]["made"] == again.calls["draw"]["made"] == 0
@@ -274,7 +274,7 @@ def test_an_evaluations_folder_is_the_same_whether_its_judge_is_up_or_down(tmp_p
         return "Caption: 1 apple" if asked.images else "Score: YES"
 
     def judged(url: str) -> Evaluation:
-        judge = with_served_revision(JudgeConfig("vlm", url, retries=0), seen)
+        judge = with_served_revision(JudgeConfig(model=f"{url}#vlm", retries=0), seen)
         return run(plan(tmp_path, benchmarks=[Unreadable(n=2, sets=["math1"])], judge=judge))
 
     with socket.socket() as free:

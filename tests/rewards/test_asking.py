@@ -143,10 +143,9 @@ def serving() -> Iterator[str]:
 
 
 def test_a_judge_scores_and_what_it_cannot_score_is_no_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("openai")
     columns = {"id": list("abcd"), "images": [[]] * 4}
     with serving() as address:
-        config = JudgeConfig(address=address, key_env="JUDGE_KEY", connections=4, retries=0)
+        config = JudgeConfig(model=address, key_env="JUDGE_KEY", connections=4, retries=0)
         monkeypatch.setenv("JUDGE_KEY", "sesame")
         asked = judge(config)
         assert asked(["red"] * 4, PICTURES, **columns) == [None, 0.4, None, 1.0]
@@ -162,9 +161,9 @@ def test_a_judge_scores_and_what_it_cannot_score_is_no_zero(monkeypatch: pytest.
 
 
 def test_a_recipe_names_who_is_asked() -> None:
-    address = "rewards.j={function:judge,weight:0.5,judge:{address:'http://127.0.0.1:9/v1#m',retries:0,timeout:1}}"
+    address = "rewards.j={function:judge,weight:0.5,judge:{model:'http://127.0.0.1:9/v1#m',retries:0,timeout:1}}"
     config = compose("flow_grpo_math", [address])
-    assert config.used_rewards["j"].judge.address.endswith("#m")
+    assert config.used_rewards["j"].judge.model.endswith("#m")
     model = build_model(compose("stars_curriculum", MODEL).model)
     with pytest.raises(UserError, match="does not answer"):
         rewards(config, model)

@@ -23,6 +23,7 @@ import numpy as np
 import openai
 import pytest
 
+from uni_train.config.schema import RemoteConfig
 from uni_train.data_gen.sprites import read
 from uni_train.models.base import Request, SkillMissing
 from uni_train.models.batches import ModelDown
@@ -30,7 +31,7 @@ from uni_train.models.identity import identify
 from uni_train.models.load import build_model, model_config
 from uni_train.models.nano import language
 from uni_train.models.pictures import data_url, decode_picture, encode_png
-from uni_train.models.remote import RemoteModel, RemoteSettings
+from uni_train.models.remote import RemoteModel
 from uni_train.serving.protocol import Reply, Task
 from uni_train.serving.server import TaskLoop
 
@@ -99,7 +100,7 @@ def client(url: str) -> openai.OpenAI:
 def remote(url: str) -> Iterator[RemoteModel]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SERVE_KEY", KEY)
-        yield RemoteModel.open(f"{url}#nano", RemoteSettings(key_env="SERVE_KEY", connections=16, retries=0))
+        yield RemoteModel.open(f"{url}#nano", RemoteConfig(key_env="SERVE_KEY", connections=16, retries=0))
 
 
 def requests(n: int) -> list[Request]:
@@ -227,10 +228,10 @@ def test_sizes_and_edits_that_nano_cannot_draw_are_said(client: openai.OpenAI, r
 
 def test_a_wrong_key_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelDown, match="wants a key"):
-        RemoteModel.open(f"{url}#nano", RemoteSettings(retries=0))
+        RemoteModel.open(f"{url}#nano", RemoteConfig(retries=0))
     monkeypatch.setenv("WRONG", "another-key")
     with pytest.raises(ModelDown, match="refuses the key in WRONG"):
-        RemoteModel.open(f"{url}#nano", RemoteSettings(retries=0, key_env="WRONG"))
+        RemoteModel.open(f"{url}#nano", RemoteConfig(retries=0, key_env="WRONG"))
 
 
 def test_bodies_that_are_no_json_and_paths_that_are_none(url: str) -> None:

@@ -16,10 +16,10 @@ from uni_train.errors import UserError
 
 if TYPE_CHECKING:
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.config.schema import RemoteConfig
     from uni_train.eval.benchmark import Benchmark, Case
     from uni_train.eval.evaluation import Evaluation
     from uni_train.models.base import UnifiedModel
-    from uni_train.models.remote import RemoteSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -125,11 +125,11 @@ def links(
       uni_train insight links -c http://127.0.0.1:8000/v1#painter --task maths --world nano
     """
     cases, progress = _cases(asked)
+    from uni_train.config.schema import RemoteConfig
     from uni_train.insight import page
     from uni_train.insight.links import Links, found_of
-    from uni_train.models.remote import RemoteSettings
 
-    remote = RemoteSettings(key_env=key_env, revision=revision, connections=connections)
+    remote = RemoteConfig(key_env=key_env, revision=revision, connections=connections)
     done = _evaluated(
         Links(cases, settings), asked, progress, k=k, judge=judge, judge_base_url=judge_base_url, remote=remote
     )
@@ -266,15 +266,15 @@ def _evaluated(
     k: int = 1,
     judge: str | None = None,
     judge_base_url: str | None = None,
-    remote: RemoteSettings | None = None,
+    remote: RemoteConfig | None = None,
 ) -> Evaluation:
     """Ask and score by the engine of evaluations; tables on the console, samples in the folder's report."""
     import sys
 
     from uni_train.cli.evaluation.plans import sampling_of
     from uni_train.cli.evaluation.running import show
+    from uni_train.config.schema import JudgeConfig
     from uni_train.eval import evaluation as engine
-    from uni_train.eval.judges import JudgeConfig
     from uni_train.eval.report.evaluation import not_scored, report_of
     from uni_train.stages.cpu import prepare_cpu
 
@@ -284,7 +284,7 @@ def _evaluated(
         benchmarks=[benchmark],
         seed=asked["seed"],
         k=k,
-        judge=JudgeConfig(judge, base_url=judge_base_url) if judge else None,
+        judge=JudgeConfig(model=f"{judge_base_url}#{judge}" if judge_base_url else judge) if judge else None,
         sampling=sampling_of(asked["sampling"]),
         remote=remote,
         batch=asked["batch"],

@@ -180,7 +180,7 @@ def _check_common(config: RunConfig, where: Where) -> None:
             "no program can read images of the everyday world, and no judge is given",
             "judge",
             where,
-            "judge={address:'http://HOST:PORT/v1#MODEL'}, or judge={checkpoint:FOLDER}.",
+            "judge={model:'http://HOST:PORT/v1#MODEL'}, or judge={checkpoint:FOLDER}.",
         )
 
 
@@ -204,15 +204,13 @@ def _check_one_card(config: RunConfig, where: Where) -> None:
 
 
 def _check_judge(judge: JudgeConfig, where: Where) -> None:
-    if (judge.address is None) == (judge.checkpoint is None):
+    if (judge.model is None) == (judge.checkpoint is None):
         raise wrong(
-            "judge needs one of address and checkpoint",
+            "judge needs one of model and checkpoint",
             "judge",
             where,
-            "\"judge.address='http://HOST:PORT/v1#MODEL'\", or judge.checkpoint=FOLDER; the other one is null.",
+            "\"judge.model='http://HOST:PORT/v1#MODEL'\", or judge.checkpoint=FOLDER; the other one is null.",
         )
-    if judge.address is not None and not all(judge.address.rpartition("#")):
-        raise wrong("judge.address does not say which model", "judge.address", where, "http://HOST:PORT/v1#MODEL.")
     if judge.question is not None:
         raise wrong("judge.question has no meaning here: the paper's own are asked", "judge.question", where)
 

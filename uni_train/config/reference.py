@@ -36,7 +36,7 @@ def keys(cls: type, prefix: str = "") -> Iterator[Key]:
         section, inside = _section(hint, name)
         if section is None or inside != f"{name}.":
             yield Key(name, _allowed(hint), _default(field), comments.get(field.name, ""))
-        if section is not None:
+        if section is not None and section is not cls:  # a judge has judges
             yield from keys(section, inside)
 
 

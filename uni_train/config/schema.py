@@ -6,11 +6,14 @@ A recipe's own keys are those of its kind (`uni_train/recipes`). Values are chec
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
+from uni_train.addresses import SERVICES, checked_address
 from uni_train.errors import UsageError
 
 # --- ranges: the largest values are far beyond what anybody trains, and far below what takes a machine down -----------
@@ -22,6 +25,7 @@ Weight = Annotated[float, Interval(ge=0.0, le=1e6)]  # of a part of the loss; 0 
 Scale = Annotated[float, Interval(ge=0.0, le=1_000.0)]  # of guidance or noise
 Temperature = Annotated[float, Interval(ge=0.0, le=100.0)]
 Seconds = Annotated[float, Interval(gt=0.0, le=604_800.0)]  # at most a week
+Dollars = Annotated[float, Interval(ge=0.0, le=1e6)]
 Seed = Annotated[int, Interval(ge=0, le=2**63 - 1)]
 Count = Annotated[int, Interval(ge=1, le=10_000_000)]  # of what is done one after the other: updates, prompts
 CountOrZero = Annotated[int, Interval(ge=0, le=10_000_000)]  # the same, or 0
@@ -180,20 +184,178 @@ class LoggerConfig:
     offline: bool | None = None  # wandb: null = online exactly if a key is configured
 
 
-@dataclass(frozen=True, kw_only=True)
-class JudgeConfig:
-    """A model that judges images: behind an OpenAI-compatible address (its key comes from the environment), or a
-    checkpoint that the run serves itself. One of `address` and `checkpoint` is given."""
+# --- servers that are asked (uni_train.http_client) -----------------------------------------------------------------
 
-    address: str | None = None  # http://HOST:PORT/v1#MODEL
-    checkpoint: str | None = None  # 'shipped' or a folder of weights: a run serves it on this machine while it asks
-    dialect: Literal["paper", "nano"] = "paper"  # nano: the few sentences that nano understands
-    key_env: str | None = None  # the variable with the key; null = OPENAI_API_KEY for OpenAI's own address, else none
-    question: str | None = None  # of a reward; {prompt} stands for the prompt; it must ask for "Score: N", 0 to 10
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig:
+    """How a server is asked over HTTP."""
+
+    # the variable with the key; null = that of the service at the address (OPENAI_API_KEY of OpenAI), else no key
+    key_env: str | None = None
     connections: Few = 8  # requests under way at once
-    timeout: Seconds = 120.0  # seconds
-    retries: Annotated[int, Interval(ge=0, le=100)] = 5
-    max_tokens: Tokens = 1024
+    timeout: Seconds = 120.0  # seconds, of one attempt to its last byte
+    retries: Annotated[int, Interval(ge=0, le=100)] = 5  # of what may pass: no connection, no reply in time, 429, 5xx
+    patience: Seconds = 600.0  # seconds of a request with all its retries
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteConfig(ServerConfig):
+    """A model behind an OpenAI-compatible address, URL#MODEL."""
+
+    timeout: Seconds = 300.0  # seconds, of one attempt to its last byte
+    revision: str = ""  # what is behind the model's name; other revisions have other stored answers
+    temperature: Temperature | None = None  # of texts; null = the server's
+    max_tokens: Tokens | None = None  # of texts; null = the server's
+    drawing: Literal["images", "chat"] = "images"  # by /v1/images, or by chat completions that return images
+    think_system: str | None = None  # the system prompt that asks for a thought; null = BAGEL's
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeConfig(ServerConfig):
+    """A model that judges images and texts. One of `model` and `checkpoint` is given."""
+
+    model: str | None = None  # URL#MODEL of an OpenAI-compatible server, or SERVICE/MODEL such as openai/gpt-4o
+    checkpoint: str | None = None  # 'shipped' or a folder of weights: a run serves it on this machine while it asks
+    revision: str = ""  # what is behind the model's name; it replaces the address in what is stored
+    dialect: Literal["paper", "nano"] = "paper"  # nano: the few sentences that nano understands
+    # how a question is asked (eval/judges/ways.py)
+    way: Literal["published", "binary", "chain_of_thought", "majority", "confidence", "tournament"] = "published"
+    draws: Few = 5  # of majority and confidence
+    first_draw: CountOrZero = 0  # its number: other numbers are other replies
+    temperature: Temperature | None = None  # null = 0; 0.7 of several draws
+    seed: Seed | None = None  # of the first draw; null = left to the server
+    max_tokens: Tokens = 1024  # of a reply
+    attempts: Few = 3  # times that it is asked until a reply answers
+    small: tuple[JudgeConfig, ...] = ()  # judges that are asked first; this one only about what they do not settle
+    sure: Share = 0.8  # a small judge that states less confidence settles nothing
+    price: tuple[Dollars, Dollars] | None = None  # dollars a million tokens, read and written
+    cost_limit: Dollars | None = None  # dollars for judging an evaluation, earlier starts included; needs a price
+    token_limit: Annotated[int, Interval(ge=1, le=10**12)] | None = None  # the same in tokens
+    extra_body: dict[str, Any] = field(default_factory=dict)  # more keys of a request's body; never a key
+    question: str | None = None  # of a reward; {prompt} stands for the prompt; it must ask for "Score: N", 0 to 10
+    served: str = ""  # what its server says of itself; set by the program
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for what cannot be meant."""
+        if self.model is not None:
+            _check_judge_name(self.model)
+        if any("key" in name.lower() or "token" in name.lower() for name in self.extra_body):
+            raise UsageError("a key has no place in judge.extra_body", "Put it into a variable: judge.key_env.")
+        if self.dialect == "nano" and self.way not in ("published", "majority"):
+            raise UsageError(f"nano cannot be asked by judge.way={self.way}", "It knows published and majority.")
+        if self.way == "majority" and self.draws % 2 == 0:
+            raise UsageError(f"a majority of judge.draws={self.draws} may be a tie", "Ask an odd number of draws.")
+        if self.votes > 1 and self.temperature == 0:
+            raise UsageError(
+                f"judge.way={self.way} asks {self.draws} draws, which at temperature 0 are one reply",
+                "Set judge.temperature above 0, such as 0.7.",
+            )
+        if self.cost_limit is not None and self.price is None:
+            raise UsageError("judge.cost_limit needs a price", "judge.price=[1.25,10]: dollars a million tokens.")
+        self._check_small()
+
+    def _check_small(self) -> None:
+        if self.small and sum(judge.votes for judge in self.small) < 2 and self.small[0].way != "confidence":
+            raise UsageError(
+                "one small judge that is asked once is never in doubt: all would be its own",
+                "Name a second one in judge.small, or ask it by way=majority or way=confidence.",
+            )
+        if self.model is not None and self.name in (judge.name for judge in self.small):
+            raise UsageError(
+                f"a small judge is called {self.name}, as the large one",
+                "Scores say by name who made them: serve one of the two under another name.",
+            )
+        if "tournament" in (self.way, *(judge.way for judge in self.small)) and self.small:
+            raise UsageError("a cascade settles samples one by one, a tournament all of a case", "Choose one of them.")
+
+    @property
+    def name(self) -> str:
+        """The model's name: behind the # of an address, else with its service."""
+        return str(self.model).rpartition("#")[2]
+
+    @property
+    def base_url(self) -> str | None:
+        """The address of its server; None for a service's."""
+        return str(self.model).rpartition("#")[0] or None
+
+    @property
+    def address(self) -> str:
+        """URL#MODEL of where it is asked, a service's too."""
+        service, _, name = self.name.partition("/")
+        return str(self.model) if self.base_url else f"{SERVICES[service][0]}#{name}"
+
+    @property
+    def where(self) -> str:
+        """For messages: " at http://...", or "" for a service's."""
+        return f" at {self.base_url}" if self.base_url else ""
+
+    @property
+    def votes(self) -> int:
+        """How many draws one verdict takes."""
+        return self.draws if self.way in ("majority", "confidence") else 1
+
+    @property
+    def heat(self) -> float:
+        """The temperature that it is asked with."""
+        return self.temperature if self.temperature is not None else 0.7 if self.votes > 1 else 0.0
+
+    def dollars(self, read: int, written: int) -> float | None:
+        """What tokens cost; None without a price."""
+        return None if self.price is None else (read * self.price[0] + written * self.price[1]) / 1e6
+
+    @property
+    def label(self) -> str:
+        """The way in words: "published", "majority of 5", "published, after small (published)"."""
+        own = self.way.replace("_", " ") + (f" of {self.votes}" if self.votes > 1 else "")
+        before = " and ".join(f"{judge.name} ({judge.label})" for judge in self.small)
+        return f"{own}, after {before}" if before else own
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that decides a reply besides the question itself; JSON-able, without secrets."""
+        revision = self.revision or self.served
+        address = None if revision else self.base_url
+        who = {"model": self.name, "revision": revision, "base_url": address, "temperature": self.heat}
+        return who | {"max_tokens": self.max_tokens, "seed": self.seed, "provider_args": dict(self.extra_body)}
+
+    @property
+    def manner(self) -> dict[str, Any]:
+        """The identity, and in what words and which way it is asked: what makes two judgings the same."""
+        way = {"way": self.way, "draws": self.votes} if self.way != "published" else {}
+        small = {"small": [judge.manner for judge in self.small], "sure": self.sure} if self.small else {}
+        return {**self.identity, "dialect": self.dialect, **way, **small}
+
+    @property
+    def typed(self) -> JudgeConfig:
+        """Without what its server says, which it does only while it is up."""
+        return replace(self, served="", small=tuple(judge.typed for judge in self.small))
+
+    @property
+    def key(self) -> str:
+        """Hash of the identity."""
+        plain = json.dumps(self.identity, sort_keys=True, ensure_ascii=False, default=str)
+        return hashlib.blake2b(plain.encode(), digest_size=16).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For evaluation.json: the identity, and how it is asked."""
+        names = ("dialect", "way", "attempts", "connections", "cost_limit", "token_limit", "price", "sure")
+        how = {name: getattr(self, name) for name in names} | {"small": [judge.to_dict() for judge in self.small]}
+        return {"name": self.name, **self.identity, "draws": self.votes, **how}
+
+
+def _check_judge_name(model: str) -> None:
+    """Raises UsageError for what is neither URL#MODEL nor SERVICE/MODEL. Shows no secret."""
+    address, _, name = model.rpartition("#")
+    if "://" in model or address:
+        checked_address(address or model.partition("#")[0])
+        if not address or not name:
+            raise UsageError("judge.model does not say which model", "Write http://HOST:PORT/v1#MODEL.")
+    elif name.partition("/")[0] not in SERVICES or not name.partition("/")[2]:
+        raise UsageError(
+            f"judge.model={model!r:.80} is no judge",
+            f"Write SERVICE/MODEL with one of {', '.join(SERVICES)}; or http://HOST:PORT/v1#MODEL of a server.",
+        )
 
 
 StrategyName = Literal["single", "ddp", "deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3", "fsdp2"]
@@ -270,15 +432,12 @@ GrpoVariant = Literal["flow_grpo", "fast", "cps", "dance", "guard", "mix", "dppo
 
 
 @dataclass(frozen=True, kw_only=True)
-class HttpRewardConfig:
+class HttpRewardConfig(ServerConfig):
     """An address that scores images (uni_train/rewards/http.py says what it is sent)."""
 
     address: str  # http://HOST:PORT/PATH
-    key_env: str | None = None  # the variable with its key; null = none is sent
-    batch: Rows = 16  # images a request
     connections: Few = 4  # requests under way at once
-    timeout: Seconds = 120.0  # seconds, of a request
-    retries: Annotated[int, Interval(ge=0, le=100)] = 5  # of what may pass by itself
+    batch: Rows = 16  # images a request
 
 
 @dataclass(frozen=True, kw_only=True)

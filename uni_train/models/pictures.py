@@ -47,9 +47,13 @@ def decode_picture(data: bytes, where: str) -> np.ndarray:
         raise UserError(str(error), "Give a PNG, JPEG or WebP file of fewer pixels.") from None
 
 
-def data_url(png: bytes) -> str:
-    """PNG bytes as the text that stands for an image in JSON."""
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+_KINDS = ((b"\xff\xd8", "jpeg"), (b"GIF8", "gif"), (b"RIFF", "webp"))
+
+
+def data_url(image: bytes) -> str:
+    """An encoded image as the text that stands for it in JSON; what is none of JPEG, GIF and WebP is called a PNG."""
+    kind = next((kind for start, kind in _KINDS if image.startswith(start)), "png")
+    return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
 
 
 def decode_base64(text: str, where: str) -> bytes:

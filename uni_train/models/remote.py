@@ -9,24 +9,26 @@ The key comes from the environment, goes into the header of requests and nowhere
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from uni_train.addresses import SERVICES, checked_address, key_for, key_variable
+from uni_train.config.schema import RemoteConfig
 from uni_train.errors import UsageError, UserError, did_you_mean
-from uni_train.http_limits import (
+from uni_train.http_client import (
     LETTERS_A_TOKEN,
-    PATIENCE,
-    PICTURE_SECONDS,
+    REDIRECTS,
     BadReply,
+    Client,
     NoReply,
+    Refused,
     clean,
     get_json,
-    limited,
+    served_content,
 )
 from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 from uni_train.models.base import OnStep, Request, SkillMissing
@@ -38,43 +40,10 @@ if TYPE_CHECKING:
     import anyio
     import anyio.abc
 
-Drawing = Literal["images", "chat"]
 _LONGEST_MESSAGE = 500
+_ABOUT = 10.0  # seconds for what a server says of itself, with retries
 _TOKENS = 8192  # of a text, at most, where the server's own limit holds
 _HEARTBEAT = 1.0  # seconds between two signs that a reply is waited for
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteSettings:
-    """How an endpoint is asked.
-
-    Attributes:
-        key_env: the environment variable with the key; None: OPENAI_API_KEY for OpenAI's own address, else no key (a
-            key is never shown to a server that it was not meant for).
-        revision: what is behind the model's name, where the endpoint does not say: part of the identity.
-        connections: requests under way at once. timeout: seconds for one attempt, to its last byte. retries: of a
-            request that failed for a passing reason (no connection, 429, 5xx), with growing pauses. patience: seconds
-            for a request with all its retries. What a server may send is limited in `uni_train.http_limits`.
-        temperature, max_tokens: of texts; None: the server's.
-        drawing: by /v1/images ("images"), or by chat completions that return images ("chat").
-        think_system: the system prompt that asks for a thought, where the endpoint has no other way.
-    """
-
-    key_env: str | None = None
-    revision: str = ""
-    connections: int = 8
-    timeout: float = PICTURE_SECONDS
-    retries: int = 5
-    patience: float = PATIENCE
-    temperature: float | None = None
-    max_tokens: int | None = None
-    drawing: Drawing = "images"
-    think_system: str = THINK_THEN_DRAW
-
-    def __post_init__(self) -> None:
-        for name, least in (("connections", 1), ("retries", 0), ("timeout", 0.1), ("patience", 0.1)):
-            if not getattr(self, name) >= least:  # NaN is none either
-                raise UsageError(f"{name} of a remote model must be at least {least}, not {getattr(self, name)}")
 
 
 class RemoteModel:
@@ -85,46 +54,39 @@ class RemoteModel:
     address for it (404).
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        model: str,
-        settings: RemoteSettings,
-        about: Mapping[str, Any] | None,
-        listed: bool = False,
-    ) -> None:
-        self.name = model
-        self.listed = listed
+    def __init__(self, base_url: str, model: str, settings: RemoteConfig, listed: Mapping[str, Any] | None) -> None:
+        """listed: what /v1/models says of the model; None where it is not there."""
+        self.name, self.base_url, self.settings, self.listed = model, base_url, settings, listed is not None
+        self.on_fingerprint: Callable[[str], None] = lambda fingerprint: None  # of each reply that has one
         self._lacking: dict[str, SkillMissing] = {}
-        self.base_url = base_url
-        self.settings = settings
-        self.ours = about is not None
-        self._key = _key(base_url, settings)
-        content = f"{base_url}#{model}"
-        if about is not None:
-            content = str(about["content"])
+        self._key = key_for(base_url, settings.key_env)
+        about = (listed or {}).get("uni_train")
+        self.ours = isinstance(about, Mapping) and "content" in about and isinstance(about.get("settings"), Mapping)
+        reported = served_content(listed or {})
+        self.identified = bool(settings.revision or reported)
+        content = reported if self.ours else f"{base_url}#{model}" + (f"@{reported}" if reported else "")
         if settings.revision:
             content = f"{model}@{settings.revision}"
-        self.identity = ModelIdentity(model, f"{base_url}#{model}", content, self._asked(about))
+        self.identity = ModelIdentity(model, f"{base_url}#{model}", content, self._asked(about if self.ours else None))
 
     @classmethod
-    def open(cls, address: str, settings: RemoteSettings) -> RemoteModel:
+    def open(cls, address: str, settings: RemoteConfig) -> RemoteModel:
         """The model at "http://HOST:PORT/v1#MODEL"; without #MODEL, the only one there.
 
         Raises:
             UsageError: no such address, or several models there. ModelDown: nobody answers, or the key is refused.
         """
         base_url, _, model = address.partition("#")
-        base_url = _checked(base_url)
+        base_url = checked_address(base_url)
         offered = _offered(base_url, settings)
         if not model:
             if offered is None or len(offered) != 1:
                 names = ", ".join(offered or {}) or "unknown"
                 raise UsageError(f"{base_url} does not say which model is meant", f"Write URL#MODEL; models: {names}.")
             model = next(iter(offered))
-        if offered and model not in offered and any(one is not None for one in offered.values()):
+        if offered and model not in offered and any("uni_train" in row for row in offered.values()):
             raise UsageError(f"{base_url} has no model {model}", did_you_mean(model, offered, "models there"))
-        return cls(base_url, model, settings, (offered or {}).get(model), listed=model in (offered or {}))
+        return cls(base_url, model, settings, (offered or {}).get(model))
 
     def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
         """The reasoning before drawing."""
@@ -149,65 +111,64 @@ class RemoteModel:
 
     # --- one request -------------------------------------------------------------------------------------------------
 
-    async def _think(self, client: Any, request: Request) -> str:
+    async def _think(self, client: Client, request: Request) -> str:
         if self.ours:
             return await self._chat(client, self._messages(request), request.seed, {"skill": "think"})
-        system = {"role": "system", "content": self.settings.think_system}
+        system = {"role": "system", "content": self.settings.think_system or THINK_THEN_DRAW}
         return await self._chat(client, [system, *self._messages(request)], request.seed)
 
-    async def _answer(self, client: Any, request: Request) -> str:
+    async def _answer(self, client: Client, request: Request) -> str:
         return await self._chat(client, self._messages(request), request.seed)
 
     async def _chat(
-        self, client: Any, messages: list[dict[str, Any]], seed: int, more: Mapping[str, Any] | None = None
+        self, client: Client, messages: list[dict[str, Any]], seed: int, more: Mapping[str, Any] | None = None
     ) -> str:
-        message = await self._complete(client, messages, seed, more)
-        refusal, content = getattr(message, "refusal", None), getattr(message, "content", None)
-        if refusal:
-            raise UserError(f"refused: {_short(str(refusal))}")
+        message = await self._complete(client, messages, seed, more or {})
+        content = message.get("content")
         if not content or not isinstance(content, str):
             raise UserError("an empty reply")
         return content[: self._longest]
 
     async def _complete(
-        self, client: Any, messages: list[dict[str, Any]], seed: int, more: Mapping[str, Any] | None
-    ) -> Any:
-        asked = {"temperature": self.settings.temperature, "max_tokens": self.settings.max_tokens}
-        reply = await client.chat.completions.create(
-            model=self.name,
-            messages=messages,
-            seed=seed,
-            extra_body=dict(more or {}),
-            **{name: value for name, value in asked.items() if value is not None},
-        )
-        message = getattr(_first(reply, "choices"), "message", None)
-        if message is None:
+        self, client: Client, messages: list[dict[str, Any]], seed: int, more: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """The message of a chat completion."""
+        limits = {"temperature": self.settings.temperature, "max_tokens": self.settings.max_tokens}
+        body = {"model": self.name, "messages": messages, "seed": seed, **more}
+        body |= {name: value for name, value in limits.items() if value is not None}
+        reply = await client.ask(f"{self.base_url}/chat/completions", body)
+        if isinstance(reply, Mapping) and isinstance(reply.get("system_fingerprint"), str):
+            self.on_fingerprint(reply["system_fingerprint"])
+        message = _first(reply, "choices").get("message")
+        if not isinstance(message, Mapping):
             raise UserError("a reply without any choice")
+        if message.get("refusal"):
+            raise UserError(f"refused: {_short(str(message['refusal']))}")
         return message
 
-    async def _draw(self, client: Any, request: Request) -> np.ndarray:
-        more: dict[str, Any] = {} if _is_openai(self.base_url) else {"seed": request.seed}
+    async def _draw(self, client: Client, request: Request) -> np.ndarray:
         prompt = request.prompt
-        if request.thought is not None and self.ours:
-            more["thought"] = request.thought
-        elif request.thought is not None:
+        if request.thought is not None and not self.ours:
             prompt = f"{prompt}\n\n{request.thought}"
-        asked: dict[str, Any] = {"model": self.name, "prompt": prompt, "n": 1, "extra_body": more}
+        asked: dict[str, Any] = {"model": self.name, "prompt": prompt, "n": 1}
+        if key_variable(self.base_url) != SERVICES["openai"][1]:  # which refuses what it does not know
+            asked["seed"] = request.seed
+        if request.thought is not None and self.ours:
+            asked["thought"] = request.thought
         if request.size is not None:
             asked["size"] = f"{request.size[1]}x{request.size[0]}"
         if self.name.startswith("dall-e"):  # the newer ones refuse the parameter and need none
             asked["response_format"] = "b64_json"
         if request.images:
-            files = [(f"{i}.png", encode_png(image), "image/png") for i, image in enumerate(request.images)]
-            reply = await client.images.edit(image=files, **asked)
+            reply = await client.ask(f"{self.base_url}/images/edits", form=partial(_form, asked, request.images))
         else:
-            reply = await client.images.generate(**asked)
-        given = getattr(_first(reply, "data"), "b64_json", None)
+            reply = await client.ask(f"{self.base_url}/images/generations", asked)
+        given = _first(reply, "data").get("b64_json")
         if not given or not isinstance(given, str):
             raise UserError("a reply without an image in it (b64_json)")
         return decode_picture(decode_base64(given, "the image"), "the image")
 
-    async def _draw_in_chat(self, client: Any, request: Request) -> np.ndarray:
+    async def _draw_in_chat(self, client: Client, request: Request) -> np.ndarray:
         messages = self._messages(request)
         if request.thought is not None:
             messages += [
@@ -215,22 +176,20 @@ class RemoteModel:
                 {"role": "user", "content": "Now draw the picture."},
             ]
         message = await self._complete(client, messages, request.seed, {"modalities": ["image", "text"]})
-        for url in _image_urls(getattr(message, "images", None)):
+        for url in _image_urls(message.get("images")):
             return decode_picture(decode_data_url(url, "the image"), "the image")
-        raise UserError(f"a reply without an image: {_short(str(getattr(message, 'content', '')))!r}")
+        raise UserError(f"a reply without an image: {_short(str(message.get('content', '')))!r}")
 
-    async def _compose(self, client: Any, request: Request) -> list[str | np.ndarray]:
+    async def _compose(self, client: Client, request: Request) -> list[str | np.ndarray]:
         message = await self._complete(client, self._messages(request), request.seed, {"modalities": ["image", "text"]})
-        refusal, content = getattr(message, "refusal", None), getattr(message, "content", None)
-        if refusal:
-            raise UserError(f"refused: {_short(str(refusal))}")
+        content = message.get("content")
         parts: list[str | np.ndarray] = []
         for one in content if isinstance(content, list) else [{"text": content}]:
             said = one.get("text") if isinstance(one, Mapping) else one
             if isinstance(said, str) and said.strip():
                 parts.append(said[: self._longest])
             parts += [decode_picture(decode_data_url(url, "an image"), "an image") for url in _image_urls([one])]
-        beside = _image_urls(getattr(message, "images", None))
+        beside = _image_urls(message.get("images"))
         parts += [decode_picture(decode_data_url(url, "an image"), "an image") for url in beside]
         if not parts:
             raise UserError("an empty reply")
@@ -248,7 +207,7 @@ class RemoteModel:
     # --- many requests -----------------------------------------------------------------------------------------------
 
     def _all(
-        self, requests: Sequence[Request], ask: Callable[[Any, Request], Awaitable[Any]], on_step: OnStep | None
+        self, requests: Sequence[Request], ask: Callable[[Client, Request], Awaitable[Any]], on_step: OnStep | None
     ) -> list[Any]:
         """As many at once as there are connections; the first error that concerns all of them stops the rest.
 
@@ -262,7 +221,7 @@ class RemoteModel:
         passing = done = 0
         fatal: Exception | None = None
 
-        async def one(place: int, client: Any, tasks: anyio.abc.TaskGroup, slots: anyio.Semaphore) -> None:
+        async def one(place: int, client: Client, tasks: anyio.abc.TaskGroup, slots: anyio.Semaphore) -> None:
             nonlocal passing, done, fatal
             async with slots:
                 try:
@@ -282,7 +241,7 @@ class RemoteModel:
 
         async def everything() -> None:
             slots = anyio.Semaphore(self.settings.connections)
-            async with _client(self.base_url, self._key, self.settings) as client, anyio.create_task_group() as waiting:
+            async with Client(self._key, self.settings) as client, anyio.create_task_group() as waiting:
                 waiting.start_soon(heartbeat)
                 async with anyio.create_task_group() as tasks:
                     for place in range(len(requests)):
@@ -302,41 +261,32 @@ class RemoteModel:
         return answers
 
     async def _outcome(
-        self, client: Any, ask: Callable[[Any, Request], Awaitable[Any]], request: Request
+        self, client: Client, ask: Callable[[Client, Request], Awaitable[Any]], request: Request
     ) -> tuple[Any, bool]:
         """A request's answer or failure, and whether the failure may pass by itself. Raises what concerns all."""
-        import anyio
-        import openai
-
         try:
-            with anyio.fail_after(self.settings.patience):
-                return await ask(client, request), False
+            return await ask(client, request), False
         except UserError as error:
             return error, False
-        except TimeoutError:
-            return UserError(f"nothing came from {self.base_url} within {self.settings.patience:g} s"), True
-        except openai.OpenAIError as error:
+        except Refused as error:
             return self._failure(error)
+        except (NoReply, BadReply) as error:
+            return UserError(str(error)), True
 
-    def _failure(self, error: Any) -> tuple[UserError, bool]:
-        import openai
-
-        if self.listed and not self.ours and isinstance(error, openai.NotFoundError):
-            where = error.request.url.path.rpartition("/v1/")[2]
-            raise SkillMissing(self.name, f"be asked by {where}: {_said(error, self._key)}")
-        down = _down(error, self.base_url, self.name, self.settings, self._key)
-        if down is not None:
-            raise down
-        if isinstance(error, openai.APITimeoutError):
-            return UserError(f"nothing came from {self.base_url} within {self.settings.timeout:g} s"), True
-        said = _said(error, self._key)
-        if getattr(error, "code", None) == "skill_missing":
-            raise SkillMissing(self.name, said.partition(" cannot ")[2] or said)
-        passes = isinstance(
-            error,
-            openai.APIConnectionError | openai.InternalServerError | openai.RateLimitError,
-        )
-        return UserError(said), passes
+    def _failure(self, error: Refused) -> tuple[UserError, bool]:
+        words = _short(error.reason)
+        if error.status in (401, 403):
+            raise _refused(self.base_url, self.settings)
+        if error.status == 404:
+            if self.listed and not self.ours:
+                raise SkillMissing(self.name, f"be asked by {error.url.removeprefix(self.base_url + '/')}: {words}")
+            raise ModelDown(f"{self.base_url} has no model {self.name}, or cannot do this: {words}", "Check both.")
+        if error.code == "insufficient_quota":
+            hint = "Finished calls are kept; continue when there is more."
+            raise ModelDown(f"{self.base_url}: the quota is used up", hint)
+        if error.code == "skill_missing":
+            raise SkillMissing(self.name, words.partition(" cannot ")[2] or words)
+        return UserError(words), error.passes or error.status in REDIRECTS
 
     @property
     def _longest(self) -> int:
@@ -348,96 +298,51 @@ class RemoteModel:
         one = self.settings
         asked: dict[str, Any] = {"temperature": one.temperature, "max_tokens": one.max_tokens, "drawing": one.drawing}
         if about is None:
-            return {**asked, "think_system": one.think_system}
+            return {**asked, "think_system": one.think_system or THINK_THEN_DRAW}
         return {**asked, "server": dict(about["settings"])}
 
 
-def _key(base_url: str, settings: RemoteSettings) -> str:
-    """The key that is sent there, "" for none. Raises UserError: the variable is empty, or openai is not installed."""
+def _offered(base_url: str, settings: RemoteConfig) -> dict[str, Mapping[str, Any]] | None:
+    """The endpoint's models, each with what it says about them; None where it lists none."""
+    key = key_for(base_url, settings.key_env)
     try:
-        import openai  # noqa: F401
-    except ImportError as error:
-        raise UserError("openai is not installed, which remote models need", "pip install -e '.[eval]'") from error
-    variable = settings.key_env or ("OPENAI_API_KEY" if _is_openai(base_url) else None)
-    key = os.environ.get(variable, "") if variable else ""
-    if variable and not key:
-        raise UserError(f"the environment variable {variable} is empty", f"Put the key of {base_url} there.")
-    return key
-
-
-def _client(base_url: str, key: str, settings: RemoteSettings) -> Any:
-    """OpenAI's client, with the limits of `uni_train.http_limits`."""
-    import openai
-
-    http = limited(openai.DefaultAsyncHttpxClient(), settings.timeout)
-    return openai.AsyncOpenAI(
-        api_key=key or "none",
-        base_url=base_url,
-        http_client=http,
-        timeout=settings.timeout,
-        max_retries=settings.retries,
-    )
-
-
-def _offered(base_url: str, settings: RemoteSettings) -> dict[str, Mapping[str, Any] | None] | None:
-    """The endpoint's models, each with what `uni_train serve` says about it; None where it lists none."""
-    key = _key(base_url, settings)
-    try:
-        status, said = get_json(f"{base_url}/models", key or "none", retries=settings.retries)
+        listed = get_json(f"{base_url}/models", key, replace(settings, timeout=_ABOUT, patience=_ABOUT))
+    except Refused as error:
+        if error.status in (404, 405, 501):
+            return None
+        if error.status in (401, 403):
+            raise _refused(base_url, settings) from None
+        raise ModelDown(f"{base_url} does not list its models: {error}", "Check the address.") from None
     except (NoReply, BadReply) as error:
-        text = str(error).replace(key, "***") if key else str(error)
-        raise ModelDown(f"{base_url} does not answer: {text}", "Check the address, and whether it is up.") from None
-    if status in (404, 405, 501):
-        return None
-    if status != 200:
-        raise (
-            _refused(base_url, settings, key)
-            if status in (401, 403)
-            else ModelDown(f"{base_url} does not list its models: it answers {status}", "Check the address.")
-        )
-    models = said.get("data") if isinstance(said, Mapping) else None
-    found: dict[str, Mapping[str, Any] | None] = {}
-    for one in models if isinstance(models, list) else []:
-        if isinstance(one, Mapping) and isinstance(one.get("id"), str):
-            about = one.get("uni_train")
-            ours = isinstance(about, Mapping) and "content" in about and isinstance(about.get("settings"), Mapping)
-            found[one["id"]] = about if ours else None
-    return found
+        raise ModelDown(f"{base_url} does not answer: {error}", "Check the address, and whether it is up.") from None
+    models = listed.get("data") if isinstance(listed, Mapping) else None
+    rows = [row for row in (models if isinstance(models, list) else []) if isinstance(row, Mapping)]
+    return {row["id"]: row for row in rows if isinstance(row.get("id"), str)}
 
 
-def _refused(base_url: str, settings: RemoteSettings, key: str) -> ModelDown:
-    named = settings.key_env or ("OPENAI_API_KEY" if key else None)
-    if named is None:
-        return ModelDown(f"{base_url} wants a key", "Put it into an environment variable and name that.")
-    return ModelDown(f"{base_url} refuses the key in {named}", "Check the key; it is shown nowhere.")
+def _refused(base_url: str, settings: RemoteConfig) -> ModelDown:
+    variable = key_variable(base_url, settings.key_env)
+    if variable is None:
+        return ModelDown(f"{base_url} wants a key", "Put it into an environment variable and name that: key_env.")
+    return ModelDown(f"{base_url} refuses the key in {variable}", "Check the key; it is shown nowhere.")
 
 
-def _down(error: Any, base_url: str, model: str, settings: RemoteSettings, key: str) -> ModelDown | None:
-    """What concerns every request, as an error for people; None for what concerns one. The server's words are left out
-    where they might repeat the key."""
-    import openai
+def _form(fields: Mapping[str, Any], images: Sequence[np.ndarray]) -> Any:
+    """A form of texts and PNG files."""
+    import aiohttp
 
-    if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
-        return _refused(base_url, settings, key)
-    if isinstance(error, openai.NotFoundError):
-        return ModelDown(f"{base_url} has no model {model}, or cannot do this: {_said(error, key)}", "Check both.")
-    if isinstance(error, openai.RateLimitError) and error.code == "insufficient_quota":
-        return ModelDown(f"{base_url}: the quota is used up", "Finished calls are kept; continue when there is more.")
-    return None
+    form = aiohttp.FormData()
+    for name, value in fields.items():
+        form.add_field(name, str(value))
+    for number, image in enumerate(images):
+        form.add_field("image[]", encode_png(image), filename=f"{number}.png", content_type="image/png")
+    return form
 
 
-def _said(error: Any, key: str) -> str:
-    """The server's message, without the key."""
-    body = getattr(error, "body", None)
-    message = body.get("message") if isinstance(body, Mapping) else None
-    text = str(message or getattr(error, "message", "") or type(error).__name__)
-    return _short(text.replace(key, "***") if key else text)
-
-
-def _first(reply: Any, name: str) -> Any:
-    """The first of a list in a reply, whatever the server has put there; None where there is none."""
-    found = getattr(reply, name, None)
-    return found[0] if isinstance(found, list) and found else None
+def _first(reply: Any, name: str) -> Mapping[str, Any]:
+    """The first of a list in a reply, whatever the server has put there; empty where there is none."""
+    listed = reply.get(name) if isinstance(reply, Mapping) else None
+    return listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], Mapping) else {}
 
 
 def _image_urls(given: Any) -> list[str]:
@@ -450,26 +355,3 @@ def _image_urls(given: Any) -> list[str]:
 def _short(text: str) -> str:
     line = " ".join(clean(text).split())
     return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}..."
-
-
-def _is_openai(base_url: str) -> bool:
-    host = urlsplit(base_url).hostname or ""
-    return host == "openai.com" or host.endswith(".openai.com")
-
-
-def _checked(address: str) -> str:
-    """The address with its /v1, if it is one and holds no secrets."""
-    try:
-        parts = urlsplit(address)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        parts, valid = urlsplit(""), False
-    if not valid:
-        raise UsageError(f"{address!r} is no address of a model", "Write http://HOST:PORT/v1#MODEL.")
-    if parts.username or parts.password or parts.query:
-        # Not shown: it may hold a key.
-        raise UsageError(
-            f"the address at {parts.hostname} holds a user name, a password or parameters",
-            "Put the key into an environment variable and name that.",
-        )
-    return address.rstrip("/") if parts.path.strip("/") else f"{address.rstrip('/')}/v1"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -128,19 +128,15 @@ class Judge(Asked):
     """
 
     def __init__(self, config: RewardConfig, trained: Trained | None = None) -> None:
-        from uni_train.models.remote import RemoteModel, RemoteSettings
+        from uni_train.config.schema import RemoteConfig, ServerConfig
+        from uni_train.models.remote import RemoteModel
 
         judge = config.judge
         assert judge is not None  # config.build has checked
-        settings = RemoteSettings(
-            key_env=judge.key_env,
-            connections=judge.connections,
-            timeout=judge.timeout,
-            retries=judge.retries,
-            temperature=0.0,
-            max_tokens=judge.max_tokens,
+        how = {field.name: getattr(judge, field.name) for field in fields(ServerConfig)}
+        remote = RemoteModel.open(
+            judge.address, RemoteConfig(**how, temperature=judge.heat, max_tokens=judge.max_tokens)
         )
-        remote = RemoteModel.open(str(judge.address), settings)
         template = judge.question or SCORE
         super().__init__(remote.answer, lambda prompt, item: asking(template, prompt), read_score)
 

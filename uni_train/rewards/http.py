@@ -7,29 +7,31 @@
 
 `inputs` are the images shown with the prompt, `references` the right image where a task can draw it, `items` what our
 tasks know of the prompt. A score of null says that the reward does not apply. Limits are those of judges
-(uni_train.http_limits); whatever else comes back ends the run with the address: it would be learned silently.
+(uni_train.http_client); whatever else comes back ends the run with the address: it would be learned silently.
 """
 
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from uni_train.addresses import key_for
 from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item
 from uni_train.errors import UsageError, UserError
-from uni_train.http_limits import PATIENCE, BadReply, NoReply, ask_json, get_json, library, limited
+from uni_train.http_client import BadReply, Client, NoReply, get_json
 from uni_train.models.pictures import encode_png
 from uni_train.rewards.registry import Trained, reward
 
 if TYPE_CHECKING:
     from uni_train.config.schema import RewardConfig
 
+_ABOUT = 10.0  # seconds for the first sign that somebody is there
 _MOST = 1e100  # of a score; neither NaN nor an infinity is below it, nor a whole number that is no float
 _HINT = "See that it runs and answers; rewards.NAME.http.timeout and .retries say how long it is waited for."
 
@@ -45,15 +47,11 @@ class Http:
     def __init__(self, config: RewardConfig, trained: Trained | None = None) -> None:
         assert config.http is not None  # config.build has checked
         self.config, self.url = config.http, config.http.address
-        self.key = os.environ.get(config.http.key_env, "") if config.http.key_env is not None else ""
         if not self.url.startswith(("http://", "https://")):
             raise UsageError(f"the reward's address {self.url} is none", "Write http://HOST:PORT/PATH.")
-        if config.http.key_env is not None and not self.key:
-            raise UserError(
-                f"the variable {config.http.key_env} is empty", "Set it to the key of the reward's address."
-            )
+        self.key = key_for(self.url, config.http.key_env)
         try:
-            get_json(self.url, self.key)
+            get_json(self.url, self.key, replace(config.http, retries=0, timeout=_ABOUT))
         except NoReply as error:
             raise UserError(f"the reward cannot be asked: {error}", _HINT) from None
         except BadReply:
@@ -89,20 +87,17 @@ class Http:
         replies: list[Any] = [None] * len(parts)
         failed: list[UserError] = []
         todo: Iterator[int] = iter(range(len(parts)))
-        seconds, retries = self.config.timeout, self.config.retries
 
         async def work() -> None:
             for number in todo:
                 try:
-                    reply = await ask_json(client, self.url, self.key, seconds, retries, _body(parts[number]), PATIENCE)
+                    replies[number] = await client.ask(self.url, _body(parts[number]))
                 except (NoReply, BadReply) as error:
                     failed.append(UserError(f"the reward failed: {error}", _HINT))
                     group.cancel_scope.cancel()
                     return
-                replies[number] = reply[1]
 
-        client_of = library().AsyncClient
-        async with limited(client_of(timeout=seconds), seconds) as client, anyio.create_task_group() as group:
+        async with Client(self.key, self.config) as client, anyio.create_task_group() as group:
             for _ in range(min(self.config.connections, len(parts))):
                 group.start_soon(work)
         if failed:

@@ -35,7 +35,7 @@ from starlette.requests import Request as HttpRequest
 
 from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
-from uni_train.http_limits import parsed
+from uni_train.http_client import parsed
 from uni_train.models.family import family_of
 from uni_train.models.identity import ModelIdentity, identify
 from uni_train.serving.limits import Limits

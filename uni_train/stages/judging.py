@@ -1,7 +1,7 @@
 """The run's judge: it scores images that no program can verify, and with filter=judge it filters samples.
 
 It is a model behind an OpenAI-compatible address, or a checkpoint that the run serves on this machine for as long as
-it runs (`uni_train serve` in a process of its own). The first rank asks for all; replies and inspect-ai's logs are in
+it runs (`uni_train serve` in a process of its own). The first rank asks for all; replies and logs are in
 `judge/` of the stage's folder, so that a start after a kill asks nothing twice.
 """
 
@@ -21,7 +21,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uni_train.config.kinds import kind_of, reads_images
 from uni_train.config.schema import JudgeConfig, RunConfig
@@ -31,9 +31,6 @@ from uni_train.eval.benchmark import Benchmark, JudgeAsk, Sample, Scored
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import Questions
 from uni_train.stages.work import Work
-
-if TYPE_CHECKING:
-    from uni_train.eval import judges
 
 LOG = "judge.log"  # in the run's folder: what a served checkpoint says
 LOADING = 1800.0  # seconds that a checkpoint may take until it answers
@@ -110,7 +107,7 @@ def asked(work: Work[Any], folder: Path, samples: Sequence[Sample], benchmark: B
 
 def silent(config: RunConfig, failed: int, images: int) -> UserError:
     """The error for a judge that did not answer."""
-    where = config.judge.address or config.judge.checkpoint if config.judge is not None else None
+    where = config.judge.model or config.judge.checkpoint if config.judge is not None else None
     return UserError(
         f"the judge {where} did not answer for {failed} of {images} images",
         "Start it, or wait, and run the same command again: images and replies are kept.",
@@ -126,22 +123,11 @@ def _judged(work: Work[Any], folder: Path, scored: Sequence[Scored], kind: type[
 # --- who is asked -----------------------------------------------------------------------------------------------------
 
 
-def _answering(config: JudgeConfig, log: Path) -> judges.JudgeConfig:
-    """A recipe's judge as the evaluator's configuration, after a test question."""
+def _answering(config: JudgeConfig, log: Path) -> JudgeConfig:
+    """The judge, at the address of the served checkpoint where it is one, after a test question."""
     from uni_train.eval import judges
 
-    address = config.address or _served(str(config.checkpoint), log)
-    base_url, _, name = address.rpartition("#")
-    judge = judges.JudgeConfig(
-        name,
-        base_url=base_url,
-        key_env=config.key_env,
-        dialect=config.dialect,
-        max_connections=config.connections,
-        timeout=config.timeout,
-        retries=config.retries,
-        max_tokens=config.max_tokens,
-    )
+    judge = config if config.checkpoint is None else replace(config, model=_served(config.checkpoint, log))
     judges.expect_answer(judge)
     return judges.with_served_revision(judge)
 

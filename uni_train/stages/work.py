@@ -31,7 +31,7 @@ from uni_train.run_folder import Manifest, RunFolder, decisive, stage_key
 
 if TYPE_CHECKING:
     from uni_train.cli.progress import Bar, ConsoleProgress
-    from uni_train.eval.judges import JudgeConfig
+    from uni_train.config.schema import JudgeConfig
     from uni_train.models.base import UnifiedModel
 
 C = TypeVar("C", bound=RunConfig)

@@ -1,7 +1,7 @@
 """A judge on a real port: an OpenAI-compatible server whose replies a test writes.
 
     with JudgeServer(lambda asked: "<answer>Yes</answer>") as server:
-        JudgeConfig("judge", server.url)
+        JudgeConfig(model=f"{server.url}#judge")
 
 A reply is a text, or a `Refused` (an HTTP error), or a callable's own delay. What was asked is in `server.asked`.
 """

@@ -9,12 +9,13 @@ import pytest
 
 from tests.eval.judges.criteria import Criteria
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import JudgeAsk, Sample
-from uni_train.eval.judges import JudgeConfig, calibration, filled_in, run
 from uni_train.eval.judges import anchors as known
 from uni_train.eval.judges import calibrating as cal
+from uni_train.eval.judges import calibration, filled_in, run
 from uni_train.eval.judges.labels import Label
 from uni_train.eval.statistics import Estimate, proportion
 
@@ -30,7 +31,7 @@ def test_a_judge_is_measured_and_evaluations_cite_it(tmp_path: Path) -> None:
     benchmark, store = Criteria(10), tmp_path / "store"
     anchors = [known.Anchor(sample, bool(i % 2), "reference") for i, sample in enumerate(benchmark.samples())]
     with JudgeServer(lenient) as server:
-        judge = JudgeConfig("judge", server.url)
+        judge = JudgeConfig(model=f"{server.url}#judge")
         assert calibration.find(store, judge, "criteria") is None
         found = cal.calibrate(anchors, benchmark, judge, tmp_path / "calibration", store=store)
         assert found.counts["reference"] == {
@@ -58,7 +59,7 @@ def test_a_judge_is_measured_and_evaluations_cite_it(tmp_path: Path) -> None:
 def test_one_side_alone_measures_nothing(tmp_path: Path) -> None:
     anchors = [known.Anchor(sample, True, "reference") for sample in Criteria(2).samples()]
     with pytest.raises(UserError, match="known to be wrong"):
-        cal.calibrate(anchors, Criteria(2), JudgeConfig("judge", "http://127.0.0.1:9/v1"), tmp_path, store=tmp_path)
+        cal.calibrate(anchors, Criteria(2), JudgeConfig(model="http://127.0.0.1:9/v1#judge"), tmp_path, store=tmp_path)
 
 
 def votes(*values: float, check: str = "") -> tuple[Label, ...]:
@@ -80,7 +81,9 @@ def test_people_are_the_truth_and_the_ceiling(tmp_path: Path) -> None:
     with JudgeServer(
         lambda asked: f"<answer>{'Yes' if re.search('shows [014]', asked.words) else 'No'}</answer>"
     ) as at:
-        found = cal.calibrate(anchors, benchmark, JudgeConfig("judge", at.url), tmp_path, store=tmp_path / "store")
+        found = cal.calibrate(
+            anchors, benchmark, JudgeConfig(model=f"{at.url}#judge"), tmp_path, store=tmp_path / "store"
+        )
     assert found.split == 1 and found.overall.accuracy == proportion(5, 5)
     assert found.by_kind.keys() == {"human"} and found.overall.mae.value == pytest.approx(
         (0 + 1 / 3 + 0 + 1 / 3 + 0) / 5
@@ -89,7 +92,7 @@ def test_people_are_the_truth_and_the_ceiling(tmp_path: Path) -> None:
     assert found.people is not None and found.people.n == 6 + 2 + 2
     assert found.people.accuracy.value == pytest.approx(6 / 10)
     assert found.stability["variance among people"].value == pytest.approx((0 + 2 / 9 + 0 + 2 / 9 + 1 / 4) / 5)
-    assert calibration.find(tmp_path / "store", JudgeConfig("judge", at.url), "criteria") == found
+    assert calibration.find(tmp_path / "store", JudgeConfig(model=f"{at.url}#judge"), "criteria") == found
 
 
 class Rubrics(Criteria):
@@ -115,7 +118,7 @@ def test_labels_of_single_checks_and_grades(tmp_path: Path) -> None:
         return json.dumps(said[re.search(r"shows (\d)", asked.words)[1]])  # type: ignore[index]
 
     with JudgeServer(reply) as server:
-        judge = JudgeConfig("judge", server.url)
+        judge = JudgeConfig(model=f"{server.url}#judge")
         found = cal.calibrate(human(benchmark.samples(), *labels), benchmark, judge, tmp_path, store=tmp_path / "store")
         assert (
             found.n == 5
@@ -145,7 +148,7 @@ def test_flips_over_reruns_and_changed_images(tmp_path: Path) -> None:
         return "Caption: 1 apple" if asked_for[image] > 1 else "Caption: 2 apples"
 
     with JudgeServer(reply) as server:
-        judge = JudgeConfig("judge", server.url, dialect="nano", max_connections=1)
+        judge = JudgeConfig(model=f"{server.url}#judge", dialect="nano", connections=1)
         options = {"store": tmp_path / "store", "reruns": 1, "changes": ("jpeg", "resize")}
         found = cal.calibrate(anchors, benchmark, judge, tmp_path, **options)  # type: ignore[arg-type]
         several = len(server.asked)
@@ -164,10 +167,10 @@ def test_only_judges_of_the_same_samples_are_compared(tmp_path: Path) -> None:
     benchmark, store = Criteria(4), tmp_path / "store"
     anchors = [known.Anchor(sample, bool(i % 2), "reference") for i, sample in enumerate(benchmark.samples())]
     with JudgeServer(lambda asked: "<answer>Yes</answer>") as server:
-        judge = JudgeConfig("b", server.url)
-        binary, other = replace(judge, way="binary"), replace(judge, model="a")
+        judge = JudgeConfig(model=f"{server.url}#b")
+        binary, other = replace(judge, way="binary"), replace(judge, model=f"{server.url}#a")
         kept = [cal.calibrate(anchors, benchmark, one, tmp_path, store=store) for one in (judge, binary, other)]
-        few = cal.calibrate(anchors[:2], benchmark, replace(judge, model="c"), tmp_path, store=store)
+        few = cal.calibrate(anchors[:2], benchmark, replace(judge, model=f"{server.url}#c"), tmp_path, store=store)
         assert calibration.comparable(store, kept[0]) == [kept[2], kept[1], kept[0]]
         assert calibration.comparable(store, few) == [few]
         # A way is known apart: an evaluation that asks in another one is uncalibrated.

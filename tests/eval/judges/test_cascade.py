@@ -9,13 +9,15 @@ import pytest
 
 from tests.eval.judges.criteria import Criteria
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.config.schema import JudgeConfig
 from uni_train.errors import UsageError
 from uni_train.eval.benchmark import Sample
-from uni_train.eval.judges import JudgeConfig, calibration, run
 from uni_train.eval.judges import anchors as known
+from uni_train.eval.judges import calibration, run
 from uni_train.eval.judges.calibrating import calibrate
 from uni_train.eval.statistics import Estimate
 
+NOBODY = "http://127.0.0.1:9/v1"
 BENCHMARK = Criteria(20)
 WRONG = {"a": {3, 4}, "b": {4, 5, 6}, "large": {6, 7}}
 """Judge -> the numbers that it gets wrong; odd ones are right."""
@@ -36,8 +38,8 @@ def models(server: JudgeServer) -> Counter[str]:
 
 def test_the_large_judge_is_asked_where_small_ones_disagree(tmp_path: Path) -> None:
     with JudgeServer(reply) as server:
-        small = tuple(JudgeConfig(name, server.url) for name in ("a", "b"))
-        judge = JudgeConfig("large", server.url, small=small)
+        small = tuple(JudgeConfig(model=f"{server.url}#{name}") for name in ("a", "b"))
+        judge = JudgeConfig(model=f"{server.url}#large", small=small)
         samples = [*BENCHMARK.samples(), replace(BENCHMARK.samples()[0], status="generation_failed")]
         scored = run(samples, BENCHMARK, judge, tmp_path)
         assert models(server) == {"a": 20, "b": 20, "large": 3}
@@ -63,12 +65,12 @@ def test_draws_that_differ_and_words_of_doubt_go_to_the_large_judge(tmp_path: Pa
         return other if number(asked) == 0 and seen[0] == 2 else said
 
     with JudgeServer(doubtful) as server:
-        small = JudgeConfig("a", server.url, way="majority", draws=3, temperature=0.7, max_connections=1)
-        judge = JudgeConfig("large", server.url, small=(small,))
+        small = JudgeConfig(model=f"{server.url}#a", way="majority", draws=3, temperature=0.7, connections=1)
+        judge = JudgeConfig(model=f"{server.url}#large", small=(small,))
         by = Counter(one.by for one in run(BENCHMARK.samples(), BENCHMARK, judge, tmp_path / "drawn"))
         # 0 is in doubt after its second draw, and is spared the third.
         assert by == {"a": 19, "large": 1} and models(server) == {"a": 59, "large": 1}
-        unsure = JudgeConfig("large", server.url, small=(replace(small, way="confidence", draws=1),))
+        unsure = JudgeConfig(model=f"{server.url}#large", small=(replace(small, way="confidence", draws=1),))
         by = Counter(one.by for one in run(BENCHMARK.samples(), BENCHMARK, unsure, tmp_path / "unsure"))
         assert by == {"a": 15, "large": 5}
         brave = replace(unsure, sure=0.5)
@@ -78,8 +80,8 @@ def test_draws_that_differ_and_words_of_doubt_go_to_the_large_judge(tmp_path: Pa
 def test_its_saving_and_bias_are_measured_on_known_samples(tmp_path: Path) -> None:
     anchors = [known.Anchor(one, i % 2 == 1, "program") for i, one in enumerate(BENCHMARK.samples())]
     with JudgeServer(reply) as server:
-        small = tuple(JudgeConfig(name, server.url) for name in ("a", "b"))
-        judge = JudgeConfig("large", server.url, small=small)
+        small = tuple(JudgeConfig(model=f"{server.url}#{name}") for name in ("a", "b"))
+        judge = JudgeConfig(model=f"{server.url}#large", small=small)
         found = calibrate(anchors, BENCHMARK, judge, tmp_path, store=tmp_path / "store")
     about = found.cascade
     assert about is not None and about["saving"] == pytest.approx(20 / 3) and about["asked"]["value"] == 3 / 20
@@ -97,23 +99,29 @@ def test_its_saving_and_bias_are_measured_on_known_samples(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("small", "problem"),
     [
-        ((JudgeConfig("a", "http://127.0.0.1:9/v1"),), "never in doubt"),
-        ((JudgeConfig("a", "http://127.0.0.1:9/v1"), JudgeConfig("large", "http://127.0.0.1:8/v1")), "is called large"),
+        ((JudgeConfig(model=f"{NOBODY}#a"),), "never in doubt"),
         (
-            (JudgeConfig("a", "http://127.0.0.1:9/v1"), JudgeConfig("b", "http://127.0.0.1:9/v1", way="tournament")),
+            (JudgeConfig(model=f"{NOBODY}#a"), JudgeConfig(model=f"{NOBODY}#large")),
+            "is called large",
+        ),
+        (
+            (
+                JudgeConfig(model=f"{NOBODY}#a"),
+                JudgeConfig(model=f"{NOBODY}#b", way="tournament"),
+            ),
             "one by one",
         ),
     ],
 )
 def test_cascades_that_cannot_be_meant(small: tuple[JudgeConfig, ...], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        JudgeConfig("large", "http://127.0.0.1:9/v1", small=small)
+        JudgeConfig(model=f"{NOBODY}#large", small=small)
 
 
 def test_a_small_judge_that_fails_settles_nothing(tmp_path: Path) -> None:
     with JudgeServer(lambda asked: "hm" if asked.body["model"] == "a" else reply(asked)) as server:
-        small = tuple(JudgeConfig(name, server.url, attempts=1) for name in ("a", "b"))
-        scored = run(samples(5), BENCHMARK, JudgeConfig("large", server.url, small=small), tmp_path)
+        small = tuple(JudgeConfig(model=f"{server.url}#{name}", attempts=1) for name in ("a", "b"))
+        scored = run(samples(5), BENCHMARK, JudgeConfig(model=f"{server.url}#large", small=small), tmp_path)
         assert models(server) == {"a": 5, "large": 5} and {one.by for one in scored} == {"large"}
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from tests.eval.judges.criteria import Criteria
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.config.schema import JudgeConfig
 from uni_train.eval.benchmark import Scored
-from uni_train.eval.judges import JudgeConfig, calibration, run
 from uni_train.eval.judges import anchors as known
+from uni_train.eval.judges import calibration, run
 from uni_train.eval.judges.calibrating import calibrate
 from uni_train.eval.judges.prevalence import corrected, judged_scores, table_of
 from uni_train.eval.statistics import Estimate, proportion
@@ -46,7 +47,7 @@ def reply(asked: Asked) -> str:
 
 
 def judged(folder: Path, url: str, reply_to: int = 40, **settings: Any) -> tuple[JudgeConfig, list[Scored]]:
-    benchmark, judge = Criteria(reply_to), JudgeConfig("judge", url, **settings)
+    benchmark, judge = Criteria(reply_to), JudgeConfig(model=f"{url}#judge", **settings)
     return judge, run(benchmark.samples(), benchmark, judge, folder, store=folder / "store")
 
 

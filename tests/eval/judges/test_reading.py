@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from tests.eval.judges.criteria import Criteria
 from tests.eval.judges.server import Asked, JudgeServer, Refused
+from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import JudgeAsk, Sample
-from uni_train.eval.judges import JudgeConfig, filled_in, run
+from uni_train.eval.judges import filled_in, run
 from uni_train.eval.judges.reading import JsonReader
 
 SCHEMA = {
@@ -66,7 +67,7 @@ def test_a_server_that_takes_no_schema_is_asked_in_words(tmp_path: Path) -> None
     with JudgeServer(
         lambda asked: Refused(400, "response_format") if "response_format" in asked.body else '{"count": 3}'
     ) as server:
-        (scored,) = run(Counted(1).samples(), Counted(1), JudgeConfig("judge", server.url), tmp_path)
+        (scored,) = run(Counted(1).samples(), Counted(1), JudgeConfig(model=f"{server.url}#judge"), tmp_path)
     assert scored.passed and len(server.asked) == 2
 
 
@@ -75,7 +76,7 @@ def test_truncated_json_is_repaired_by_asking_again(tmp_path: Path) -> None:
         return '{"count": 3}' if "not JSON" in asked.last else '{"count": 3, "kin'
 
     with JudgeServer(reply) as server:
-        (scored,) = run(Counted(1).samples(), Counted(1), JudgeConfig("judge", server.url), tmp_path)
+        (scored,) = run(Counted(1).samples(), Counted(1), JudgeConfig(model=f"{server.url}#judge"), tmp_path)
     assert scored.passed and len(scored.replies) == 2
     wanted = server.asked[0].body["response_format"]["json_schema"]["schema"]
     assert wanted["properties"]["count"]["type"] == "integer" and wanted["required"] == ["count"]

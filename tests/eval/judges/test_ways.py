@@ -10,10 +10,12 @@ import pytest
 
 from tests.eval.judges.criteria import PNG, Criteria
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.config.build import build_section
+from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UsageError, UserError
 from uni_train.eval.benchmark import Ask, JudgeAsk, Sample, Scored
-from uni_train.eval.judges import JudgeConfig, filled_in, run
+from uni_train.eval.judges import filled_in, run
 from uni_train.eval.judges.ways import combined, least_confidence, split
 
 YES, NO = "<answer>Yes</answer>", "<answer>No</answer>"
@@ -21,7 +23,7 @@ YES, NO = "<answer>Yes</answer>", "<answer>No</answer>"
 
 def judged(n: int, server: JudgeServer, folder: Path, **settings: Any) -> list[Scored]:
     benchmark = Criteria(n)
-    return run(benchmark.samples(), benchmark, JudgeConfig("judge", server.url, **settings), folder)
+    return run(benchmark.samples(), benchmark, JudgeConfig(model=f"{server.url}#judge", **settings), folder)
 
 
 def test_other_words_are_other_questions_and_the_default_adds_none(tmp_path: Path) -> None:
@@ -49,7 +51,7 @@ def test_a_majority_has_draws_of_its_own_each_asked_once(tmp_path: Path) -> None
             return "hm"
         return YES if (shown == "0" and seen[shown] % 2) or seen[shown] == 1 or shown == "2" else NO
 
-    asking: dict[str, Any] = {"way": "majority", "draws": 3, "temperature": 0.7, "attempts": 1, "max_connections": 1}
+    asking: dict[str, Any] = {"way": "majority", "draws": 3, "temperature": 0.7, "attempts": 1, "connections": 1}
     with JudgeServer(reply) as server:
         scored = judged(3, server, tmp_path, **asking)
         assert [one.outcome for one in scored] == ["pass", "fail", "pass"]
@@ -73,7 +75,7 @@ def test_confidence_weighs_votes_and_is_demanded(tmp_path: Path) -> None:
         return said.pop(0)
 
     with JudgeServer(reply) as server:
-        (scored,) = judged(1, server, tmp_path, way="confidence", draws=3, temperature=0.7, max_connections=1)
+        (scored,) = judged(1, server, tmp_path, way="confidence", draws=3, temperature=0.7, connections=1)
         assert scored.passed and len(server.asked) == 4  # 0.95 against 0.20 and 0.30
         assert '"Confidence: N"' in server.asked[3].last
     assert least_confidence(scored.replies) == 0.2 and least_confidence([YES]) == 0.0
@@ -93,7 +95,7 @@ def test_a_form_and_words_beside_it(tmp_path: Path) -> None:
     replies = {"confidence": '{"n": 3}\nConfidence: 70', "chain_of_thought": '<think>{"n": 1}?</think>\n{"n": 3}'}
     for way, reply in replies.items():
         with JudgeServer(lambda asked, reply=reply: reply) as server:  # type: ignore[misc]
-            judge = JudgeConfig("judge", server.url, way=way, draws=1)
+            judge = JudgeConfig(model=f"{server.url}#judge", way=way, draws=1)
             (scored,) = run(Counted(1).samples(), Counted(1), judge, tmp_path / way)
         assert scored.passed and "response_format" not in server.asked[0].body
 
@@ -130,7 +132,7 @@ def test_a_tournament_compares_pairs_in_both_orders(tmp_path: Path) -> None:
         return f"<answer>{'A' if a > b else 'B'}</answer>"
 
     with JudgeServer(reply) as server:
-        judge = JudgeConfig("judge", server.url, way="tournament")
+        judge = JudgeConfig(model=f"{server.url}#judge", way="tournament")
         scored = run(samples, benchmark, judge, tmp_path)
         assert [one.value for one in scored] == [1.0, 0.25, 0.25] * 2 and [one.passed for one in scored][:2] == [
             True,
@@ -147,19 +149,19 @@ def test_a_tournament_compares_pairs_in_both_orders(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"way": "tournment"}, "no way 'tournment'"),
+        ({"way": "tournment"}, "Did you mean tournament"),
         ({"way": "majority", "draws": 4, "temperature": 1}, "may be a tie"),
-        ({"way": "confidence", "draws": 3}, "at temperature 0 are one reply"),
-        ({"way": "binary", "dialect": "nano"}, "nano cannot be asked by binary"),
+        ({"way": "confidence", "draws": 3, "temperature": 0}, "at temperature 0 are one reply"),
+        ({"way": "binary", "dialect": "nano"}, "nano cannot be asked by judge.way=binary"),
     ],
 )
 def test_ways_that_cannot_be_meant(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        JudgeConfig("judge", "http://127.0.0.1:9/v1", **settings)
+        build_section(JudgeConfig, {"model": "http://127.0.0.1:9/v1#judge", **settings})
 
 
 def test_what_makes_two_judgings_the_same() -> None:
-    judge = JudgeConfig("judge", "http://127.0.0.1:9/v1")
+    judge = JudgeConfig(model="http://127.0.0.1:9/v1#judge")
     assert judge.manner == {**judge.identity, "dialect": "paper"}  # as evaluations of before ways have it
     majority = replace(judge, way="majority", temperature=0.5)
     assert majority.manner["way"] == "majority" and majority.label == "majority of 5"

@@ -314,7 +314,7 @@ def bagel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]
             "model.sampling.steps=3",
             "model.sampling.max_think_tokens=2",
             f"model.checkpoint={folder}",
-            f"judge.address='{server.url}#judge'",
+            f"judge.model='{server.url}#judge'",
             "strategy.precision=32-true",
             "data.distractors=0",
             "rounds=[{task:mapping,level:1,prompts:4,kept:4,updates:2}]",

@@ -221,7 +221,7 @@ def test_people_are_judged_and_a_silent_judge_is_waited_for(tmp_path: Path) -> N
     with JudgeServer(reply) as server:
         overrides = (
             f"model.checkpoint={tmp_path / 'BAGEL'}",
-            f"judge.address='{server.url}#judge'",
+            f"judge.model='{server.url}#judge'",
             "judge.retries=0",
             "model.threads=1",
             "model.sampling.steps=1",
@@ -263,7 +263,7 @@ def test_published_characters_that_are_not_there(tmp_path: Path) -> None:
         ("knowledge", "trained=lora", "understanding weights alone"),
         ("knowledge", "least_epochs=81", "more than epochs 80"),
         ("knowledge", "ema=0.9", "ema has no meaning"),
-        ("knowledge_bagel", "judge.address=http://127.0.0.1:1/v1", "does not say which model"),
+        ("knowledge_bagel", "judge.model=http://127.0.0.1:1/v1", "does not say which model"),
     ],
 )
 def test_keys_that_do_not_fit_together(recipe: str, override: str, message: str) -> None:

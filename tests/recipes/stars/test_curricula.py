@@ -177,7 +177,7 @@ def test_prompts_and_noise_of_a_run_depend_on_its_seed_and_those_of_the_evaluati
 def test_what_a_model_approves_of_is_kept(tmp_path: Path, who: str) -> None:
     folder = save_talker(tmp_path / "yes", "Final Answer: YES")
     with JudgeServer(lambda asked: "Final Answer: YES") as server:
-        judge = ["judge.dialect=nano", f"judge.address='{server.url}#judge'"]
+        judge = ["judge.dialect=nano", f"judge.model='{server.url}#judge'"]
         chosen = [f"model.checkpoint={folder}"] if who == "self" else judge
         run = finish(tmp_path, *QUICK, f"filter={who}", *chosen, "level=2", recipe="stars_mapping")
     judged = samples(run, "02-filter-mapping2")
@@ -204,7 +204,7 @@ def test_a_filter_that_keeps_nothing_says_so_and_loses_nothing(
 ) -> None:
     """By a judge's NO, by a reply that is no verdict, by the verifier (reply None: random weights draw nothing)."""
     with JudgeServer(lambda asked: reply or "") as server:
-        judge = ["filter=judge", "judge.dialect=nano", f"judge.address='{server.url}#judge'"]
+        judge = ["filter=judge", "judge.dialect=nano", f"judge.model='{server.url}#judge'"]
         command = (*QUICK, *(["filter=verifier"] if reply is None else judge), "level=1")
         for _ in range(2):  # the second start has only the same to say
             result = fit(tmp_path, *command, recipe="stars_mapping")

@@ -73,7 +73,7 @@ def server() -> Iterator[JudgeServer]:
 
 
 def asked_of(bagel: Path, server: JudgeServer) -> tuple[str, ...]:
-    return (*SMALL, "data.distractors=0", f"model.checkpoint={bagel}", f"judge.address='{server.url}#judge'")
+    return (*SMALL, "data.distractors=0", f"model.checkpoint={bagel}", f"judge.model='{server.url}#judge'")
 
 
 @pytest.fixture(scope="module")
@@ -200,11 +200,11 @@ def test_a_judge_that_does_not_answer_is_refused_before_an_image_is_drawn(
     with JudgeServer(lambda asked: Refused(503, "still loading")) as server:
         address = server.url
         if up:
-            overrides = (*asked_of(bagel, server), f"judge.address='{address}#judge'")
+            overrides = (*asked_of(bagel, server), f"judge.model='{address}#judge'")
             assert_clear(fit(tmp_path, *overrides), f"judge at {address} does not answer (503: still loading)", "same")
             assert len(server.asked) == 1
     if not up:
-        overrides = (*SMALL, f"model.checkpoint={bagel}", f"judge.address='{address}#judge'")
+        overrides = (*SMALL, f"model.checkpoint={bagel}", f"judge.model='{address}#judge'")
         assert_clear(fit(tmp_path, *overrides), f"judge at {address} does not answer")
     assert not list(tmp_path.rglob("*.parquet"))
 
@@ -215,8 +215,8 @@ def test_a_judge_that_does_not_answer_is_refused_before_an_image_is_drawn(
         (["model=bagel_7b", "judge=null"], "no judge is given"),
         (["data.world=everyday"], "no judge is given"),
         (["model=bagel_7b", "filter=verifier"], "filter=verifier: no program can read images"),
-        (["model=bagel_7b", "judge.checkpoint=folder"], "judge needs one of address and checkpoint"),
-        (["model=bagel_7b", "judge.address=http://127.0.0.1:1/v1"], "does not say which model"),
+        (["model=bagel_7b", "judge.checkpoint=folder"], "judge needs one of model and checkpoint"),
+        (["model=bagel_7b", "judge.model=http://127.0.0.1:1/v1"], "does not say which model"),
         (["model=bagel_7b", "judge.question=Is it nice?"], "judge.question has no meaning here"),
         (["model=qwen_image_edit"], "edits images"),
         (["filter=judge"], "who judges"),

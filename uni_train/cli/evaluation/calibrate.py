@@ -16,12 +16,12 @@ from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.config.schema import JudgeConfig
     from uni_train.eval.benchmark import Benchmark
     from uni_train.eval.evaluation import Evaluation
     from uni_train.eval.judges.agreement import Agreement
     from uni_train.eval.judges.anchors import Anchor
     from uni_train.eval.judges.calibration import Calibration
-    from uni_train.eval.judges.config import JudgeConfig
 
 _NAMES = {
     "sensitivity": "of the right ones, passed",

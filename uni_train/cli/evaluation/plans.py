@@ -17,12 +17,11 @@ from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.config.schema import JudgeConfig, RemoteConfig
     from uni_train.eval.benchmark import Benchmark
     from uni_train.eval.calls import StoredModel
     from uni_train.eval.evaluation import EvaluationPlan
-    from uni_train.eval.judges import JudgeConfig
     from uni_train.eval.watch import Checkpoint
-    from uni_train.models.remote import RemoteSettings
 
 SNAPSHOTS = ".snapshots"
 _STEP = re.compile(r"step=\d{8,}")
@@ -202,64 +201,36 @@ def judge_of(asked: Asked) -> JudgeConfig | None:
         if asked.verifier == "judge":
             raise UsageError("--verifier judge needs a judge", "Name one with --judge MODEL.")
         return None
-    from uni_train.eval.judges import JudgeConfig, Price
+    from uni_train.config.build import build_section
+    from uni_train.config.schema import JudgeConfig
     from uni_train.eval.judges.revision import with_served_revision
     from uni_train.eval.last_seen import LastSeen
 
-    judge = JudgeConfig(
-        model=asked.judge,
-        base_url=asked.judge_base_url,
-        key_env=asked.judge_key_env,
-        revision=asked.judge_revision,
-        dialect=asked.judge_dialect,
-        temperature=_temperature(asked, asked.judge_way),
-        way=asked.judge_way,
-        draws=asked.judge_draws,
-        small=tuple(_small(asked, one) for one in asked.small_judge),
-        sure=asked.small_sure,
-        max_tokens=asked.judge_max_tokens,
-        max_connections=asked.judge_connections,
-        timeout=asked.judge_timeout,
-        price=None if asked.judge_price is None else Price(*asked.judge_price),
-        cost_limit=asked.judge_cost_limit,
-    )
-    return with_served_revision(judge, LastSeen(store_of(asked)))
+    shared = {
+        "dialect": asked.judge_dialect,
+        "temperature": asked.judge_temperature,
+        "draws": asked.judge_draws,
+        "max_tokens": asked.judge_max_tokens,
+        "connections": asked.judge_connections,
+        "timeout": asked.judge_timeout,
+    }
+    own = {
+        "model": f"{asked.judge_base_url}#{asked.judge}" if asked.judge_base_url else asked.judge,
+        "key_env": asked.judge_key_env,
+        "revision": asked.judge_revision,
+        "way": asked.judge_way,
+        "small": [{**shared, "model": small, "way": asked.small_way} for small in asked.small_judge],
+        "sure": asked.small_sure,
+        "price": asked.judge_price,
+        "cost_limit": asked.judge_cost_limit,
+    }
+    return with_served_revision(build_section(JudgeConfig, shared | own), LastSeen(store_of(asked)))
 
 
-def _small(asked: Asked, name: str) -> JudgeConfig:
-    """A judge of a cascade, typed as an address with a model, or as a provider with one."""
-    from uni_train.eval.judges import JudgeConfig
-    from uni_train.eval.judges.revision import with_served_revision
-    from uni_train.eval.last_seen import LastSeen
+def _remote(asked: Asked) -> RemoteConfig:
+    from uni_train.config.schema import RemoteConfig
 
-    address, _, model = name.rpartition("#")
-    small = JudgeConfig(
-        model=model,
-        base_url=address or None,
-        dialect=asked.judge_dialect,
-        temperature=_temperature(asked, asked.small_way),
-        way=asked.small_way,
-        draws=asked.judge_draws,
-        max_tokens=asked.judge_max_tokens,
-        max_connections=asked.judge_connections,
-        timeout=asked.judge_timeout,
-    )
-    return with_served_revision(small, LastSeen(store_of(asked)))
-
-
-def _temperature(asked: Asked, way: str) -> float:
-    """As typed; else as high as draws need to differ."""
-    from uni_train.eval.judges.config import DRAWN
-
-    if asked.judge_temperature is not None:
-        return asked.judge_temperature
-    return 0.7 if way in DRAWN and asked.judge_draws > 1 else 0.0
-
-
-def _remote(asked: Asked) -> RemoteSettings:
-    from uni_train.models.remote import RemoteSettings
-
-    return RemoteSettings(key_env=asked.key_env, revision=asked.revision, connections=asked.connections)
+    return RemoteConfig(key_env=asked.key_env, revision=asked.revision, connections=asked.connections)
 
 
 def sampling_of(pairs: Sequence[str]) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def _check_rewards(config: FlowGrpoConfig, where: Where) -> None:
                 f"rewards.{name}: function=judge and a judge's address belong together",
                 f"rewards.{name}.judge",
                 where,
-                f"rewards.{name}={{function:judge,judge:{{address:'http://HOST:PORT/v1#MODEL'}}}}.",
+                f"rewards.{name}={{function:judge,judge:{{model:'http://HOST:PORT/v1#MODEL'}}}}.",
             )
         if (reward.function == "http") != (reward.http is not None):
             raise wrong(
@@ -155,7 +155,7 @@ def _check_rewards(config: FlowGrpoConfig, where: Where) -> None:
                 where,
                 f"rewards.{name}={{function:http,http:{{address:'http://HOST:PORT/PATH'}}}}.",
             )
-        if reward.judge is not None and (reward.judge.address is None or reward.judge.dialect != "paper"):
+        if reward.judge is not None and (reward.judge.model is None or reward.judge.dialect != "paper"):
             raise wrong(
                 f"rewards.{name}.judge is asked in the recipe's words at an address",
                 f"rewards.{name}.judge",

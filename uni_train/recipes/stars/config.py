@@ -133,7 +133,7 @@ def check(config: StarsConfig, where: Where) -> None:
             "filter=judge needs to know who judges",
             "filter",
             where,
-            "judge={address:'http://HOST:PORT/v1#MODEL'}, or judge={checkpoint:FOLDER}.",
+            "judge={model:'http://HOST:PORT/v1#MODEL'}, or judge={checkpoint:FOLDER}.",
         )
     if config.filter == "verifier" and reads_images(config):
         raise wrong(

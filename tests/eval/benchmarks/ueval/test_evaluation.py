@@ -10,9 +10,9 @@ import pytest
 
 from tests.eval.benchmarks.ueval.test_files import row, write
 from tests.eval.judges.server import Asked, JudgeServer, Refused
+from uni_train.config.schema import JudgeConfig
 from uni_train.eval.benchmarks.ueval import UEval
 from uni_train.eval.evaluation import EvaluationPlan, run
-from uni_train.eval.judges import JudgeConfig
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +59,7 @@ def test_a_judge_is_asked_about_each_rubric_and_one_bad_reply_costs_one_rubric(t
                               judge=judge, out=tmp_path / "evals", name=name)  # fmt: skip
 
     with JudgeServer(look) as server:
-        judge = JudgeConfig("judge", server.url)
+        judge = JudgeConfig(model=f"{server.url}#judge")
         first = run(plan("a", judge))
         asked = len(server.asked)
         found = {one.sample.ask.case.id: one for one in first.scored("ueval")}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
@@ -22,7 +23,6 @@ from uni_train.eval.benchmarks.ufo.files import _column, read_folder
 from uni_train.eval.benchmarks.ufo.names import ANSWERS, DIMENSIONS, KINDS, REGIMES, TEXT_CUE
 from uni_train.eval.evaluation import EvaluationPlan, run
 from uni_train.eval.images import bytes_of
-from uni_train.eval.judges import JudgeConfig
 from uni_train.models.pictures import encode_png
 
 IMAGE = encode_png(np.zeros((8, 8, 3), np.uint8))
@@ -262,7 +262,7 @@ def test_nano_is_asked_in_all_settings_and_a_restart_changes_nothing(tmp_path: P
     benchmark = Ufo(n=2, extra=("blind", "dimensions", "swap"))
     with JudgeServer(judge) as server:
         plan = EvaluationPlan(
-            checkpoint="shipped", benchmarks=[benchmark], out=tmp_path, judge=JudgeConfig("judge", server.url)
+            checkpoint="shipped", benchmarks=[benchmark], out=tmp_path, judge=JudgeConfig(model=f"{server.url}#judge")
         )
         first = run(plan)
         asked = len(server.asked)

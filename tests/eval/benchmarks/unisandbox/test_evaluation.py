@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen import sprites
 from uni_train.data_gen.objects import NANO
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.evaluation import EvaluationPlan, run
-from uni_train.eval.judges import JudgeConfig
 from uni_train.models.pictures import decode_png
 
 # In nano's words, with one label that is wrong and one question that nobody can draw.
@@ -46,7 +46,7 @@ def test_both_labels_score_one_drawing(tmp_path: Path) -> None:
         )
 
     with JudgeServer(look) as server:
-        judge = JudgeConfig("judge", server.url)
+        judge = JudgeConfig(model=f"{server.url}#judge")
         official = run(plan("official", judge))
         captions = sum(bool(asked.images) for asked in server.asked)
         comparisons = len(server.asked) - captions

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.eval.judges.server import Asked, JudgeServer
+from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.maze.task import INSTRUCTION
 from uni_train.errors import UsageError
 from uni_train.eval.benchmark import Ask, Scored, Source
@@ -19,7 +20,6 @@ from uni_train.eval.benchmarks.vigor import Vigor, programs
 from uni_train.eval.benchmarks.vigor.files import Record, write_folder
 from uni_train.eval.benchmarks.vigor.paper import TABLE_3
 from uni_train.eval.evaluation import EvaluationPlan, run
-from uni_train.eval.judges import JudgeConfig
 from uni_train.models.pictures import decode_png
 
 MAZES = Source(n=3, sets=("maze_navigation",))
@@ -146,7 +146,7 @@ def test_program_and_judge_share_a_sample_and_a_restart_changes_nothing(tmp_path
 
     def plan(**options: Any) -> EvaluationPlan:
         benchmark = Vigor(Source(data=folder), **options)
-        judge = JudgeConfig("judge", server.url)
+        judge = JudgeConfig(model=f"{server.url}#judge")
         return EvaluationPlan(
             checkpoint="nano_edit", benchmarks=[benchmark], settings=["direct"], judge=judge, out=tmp_path / "evals",
             options=options,

@@ -7,8 +7,9 @@ import zlib
 import pytest
 
 from tests.hostile import Hostile
-from uni_train import http_limits
-from uni_train.http_limits import BadReply, Body, NoReply, asked_wait, clean, get_json, parsed, reason
+from uni_train import http_client
+from uni_train.config.schema import ServerConfig
+from uni_train.http_client import BadReply, Body, NoReply, asked_wait, clean, get_json, parsed, reason
 
 
 def body(data: bytes, encoding: str | None) -> bytes:
@@ -19,7 +20,7 @@ def body(data: bytes, encoding: str | None) -> bytes:
 
 
 def test_bodies_are_limited_compressed_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_limits, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(http_client, "MOST_BYTES", 1 << 20)
     whole = bytes(1 << 20)
     assert body(whole, None) == body(gzip.compress(whole), "gzip") == body(zlib.compress(whole), "deflate") == whole
     for data, encoding in ((whole + b"x", None), (gzip.compress(whole + b"x"), "gzip")):
@@ -52,7 +53,7 @@ def test_a_wait_that_is_asked_for() -> None:
         ("redirect", BadReply, "redirects to http://127.0.0.1:.*not followed"),
         ("endless", BadReply, "more than 64 MiB"),
         ("bomb", BadReply, "more than 64 MiB"),
-        ("trickle", NoReply, "no reply from http://127.0.0.1:.* within 1 s"),
+        ("trickle", NoReply, "nothing came from http://127.0.0.1:.* within 1 s"),
         ("trickling headers", NoReply, "within 1 s"),
         ("silence", NoReply, "within 1 s"),
         ("hang up", NoReply, "no connection to http://127.0.0.1"),
@@ -66,6 +67,6 @@ def test_what_is_no_reply_is_an_error_that_names_the_address(behave: str, kind: 
     with Hostile("500", models=True) as other:
         to = other.url.removesuffix("/v1")
         with Hostile(behave, models=True, to=to) as server, pytest.raises(kind, match=message) as caught:
-            get_json(f"{server.url}/models", "a-key", seconds=1 if kind is NoReply else 10)
+            get_json(f"{server.url}/models", "a-key", ServerConfig(retries=0, timeout=1 if kind is NoReply else 10))
         assert server.url in str(caught.value)
         assert other.asked == [] and {key for _, key in server.asked} == {"Bearer a-key"}

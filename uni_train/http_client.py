@@ -1,0 +1,268 @@
+"""The one client of servers that may be broken or hostile: of judges, remote models and rewards behind an address.
+
+A reply has a largest size (after decompression), a request a longest time in all, and a server a longest wait that it
+may ask for. No redirect is followed: a key goes to the address that it was given for and nowhere else. Text is made
+such that it can be stored: JSON can hold half a surrogate pair, which UTF-8 cannot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+import re
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from uni_train.data_gen.reading_limits import DEPTH, shallow
+from uni_train.errors import UserError
+
+if TYPE_CHECKING:
+    from uni_train.config.schema import ServerConfig
+
+MOST_BYTES = 64 << 20
+"""Of a reply's body, compressed or not."""
+LONGEST_WAIT = 120.0
+"""Seconds that a server may ask for (Retry-After). One that asks for more is not asked again."""
+LETTERS_A_TOKEN = 32
+"""Of a reply's text, at most, for each token that was allowed: a server that sends more has ignored the limit, and
+readers whose time grows with the square of a text would take minutes."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
+"""Seconds between retries: twice as long each time, at random up to half more."""
+
+REDIRECTS = (301, 302, 303, 307, 308)
+PASSING = (408, 409, 425, 429)
+"""Statuses below 500 that may pass by themselves."""
+_LONGEST = 500  # letters of a reason
+_HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+class NoReply(Exception):
+    """Nothing came: no connection, or out of time. The message names the address."""
+
+
+class BadReply(Exception):
+    """What came is no reply: too large, damaged, no JSON. The message names the address, and says what came."""
+
+
+class Refused(BadReply):
+    """The server answered with an error or a redirect.
+
+    Attributes:
+        status: of HTTP. reason: the server's words, without the key. code: the error's own, such as insufficient_quota.
+        wait: seconds that it asks to wait.
+    """
+
+    def __init__(self, url: str, status: int, reason: str, code: object = None, wait: float | None = None) -> None:
+        super().__init__(f"{url} answers {status}: {reason}")
+        self.url, self.status, self.reason, self.code, self.wait = url, status, reason, code, wait
+
+    @property
+    def passes(self) -> bool:
+        """Whether the same request may be answered later."""
+        return self.status in PASSING or self.status >= 500
+
+
+def clean(text: str) -> str:
+    """Half surrogate pairs as U+FFFD; whole ones as the character that they stand for."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def parsed(data: bytes) -> Any:
+    """The JSON in `data`, its texts `clean`. ValueError for anything else, and for what is nested too deeply."""
+    try:
+        value = json.loads(data.decode("utf-8", errors="replace"))
+        if data.count(b"[") + data.count(b"{") > DEPTH and not shallow(value):
+            raise ValueError("its JSON is nested too deeply")
+        return _cleaned(value) if _HALF_PAIR.search(data) else value
+    except RecursionError:
+        raise ValueError("its JSON is nested too deeply") from None
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(name): _cleaned(one) for name, one in value.items()}
+    return [_cleaned(one) for one in value] if isinstance(value, list) else value
+
+
+class Body:
+    """A reply's body while it arrives: `add` its parts, then take `decoded`. Raises BadReply beyond MOST_BYTES."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._data = bytearray()
+
+    def add(self, part: bytes) -> None:
+        self._data += part
+        self._check(self._data)
+
+    def decoded(self, encoding: str | None) -> bytes:
+        """As the header Content-Encoding says; clients ask for none, some gateways compress all the same."""
+        if encoding in (None, "", "identity"):
+            return bytes(self._data)
+        if encoding not in ("gzip", "x-gzip", "deflate"):
+            raise BadReply(f"{self._url} compresses its reply ({encoding!r}), which it was not asked to")
+        inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, as its first bytes say
+        try:
+            found = inflater.decompress(bytes(self._data), MOST_BYTES + 1)
+        except zlib.error:
+            raise BadReply(f"{self._url} sent damaged {encoding}") from None
+        self._check(found)
+        return found
+
+    def _check(self, data: bytes | bytearray) -> None:
+        if len(data) > MOST_BYTES:
+            raise BadReply(f"{self._url} sent more than {MOST_BYTES >> 20} MiB in reply, which is not read further")
+
+
+def asked_wait(header: str | None) -> float | None:
+    """Seconds of a Retry-After; None for none, a date, or no number. May be infinite."""
+    try:
+        found = math.nan if header is None else float(header)
+    except ValueError:
+        return None
+    return None if math.isnan(found) else max(0.0, found)
+
+
+class Client:
+    """Asks servers within the limits; an async context manager.
+
+    Args:
+        key: sent as a bearer token, "" for none, and taken out of whatever comes back.
+        config: seconds, retries and pauses.
+    """
+
+    def __init__(self, key: str, config: ServerConfig) -> None:
+        self.key, self.config = key, config
+
+    async def __aenter__(self) -> Client:
+        try:
+            import aiohttp
+        except ImportError as error:
+            raise UserError("aiohttp is not installed, which asks servers", "pip install -e '.[eval]'") from error
+        headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {self.key}"} if self.key else {})
+        self._http = aiohttp.ClientSession(
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            connector=aiohttp.TCPConnector(limit=0),  # callers limit them
+            auto_decompress=False,
+            trust_env=True,
+        )
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._http.close()
+
+    async def ask(self, url: str, body: Any = None, form: Callable[[], Any] | None = None) -> Any:
+        """The JSON that answers a GET, a POST of a JSON `body`, or one of the `aiohttp.FormData` that `form` makes.
+
+        Raises:
+            NoReply, Refused, BadReply: after all retries of what may pass by itself. The key is in none.
+        """
+        import aiohttp
+        import anyio
+
+        config = self.config
+        problem: NoReply | Refused | None = None
+        until = time.monotonic() + config.patience
+        for attempt in range(config.retries + 1):
+            wait: float | None = None
+            try:
+                with anyio.fail_after(max(0.01, min(config.timeout, until - time.monotonic()))):
+                    return await self._once(url, body, form)
+            except TimeoutError:
+                limit = config.patience if time.monotonic() >= until else config.timeout
+                problem = NoReply(f"nothing came from {url} within {limit:g} s")
+            except (aiohttp.ClientError, OSError) as error:
+                problem = NoReply(f"no connection to {url} ({clean(str(error)) or type(error).__name__})")
+            except Refused as error:
+                wait = error.wait
+                if not error.passes or (wait is not None and wait > LONGEST_WAIT):
+                    raise
+                problem = error
+            pause = max(min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * random.uniform(1.0, 1.5), wait or 0.0)
+            if attempt == config.retries or time.monotonic() + pause >= until:
+                break
+            await anyio.sleep(pause)
+        assert problem is not None
+        raise problem
+
+    async def _once(self, url: str, body: Any, form: Callable[[], Any] | None) -> Any:
+        how = {"json": body} if form is None else {"data": form()}
+        method = "GET" if body is None and form is None else "POST"
+        async with self._http.request(method, url, **how, allow_redirects=False) as response:
+            status = response.status
+            if status in REDIRECTS:
+                where = (response.headers.get("location") or "nowhere")[:200]
+                raise Refused(url, status, f"{url} redirects to {where}, which is not followed: give that address")
+            received = Body(url)
+            async for part in response.content.iter_any():
+                received.add(part)
+            content = received.decoded(response.headers.get("content-encoding"))
+        if self.key:
+            content = content.replace(self.key.encode(), b"[key]")
+        if not 200 <= status < 300:
+            wait = asked_wait(response.headers.get("retry-after"))
+            late = wait is not None and wait > LONGEST_WAIT
+            more = f" (it asks to wait {wait:,g} s, and is waited for {LONGEST_WAIT:g} s at most)" if late else ""
+            raise Refused(url, status, reason(content) + more, _code(content), wait)
+        try:
+            return parsed(content)
+        except ValueError as error:
+            shown = " ".join(content[:200].decode("utf-8", errors="replace").split())
+            came = f"no JSON ({error}) but {shown!r}" if content.strip() else "an empty reply"
+            raise BadReply(f"{url} sent {came}") from None
+
+
+def get_json(url: str, key: str, config: ServerConfig) -> Any:
+    """The JSON at an address. Raises as `Client.ask`."""
+    import anyio
+
+    async def get() -> Any:
+        async with Client(key, config) as client:
+            return await client.ask(url)
+
+    return anyio.run(get)
+
+
+_TELLING = ("root", "parent", "revision", "version", "digest", "meta")  # of vLLM, SGLang, llama.cpp and gateways
+
+
+def served_content(listed: Mapping[str, Any]) -> str:
+    """Which weights /v1/models says that a model is: a hash, "" where it says nothing but the name.
+
+    `uni_train serve` reports the hash of the checkpoint's files. Other servers report where the weights lie, or their
+    sizes, which is hashed.
+    """
+    about = listed.get("uni_train")
+    if isinstance(about, Mapping):
+        return str(about.get("content", ""))
+    told = {name: listed[name] for name in _TELLING if listed.get(name) not in (None, "", {}, listed.get("id"))}
+    plain = json.dumps(told, sort_keys=True, default=str)
+    return hashlib.blake2b(plain.encode(), digest_size=8).hexdigest() if told else ""
+
+
+def _code(content: bytes) -> object:
+    """The code of an error, where the body of a refusal has one."""
+    try:
+        return parsed(content)["error"]["code"]
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+def reason(data: bytes) -> str:
+    """The message in the body of an error, in whichever of the usual places the server has put it; on one line."""
+    try:
+        found = parsed(data)
+    except ValueError:
+        found = data.decode("utf-8", errors="replace")
+    for name in ("error", "detail", "message"):
+        if isinstance(found, Mapping) and name in found:
+            found = found[name]
+    text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    return " ".join(text[:_LONGEST].split()) or "no reason given"
