@@ -37,8 +37,8 @@ def gpu_kernels(trace: Trace) -> Iterator[None]:
     def rms_norm(x: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
         return _RmsNorm.apply(x, weight)
 
-    def allowed(mask: TokenMask) -> Tensor:
-        return mask.order[:, None, None].to(torch.bool)  # [B, 1, 1, L]: block masks have no entry for each pair
+    def allowed(mask: TokenMask, keys: TokenMask | None = None) -> Tensor:
+        return (keys or mask).order[:, None, None].to(torch.bool)  # [B, 1, 1, K]: a block mask stores no pairs
 
     tolist = Tensor.tolist
 
