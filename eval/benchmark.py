@@ -26,6 +26,7 @@ from uni_train.data_gen.registry import Registry, task_of
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Verdict
 from uni_train.errors import UsageError, did_you_mean
+from uni_train.eval.results import Unit, unit_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -350,32 +351,6 @@ class Source:
         return {name: getattr(self, name) for name in names}
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """What counts once when two evaluations are compared: a case, or cases that are right only together.
-
-    ids: of its cases. value: between 0 and 1, where its score is graded; None: 1 if it is right, else 0. cluster: units
-    that are not independent share it.
-    """
-
-    setting: str
-    set: str
-    name: str
-    k: int
-    ids: tuple[str, ...]
-    right: bool
-    cluster: str
-    value: float | None = None
-
-    @property
-    def worth(self) -> float:
-        return float(self.right) if self.value is None else self.value
-
-    @property
-    def key(self) -> tuple[str, str, str, int]:
-        return self.setting, self.set, self.name, self.k
-
-
 def generated_questions(world: str) -> str:
     """What is said of scores on questions that are not the paper's."""
     return f"generated questions of the {world} world, not the benchmark"
@@ -444,11 +419,7 @@ class Benchmark(ABC):
     @classmethod
     def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
         """What counts once, under one label: here each sample by itself."""
-        return [
-            Unit(ask.setting, ask.case.set, ask.case.id, ask.k, (ask.case.id,), one.passed, ask.case.id, one.value)
-            for one in scored
-            for ask in (one.sample.ask,)
-        ]
+        return [unit_of(one, one.value) for one in scored]
 
     @classmethod
     def complexity(cls, case: Case) -> tuple[str, float] | None:

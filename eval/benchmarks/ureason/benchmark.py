@@ -378,30 +378,7 @@ class UReason(Benchmark):
         task -> subcategory -> Estimate. "extraction": how -> share of the thoughts. "outcomes": setting -> outcome ->
         share of the samples. "errors": type -> share of the wrong images of setting 2.
         """
-        count = counting.Count(scored)
-        settings = count.settings
-        return {
-            **{s: {name: est.to_dict() for name, est in count.accuracies(s).items()} for s in settings},
-            "gains": {
-                gain: {name: pair.to_dict() for name, pair in count.gains(*pair_of).items()}
-                for gain, pair_of in counting.GAINS.items()
-                if set(pair_of) <= set(settings)
-            },
-            "of_right_thoughts": {
-                s: {name: est.to_dict() for name, est in count.of_right_thoughts(s).items()}
-                for s in count.drawn_by_thought
-            },
-            "subcategories": {
-                s: {
-                    task: {sub: est.to_dict() for sub, est in by_sub.items()}
-                    for task, by_sub in count.subcategories(s).items()
-                }
-                for s in settings
-            },
-            "extraction": {how: est.to_dict() for how, est in count.extraction().items()},
-            "errors": {kind: one.to_dict() for kind, one in counting.error_shares(count, self).items()},
-            "outcomes": {s: {name: e.to_dict() for name, e in count.outcomes(s).items()} for s in settings},
-        }
+        return counting.scores(counting.Count(scored), self)
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
         """The layouts of Tables 2 (or 7), 11, 3, 4 and 8, error types and Figure 3, then what the paper leaves out."""

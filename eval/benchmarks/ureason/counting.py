@@ -6,10 +6,10 @@ paper's own rows stand below ours: Table 2 for testmini, Table 7 for test.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uni_train.data_gen.ureason.taxonomy import SUBCATEGORIES, TASKS
 from uni_train.eval import paper
@@ -29,7 +29,8 @@ from uni_train.eval.benchmarks.ureason.settings import (
     SETTINGS,
     TITLES,
 )
-from uni_train.eval.statistics import Estimate, PairedComparison, clustered_mean, paired, proportion, shares
+from uni_train.eval.results import Cell, Results, plain, tabulate, unit_of
+from uni_train.eval.statistics import Estimate, PairedComparison
 
 if TYPE_CHECKING:
     from uni_train.eval.benchmarks.ureason.benchmark import UReason
@@ -45,119 +46,96 @@ GAINS = {
     "length_8x": (BARE, EIGHT_TIMES),
     "external": (BARE, EXTERNAL),
 }
-
-
-Row = tuple[str | Estimate | PairedComparison | None, ...]
+Row = tuple[Cell, ...]
 
 
 class Count:
-    """Samples by setting and task, and what is computed of them."""
+    """Samples by setting, and what is computed of them."""
 
     def __init__(self, scored: Iterable[Scored]) -> None:
-        self.by_cell: dict[str, dict[str, list[Scored]]] = defaultdict(lambda: defaultdict(list))
-        for one in scored:
-            self.by_cell[one.sample.ask.setting][one.sample.ask.case.set].append(one)
+        every = Results(map(unit_of, scored))
+        self.tasks = tuple(every.by("set", TASKS))
+        self.by_setting = every.where(lambda unit: unit.set in TASKS).by("setting", SETTINGS)
+        self.groups = {**{task: (task,) for task in self.tasks}, "overall": self.tasks}
+        self.drawn_by_thought: Mapping[str, Results] = {}
+        if CHAIN in self.by_setting:
+            drawn = {name: some for name, some in self.by_setting.items() if name in (GUIDED, *LENGTHS)}
+            right = {unit.place for unit in self.by_setting[CHAIN] if unit.right}
+            self.drawn_by_thought = {n: some.where(lambda unit: unit.place in right) for n, some in drawn.items()}
 
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """Those that were asked, in the order of SETTINGS."""
-        return tuple(setting for setting in SETTINGS if setting in self.by_cell)
-
-    @property
-    def drawn_by_thought(self) -> tuple[str, ...]:
-        """The settings that draw by the model's own thought, if that was judged too."""
-        return tuple(s for s in self.settings if s in (GUIDED, *LENGTHS)) if CHAIN in self.settings else ()
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        return tuple(task for task in TASKS if any(task in by_task for by_task in self.by_cell.values()))
-
-    def of(self, setting: str) -> list[Scored]:
-        return [one for task in self.tasks for one in self.by_cell[setting].get(task, ())]
-
-    def accuracies(self, setting: str) -> dict[str, Estimate]:
+    def accuracies(self, some: Results) -> dict[str, Estimate]:
         """task -> accuracy (equation 4); "overall" is the mean over tasks."""
-        found = {task: _rate(some) for task, some in _in_order(self.by_cell[setting])}
-        found["overall"] = _mean(self.of(setting))
-        return found
-
-    def subcategories(self, setting: str) -> dict[str, dict[str, Estimate]]:
-        found: dict[str, dict[str, Estimate]] = {}
-        for task, some in _in_order(self.by_cell[setting]):
-            for name in SUBCATEGORIES[task]:
-                members = [one for one in some if one.sample.ask.case.category == name]
-                if members:
-                    found.setdefault(task, {})[name] = _rate(members)
-        return found
+        means = {name: part.mean("set") for name, part in some.groups(self.groups).items()}
+        return means if some else {"overall": some.mean()}
 
     def gains(self, earlier: str, later: str) -> dict[str, PairedComparison]:
         """task or "overall" -> later minus earlier (equation 5), on the cases and draws that both were asked."""
-        before = {_place(one): one for one in self.of(earlier)}
-        after = {_place(one): one for one in self.of(later)}
-        shared = [place for place in before if place in after]
-        found = {}
-        for name in (*self.tasks, "overall"):
-            both = [(before[p], after[p]) for p in shared if name in ("overall", _task(before[p]))]
-            if both:
-                found[name] = paired(
-                    [first.passed for first, _ in both],
-                    [second.passed for _, second in both],
-                    [_unit(first) for first, _ in both],
-                    [_task(first) for first, _ in both] if name == "overall" and len(self.tasks) > 1 else None,
-                )
-        return found
-
-    def of_right_thoughts(self, setting: str) -> dict[str, Estimate]:
-        """task or "overall" -> accuracy among the cases whose own thought `reasoning_chain` found right.
-
-        The rest, up to 1, are errors of drawing alone.
-        """
-        right = {_place(one) for one in self.of(CHAIN) if one.passed}
-        some = [one for one in self.of(setting) if _place(one) in right]
-        by_task = {task: [one for one in some if _task(one) == task] for task in self.tasks}
-        return {**{task: _rate(members) for task, members in by_task.items() if members}, "overall": _mean(some)}
+        before = self.by_setting[earlier]
+        found = {name: some.minus(before, "set") for name, some in self.by_setting[later].groups(self.groups).items()}
+        return {name: gain for name, gain in found.items() if gain is not None}
 
     def extraction(self) -> dict[str, Estimate]:
         """How the refined prompts of the model's own thoughts were found, each thought counted once."""
-        thoughts: dict[Hashable, Scored] = {}
-        for setting in self.settings:
-            if setting != EXTERNAL:
-                thoughts |= {_place(one): one for one in self.of(setting) if "extraction" in one.sample.facts}
-        return _seen_shares(EXTRACTIONS, [(one.sample.facts["extraction"], one) for one in thoughts.values()])
+        thoughts = {unit.place: unit for setting, some in self.by_setting.items() if setting != EXTERNAL
+                    for unit in some if "extraction" in unit.samples[0].sample.facts}  # fmt: skip
+        return _seen(EXTRACTIONS, Results(thoughts.values()), lambda one: one.sample.facts["extraction"])
 
-    def outcomes(self, setting: str) -> dict[str, Estimate]:
-        return _seen_shares(OUTCOMES, [(one.outcome, one) for one in self.of(setting)])
+    def errors(self, benchmark: UReason, task: str | None = None) -> dict[str, Estimate]:
+        """Type -> its share of the wrong images of setting 2, of one task or all."""
+        some = self.by_setting.get(GUIDED, Results(())).where(lambda unit: task in (None, unit.set))
+        kinds = {one.sample.identity: errors.type_of(one, benchmark.right(one)) for one in some.scored}
+        wrong = some.where(lambda unit: kinds[unit.samples[0].sample.identity] is not None)
+        named = (*errors.TYPES, *((errors.UNKNOWN,) if errors.UNKNOWN in kinds.values() else ()))
+        return wrong.shares(named, lambda one: str(kinds[one.sample.identity])) if wrong else {}
+
+    def subcategories(self, setting: str) -> dict[str, dict[str, Estimate]]:
+        found = {task: some.by(lambda unit: unit.case.category, SUBCATEGORIES[task])
+                 for task, some in self.by_setting[setting].by("set", TASKS).items()}  # fmt: skip
+        return {task: {name: some.mean() for name, some in by.items()} for task, by in found.items() if by}
 
 
-def _in_order(by_task: Mapping[str, list[Scored]]) -> list[tuple[str, list[Scored]]]:
-    """In the paper's order of tasks."""
-    return [(task, by_task[task]) for task in TASKS if by_task.get(task)]
+def _seen(names: Sequence[str], some: Results, of: Any) -> dict[str, Estimate]:
+    """Those of `names` that a sample has -> their shares of the samples, clustered by case."""
+    seen = {of(one) for one in some.scored}
+    return some.shares([name for name in names if name in seen], of)
+
+
+def scores(count: Count, benchmark: UReason) -> dict[str, Any]:
+    """As `UReason.scores`."""
+    by_setting = count.by_setting
+    return {  # type: ignore[no-any-return]
+        **plain({setting: count.accuracies(some) for setting, some in by_setting.items()}),
+        "gains": plain({gain: count.gains(*pair) for gain, pair in GAINS.items() if set(pair) <= set(by_setting)}),
+        "of_right_thoughts": plain({s: count.accuracies(some) for s, some in count.drawn_by_thought.items()}),
+        "subcategories": plain({setting: count.subcategories(setting) for setting in by_setting}),
+        "extraction": plain(count.extraction()),
+        "errors": plain(count.errors(benchmark)),
+        "outcomes": plain({s: _seen(OUTCOMES, some, lambda one: one.outcome) for s, some in by_setting.items()}),
+    }
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
 
 
 def tables(count: Count, benchmark: UReason) -> Iterable[Table]:
     """In the order of the paper, then ours."""
-    heads = tuple(task.capitalize() for task in count.tasks)
-    yield _main(count, benchmark, heads)
-    if CHAIN in count.settings:
-        chain = count.accuracies(CHAIN)
-        chains: list[Row] = [("Reasoning chain", *(chain.get(name) for name in (*count.tasks, "overall")))]
-        if benchmark.published:
-            chains += [(f"{row['model']} in the paper", *_paper(row, count)) for row in PAPER["Table 3"]]
-        yield Table("Quality of the reasoning chain (Table 3)", ("", *heads, "Overall"), tuple(chains))
+    yield _main(count, benchmark)
+    if CHAIN in count.by_setting:
+        chains = [(f"{row['model']} in the paper", *_paper(row, count)) for row in _rows("Table 3", benchmark)]
+        yield _by_task(count, "Quality of the reasoning chain (Table 3)",
+                       {TITLES[CHAIN]: count.by_setting[CHAIN]}, chains)  # fmt: skip
     if count.drawn_by_thought:
-        given = {setting: count.of_right_thoughts(setting) for setting in count.drawn_by_thought}
-        lines = [(TITLES[s], *(given[s].get(name) for name in (*count.tasks, "overall"))) for s in given]
         note = "Only cases whose reasoning chain is right: their wrong images are errors of drawing."
-        yield Table("Accuracy where the reasoning is right", ("", *heads, "Overall"), tuple(lines), note)
-    yield from _lengths(count, benchmark, heads)
+        lines = {TITLES[setting]: some for setting, some in count.drawn_by_thought.items()}
+        yield _by_task(count, "Accuracy where the reasoning is right", lines, note=note)
+    yield from _lengths(count, benchmark)
     yield _errors(count, benchmark)
-    yield _evaluators(count, benchmark, heads)
-    if EXTERNAL in count.settings:
-        who = getattr(benchmark.external, "name", "external model")
-        own = [setting for setting in (BARE, EXTERNAL) if setting in count.settings]
-        names = {BARE: "the model itself", EXTERNAL: who}
-        yield _plain("Who writes the refined prompt (Figure 3)", count, heads, own, [names[s] for s in own])
-    by_sub = {setting: count.subcategories(setting) for setting in count.settings}
+    yield _evaluators(count, benchmark)
+    if EXTERNAL in count.by_setting:
+        writers = {BARE: "the model itself", EXTERNAL: getattr(benchmark.external, "name", "external model")}
+        lines = {name: count.by_setting[s] for s, name in writers.items() if s in count.by_setting}
+        yield _by_task(count, "Who writes the refined prompt (Figure 3)", lines)
+    by_sub = {setting: count.subcategories(setting) for setting in count.by_setting}
     shown = [(task, name) for task in count.tasks for name in SUBCATEGORIES[task]
              if any(name in by_sub[setting].get(task, {}) for setting in by_sub)]  # fmt: skip
     yield Table(
@@ -172,7 +150,7 @@ def tables(count: Count, benchmark: UReason) -> Iterable[Table]:
         (tuple(found.values()),) if found else (),
         "Shares of the model's own thoughts. none: not_extracted in setting 3.",
     )
-    ends = {setting: count.outcomes(setting) for setting in count.settings}
+    ends = {s: _seen(OUTCOMES, some, lambda one: one.outcome) for s, some in count.by_setting.items()}
     known = [name for name in OUTCOMES if any(name in by_name for by_name in ends.values())]
     yield Table(
         "Outcomes of the samples",
@@ -182,111 +160,107 @@ def tables(count: Count, benchmark: UReason) -> Iterable[Table]:
     )
 
 
+def _heads(count: Count) -> list[str]:
+    return [name.capitalize() for name in count.groups]
+
+
+def _by_task(
+    count: Count, title: str, lines: Mapping[str, Results], below: Iterable[Row] = (), note: str = ""
+) -> Table:
+    """Accuracy by task and overall."""
+    return tabulate(title, [(name.capitalize(), lambda some, name=name: count.accuracies(some).get(name))  # type: ignore[misc]
+                            for name in count.groups], lines, below, note)  # fmt: skip
+
+
 def _accuracies(count: Count) -> list[Row]:
     """Each headline setting with its gain over the one before."""
     rows: list[Row] = []
     before = ""
-    for setting in (one for one in HEADLINE if one in count.settings):
-        accuracies = count.accuracies(setting)
+    for setting in (one for one in HEADLINE if one in count.by_setting):
+        accuracies = count.accuracies(count.by_setting[setting])
         gains = count.gains(before, setting) if before else {}
-        cells = [cell for name in (*count.tasks, "overall") for cell in (accuracies.get(name), gains.get(name))]
-        rows.append((TITLES[setting], *cells))
+        rows.append((TITLES[setting], *(cell for n in count.groups for cell in (accuracies.get(n), gains.get(n)))))
         before = setting
     return rows
 
 
-def _main(count: Count, benchmark: UReason, heads: tuple[str, ...]) -> Table:
+def _main(count: Count, benchmark: UReason) -> Table:
     """Table 2, or 7 of test."""
-    whole = len(benchmark.cases()) > TESTMINI
-    number, split = (7, "test") if whole else (2, None)
-    theirs = _printed(f"Table {number}", count, split) if benchmark.published else []
-    below = [(f"{model} in the paper, {title}", *cells) for model, title, *cells in theirs]
-    columns = ("Setting", *(cell for head in (*heads, "Overall") for cell in (head, "Δ")))
+    number, split = (7, "test") if len(benchmark.cases()) > TESTMINI else (2, None)
+    below = [(f"{row['model']} in the paper, {TITLES[row['setting']]}", *_with_gains(row, count))
+             for row in _rows(f"Table {number}", benchmark, count) if row.get("split") == split]  # fmt: skip
+    columns = ("Setting", *(cell for head in _heads(count) for cell in (head, "Δ")))
     return Table(
         f"Visual verification accuracy (Table {number})", columns, (*_accuracies(count), *below),
         "Δ: the gain over the setting above, on the same cases. Overall: the mean over tasks.",
     )  # fmt: skip
 
 
-def _evaluators(count: Count, benchmark: UReason, heads: tuple[str, ...]) -> Table:
+def _evaluators(count: Count, benchmark: UReason) -> Table:
     """Table 11: who judged beside the settings; `eval --judge ONE,TWO` puts several below each other."""
-    judges = Counter(one.by for setting in HEADLINE for one in count.of(setting) if one.by not in ("", "program"))
+    judges = Counter(one.by for setting in HEADLINE if setting in count.by_setting
+                     for one in count.by_setting[setting].scored if one.by not in ("", "program"))  # fmt: skip
     mine = [(judge, *row) for judge, _ in judges.most_common(1) for row in _accuracies(count)]
-    others = _printed("Table 11", count) if benchmark.published and mine else []
-    below = [(f"{one} in the paper, UniCoT", *rest) for one, *rest in others]
-    columns = ("Evaluator", "Setting", *(cell for head in (*heads, "Overall") for cell in (head, "Δ")))
+    below = [(f"{row['model']} in the paper, UniCoT", TITLES[row["setting"]], *_with_gains(row, count))
+             for row in _rows("Table 11", benchmark, count) if mine]  # fmt: skip
+    columns = ("Evaluator", "Setting", *(cell for head in _heads(count) for cell in (head, "Δ")))
     return Table("Evaluators (Table 11)", columns, (*mine, *below), "Δ as in Table 2.")
 
 
-def _printed(table: str, count: Count, split: str | None = None) -> list[list[str | None]]:
-    """[model, setting, accuracy, its gain, ...]."""
-    return [
-        [row["model"], TITLES[row["setting"]],
-         *(cell for pair in zip(_paper(row, count), _paper(row, count, " gain"), strict=True) for cell in pair)]
-        for row in PAPER[table]
-        if row["setting"] in count.settings and row.get("split") == split
-    ]  # fmt: skip
-
-
-def _lengths(count: Count, benchmark: UReason, heads: tuple[str, ...]) -> Iterable[Table]:
+def _lengths(count: Count, benchmark: UReason) -> Iterable[Table]:
     """Table 4, Table 8, and accuracy by the length of the context that an image was drawn in."""
-    asked = [setting for setting in LENGTHS if setting in count.settings]
-    if len(asked) > 1:
-        named = [f"{LENGTHS[setting]} x refined prompt" for setting in asked]
-        rows = list(_plain("", count, heads, asked, named).rows)
-        titles = dict(zip(asked, named, strict=True))
-        rows += [(f"{row['model']} in the paper, {titles[row['setting']]}", *_paper(row, count))
-                 for row in PAPER["Table 4"] if benchmark.published and row["setting"] in titles]  # fmt: skip
-        yield Table("Length-controlled ablation (Table 4)", ("", *heads, "Overall"), tuple(rows))
-    guided = [one for one in count.of(GUIDED) if one.sample.thought is not None]
+    names = {s: f"{n} x refined prompt" for s, n in LENGTHS.items() if s in count.by_setting}
+    if len(names) > 1:
+        below = [(f"{row['model']} in the paper, {names[row['setting']]}", *_paper(row, count))
+                 for row in _rows("Table 4", benchmark, count)]  # fmt: skip
+        lines = {name: count.by_setting[setting] for setting, name in names.items()}
+        yield _by_task(count, "Length-controlled ablation (Table 4)", lines, below)
+    everything = count.by_setting.get(GUIDED, Results(()))
+    guided = everything.where(lambda unit: unit.samples[0].sample.thought is not None)
     if not guided:
         return
     size, unit = lengths.measure(benchmark.tokenizer)
-    rows = [(TITLES[GUIDED], *lengths.told([size(one.sample) for one in guided]))]
-    if benchmark.published:
-        rows += [(f"{row['model']} in the paper{name}", f"{float(row[of]):.1f} ({float(row[f'{of} std']):.1f})")
-                 for of, name in (("evaluation", ""), ("training", ", training data"))
-                 for row in PAPER["Table 8"]]  # fmt: skip
+    rows = [(TITLES[GUIDED], *lengths.told([size(one.sample) for one in guided.scored]))]
+    rows += [(f"{row['model']} in the paper{name}", f"{float(row[of]):.1f} ({float(row[f'{of} std']):.1f})")
+             for of, name in (("evaluation", ""), ("training", ", training data"))
+             for row in _rows("Table 8", benchmark)]  # fmt: skip
     yield Table(
         "Length of the context (Table 8)", ("", f"{unit}, mean (std.)"), tuple(rows),
         "Prompt and thought of setting 2. The paper counts with Qwen3-8B's tokenizer (--option ureason.tokenizer).",
     )  # fmt: skip
-    thirds = lengths.thirds(guided, size)
-    rows = []
-    for setting in (GUIDED, BARE) if thirds else ():
-        by_place = {_place(one): one for one in count.of(setting)}
-        same = [[by_place[_place(one)] for one in some if _place(one) in by_place] for _, some in thirds]
-        if all(same):
-            rows.append((TITLES[setting], *map(_mean, same)))
+    thirds = {name: {(one.sample.ask.case.set, one.sample.ask.case.id, one.sample.ask.k) for one in some}
+              for name, some in lengths.thirds(guided.scored, size)}  # fmt: skip
+    parts = {s: [count.by_setting[s].where(lambda u, third=third: u.place in third) for third in thirds.values()]  # type: ignore[misc]
+             for s in (GUIDED, BARE) if s in count.by_setting and thirds}  # fmt: skip
     yield Table(
-        "Accuracy by length of the context", ("", *(f"{name} {unit}" for name, _ in thirds)), tuple(rows),
+        "Accuracy by length of the context", ("", *(f"{name} {unit}" for name in thirds)),
+        tuple((TITLES[s], *(part.mean("set") for part in some)) for s, some in parts.items() if all(some)),
         "Thirds of the cases by prompt and thought in setting 2; the overall accuracy of the same cases (ours).",
     )  # fmt: skip
 
 
-def error_shares(count: Count, benchmark: UReason, task: str | None = None) -> dict[str, Estimate]:
-    """Type -> its share of the wrong images of setting 2, of one task or all."""
-    some = [one for one in count.of(GUIDED) if task in (None, _task(one))]
-    wrong = [(kind, one) for one in some if (kind := errors.type_of(one, benchmark.right(one))) is not None]
-    kinds = [kind for kind, _ in wrong]
-    named = (*errors.TYPES, *((errors.UNKNOWN,) if errors.UNKNOWN in kinds else ()))
-    return shares(named, kinds, [_unit(one) for _, one in wrong]) if wrong else {}
-
-
 def _errors(count: Count, benchmark: UReason) -> Table:
     """The four error types of setting 2, by task."""
-    by_task = [error_shares(count, benchmark, task) for task in (*count.tasks, None)]
+    by_task = [count.errors(benchmark, task) for task in (*count.tasks, None)]
     rows: list[Row] = [(kind.capitalize(), *(shares.get(kind) for shares in by_task)) for kind in by_task[-1]]
-    if benchmark.published and rows:
-        blank = (None,) * len(count.tasks)
-        rows += [(f"{row['type'].capitalize()} in the paper, Bagel", *blank, paper.per_cent(row["share"]))
-                 for row in PAPER["Section 5"]]  # fmt: skip
-    heads = (*(task.capitalize() for task in count.tasks), "Overall")
+    blank = (None,) * len(count.tasks)
+    rows += [(f"{row['type'].capitalize()} in the paper, Bagel", *blank, paper.per_cent(row["share"]))
+             for row in _rows("Section 5", benchmark) if rows]  # fmt: skip
     return Table(
-        "Error types of setting 2 (section 5)", ("", *heads), tuple(rows),
+        "Error types of setting 2 (section 5)", ("", *_heads(count)), tuple(rows),
         "Shares of its wrong images. The paper's were sorted by people and are of all 500 images; "
         "--option ureason.errors=judge asks the judge.",
     )  # fmt: skip
+
+
+def _rows(table: str, benchmark: UReason, count: Count | None = None) -> list[paper.Row]:
+    """The paper's rows where its cases are asked; with `count`, those of the settings that were asked."""
+    rows = PAPER[table] if benchmark.published else ()
+    return [row for row in rows if count is None or row["setting"] in count.by_setting]
+
+
+def _with_gains(row: paper.Row, count: Count) -> list[str | None]:
+    return [cell for pair in zip(_paper(row, count), _paper(row, count, " gain"), strict=True) for cell in pair]
 
 
 def _paper(row: paper.Row, count: Count, column: str = "") -> list[str | None]:
@@ -298,44 +272,3 @@ def _paper(row: paper.Row, count: Count, column: str = "") -> list[str | None]:
     shown = [paper.per_cent(row[f"{task}{column}"], f"{sign}.2f") for task in count.tasks]
     whole = paper.per_cent(row[f"overall{column}"], f"{sign}.3f")
     return [*shown, whole if len(shown) == len(TASKS) or whole is None else "–"]
-
-
-def _plain(title: str, count: Count, heads: tuple[str, ...], settings: Sequence[str], names: Sequence[str]) -> Table:
-    rows = []
-    for setting, name in zip(settings, names, strict=True):
-        accuracies = count.accuracies(setting)
-        rows.append((name, *(accuracies.get(task) for task in (*count.tasks, "overall"))))
-    return Table(title, ("", *heads, "Overall"), tuple(rows))
-
-
-def _place(one: Scored) -> tuple[str, int]:
-    return one.sample.ask.case.id, one.sample.ask.k
-
-
-def _unit(one: Scored) -> str:
-    return one.sample.ask.case.cluster_id
-
-
-def _task(one: Scored) -> str:
-    return one.sample.ask.case.set
-
-
-def _rate(some: Sequence[Scored]) -> Estimate:
-    """The share that is right; Wilson's interval for one draw a case, else clustered by case."""
-    units = [_unit(one) for one in some]
-    if len(set(units)) == len(units):
-        return proportion(sum(one.passed for one in some), len(some))
-    return clustered_mean([float(one.passed) for one in some], units)
-
-
-def _seen_shares(names: Sequence[str], named: Sequence[tuple[str, Scored]]) -> dict[str, Estimate]:
-    """Those of `names` that a sample has -> their shares of the samples, clustered by case."""
-    seen = [name for name, _ in named]
-    return shares([name for name in names if name in seen], seen, [_unit(one) for _, one in named])
-
-
-def _mean(some: Sequence[Scored]) -> Estimate:
-    """The unweighted mean over tasks of the share that is right."""
-    return clustered_mean(
-        [float(one.passed) for one in some], [_unit(one) for one in some], [_task(one) for one in some]
-    )

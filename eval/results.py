@@ -1,0 +1,163 @@
+"""Scored samples as one table: a row is what counts once, and every score is a group-by with a 95 % interval.
+
+    results = Results(benchmark.units(scored, label))
+    results.by("setting")["direct"].by("set")["maze"].mean()     accuracy of a set
+    results.by("setting")["direct"].mean(over="set")             the mean over sets, each set alike
+    after.minus(before)                                          the paired difference, on what both have
+
+`tabulate` makes a table of declared columns, each a score of the rows of one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from uni_train.eval.statistics import Estimate, PairedComparison, graded_mean, paired_values, shares
+
+if TYPE_CHECKING:
+    from uni_train.eval.benchmark import Case, Scored, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What counts once, in scores and where evaluations are compared: a case, or cases that are right only together.
+
+    ids: of its cases. value: between 0 and 1, where its score is graded; None: 1 if it is right, else 0. cluster: units
+    that are not independent share it. samples: what was scored; () where only the outcome is known.
+    """
+
+    setting: str
+    set: str
+    name: str
+    k: int
+    ids: tuple[str, ...]
+    right: bool
+    cluster: str
+    value: float | None = None
+    samples: tuple[Scored, ...] = ()
+
+    @property
+    def worth(self) -> float:
+        return float(self.right) if self.value is None else self.value
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        return self.setting, self.set, self.name, self.k
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Set, name and draw: equal in two settings that asked the same."""
+        return self.set, self.name, self.k
+
+    @property
+    def case(self) -> Case:
+        return self.samples[0].sample.ask.case
+
+
+Key = str | Callable[[Unit], Any]
+"""A column of the table: an attribute of a unit, or a function of it."""
+Cell = str | Estimate | PairedComparison | None
+
+
+def unit_of(scored: Scored, value: float | None = None) -> Unit:
+    """A sample that counts by itself. value: its score, where that is not whether it passed."""
+    ask = scored.sample.ask
+    case = ask.case
+    return Unit(
+        ask.setting, case.set, case.id, ask.k, (case.id,), scored.passed, case.cluster_id, value, (scored,)
+    )  # fmt: skip
+
+
+class Results:
+    """Units in the order of asking."""
+
+    __slots__ = ("units",)
+
+    def __init__(self, units: Iterable[Unit]) -> None:
+        self.units = tuple(units)
+
+    def __iter__(self) -> Iterator[Unit]:
+        return iter(self.units)
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    @property
+    def scored(self) -> list[Scored]:
+        return [scored for unit in self for scored in unit.samples]
+
+    def where(self, keep: Callable[[Unit], bool]) -> Results:
+        return Results(unit for unit in self if keep(unit))
+
+    def by(self, key: Key, order: Iterable[Any] | None = None) -> dict[Any, Results]:
+        """Value of the column -> its units; in `order`, without what is not in it, or as the values come."""
+        column, found = _column(key), dict[Any, list[Unit]]()
+        for unit in self:
+            found.setdefault(column(unit), []).append(unit)
+        return {value: Results(found[value]) for value in (found if order is None else order) if value in found}
+
+    def groups(self, groups: Mapping[str, Collection[str]]) -> dict[str, Results]:
+        """Name -> the units of its sets, where there are any."""
+        found = {name: self.where(lambda unit, sets=sets: unit.set in sets) for name, sets in groups.items()}  # type: ignore[misc]
+        return {name: some for name, some in found.items() if some}
+
+    def measured(self, value: Callable[[Scored], float | None]) -> Results:
+        """With another value in [0, 1] of each sample, without those that have none."""
+        each = ((unit, value(unit.samples[0])) for unit in self)
+        return Results(replace(unit, value=found) for unit, found in each if found is not None)
+
+    def mean(self, over: Key | None = None, unit: Key = lambda unit: (unit.set, unit.name)) -> Estimate:
+        """The mean, with `over` the unweighted mean over the values of that column. n: different values of `unit`."""
+        return graded_mean(
+            [one.worth for one in self], [*map(_column(unit), self)], [one.cluster for one in self], self._cells(over)
+        )
+
+    def minus(self, before: Results, over: Key | None = None) -> PairedComparison | None:
+        """Paired by `Unit.place` on what both have; None where that is nothing."""
+        earlier = {unit.place: unit for unit in before}
+        both = Results(unit for unit in self if unit.place in earlier)
+        if not both:
+            return None
+        first = [earlier[unit.place].worth for unit in both]
+        clusters = [unit.cluster for unit in both]
+        return paired_values(first, [unit.worth for unit in both], clusters, both._cells(over))
+
+    def shares(self, names: Iterable[str], of: Callable[[Scored], str]) -> dict[str, Estimate]:
+        """Each of `names`: the share of the samples that `of` calls so."""
+        found = [(of(scored), unit.cluster) for unit in self for scored in unit.samples]
+        return shares(names, [name for name, _ in found], [cluster for _, cluster in found])
+
+    def _cells(self, over: Key | None) -> list[Any] | None:
+        cells = [] if over is None else [*map(_column(over), self)]
+        return cells if len(set(cells)) > 1 else None
+
+
+def _column(key: Key) -> Callable[[Unit], Any]:
+    return (lambda unit: getattr(unit, key)) if isinstance(key, str) else key
+
+
+def tabulate(
+    title: str,
+    columns: Sequence[tuple[str, Callable[[Results], Cell]]],
+    lines: Mapping[str, Results],
+    below: Iterable[Sequence[Cell]] = (),
+    note: str = "",
+    first: str = "",
+) -> Table:
+    """A declared table: a row for each line, whose cells are `columns` (head, score) of its units.
+
+    below: whole rows, such as those that a paper prints. first: the head of the first column.
+    """
+    from uni_train.eval.benchmark import Table
+
+    rows = [(name, *(score(some) for _, score in columns)) for name, some in lines.items()]
+    return Table(title, (first, *(head for head, _ in columns)), (*rows, *map(tuple, below)), note)
+
+
+def plain(tree: Any) -> Any:
+    """JSON-able: estimates and comparisons of nested mappings as dicts."""
+    if isinstance(tree, Mapping):
+        return {key: plain(value) for key, value in tree.items()}
+    return tree.to_dict() if isinstance(tree, Estimate | PairedComparison) else tree
