@@ -1,7 +1,7 @@
 """UEval (anonymous, under review): questions that want text and images, scored by rubrics of their own.
 
 `benchmark` is what `uni_train eval` runs; `files` reads the published questions, `own` makes and checks those of ours,
-`prompts` holds the judge's, `counting` makes the numbers, `paper` the published ones.
+`prompts` holds the judge's, `counting` makes the numbers, paper.csv has the published ones.
 """
 
 from uni_train.eval.benchmarks.ueval.benchmark import UEval

@@ -40,6 +40,7 @@ from uni_train.eval.benchmarks.ueval import counting, own
 from uni_train.eval.benchmarks.ueval.files import read_folder
 from uni_train.eval.benchmarks.ueval.prompts import JUDGE, OFFICIAL_REPLY, REPLY, judge_prompt, met, read_official
 from uni_train.eval.images import StoredImage, encoded
+from uni_train.eval.results import unit_of
 from uni_train.eval.submission import file_name, first_draws
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class UEval(Benchmark):
         code: Path | None = None,
         verifier: str = "program",
     ) -> None:
-        expect_known("UEval", "set", sets or (), own.SETS if data is None else counting.paper.TASKS)
+        expect_known("UEval", "set", sets or (), own.SETS if data is None else counting.TASKS)
         expect_known("UEval", "verifier", (verifier,), VERIFIERS)
         expect_known("UEval", "passes", (passes,), tuple(PASSES))
         expect_known("UEval", "compat", (compat,), COMPATS)
@@ -278,19 +279,18 @@ class UEval(Benchmark):
             yield f"{setting}.json", json.dumps(answers, indent=1, ensure_ascii=False).encode()
 
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        return counting.scores(scored, self.settings, official=self.official is not None)
+        return counting.scores(self._count(scored))
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        return counting.tables(scored, self.settings, self.published, official=self.official is not None)
+        return counting.tables(self._count(scored), self.published)
+
+    def _count(self, scored: Iterable[Scored]) -> counting.Count:
+        return counting.Count(scored, self.settings, self.official is not None)
 
     @classmethod
     def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
         """Questions, by the mean of their image and text score."""
-        return [
-            Unit(ask.setting, ask.case.set, ask.case.id, ask.k, (ask.case.id,), one.passed,
-                 ask.case.cluster_id, counting.satisfied(one, "score"))
-            for one in scored for ask in (one.sample.ask,)
-        ]  # fmt: skip
+        return [unit_of(one, counting.satisfied(one, "score")) for one in scored]
 
 
 def _rubrics(case: Case) -> list[tuple[str, int, str]]:

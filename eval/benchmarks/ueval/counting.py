@@ -9,16 +9,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from uni_train.data_gen.task import Check
+from uni_train.eval import paper
 from uni_train.eval.benchmark import Scored, Table
-from uni_train.eval.benchmarks.ueval import own, paper
-from uni_train.eval.statistics import Estimate, PairedComparison, graded_mean, paired_values
+from uni_train.eval.benchmarks.ueval import own
+from uni_train.eval.benchmarks.ueval.files import CLOSED, OPEN, TASKS
+from uni_train.eval.results import Cell, Results, plain, tabulate, unit_of
+from uni_train.eval.statistics import Estimate, PairedComparison
 
+PAPER = paper.printed(Path(__file__))  # table -> rows of paper.csv
 PARTS = ("image", "text")
-SETS = (*paper.TASKS, *own.SETS)
-KINDS = {"closed-ended": (*paper.CLOSED, *own.CLOSED), "open-ended": (*paper.OPEN, *own.OPEN)}
+SETS = (*TASKS, *own.SETS)
+KINDS = {"closed-ended": (*CLOSED, *own.CLOSED), "open-ended": (*OPEN, *own.OPEN)}
+GROUPS = {**{name: (name,) for name in SETS}, **KINDS, "overall": SETS}
 MEASURES = ("score", "image", "text", "all_rubrics")
 TITLES = {
     "one_pass": "One pass", "two_passes": "Two passes", "think_first": "Think, then draw",
@@ -43,177 +49,143 @@ def satisfied(one: Scored, measure: str) -> float | None:
     return sum(check.status == "pass" for part in parts for check in rubrics(one, part)) / n if n else None
 
 
-def measured(scored: Sequence[Scored], measure: str) -> dict[str, Estimate]:
+class Count:
+    """Samples by setting, under the measures of UEval."""
+
+    def __init__(self, scored: Iterable[Scored], settings: Sequence[str], official: bool = False) -> None:
+        self.by_setting = Results(map(unit_of, scored)).by("setting", settings)
+        self.official = official
+        self.means = {setting: {name: measured(some, name) for name in MEASURES}
+                      for setting, some in self.by_setting.items()}  # fmt: skip
+
+    def trace_gains(self) -> dict[str, tuple[Estimate, Estimate, PairedComparison]]:
+        """Measure -> its mean over tasks without and with a trace, and the paired difference."""
+        without = self.by_setting.get("two_passes") or self.by_setting.get("one_pass")
+        if "traced" not in self.by_setting or without is None:
+            return {}
+        found = {}
+        for measure in MEASURES[:3]:
+            after, before = (some.measured(lambda one, measure=measure: satisfied(one, measure))  # type: ignore[misc]
+                             for some in (self.by_setting["traced"], without))  # fmt: skip
+            shared = {unit.place for unit in before} & {unit.place for unit in after}
+            before, after = (some.where(lambda unit: unit.place in shared) for some in (before, after))  # noqa: B023
+            if gain := after.minus(before, "set"):
+                found[measure] = (before.mean("set"), after.mean("set"), gain)
+        return found
+
+    def over_questions(self, setting: str) -> dict[str, Estimate]:
+        """Image and text score over all questions alike, whatever their task: the released code's two averages."""
+        parts = {part: self.by_setting[setting].measured(lambda one, part=part: satisfied(one, part))  # type: ignore[misc]
+                 for part in PARTS}  # fmt: skip
+        return {part: some.mean() for part, some in parts.items() if some}
+
+
+def measured(some: Results, measure: str) -> dict[str, Estimate]:
     """Task, "closed-ended", "open-ended" or "overall" -> mean over questions; of several tasks the mean over tasks."""
-    known = [(one, value) for one in scored if (value := satisfied(one, measure)) is not None]
-
-    def mean(names: Sequence[str]) -> Estimate | None:
-        some = [(one, value) for one, value in known if one.sample.ask.case.set in names]
-        cases = [one.sample.ask.case for one, _ in some]
-        several = len({case.set for case in cases}) > 1
-        units, cells = [case.id for case in cases], [case.set for case in cases] if several else None
-        return (
-            graded_mean([value for _, value in some], units, [case.cluster_id for case in cases], cells)
-            if some
-            else None
-        )
-
-    asked = {**{name: (name,) for name in SETS}, **KINDS, "overall": SETS}
-    return {name: found for name, names in asked.items() if (found := mean(names)) is not None}
+    known = some.measured(lambda one: satisfied(one, measure))
+    return {name: part.mean("set") for name, part in known.groups(GROUPS).items()}
 
 
-def scores(scored: Iterable[Scored], settings: Sequence[str], *, official: bool = False) -> dict[str, Any]:
+def scores(count: Count) -> dict[str, Any]:
     """setting -> task, "closed-ended", "open-ended" or "overall" -> Estimate of the mean of image and text score.
 
     Beside the settings, "image", "text" and "all_rubrics": the same of these measures; "rubrics": setting -> how many
     there are, are satisfied, and could not be read; "trace": what the traces of another model change, by measure.
-    official: also "over_questions", as the released code averages.
+    Where the judge is asked as by the released code also "over_questions", as it averages.
     """
-    by_setting = _by_setting(scored, settings)
-
-    def all_of(measure: str) -> dict[str, Any]:
-        return {
-            setting: {name: one.to_dict() for name, one in measured(some, measure).items()}
-            for setting, some in by_setting.items()
-        }
-
-    counted = {setting: _counted(some) for setting, some in by_setting.items()}
-    found = {**all_of("score"), **{name: all_of(name) for name in MEASURES[1:]}, "rubrics": counted}
-    if gains := _trace_gains(by_setting):
-        found["trace"] = {name: one.to_dict() for name, (_, _, one) in gains.items()}
-    if official:
-        found["over_questions"] = {
-            setting: {name: one.to_dict() for name, one in _over_questions(some).items()}
-            for setting, some in by_setting.items()
-        }
-    return found
+    by_measure = {name: {setting: found[name] for setting, found in count.means.items()} for name in MEASURES}
+    found = {**by_measure.pop("score"), **by_measure}
+    found["rubrics"] = {setting: _counted(some.scored) for setting, some in count.by_setting.items()}
+    if gains := count.trace_gains():
+        found["trace"] = {name: gain for name, (_, _, gain) in gains.items()}
+    if count.official:
+        found["over_questions"] = {setting: count.over_questions(setting) for setting in count.by_setting}
+    return plain(found)  # type: ignore[no-any-return]
 
 
-def _over_questions(scored: Sequence[Scored]) -> dict[str, Estimate]:
-    """Image and text score over all questions alike, whatever their task: the released code's two averages."""
-    found = {}
-    for part in PARTS:
-        known = [(one.sample.ask.case, value) for one in scored if (value := satisfied(one, part)) is not None]
-        if known:
-            cases = [case for case, _ in known]
-            found[part] = graded_mean(
-                [value for _, value in known], [c.id for c in cases], [c.cluster_id for c in cases]
-            )
-    return found
+# --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def tables(
-    scored: Iterable[Scored], settings: Sequence[str], published: bool, *, official: bool = False
-) -> list[Table]:
-    """The layouts of Tables 1, 3 and 4, the paper's own rows below ours where its questions are asked.
-
-    official: the judge was asked as by the released code, whose averages have a table too.
-    """
-    by_setting = _by_setting(scored, settings)
-    found = {setting: {name: measured(some, name) for name in MEASURES} for setting, some in by_setting.items()}
-    asked = [name for name in SETS if any(name in one["score"] for one in found.values())]
+def tables(count: Count, published: bool) -> list[Table]:
+    """The layouts of Tables 1, 3 and 4, the paper's own rows below ours where its questions are asked."""
+    there = {name for found in count.means.values() for name in found["score"]}
+    asked = [name for name in SETS if name in there]
     if not asked:
         return []
-    groups = [*(kind for kind in KINDS if any(kind in one["score"] for one in found.values())), "overall"]
-    rows: list[Any] = [
-        (TITLES[s], *(one["score"].get(name) for name in (*asked, *groups)), one["all_rubrics"].get("overall"))
-        for s, one in found.items()
-    ]
-    for model, row in paper.TABLE_1.items() if published else ():
-        by_name = dict(zip((*paper.TASKS, "overall"), row, strict=True))
-        means = {kind: sum(by_name[name] for name in KINDS[kind][:4]) / 4 for kind in KINDS}
-        whole = len(asked) == len(paper.TASKS)
-        shown = [_printed({**by_name, **means}[name]) if name in asked or whole else None for name in (*asked, *groups)]
-        rows.append((f"{model} in the paper", *shown, None))
-    heads = [name.replace("_", " ").capitalize() for name in (*asked, *groups)]
+    groups = (*asked, *(name for name in (*KINDS, "overall") if name in there))
+    columns = [*((name, name, "score") for name in groups), ("all rubrics", "overall", "all_rubrics")]
     made = [
-        Table(
-            "Mean of image and text score (Table 1)", ("", *heads, "All rubrics"), tuple(rows),
+        _means(
+            count, "Mean of image and text score (Table 1)", columns, published, asked,
             "Averages are over tasks. All rubrics: satisfied over all rubrics of a question (section 2.2), overall.",
         )
     ]  # fmt: skip
-    for (kind, names), printed, number in zip(KINDS.items(), (paper.TABLE_3, paper.TABLE_4), (3, 4), strict=True):
+    for number, (kind, names) in zip((3, 4), KINDS.items(), strict=True):
         inside = [name for name in asked if name in names]
         if inside:
-            made.append(_parts(found, kind, inside, printed if published else {}, number))
-    made += _judges(found, by_setting, asked, published)
-    if gains := _trace_gains(by_setting):
+            columns = [(f"{'average' if name == kind else name}, {part}", name, part)
+                       for name in (*inside, kind) for part in PARTS]  # fmt: skip
+            title = f"Image and text scores, {kind} tasks (Table {number})"
+            made.append(_means(count, title, columns, published, inside))
+    made += _judges(count, asked, published)
+    if gains := count.trace_gains():
         changed = tuple((name.capitalize(), *cells) for name, cells in gains.items())
         note = "On the same questions, asked alike. The paper shows one question (Figure 5) and prints no scores."
         made.append(Table("Effect of another model's trace", ("", "Without", "With", "Difference"), changed, note))
-    if official:
-        made.append(_official({setting: _over_questions(some) for setting, some in by_setting.items()}))
-    made.append(_rubrics({setting: _counted(some) for setting, some in by_setting.items()}))
+    if count.official:
+        rows = tuple((TITLES[s], *map(count.over_questions(s).get, PARTS)) for s in count.by_setting)
+        note = "The judge was asked as by the released code; rows of the paper are of Figure 9."
+        made.append(
+            Table("Over questions, as the released code averages", ("", *map(str.capitalize, PARTS)), rows, note)
+        )
+    made.append(_rubrics({setting: _counted(some.scored) for setting, some in count.by_setting.items()}))
     return made
 
 
-def _parts(
-    found: Mapping[str, Mapping[str, Mapping[str, Estimate]]],
-    kind: str,
-    asked: Sequence[str],
-    printed: Mapping[str, tuple[float, ...]],
-    number: int,
-) -> Table:
-    """Table 3 or 4."""
-    columns = [(name, part) for name in (*asked, kind) for part in PARTS]
-    rows: list[Any] = [(TITLES[s], *(one[part].get(name) for name, part in columns)) for s, one in found.items()]
-    for model, row in printed.items():
-        by_column = dict(zip([(name, part) for name in (*KINDS[kind][:4], kind) for part in PARTS], row, strict=True))
-        whole = len(asked) == 4
-        cells = [_printed(by_column[one]) if one[0] != kind or whole else None for one in columns]
-        rows.append((f"{model} in the paper", *cells))
-    heads = [f"{'average' if name == kind else name.replace('_', ' ')}, {part}".capitalize() for name, part in columns]
-    return Table(f"Image and text scores, {kind} tasks (Table {number})", ("", *heads), tuple(rows))
-
-
-def _trace_gains(
-    by_setting: Mapping[str, Sequence[Scored]],
-) -> dict[str, tuple[Estimate, Estimate, PairedComparison]]:
-    """Measure -> its mean over tasks without and with a trace, and the paired difference."""
-    without = by_setting.get("two_passes") or by_setting.get("one_pass")
-    if "traced" not in by_setting or without is None:
-        return {}
-    before = {(one.sample.ask.case.id, one.sample.ask.k): one for one in without}
-    both = [(before[place], one) for one in by_setting["traced"]
-            if (place := (one.sample.ask.case.id, one.sample.ask.k)) in before]  # fmt: skip
-    found = {}
-    for measure in MEASURES[:3]:
-        known = [(first, second) for first, second in both if satisfied(first, measure) is not None]
-        if known:
-            cases = [second.sample.ask.case for _, second in known]
-            cells = [case.set for case in cases] if len({case.set for case in cases}) > 1 else None
-            values = [[satisfied(pair[side], measure) or 0.0 for pair in known] for side in (0, 1)]
-            units, clusters = [case.id for case in cases], [case.cluster_id for case in cases]
-            means = [graded_mean(some, units, clusters, cells) for some in values]
-            found[measure] = (means[0], means[1], paired_values(values[0], values[1], clusters, cells))
-    return found
-
-
-def _judges(
-    found: Mapping[str, Mapping[str, Mapping[str, Estimate]]],
-    by_setting: Mapping[str, Sequence[Scored]],
-    asked: Sequence[str],
+def _means(
+    count: Count,
+    title: str,
+    columns: Sequence[tuple[str, str, str]],
     published: bool,
-) -> list[Table]:
+    asked: Sequence[str],
+    note: str = "",
+) -> Table:
+    """Rows of settings. columns: head, group of sets, measure. Below, the rows of the paper's table in the title, with
+    the averages where all of its tasks are asked."""
+    rows: list[tuple[Cell, ...]] = [
+        (TITLES[setting], *(found[measure].get(name) for _, name, measure in columns))
+        for setting, found in count.means.items()
+    ]
+    number = title[title.index("(Table") + 1 : -1]
+    whole = len(asked) == (len(TASKS) if number == "Table 1" else 4)
+    for row in PAPER[number] if published else ():
+        cells = [_printed(row, name, measure) if name in asked or whole else None for _, name, measure in columns]
+        rows.append((f"{row['model']} in the paper", *cells))
+    return Table(title, ("", *(head.replace("_", " ").capitalize() for head, *_ in columns)), tuple(rows), note)
+
+
+def _printed(row: paper.Row, name: str, measure: str) -> str | None:
+    """What the paper prints, and of Table 1 the means over its kinds of tasks."""
+    if measure == "score" and name in KINDS:
+        return f"{sum(float(row[task]) for task in KINDS[name][:4]) / 400:.3f}"
+    return paper.per_cent(row.get(name if measure == "score" else f"{name} {measure}", ""))
+
+
+def _judges(count: Count, asked: Sequence[str], published: bool) -> list[Table]:
     """Table 2: who judged beside the settings."""
-    judges = Counter(one.by for some in by_setting.values() for one in some if one.by not in ("", "program"))
+    judges = Counter(
+        one.by for some in count.by_setting.values() for one in some.scored if one.by not in ("", "program")
+    )
     if not judges:
         return []
     ((judge, _),) = judges.most_common(1)
-    rows: list[Any] = [(f"{judge}, {TITLES[s].lower()}", *(one["score"].get(name) for name in asked))
-                       for s, one in found.items()]  # fmt: skip
-    for name, row in paper.TABLE_2.items() if published else ():
-        by_task = dict(zip(paper.TASKS, row, strict=True))
-        rows.append((f"{name} in the paper, GPT-5-Thinking", *(_printed(by_task[task]) for task in asked)))
-    heads = [name.replace("_", " ").capitalize() for name in asked]
+    lines = {f"{judge}, {TITLES[setting].lower()}": some for setting, some in count.by_setting.items()}
+    columns = [(name.replace("_", " ").capitalize(), lambda some, name=name: measured(some, "score").get(name))  # type: ignore[misc]
+               for name in asked]  # fmt: skip
+    below = [(f"{row['model']} in the paper, GPT-5-Thinking", *(paper.per_cent(row[task]) for task in asked))
+             for row in PAPER["Table 2"] if published]  # fmt: skip
     note = "`eval --judge ONE,TWO` has the same answers judged by several, and a leaderboard of them."
-    return [Table("Judges (Table 2)", ("", *heads), tuple(rows), note)]
-
-
-def _official(found: Mapping[str, Mapping[str, Estimate]]) -> Table:
-    rows = tuple((TITLES[s], *(one.get(part) for part in PARTS)) for s, one in found.items())
-    note = "The judge was asked as by the released code; rows of the paper are of Figure 9."
-    return Table("Over questions, as the released code averages", ("", "Image", "Text"), rows, note)
+    return [tabulate("Judges (Table 2)", columns, lines, below, note)]
 
 
 def _rubrics(counted: Mapping[str, Mapping[str, int]]) -> Table:
@@ -239,14 +211,3 @@ def _counted(scored: Sequence[Scored]) -> dict[str, int]:
         "unreadable": count(lambda check: check.status == "unreadable", scored),
         "not_judged": n - count(lambda check: True, scored),
     }
-
-
-def _by_setting(scored: Iterable[Scored], settings: Sequence[str]) -> dict[str, list[Scored]]:
-    all_of = list(scored)
-    found = {setting: [one for one in all_of if one.sample.ask.setting == setting] for setting in settings}
-    return {setting: some for setting, some in found.items() if some}
-
-
-def _printed(percent: float) -> str:
-    """The paper's per cent as a share."""
-    return f"{percent / 100:.3f}"

@@ -14,8 +14,10 @@ from typing import Any
 from uni_train.data_gen.errors import DataError, nearest
 from uni_train.data_gen.jsonl import read_objects
 from uni_train.eval.benchmark import Case
-from uni_train.eval.benchmarks.ueval.paper import CLOSED, TASKS
 
+CLOSED = ("space", "textbook", "diagram", "paper")
+OPEN = ("art", "life", "tech", "exercise")
+TASKS = (*CLOSED, *OPEN)  # in the order of the paper
 HUB = "zlab-princeton/UEval"
 SHAPE = (
     '{"id": 1, "task": "space", "prompt": "...", "image_rubrics": ["..."], "text_rubrics": ["..."], '
