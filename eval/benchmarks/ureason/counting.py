@@ -83,10 +83,10 @@ class Count:
     def errors(self, benchmark: UReason, task: str | None = None) -> dict[str, Estimate]:
         """Type -> its share of the wrong images of setting 2, of one task or all."""
         some = self.by_setting.get(GUIDED, Results(())).where(lambda unit: task in (None, unit.set))
-        kinds = {one.sample.identity: errors.type_of(one, benchmark.right(one)) for one in some.scored}
-        wrong = some.where(lambda unit: kinds[unit.samples[0].sample.identity] is not None)
+        kinds = {id(one): errors.type_of(one, benchmark.right(one)) for one in some.scored}
+        wrong = some.where(lambda unit: kinds[id(unit.samples[0])] is not None)
         named = (*errors.TYPES, *((errors.UNKNOWN,) if errors.UNKNOWN in kinds.values() else ()))
-        return wrong.shares(named, lambda one: str(kinds[one.sample.identity])) if wrong else {}
+        return wrong.shares(named, lambda one: str(kinds[id(one)])) if wrong else {}
 
     def subcategories(self, setting: str) -> dict[str, dict[str, Estimate]]:
         found = {task: some.by(lambda unit: unit.case.category, SUBCATEGORIES[task])

@@ -54,6 +54,7 @@ from uni_train.eval.benchmarks.vigor.templates import (
     read_marks,
 )
 from uni_train.eval.images import Image, StoredImage, bytes_of, encoded, of_file, pixels
+from uni_train.eval.results import unit_of
 from uni_train.models.pictures import decode_picture, encode_png
 
 if TYPE_CHECKING:
@@ -298,14 +299,12 @@ class Vigor(Benchmark):
     def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
         """A case is right if its task is solved (reasoning success); of a process the mean of four counts."""
         return [
-            Unit(
-                ask.setting, ask.case.set, ask.case.id, ask.k, (ask.case.id,),
-                counting.mark(one, REASONING) >= (GOOD if ask.setting == PROCESS else 1), ask.case.id,
-                counting.mean(one) if ask.setting == PROCESS else None,
+            replace(
+                unit_of(one, counting.mean(one) if one.sample.ask.setting == PROCESS else None),
+                right=counting.reasoning(one) >= (GOOD if one.sample.ask.setting == PROCESS else 1),
             )
             for one in scored
-            for ask in (one.sample.ask,)
-        ]  # fmt: skip
+        ]
 
     @classmethod
     def complexity(cls, case: Case) -> tuple[str, float] | None:
@@ -315,11 +314,11 @@ class Vigor(Benchmark):
         return f"size of {title(case.set).lower()}", float(max(int(side) for side in case.category.split("x")))
 
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        return counting.scores(list(scored))
+        return counting.scores(scored)
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
         copied = programs.copied(self._records, self._items)
-        found = counting.tables(list(scored), published=self.published, copied=copied)
+        found = counting.tables(scored, published=self.published, copied=copied)
         return [*found, *([counting.fields_found(self.fields)] if self.fields else [])]
 
 

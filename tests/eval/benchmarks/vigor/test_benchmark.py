@@ -17,8 +17,8 @@ from uni_train.data_gen.maze.task import INSTRUCTION
 from uni_train.errors import UsageError
 from uni_train.eval.benchmark import Ask, Scored, Source
 from uni_train.eval.benchmarks.vigor import Vigor, programs
+from uni_train.eval.benchmarks.vigor.counting import PAPER
 from uni_train.eval.benchmarks.vigor.files import Record, write_folder
-from uni_train.eval.benchmarks.vigor.paper import TABLE_3
 from uni_train.eval.evaluation import EvaluationPlan, run
 from uni_train.models.pictures import decode_png
 
@@ -172,7 +172,7 @@ def test_program_and_judge_share_a_sample_and_a_restart_changes_nothing(tmp_path
     measures = shared.results["vigor"].scores["measures"]["direct"]
     assert measures["mean"]["sudoku"]["value"] == 0.75 and measures["all_four"]["sudoku"]["value"] == 0
     rows = shared.results["vigor"].tables[0].rows
-    assert len(rows) == 1 + 1 + len(TABLE_3)  # ours, a copy of the input, the paper's
+    assert len(rows) == 1 + 1 + len(PAPER["Table 3"])  # ours, a copy of the input, the paper's
 
 
 @pytest.mark.slow
