@@ -1,7 +1,7 @@
 """UFO (anonymous, under review): questions that are answered with generated textual and visual cues.
 
 `benchmark` asks and judges, `files` reads the published questions, `own` makes some of our own, `replies` reads
-answers, `rubric` grades visual cues, `counting` makes the numbers and tables, `paper` holds the published ones.
+answers, `rubric` grades visual cues, `counting` makes the numbers and tables, paper.csv has the published ones.
 """
 
 from uni_train.eval.benchmarks.ufo.benchmark import Ufo

@@ -65,6 +65,7 @@ from uni_train.eval.benchmarks.ufo.names import (
     task_of_set,
 )
 from uni_train.eval.images import Image, StoredImage, bytes_of, encoded, pixels
+from uni_train.eval.results import Unit
 from uni_train.models.pictures import decode_picture, encode_png
 
 if TYPE_CHECKING:
@@ -329,11 +330,15 @@ class Ufo(Benchmark):
         level = case.facts.get("level")
         return None if level is None else (f"level of {task_of_set(case.set)}", float(level))
 
+    @classmethod
+    def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
+        return list(map(counting.unit, scored))
+
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        return counting.scores(scored)
+        return counting.scores(counting.Count(scored))
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        return counting.tables(scored, published=self.published)
+        return counting.tables(counting.Count(scored), published=self.published)
 
 
 def _needs(setting: str) -> tuple[bool, bool]:
