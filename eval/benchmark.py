@@ -26,14 +26,13 @@ from uni_train.data_gen.registry import Registry, task_of
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Verdict
 from uni_train.errors import UsageError, did_you_mean
-from uni_train.eval.results import Unit, unit_of
+from uni_train.eval.results import Table, Unit, unit_of
 
 if TYPE_CHECKING:
     import numpy as np
 
     from uni_train.eval.calls import StoredModel
     from uni_train.eval.images import Image, StoredImage
-    from uni_train.eval.statistics import Estimate, PairedComparison
     from uni_train.models.base import OnStep, Request
 
 # What became of a sample before anybody scored it. Everything but "ok" counts as not right and stays in the
@@ -258,48 +257,6 @@ class JudgeAsk(Protocol):
 
 class Unparseable(Exception):
     """The judge replied, but never with an answer; the last reply is the argument."""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table in the layout of its paper. A cell is a text, an Estimate, a PairedComparison, or None (not asked).
-
-    questions: whose they are (`Benchmark.questions`); whoever shows the table shows it.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str | Estimate | PairedComparison | None, ...], ...]
-    note: str = ""
-    questions: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able; `from_dict` gives an equal table."""
-        rows = [[_cell_to_json(cell) for cell in row] for row in self.rows]
-        about = {"note": self.note, "questions": self.questions}
-        return {"title": self.title, "columns": list(self.columns), "rows": rows, **about}
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Table:
-        rows = tuple(tuple(_cell_from_json(cell) for cell in row) for row in raw["rows"])
-        about = (str(raw.get(name, "")) for name in ("note", "questions"))
-        return cls(str(raw["title"]), tuple(raw["columns"]), rows, *about)
-
-
-def _cell_to_json(cell: str | Estimate | PairedComparison | None) -> Any:
-    return cell if cell is None or isinstance(cell, str) else cell.to_dict()
-
-
-def _cell_from_json(raw: Any) -> str | Estimate | PairedComparison | None:
-    from uni_train.eval.statistics import Estimate, PairedComparison
-
-    if raw is None or isinstance(raw, str):
-        return raw
-    if "difference" not in raw:
-        return Estimate.from_dict(raw)
-    both, first, second, neither = (int(raw[name]) for name in ("both", "only_first", "only_second", "neither"))
-    difference, p_value = Estimate.from_dict(raw["difference"]), float(raw["p_value"])
-    return PairedComparison(both, first, second, neither, difference, p_value)
 
 
 @dataclass(frozen=True, slots=True)

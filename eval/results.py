@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from uni_train.eval.statistics import Estimate, PairedComparison, graded_mean, paired_values, shares
 
 if TYPE_CHECKING:
-    from uni_train.eval.benchmark import Case, Scored, Table
+    from uni_train.eval.benchmark import Case, Scored
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,46 @@ def _column(key: Key) -> Callable[[Unit], Any]:
     return (lambda unit: getattr(unit, key)) if isinstance(key, str) else key
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table in the layout of its paper. A cell is a text, an Estimate, a PairedComparison, or None (not asked).
+
+    questions: whose they are (`Benchmark.questions`); whoever shows the table shows it.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+    questions: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able; `from_dict` gives an equal table."""
+        rows = [[_cell_to_json(cell) for cell in row] for row in self.rows]
+        about = {"note": self.note, "questions": self.questions}
+        return {"title": self.title, "columns": list(self.columns), "rows": rows, **about}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Table:
+        rows = tuple(tuple(_cell_from_json(cell) for cell in row) for row in raw["rows"])
+        about = (str(raw.get(name, "")) for name in ("note", "questions"))
+        return cls(str(raw["title"]), tuple(raw["columns"]), rows, *about)
+
+
+def _cell_to_json(cell: Cell) -> Any:
+    return cell if cell is None or isinstance(cell, str) else cell.to_dict()
+
+
+def _cell_from_json(raw: Any) -> Cell:
+    if raw is None or isinstance(raw, str):
+        return raw
+    if "difference" not in raw:
+        return Estimate.from_dict(raw)
+    both, first, second, neither = (int(raw[name]) for name in ("both", "only_first", "only_second", "neither"))
+    difference, p_value = Estimate.from_dict(raw["difference"]), float(raw["p_value"])
+    return PairedComparison(both, first, second, neither, difference, p_value)
+
+
 def tabulate(
     title: str,
     columns: Sequence[tuple[str, Callable[[Results], Cell]]],
@@ -150,8 +190,6 @@ def tabulate(
 
     below: whole rows, such as those that a paper prints. first: the head of the first column.
     """
-    from uni_train.eval.benchmark import Table
-
     rows = [(name, *(score(some) for _, score in columns)) for name, some in lines.items()]
     return Table(title, (first, *(head for head, _ in columns)), (*rows, *map(tuple, below)), note)
 
