@@ -49,7 +49,6 @@ from uni_train.models.bagel.prompts import THINK_THEN_ANSWER, THINK_THEN_DRAW
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.bagel.vae import AutoEncoder
 from uni_train.models.base import Example, Request
-from uni_train.models.contents import by_part
 from uni_train.models.family import family_of
 from uni_train.stages.cpu import prepare_cpu
 
@@ -538,7 +537,7 @@ def main() -> None:
     subjects = [made[name]() for name in chosen.models.split(",")]
     for subject in subjects:
         shapes = {name: tuple(weight.shape) for name, weight in subject.model.bagel.named_parameters()}
-        counts = by_part(family_of("bagel"), shapes)
+        counts = family_of("bagel").by_part(shapes)
         parts = ", ".join(f"{part} {count:,}" for part, count in counts.items() if count)
         print(f"\n{subject.title}: {sum(counts.values()):,} parameters ({parts})")
     makers: dict[str, Callable[[], Table]] = {

@@ -29,7 +29,6 @@ DEEP = 4  # blocks within blocks
 EXCEPTIONS = {
     "uni_train/models/bagel/packing.py pack": "the layout of a packed batch, one field after the other",
     "uni_train/models/bagel/packing.py encode": "the layout of one sequence, one kind of segment after the other",
-    "uni_train/training/checkpoint_io.py encode_tree": "one visitor with a branch a type",
     "uni_train/training/fit.py run": "the order of a fit, which is best read in one place",
     "uni_train/plan/plan.py plan": "one plan, filled field by field",
     "uni_train/config/build.py _check_common": "a list of checks, each two lines",

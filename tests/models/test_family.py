@@ -21,9 +21,8 @@ from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.models.export import export_model
 from uni_train.models.family import CONFIG, FAMILIES, Family, Found, family_of
-from uni_train.models.inspection import inspect
 from uni_train.models.load import build_model, load_weights, model_config, save_model
-from uni_train.models.recognise import recognise
+from uni_train.models.recognise import inspect, recognise
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from uni_train.models.contents import Inspection
+    from uni_train.models.family import Inspection
 
 
 @click.group(invoke_without_command=True)
@@ -46,7 +46,7 @@ def inspect_model(model: str, as_json: bool) -> None:
     from uni_train.models.recognise import expect_model
 
     expect_model(model)  # before torch is imported, which takes seconds
-    from uni_train.models.inspection import inspect
+    from uni_train.models.recognise import inspect
 
     inspection = inspect(model)
     if as_json:

@@ -109,7 +109,7 @@ def serve(
 
 def _check_loads(model: str) -> None:
     """Raises UserError for a checkpoint with missing or misshapen tensors, before processes are started."""
-    from uni_train.models.inspection import inspect
+    from uni_train.models.recognise import inspect
 
     found = inspect(model)
     if not found.loads:

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from uni_train.distributed.preemption import EXIT_CODE
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
@@ -65,4 +66,6 @@ def exit_code(failed: ChildFailedError) -> int:
             f"rank {rank} was ended by {first.signal_name()}",
             "Look at its log in the run's folder. What was finished is kept: run the same command again to continue.",
         )
+    if rank and first.exitcode == EXIT_CODE:
+        print(f"rank {rank} was told to end; the same command continues", file=sys.stderr)
     return first.exitcode

@@ -19,10 +19,9 @@ from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Item
 from uni_train.errors import UserError
 from uni_train.models.base import Example, Request, SkillMissing, UnifiedModel
-from uni_train.models.contents import Inspection
-from uni_train.models.family import family_of
-from uni_train.models.inspection import inspect
+from uni_train.models.family import Inspection, family_of
 from uni_train.models.load import build_model, model_config
+from uni_train.models.recognise import inspect
 from uni_train.models.weights import Weights
 
 GIB = 2**30

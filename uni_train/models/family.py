@@ -12,9 +12,10 @@ layouts. Nothing heavy is imported by a family.py, so that paths can be recognis
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
     from uni_train.config.schema import ModelConfig
     from uni_train.models.base import UnifiedModel
-    from uni_train.models.contents import Inspection
     from uni_train.models.shapes import Shapes
+    from uni_train.models.weights import Weights
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
@@ -48,6 +49,40 @@ class Found:
     what: str
     hint: str = ""
     model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What lies at a path, or is meant by a name.
+
+    Attributes:
+        kind: its family, or other. what: the same in words.
+        path: where it lies; None for a model whose weights are not on this machine.
+        weights: file (of a diffusers folder: subfolder) -> its dtypes, most bytes first.
+        bytes: of all weight files.
+        parameters: by part; the VAE is the last one.
+        problems: what is missing, extra or misshapen, a phrase each; with any of them the model does not load.
+        hint: what to do about it.
+    """
+
+    kind: str
+    what: str
+    path: str | None
+    weights: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    bytes: int = 0
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    hint: str = ""
+
+    @property
+    def total(self) -> int:
+        """All parameters, the VAE's too."""
+        return sum(self.parameters.values())
+
+    @property
+    def loads(self) -> bool:
+        """Whether `build_model` would take it."""
+        return self.kind != "other" and self.path is not None and not self.problems
 
 
 class Family(ABC):
@@ -184,10 +219,32 @@ class Family(ABC):
         Raises:
             UserError: damaged files.
         """
-        from uni_train.models.contents import of_state
+        from uni_train.models.weights import Weights
 
         model, _ = self.skeleton(config())
-        return of_state(self, checkpoint, WEIGHTS, model.state_dict())
+        return self.inspected(checkpoint, [Weights([checkpoint.path / WEIGHTS])], model.state_dict())
+
+    def inspected(self, found: Found, files: Sequence[Weights], own: Mapping[str, torch.Tensor]) -> Inspection:
+        """Of a checkpoint with the weights `files`; `own`: the state of a model of its sizes, on any device."""
+        from uni_train.models.weights import problems
+
+        shapes = {name: shape for weights in files for name, shape in weights.shapes.items()}
+        wrong = tuple(problems(shapes, {name: tuple(value.shape) for name, value in own.items()}))
+        size = sum(weights.bytes for weights in files)
+        parameters = self.by_part(shapes)
+        return Inspection(self.name, found.what, str(found.path), dtypes_of(files), size, parameters, wrong)
+
+    def by_part(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+        """Numbers of parameters by part, in the order of `parts`; `shapes` by the names that the model has for them."""
+        counts = dict.fromkeys(self.parts, 0)
+        for name, shape in shapes.items():
+            counts[self.part_of(name)] += math.prod(shape)
+        return counts
+
+
+def dtypes_of(files: Sequence[Weights]) -> dict[str, tuple[str, ...]]:
+    """File name -> its dtypes ("bfloat16"), most bytes first."""
+    return {file.name: weights.dtype_names for weights in files for file in weights.files}
 
 
 FAMILIES: Registry[type[Family]] = Registry(

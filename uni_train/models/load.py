@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.config import places
 from uni_train.config.schema import ModelConfig
-from uni_train.data_gen.reading_limits import read_yaml
-from uni_train.errors import UsageError, UserError
-from uni_train.models.family import CONFIG, FAMILIES, WEIGHTS, family_of
-from uni_train.models.recognise import recognise
+from uni_train.errors import UsageError
+from uni_train.models.family import CONFIG, WEIGHTS, family_of
+from uni_train.models.recognise import model_config
 
 if TYPE_CHECKING:
     import torch
@@ -52,38 +49,6 @@ def expect_tiles(config: ModelConfig) -> None:
             f"model.vae_tile={config.vae_tile} has no meaning for {config.name}",
             "Its VAE takes images whole: leave it out.",
         )
-
-
-def model_config(name_or_path: str) -> ModelConfig:
-    """The configuration of a model by its name (`uni_train models`), or of the checkpoint at a path.
-
-    "shipped" is nano with the weights inside the package.
-    A path may be a BAGEL folder or one weight file in it, a Qwen-Image-Edit as diffusers stores it, a folder that a
-    stage has written, or a run's folder (then its last finished model is meant). Of a model that a run has trained, the
-    run's own settings are taken.
-
-    Raises:
-        UserError: what lies there cannot be loaded. UsageError: no such name.
-    """
-    from uni_train.config.build import build_section
-    from uni_train.data_gen.registry import load_plugins
-
-    if name_or_path == "shipped":
-        name_or_path = next(name for name in FAMILIES.names() if FAMILIES.get(name).shipped is not None)
-    known = {option.name: option.path for option in places.options("model")}
-    if name_or_path in known:
-        return build_section(ModelConfig, read_yaml(known[name_or_path]))
-    found = recognise(Path(name_or_path))
-    if found.kind == "other":
-        raise UserError(f"{name_or_path} is {found.what}, not a model that can be loaded", found.hint)
-    run = found.path.parent.parent.parent
-    if (run / "config.yaml").is_file():
-        values = read_yaml(run / "config.yaml")
-        load_plugins(values.get("plugins") or ())  # the model may be of one
-        config = build_section(ModelConfig, values.get("model"))
-    else:
-        config = build_section(ModelConfig, read_yaml(known[found.model]))
-    return replace(config, checkpoint=str(found.path))
 
 
 def save_model(model: UnifiedModel, folder: Path, dtype: torch.dtype | None = None) -> None:

@@ -1,17 +1,19 @@
-"""What a path on disk is, told by the names in it: a model of ours, a run, or something that cannot be loaded.
+"""What a path on disk is: a model of ours, a run, or something that cannot be loaded; its configuration and content.
 
-Nothing is opened but small JSON files, and nothing heavy is imported. Families say what is theirs
-(`Family.recognise`); the rest is named here, so that a person learns why it cannot be loaded.
+`recognise` opens small JSON files only and imports nothing heavy. Families say what is theirs (`Family.recognise`); the
+rest is named here, so that a person learns why it cannot be loaded. `inspect` reads the headers of weights as well.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from uni_train.config import places
+from uni_train.config.schema import ModelConfig
 from uni_train.data_gen import reading_limits
 from uni_train.errors import UsageError, UserError, did_you_mean
-from uni_train.models.family import FAMILIES, Found, family_of
+from uni_train.models.family import FAMILIES, Found, Inspection, family_of
 from uni_train.run_folder import stage_folders
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -80,6 +82,76 @@ def final_model(run: Path) -> Path:
             f"{run} has no finished model yet", "Run its command again to continue it, or give another run."
         )
     return models[-1]
+
+
+def model_config(name_or_path: str) -> ModelConfig:
+    """The configuration of a model by its name (`uni_train models`), or of the checkpoint at a path.
+
+    "shipped" is nano with the weights inside the package.
+    A path may be a BAGEL folder or one weight file in it, a Qwen-Image-Edit as diffusers stores it, a folder that a
+    stage has written, or a run's folder (then its last finished model is meant). Of a model that a run has trained, the
+    run's own settings are taken.
+
+    Raises:
+        UserError: what lies there cannot be loaded. UsageError: no such name.
+    """
+    from uni_train.config.build import build_section
+    from uni_train.data_gen.registry import load_plugins
+
+    if name_or_path == "shipped":
+        name_or_path = next(name for name in FAMILIES.names() if FAMILIES.get(name).shipped is not None)
+    known = {option.name: option.path for option in places.options("model")}
+    if name_or_path in known:
+        return build_section(ModelConfig, reading_limits.read_yaml(known[name_or_path]))
+    found = recognise(Path(name_or_path))
+    if found.kind == "other":
+        raise UserError(f"{name_or_path} is {found.what}, not a model that can be loaded", found.hint)
+    run = found.path.parent.parent.parent
+    if (run / "config.yaml").is_file():
+        values = reading_limits.read_yaml(run / "config.yaml")
+        load_plugins(values.get("plugins") or ())  # the model may be of one
+        config = build_section(ModelConfig, values.get("model"))
+    else:
+        config = build_section(ModelConfig, reading_limits.read_yaml(known[found.model]))
+    return replace(config, checkpoint=str(found.path))
+
+
+def inspect(name_or_path: str) -> Inspection:
+    """Look at a model by its name (`uni_train models`) or path. Only headers and small JSON files are read.
+
+    Raises:
+        UserError: nothing lies there, or files are damaged. UsageError: no such name.
+    """
+    if name_or_path in [option.name for option in places.options("model")]:
+        config = model_config(name_or_path)
+        family = family_of(config.family)
+        if config.checkpoint == "shipped" and family.shipped is not None:
+            return family.inspect(Found(family.name, family.shipped, config.name, model=config.name), lambda: config)
+        if config.checkpoint is None or not Path(config.checkpoint).exists():
+            return _without_weights(config)
+        name_or_path = config.checkpoint
+    found = recognise(Path(name_or_path))
+    if found.kind == "other":
+        return Inspection("other", found.what, str(found.path), hint=found.hint)
+    return family_of(found.kind).inspect(found, lambda: model_config(str(found.path)))
+
+
+def _without_weights(config: ModelConfig) -> Inspection:
+    """A model whose sizes are known, and whose weights are not on this machine."""
+    family = family_of(config.family)
+    model, _ = family.skeleton(config)
+    problem, hint = "it is untrained: nothing is stored", "Train it first."
+    if config.checkpoint is not None:
+        problem = f"its folder {config.checkpoint} is not there"
+        hint = "Download the checkpoint there, or give the folder's path."
+    return Inspection(
+        family.name,
+        f"{family.title} of the sizes in configs/model/{config.name}.yaml",
+        None,
+        parameters=family.by_part({name: value.shape for name, value in model.named_parameters()}),
+        problems=(problem,),
+        hint=hint,
+    )
 
 
 def read_json(file: Path) -> dict[str, object]:

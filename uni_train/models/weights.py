@@ -99,6 +99,11 @@ class Weights(Mapping[str, Stored]):
         return tuple(sorted(count, key=count.__getitem__, reverse=True))
 
     @property
+    def dtype_names(self) -> tuple[str, ...]:
+        """The same as "bfloat16"."""
+        return tuple(str(dtype).removeprefix("torch.") for dtype in self.dtypes)
+
+    @property
     def bytes(self) -> int:
         return sum(stored.bytes for stored in self.values())
 

@@ -9,7 +9,6 @@ complete unless the disk damaged it later. Left out on purpose: sharded and asyn
 
 from __future__ import annotations
 
-import base64
 import errno
 import hashlib
 import json
@@ -19,7 +18,6 @@ import re
 import shutil
 import uuid
 import warnings
-from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +34,7 @@ from uni_train.errors import UserError
 from uni_train.files import flush, sha256_of
 from uni_train.training.low_bit_adamw import moments_of
 
-FORMAT = 1
+FORMAT = 2
 TENSORS = "state.safetensors"
 TREE = "state.json"
 TAG = "$"
@@ -53,85 +51,53 @@ class DamagedCheckpoint(UserError):
 
 
 def encode_tree(tree: Any) -> tuple[Any, dict[str, Tensor]]:
-    """Split a nested value into a JSON-able tree and the tensors it refers to by name.
+    """Split a nested value into a JSON-able tree and the tensors it refers to by name, its place in the tree.
 
-    Kept exactly: None, bool, int, float (nan and infinities too), str, bytes, list, tuple, torch.Size, set, frozenset,
-    dict with keys of any of these kinds, OrderedDict, Path, torch.dtype, torch.device, torch tensors (as CPU tensors
-    without gradient) and numpy arrays and scalars. Two places that hold the same tensor hold the same one again after
-    `decode_tree`. Other subclasses of dict come back as plain dicts.
+    Kept exactly: None, bool, int, float (nan and infinities too), str, list, tuple, dict with keys of these kinds,
+    numpy arrays, and torch tensors (on the CPU, without gradient; also the optimizer's 8-bit moments). Subclasses come
+    back as the plain kind (OrderedDict as dict), numpy scalars as Python's.
 
     Raises:
         TypeError: at the first value of another type, naming its place in the tree.
     """
     tensors: dict[str, Tensor] = {}
-    names: dict[tuple[Any, ...], str] = {}
     storages: set[int] = set()
 
     def keep(value: Tensor, where: str) -> str:
-        if value.layout is not torch.strided or value.is_quantized:
-            raise TypeError(f"{where or '/'}: only dense tensors can be saved, this one is {value.layout}")
-        value = value.detach()
-        identity = (value.data_ptr(), tuple(value.shape), value.stride(), value.dtype, str(value.device))
-        if value.numel() and identity in names:
-            return names[identity]
-        dense = value.to("cpu").contiguous()
-        # safetensors refuses tensors that overlap in memory.
+        dense = value.detach().to("cpu").contiguous()
         if dense.numel() and dense.untyped_storage().data_ptr() in storages:
-            dense = dense.clone()
+            dense = dense.clone()  # safetensors refuses tensors that overlap in memory
         storages.add(dense.untyped_storage().data_ptr())
-        base = where.removeprefix("/") or "tensor"
-        name, copies = base, 1
-        while name in tensors:
-            copies += 1
-            name = f"{base}#{copies}"
+        name = where.removeprefix("/") or "tensor"
+        while name in tensors:  # keys may hold a /, too
+            name += "#"
         tensors[name] = dense
-        names[identity] = name
         return name
-
-    def tagged(kind: str, value: Any) -> dict[str, Any]:
-        return {TAG: kind, "v": value}
 
     def visit(value: Any, where: str) -> Any:
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:
-            return value if math.isfinite(value) else tagged("float", repr(value))
-        if isinstance(value, Tensor):
-            if type(value).__name__ == "OptimState8bit":
-                state: Any = value  # torchao's, which need not be installed
-                dtype = str(state.dtype).removeprefix("torch.")
-                parts = {"codes": keep(state.codes, where), "scale": keep(state.scale, f"{where}/scale")}
-                return tagged("moments", {**parts, "signed": state.signed, "dtype": dtype})
-            return tagged("tensor", keep(value, where))
-        if isinstance(value, Mapping):
-            if isinstance(value, dict) and not isinstance(value, OrderedDict):
-                if all(type(key) is str for key in value) and TAG not in value:
-                    return {key: visit(item, f"{where}/{key}") for key, item in value.items()}
-                kind = "dict"
-            elif isinstance(value, OrderedDict):
-                kind = "ordered"
-            else:
-                raise TypeError(f"{where or '/'}: {type(value).__name__} cannot be saved in a checkpoint")
-            return tagged(kind, [[visit(k, f"{where}/key"), visit(v, f"{where}/{k}")] for k, v in value.items()])
-        if type(value) in (list, tuple, torch.Size):
-            items = [visit(item, f"{where}/{index}") for index, item in enumerate(value)]
-            return items if type(value) is list else tagged("tuple" if type(value) is tuple else "size", items)
-        if type(value) in (set, frozenset):
-            items = sorted((visit(item, f"{where}/item") for item in value), key=lambda item: json.dumps(item))
-            return tagged(type(value).__name__, items)
-        if type(value) is bytes:
-            return tagged("bytes", base64.b64encode(value).decode())
+            return value if math.isfinite(value) else {TAG: "float", "v": repr(value)}
+        if type(value).__name__ == "OptimState8bit":  # torchao's, which need not be installed
+            dtype = str(value.dtype).removeprefix("torch.")
+            parts = {"codes": keep(value.codes, where), "scale": keep(value.scale, f"{where}/scale")}
+            return {TAG: "moments", "v": {**parts, "signed": value.signed, "dtype": dtype}}
+        if isinstance(value, Tensor) and value.layout is torch.strided and not value.is_quantized:
+            return {TAG: "tensor", "v": keep(value, where)}
         if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
             # ascontiguousarray would give a 0-dimensional array one dimension.
-            return tagged("ndarray", keep(torch.from_numpy(np.array(value, order="C")), where))
-        if isinstance(value, np.generic) and value.dtype.kind in "biuf":
-            return tagged("scalar", keep(torch.from_numpy(np.array(value)), where))
-        if isinstance(value, Path):
-            return tagged("path", str(value))
-        if isinstance(value, torch.dtype):
-            return tagged("dtype", str(value).removeprefix("torch."))
-        if isinstance(value, torch.device):
-            return tagged("device", str(value))
+            return {TAG: "ndarray", "v": keep(torch.from_numpy(np.array(value, order="C")), where)}
+        if isinstance(value, np.generic):
+            return visit(value.item(), where)
+        if isinstance(value, dict):
+            if all(type(key) is str for key in value) and TAG not in value:
+                return {key: visit(item, f"{where}/{key}") for key, item in value.items()}
+            items = [[visit(key, f"{where}/key"), visit(item, f"{where}/{key}")] for key, item in value.items()]
+            return {TAG: "dict", "v": items}
+        if isinstance(value, list | tuple):
+            items = [visit(item, f"{where}/{index}") for index, item in enumerate(value)]
+            return items if isinstance(value, list) else {TAG: "tuple", "v": items}
         raise TypeError(f"{where or '/'}: {type(value).__qualname__} cannot be saved in a checkpoint")
 
     return visit(tree, ""), tensors
@@ -151,6 +117,8 @@ def decode_tree(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
         match kind:
             case "tensor":
                 return tensors[content]
+            case "ndarray":
+                return tensors[content].numpy()
             case "moments":
                 dtype = getattr(torch, content["dtype"])
                 return moments_of(tensors[content["codes"]], tensors[content["scale"]], content["signed"], dtype)
@@ -158,28 +126,8 @@ def decode_tree(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
                 return float(content)
             case "dict":
                 return {visit(key): visit(item) for key, item in content}
-            case "ordered":
-                return OrderedDict((visit(key), visit(item)) for key, item in content)
             case "tuple":
                 return tuple(visit(item) for item in content)
-            case "size":
-                return torch.Size([visit(item) for item in content])
-            case "set":
-                return {visit(item) for item in content}
-            case "frozenset":
-                return frozenset(visit(item) for item in content)
-            case "bytes":
-                return base64.b64decode(content)
-            case "ndarray":
-                return tensors[content].numpy()
-            case "scalar":
-                return tensors[content].numpy()[()]
-            case "path":
-                return Path(content)
-            case "dtype":
-                return getattr(torch, content)
-            case "device":
-                return torch.device(content)
         raise ValueError(f"unknown tag {kind!r}")
 
     return visit(tree)

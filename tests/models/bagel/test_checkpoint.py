@@ -24,11 +24,10 @@ from uni_train.errors import UserError
 from uni_train.models.bagel.checkpoint import PublishedBagel, on_meta
 from uni_train.models.bagel.positions import patchify
 from uni_train.models.base import Request
-from uni_train.models.contents import by_part
 from uni_train.models.export import export_model
 from uni_train.models.family import family_of
-from uni_train.models.inspection import inspect
 from uni_train.models.load import build_model, load_weights, model_config, save_model
+from uni_train.models.recognise import inspect
 from uni_train.models.weights import Weights, write
 
 PATCHES = "vit_model.vision_model.embeddings.patch_embedding.weight"
@@ -92,7 +91,7 @@ def test_bagel_at_full_size_has_the_released_names_shapes_and_counts(golden_fold
     for name, shape in shapes.items():  # the file lists the first and the last layers
         first = ".".join("0" if part.isdigit() else part for part in name.split("."))
         assert name in full["shapes"] or shape == full["shapes"][first]
-    counts = by_part(family_of("bagel"), shapes)
+    counts = family_of("bagel").by_part(shapes)
     known = full["language_model_params"]
     assert counts["generation"] == known["generation_branch_moe_gen"]
     text = counts["understanding"] + counts["text embeddings"] + counts["text head"]

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.models.family import FAMILIES, Found
+from uni_train.models.family import FAMILIES, Found, Inspection, dtypes_of
 from uni_train.models.published import PublishedFamily
 
 if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig
     from uni_train.models.bagel.shapes import BagelShapes
     from uni_train.models.bagel.unified import BagelUnified
-    from uni_train.models.contents import Inspection
 
 _SIZES = ("llm_config.json", "vit_config.json")
 _WEIGHTS = ("ema", "model_bf16")  # files with these names are a BAGEL's, though its sizes are missing
@@ -54,7 +53,6 @@ class BagelFamily(PublishedFamily):
     def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
         from uni_train.models.bagel.checkpoint import compare, open_folder
         from uni_train.models.bagel.tokenizer import has_tokenizer
-        from uni_train.models.contents import Inspection, by_part, dtypes_of
 
         folder = open_folder(checkpoint.path)
         shapes, wrong = compare(folder)
@@ -70,7 +68,7 @@ class BagelFamily(PublishedFamily):
             str(checkpoint.path),
             dtypes_of(files),
             sum(weights.bytes for weights in files),
-            by_part(self, {**{f"bagel.{name}": shape for name, shape in shapes.items()}, **vae}),
+            self.by_part({**{f"bagel.{name}": shape for name, shape in shapes.items()}, **vae}),
             tuple(wrong),
             "Copy what is missing from the folder of BAGEL-7B-MoT; see docs/models/bagel.md." if wrong else "",
         )

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.models.family import CONFIG, FAMILIES, Family, Found, Start
+from uni_train.models.family import CONFIG, FAMILIES, Family, Found, Inspection, Start, dtypes_of
 
 if TYPE_CHECKING:
     import torch
 
     from uni_train.config.schema import ModelConfig
     from uni_train.models.base import UnifiedModel
-    from uni_train.models.contents import Inspection
 
 _SMALL = 2048  # the width of the 1B
 _PARTS = {
@@ -76,7 +75,6 @@ class JanusFamily(Family):
         export(source, out, start, dtype, shard_bytes)
 
     def inspect(self, found: Found, config: Callable[[], ModelConfig]) -> Inspection:
-        from uni_train.models.contents import Inspection, by_part, dtypes_of
         from uni_train.models.janus.checkpoint import on_meta, open_weights, shapes, sizes
         from uni_train.models.weights import problems
 
@@ -88,7 +86,7 @@ class JanusFamily(Family):
             str(found.path),
             dtypes_of([stored]),
             stored.bytes,
-            by_part(self, stored.shapes),
+            self.by_part(stored.shapes),
             wrong,
             "Copy the folder again." if wrong else "",
         )

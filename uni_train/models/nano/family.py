@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from uni_train.data_gen.reading_limits import read_json, reason
 from uni_train.errors import UserError
 from uni_train.models.bagel.family import BagelFamily
-from uni_train.models.family import CONFIG, FAMILIES, WEIGHTS, Family, Found
+from uni_train.models.family import CONFIG, FAMILIES, WEIGHTS, Family, Found, Inspection
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from uni_train.models.bagel.shapes import BagelShapes
     from uni_train.models.bagel.unified import BagelUnified
     from uni_train.models.base import UnifiedModel
-    from uni_train.models.contents import Inspection
 
 MODELS = ("nano", "nano_edit")
 ASSETS = Path(__file__).parent / "assets"
@@ -71,7 +70,6 @@ class NanoFamily(Family):
 
         from uni_train.models.bagel.bagel import Bagel
         from uni_train.models.bagel.config import BagelConfig
-        from uni_train.models.contents import of_state
         from uni_train.models.nano.edit import Pixels
         from uni_train.models.nano.vae import PatchVAE
         from uni_train.models.weights import Weights
@@ -81,12 +79,12 @@ class NanoFamily(Family):
             name, sizes = str(described["model"]), BagelConfig.from_dict(described["bagel"])
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{checkpoint.path / CONFIG} is damaged ({reason(error)})", "Copy it again.") from error
-        patch = Weights([checkpoint.path / WEIGHTS]).shapes.get("vae.encoder.0.weight", (1, 3, 1, 1))
+        stored = Weights([checkpoint.path / WEIGHTS])
+        patch = stored.shapes.get("vae.encoder.0.weight", (1, 3, 1, 1))
         with torch.device("meta"):
             bagel = Bagel(sizes)
             learned = PatchVAE(sizes.latent_channels, hidden=patch[0], downsample=patch[-1])
             vae = Pixels() if name == "nano_edit" else learned
         own = {f"bagel.{name}": value for name, value in bagel.state_dict().items()}
-        return of_state(
-            self, checkpoint, WEIGHTS, own | {f"vae.{name}": value for name, value in vae.state_dict().items()}
-        )
+        own |= {f"vae.{name}": value for name, value in vae.state_dict().items()}
+        return self.inspected(checkpoint, [stored], own)

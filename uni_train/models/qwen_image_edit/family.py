@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.models.family import FAMILIES, Found
+from uni_train.models.family import FAMILIES, Found, Inspection
 from uni_train.models.published import PublishedFamily
 
 if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig
-    from uni_train.models.contents import Inspection
     from uni_train.models.qwen_image_edit.shapes import EditShapes
     from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 
@@ -47,7 +46,6 @@ class QwenImageEditFamily(PublishedFamily):
         return EditShapes(model)
 
     def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
-        from uni_train.models.contents import Inspection, short
         from uni_train.models.qwen_image_edit.checkpoint import compare, count_parts, open_folder
 
         folder = open_folder(checkpoint.path)
@@ -56,7 +54,7 @@ class QwenImageEditFamily(PublishedFamily):
             self.name,
             checkpoint.what,
             str(checkpoint.path),
-            {part: tuple(short(dtype) for dtype in weights.dtypes) for part, weights in folder.weights.items()},
+            {part: weights.dtype_names for part, weights in folder.weights.items()},
             sum(weights.bytes for weights in folder.weights.values()),
             count_parts(folder),
             tuple(wrong),
