@@ -1,6 +1,9 @@
-"""Tables of figures in markdown."""
+"""Tables of figures in markdown, and their raw form in CSV."""
 
 from __future__ import annotations
+
+import csv
+import io
 
 
 def table(*columns: str) -> list[str]:
@@ -10,3 +13,21 @@ def table(*columns: str) -> list[str]:
 
 def row(*cells: object) -> str:
     return f"| {' | '.join(map(str, cells))} |"
+
+
+def as_csv(page: str) -> str:
+    """The tables of a markdown page, each below a line with the heading or sentence before it, blank lines between."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    heading = ""
+    inside = False
+    for line in page.splitlines():
+        if line.startswith("|") and not inside:
+            out.write("\n" if out.tell() else "")
+            writer.writerow([heading])
+        if line.startswith("|") and not line.startswith("|--"):
+            writer.writerow(cell.strip() for cell in line.strip("|").split("|"))
+        elif line.startswith("#") or line.endswith(":"):
+            heading = line.strip("#: ")
+        inside = line.startswith("|")
+    return out.getvalue()

@@ -1,6 +1,6 @@
 """UniSandbox's results of STARS (Niu et al. 2025, arXiv 2511.20561), ours beside the paper's own rows, as markdown.
 
-    python bench/papers.py --table 2 --table 3 --table 5 --figure 5 --out docs/results
+    python bench/papers.py --table 2 --table 3 --table 5 --figure 5 --out docs/results/data
     python bench/papers.py --table 3 --base shipped=shipped --base weak=runs/weak/model --set model.threads=1
     python bench/papers.py --method distil
 
@@ -31,7 +31,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import distillation
-from bench.markdown import row, table
+from bench.markdown import as_csv, row, table
 from bench.stars import SETTINGS, Fit, Summary, column, fit_apart, listed, make, plan, seeds_of
 from uni_train.config.compose import compose
 from uni_train.data_gen.registry import TASKS
@@ -458,7 +458,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--base", action="append", default=[], metavar="NAME=FOLDER", help="checkpoint to begin with")
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="of every run")
     made.add_argument("--runs", type=Path, default=Path("runs/papers"), help="where runs are (default: %(default)s)")
-    made.add_argument("--out", type=Path, help="a folder: one page a table")
+    made.add_argument("--out", type=Path, help="a folder: the tables of each page as CSV")
     return made
 
 
@@ -513,7 +513,7 @@ def main() -> None:
             print(text)
             if chosen.out is not None:
                 chosen.out.mkdir(parents=True, exist_ok=True)
-                atomic_write_text(chosen.out / f"{page.file}.md", text)
+                atomic_write_text(chosen.out / f"{page.file}.csv", as_csv(text))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None

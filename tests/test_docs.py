@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import os
 import pkgutil
@@ -10,27 +9,18 @@ import re
 import shlex
 import subprocess
 import sys
-import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-import yaml
 
 import uni_train.api
 from bench import papers, stars
 from uni_train.cli.main import uni_train as command_line
-from uni_train.config import schema
-from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
 from uni_train.data_gen import sprites
-from uni_train.recipes.distil.config import DistilConfig
-from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
-from uni_train.recipes.knowledge.config import KnowledgeConfig
-from uni_train.recipes.sft.config import SftConfig
-from uni_train.recipes.stars.config import BudgetConfig, RoundConfig, RoundsConfig, StarsConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -187,7 +177,7 @@ def test_the_snippet_in_data_runs() -> None:
     assert names["task"].verify(names["item_a"], names["image"]).passed
 
 
-# --- tables of keys -------------------------------------------------------------------------------------------------
+# --- tables of options ----------------------------------------------------------------------------------------------
 
 
 def table_rows(page: str, columns: int, title: str) -> dict[str, list[str]]:
@@ -203,84 +193,11 @@ def table_rows(page: str, columns: int, title: str) -> dict[str, list[str]]:
     return rows
 
 
-def keys_with_defaults(kind: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    hints = typing.get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        key = prefix + field.name
-        if dataclasses.is_dataclass(hints[field.name]):
-            yield from keys_with_defaults(hints[field.name], f"{key}.")
-        elif field.default_factory is not dataclasses.MISSING:
-            yield key, field.default_factory()
-        else:
-            yield key, field.default
-
-
-def plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def of(config: type, *without: str) -> dict[str, Any]:
-    """Keys and defaults of a kind of recipe, some sections left out."""
-    return {key: value for key, value in keys_with_defaults(config) if key.split(".")[0] not in without}
-
-
-COMMON = tuple(field.name for field in dataclasses.fields(schema.RunConfig))
-TABLES: dict[str, dict[str, Any]] = {
-    "docs/stars.md": {
-        **of(StarsConfig, "recipe", "kind", "model", "rounds", "budget"),
-        **dict(keys_with_defaults(RoundConfig, "rounds[].")),
-        **dict(keys_with_defaults(BudgetConfig, "budget.<set>.")),
-    },
-    "docs/distillation.md": of(DistilConfig, *(field.name for field in dataclasses.fields(RoundsConfig))),
-    "docs/flow_grpo.md": {
-        **of(FlowGrpoConfig, *COMMON),
-        **dict(keys_with_defaults(schema.ThoughtsConfig, "thoughts.")),
-        **dict(keys_with_defaults(schema.SolvedRowsConfig, "sft.")),
-    },
-    "docs/knowledge.md": of(KnowledgeConfig, *COMMON),
-    "docs/training.md": {**of(SftConfig, *COMMON), "data.bad_rows": schema.DataConfig().bad_rows},
-}
-
-
-@pytest.mark.parametrize("page", TABLES)
-def test_a_table_of_keys_is_that_of_the_schema(page: str) -> None:
-    wanted, shown = TABLES[page], table_rows(page, 3, "key")
-    assert shown.keys() == wanted.keys()
-    for key, value in wanted.items():
-        default = shown[key][0]
-        if value is dataclasses.MISSING:
-            assert default in ("required", "from `budget"), key
-        else:
-            assert yaml.safe_load(default) == plain(value), key
-
-
-def test_the_table_of_the_judges_keys_is_that_of_the_schema() -> None:
-    shown = table_rows("docs/judges.md", 3, "key of `judge`")
-    wanted = {key: plain(value) for key, value in keys_with_defaults(schema.JudgeConfig) if key != "served"}
-    assert {key: yaml.safe_load(cells[0]) for key, cells in shown.items()} == wanted
-
-
-def test_the_table_of_models_is_that_of_their_files() -> None:
-    shown = table_rows("docs/models.md", 4, "key")
-    for column, name in enumerate(("nano", "bagel_7b")):
-        values = dict(flat(to_plain(compose("stars_curriculum", [f"model={name}"]))["model"], "model"))
-        assert {key: yaml.safe_load(cells[column]) for key, cells in shown.items()} == values
-
-
-@pytest.mark.parametrize("name", ["qwen_image_edit_2509", "qwen_image_edit_2511"])
-def test_the_table_of_an_editors_keys_is_that_of_its_files(name: str) -> None:
-    shown = table_rows("docs/models/qwen_image_edit.md", 3, "key")
-    values = to_plain(compose("sft_maze", [f"model={name}"]))["model"]["editing"]
-    assert {key: yaml.safe_load(cells[0]) for key, cells in shown.items()} == dict(flat(values, "model.editing"))
-
-
 @pytest.mark.parametrize(
     ("page", "command"),
     [
         ("docs/eval_cli.md", "eval"),
         ("docs/launch.md", "launch"),
-        ("docs/plan.md", "plan"),
-        ("docs/serving.md", "serve"),
     ],
 )
 def test_a_table_of_options_is_that_of_the_command(page: str, command: str) -> None:
@@ -297,14 +214,6 @@ def test_a_table_of_options_is_that_of_the_command(page: str, command: str) -> N
         said = isinstance(default, int | float | str) and not isinstance(default, bool) and default != ""
         if said and len(others) > 1:
             assert others[0] == str(default).removesuffix(".0"), cell
-
-
-def flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}.{key}")
-        else:
-            yield f"{prefix}.{key}", plain(value)
 
 
 def test_every_recipe_is_documented() -> None:
