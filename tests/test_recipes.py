@@ -100,10 +100,16 @@ def test_recipe_header_says_what_it_does_and_costs(recipe: places.Described) -> 
 
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_option_of_every_group_composes(group: str, option: str) -> None:
-    compose("sft" if group == "model" else "stars_curriculum", [f"{group}={option}"])
-    if group == "model" and "edit" in option:
-        with pytest.raises(UsageError, match=f"model={option} edits images"):
+    if group == "model" and "janus" in option:
+        for recipe in ("sft", "knowledge_swift"):
+            with pytest.raises(UsageError, match=f"model={option} is asked, and not trained here"):
+                compose(recipe, [f"model={option}"])
+    else:
+        compose({"model": "sft", "large": "sft_maze"}.get(group, "stars_curriculum"), [f"{group}={option}"])
+    if group == "model" and option not in ("nano", "bagel_7b"):
+        with pytest.raises(UsageError, match=f"stars_curriculum takes no model={option}") as error:
             compose("stars_curriculum", [f"model={option}"])
+        assert error.value.hint == "It takes model=bagel_7b or model=nano."
     assert next(o for o in places.options(group) if o.name == option).summary
 
 
@@ -145,3 +151,21 @@ def test_recipes_by_rewards_compose_for_large_models(recipe: str) -> None:
         given = [f"model={model}", "data.world=everyday", *(["evaluate=false"] if "grpo" in recipe else [])]
         config = compose(recipe, given)
         assert (config.model.name, config.data.world) == (model, "everyday")
+
+
+@pytest.mark.parametrize("recipe", ["sft_maze", "sft_maze_told", "stars_maze", "distil_maze"])
+def test_recipes_of_nano_edit_train_a_large_model_as_one(recipe: str) -> None:
+    config = compose(recipe, ["model=qwen_image_edit_2511"])
+    assert kind_of(config).trained(config)[0] == "lora"
+    assert (config.optimizer.lr, config.strategy.precision, config.data.world) == (1e-4, "bf16-true", "everyday")
+    assert config.activation_checkpointing and kind_of(config).updates(config).accumulate == 16
+    bagel = compose(recipe, ["model=bagel_7b"])
+    assert (bagel.optimizer.lr, bagel.strategy.precision) == (2e-5, "bf16-true")
+    assert compose(recipe, ["model=qwen_image_edit_2511", "optimizer.lr=3e-4"]).optimizer.lr == 3e-4
+    assert compose(recipe).strategy.precision == "32-true"
+
+
+def test_a_size_that_the_model_cannot_draw_is_refused_by_the_dry_run_too() -> None:
+    command = ["fit", "unigrpo_math", "rollout.size=7", "--dry-run"]
+    printed = CliRunner().invoke(uni_train, command, catch_exceptions=False)
+    assert printed.exit_code == 1 and "rollout.size=7: nano cannot draw 7 x 7 pixels" in printed.output

@@ -222,7 +222,7 @@ def test_wrong_names_are_told():
     result = CliRunner().invoke(uni_train, ["plan", "--recipe", "sft", "--gpu", "h10", *BAGEL])
     assert result.exit_code == 2 and "h100-80gb" in result.output
     edits = CliRunner().invoke(uni_train, ["plan", "--recipe", "stars_math", "model=qwen_image_edit"])
-    assert edits.exit_code == 2 and "edits images" in edits.output
+    assert edits.exit_code == 2 and "takes no model=qwen_image_edit" in edits.output
 
 
 def test_a_blank_model_holds_what_it_is_said_to(sft):

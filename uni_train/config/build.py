@@ -115,6 +115,9 @@ def _check_common(config: RunConfig, where: Where) -> None:
         _check_name(config.name, where)
     if not config.out or not config.out.isprintable():
         raise wrong(f"out must be the path of a folder, not {config.out!r:.60}", "out", where)
+    if not config.model.trains:
+        hint = "Choose another model; `uni_train eval` and `uni_train generate` take this one."
+        raise wrong(f"model={config.model.name} is asked, and not trained here", "model", where, hint)
     for i, name in enumerate(config.evaluation.sets):
         check_known(name, sources(), "set", f"evaluation.sets.{i}", where)
     low, high = config.model.sampling.cfg_interval

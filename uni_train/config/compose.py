@@ -123,7 +123,7 @@ def _compose_with_hydra(
     """The composed recipe as plain data, and the option chosen of each group."""
     import hydra
     from hydra.core.global_hydra import GlobalHydra
-    from hydra.errors import HydraException
+    from hydra.errors import HydraException, MissingConfigException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -140,6 +140,13 @@ def _compose_with_hydra(
         OmegaConf.set_struct(composed, False)
         del composed["hydra"]
         plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    except MissingConfigException as error:
+        file = error.missing_cfg_file or ""
+        group, _, option = file.partition("/")
+        raise UsageError(
+            f"{path.stem} takes no model={option}: there is no configs/{file}.yaml",
+            f"It takes {' or '.join(f'model={one.name}' for one in options(group))}.",
+        ) from None
     except (HydraException, OmegaConfBaseException, TypeError, ValueError, RecursionError) as error:  # hydra's own, too
         reason = " ".join(line.strip() for line in str(error).splitlines()[:3])
         merging = "Error merging override ++"
@@ -174,7 +181,8 @@ def _defaults(recipe_values: Mapping[str, Any]) -> list[Any]:
 
 
 def _default_groups(recipe_values: Mapping[str, Any]) -> list[str]:
-    return [str(key) for entry in _defaults(recipe_values) if isinstance(entry, Mapping) for key in entry]
+    keys = [str(key) for entry in _defaults(recipe_values) if isinstance(entry, Mapping) for key in entry]
+    return [key.removeprefix("optional ") for key in keys]
 
 
 def _load_yaml(path: Path) -> dict[str, Any]:

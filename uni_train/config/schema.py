@@ -109,6 +109,7 @@ class ModelConfig:
     name: str
     family: str = "bagel"  # a folder of uni_train/models/
     edits: bool = False  # draws from an image and an instruction, never from words alone
+    trains: bool = True  # false: it is asked, and recipes refuse it
     thinks: bool = True  # draws by thoughts; recipes with thoughts refuse a model that does not
     checkpoint: str | None = None  # 'shipped' = the one inside the package; a folder; null = random weights
     architecture: ArchitectureConfig

@@ -220,6 +220,9 @@ class UnifiedModel(nn.Module, ABC):
         """Height and width in pixels of what `draw` makes of a request."""
         raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
 
+    def check_size(self, height: int, width: int, where: str) -> None:
+        """Raises UserError for an image in pixels that `draw` cannot make; `where`: who wants it."""
+
     def write_thoughts(self, requests: Sequence[Request]) -> list[list[int]]:
         """Token ids of a thought for each request, drawn from the model's own distribution (temperature 1) by the
         request's seed; the last one is the end marker, unless the thought was cut at `most_thought_ids` - 1."""

@@ -363,8 +363,8 @@ def test_a_tiny_bagel_distils_edits(bagel: tuple[str, ...], tmp_path: Path, over
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["model=qwen_image_edit"], "model=qwen_image_edit edits images"),
-        (["model=nano_edit"], "model=nano_edit edits images"),
+        (["model=qwen_image_edit"], "takes no model=qwen_image_edit"),
+        (["model=nano_edit", "scale=nano"], "model=nano_edit edits images"),
         (["thoughts=reference", "filter=self"], "each prompt has one thought, and filter=self"),
         (["thoughts=reference", "candidates=2", "temperature=1"], "each prompt has one thought, and candidates=2"),
         (["candidates=4"], "at temperature 0 all thoughts of a prompt are the same"),

@@ -218,7 +218,7 @@ def test_a_judge_that_does_not_answer_is_refused_before_an_image_is_drawn(
         (["model=bagel_7b", "judge.checkpoint=folder"], "judge needs one of model and checkpoint"),
         (["model=bagel_7b", "judge.model=http://127.0.0.1:1/v1"], "does not say which model"),
         (["model=bagel_7b", "judge.question=Is it nice?"], "judge.question has no meaning here"),
-        (["model=qwen_image_edit"], "edits images"),
+        (["model=qwen_image_edit"], "takes no model=qwen_image_edit"),
         (["filter=judge"], "who judges"),
         (["rounds.0.kept=1025"], "rounds.0.kept 1025 is more than 1024 prompts x 1 candidates"),
         (["whole_pairs=true", "rounds.1.kept=51"], "rounds.1.kept 51 is odd"),

@@ -480,14 +480,14 @@ class BagelUnified(UnifiedModel):
             for number, image in enumerate(request.images, start=1):
                 check_image(image, f"request {request.id}, image {number}")
             if request.size is not None:
-                self._check_size(request.id, *request.size)
+                self.check_size(*request.size, f"request {request.id}")
 
-    def _check_size(self, name: str, height: int, width: int) -> None:
+    def check_size(self, height: int, width: int, where: str) -> None:
         most = self.bagel.config.max_latent_size * self.stride
         if height % self.stride or width % self.stride or not 0 < height <= most or not 0 < width <= most:
             near = (min(most, max(self.stride, round(side / self.stride) * self.stride)) for side in (height, width))
             raise UserError(
-                f"request {name}: {self.name} cannot draw {height} x {width} pixels (height x width)",
+                f"{where}: {self.name} cannot draw {height} x {width} pixels (height x width)",
                 f"Sides are multiples of {self.stride} up to {most}; the nearest is {' x '.join(map(str, near))}.",
             )
 

@@ -459,7 +459,7 @@ class QwenImageEdit(UnifiedModel):
             for number, image in enumerate(request.images, start=1):
                 check_image(image, f"request {request.id}, image {number}")
             if request.size is not None:
-                self._check_size(request.id, *request.size)
+                self.check_size(*request.size, f"request {request.id}")
 
     def _check_count(self, images: int, what: str) -> None:
         if images > 1 and not self.editing.plus:
@@ -468,11 +468,11 @@ class QwenImageEdit(UnifiedModel):
                 "Show one, or use the Plus form: model=qwen_image_edit_2509 or model=qwen_image_edit_2511.",
             )
 
-    def _check_size(self, name: str, height: int, width: int) -> None:
+    def check_size(self, height: int, width: int, where: str) -> None:
         stride = self.latents.stride
         if height < stride or width < stride or height % stride or width % stride:
             near = (max(stride, round(side / stride) * stride) for side in (height, width))
             raise UserError(
-                f"request {name}: {self.name} cannot draw {height} x {width} pixels (height x width)",
+                f"{where}: {self.name} cannot draw {height} x {width} pixels (height x width)",
                 f"Sides are multiples of {stride}; the nearest is {' x '.join(map(str, near))}.",
             )

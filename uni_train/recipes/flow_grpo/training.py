@@ -18,6 +18,7 @@ from uni_train.data_gen.task import Item, Task
 from uni_train.errors import UserError
 from uni_train.eval.groups import write_groups
 from uni_train.models.base import Example, UnifiedModel
+from uni_train.models.family import family_of
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig, HeldOutConfig
 from uni_train.recipes.flow_grpo.held_out import LEAST, MORE, RewardedPrompts
 from uni_train.rewards.contract import Reward, Scoring
@@ -143,9 +144,13 @@ def check(config: FlowGrpoConfig) -> None:
     """What can be refused before anything runs.
 
     Raises:
-        UsageError: an unknown reward. UserError: a reward that cannot be imported or called, no rows for `sft`, or a
-            first one without an image; prompts that cannot be read.
+        UsageError: an unknown reward. UserError: a size that the model cannot draw; a reward that cannot be imported or
+            called; no rows for `sft`, or a first one without an image; prompts that cannot be read.
     """
+    side = config.rollout.size
+    if side is not None:
+        model, _ = family_of(config.model.family).skeleton(config.model, config.seed)
+        model.check_size(side, side, f"rollout.size={side}")
     functions = {name: find_reward(reward.function) for name, reward in config.used_rewards.items()}
     _try(config, [Reward(name, function) for name, function in functions.items() if _is_own(function)])
     solved = solved_rows(config)
