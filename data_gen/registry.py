@@ -67,10 +67,13 @@ class Registry(Generic[T]):
         built_in: where ours are: a pattern with one star, which is the name ("data_gen.*.task", "eval.benchmarks.*"),
             or name -> module, which registers that name when it is imported.
         required: attributes that each of them must have. An abstract method does not count as one.
+        named: attributes that are the name where they are missing or empty.
     """
 
-    def __init__(self, noun: str, built_in: str | Mapping[str, str], required: Sequence[str] = ()) -> None:
-        self.noun = noun
+    def __init__(
+        self, noun: str, built_in: str | Mapping[str, str], required: Sequence[str] = (), named: Sequence[str] = ()
+    ) -> None:
+        self.noun, self.named = noun, named
         self.required = tuple(required)
         self._built_in = built_in
         self._entries: dict[str, _Entry[T]] = {}
@@ -91,6 +94,9 @@ class Registry(Generic[T]):
                     f'{entry.package} ({module}) registers the {self.noun} "{name}", a name that {owner} has taken: '
                     "choose another"
                 )
+            for attribute in self.named:
+                if not getattr(value, attribute, ""):
+                    setattr(value, attribute, name)
             missing = [attribute for attribute in self.required if _lacks(value, attribute)]
             if missing:
                 raise PluginError(f'{entry.package} ({module}): the {self.noun} "{name}" has no {", ".join(missing)}')
@@ -222,7 +228,10 @@ def _broken(module: str, why: str, error: BaseException) -> PluginError:
 # --------------------------------------------------------------------------------------------------------------- tasks
 
 TASKS = Registry[type[Task]](
-    "task", "uni_train.data_gen.*.task", required=("name", "levels", "sample", "render", "verify")
+    "task",
+    "uni_train.data_gen.*.task",
+    required=("levels", "sample", "render", "verify"),
+    named=("name", "title", "short"),
 )
 task = TASKS.register
 

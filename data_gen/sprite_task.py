@@ -3,25 +3,75 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING
 
+from uni_train.data_gen import phrasing
 from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.objects import NANO, World
+from uni_train.data_gen.objects import NANO, Noun, World
+from uni_train.data_gen.seeds import digest, rng
+from uni_train.data_gen.splits import split_of
 from uni_train.data_gen.task import Item, Task, Verdict
 
 if TYPE_CHECKING:
     import numpy as np
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A question whose answer is `count` (1 to 6) of `noun`.
+
+    reasoning: what a thought says before its conclusion ("3 + 2 = 5"). canonical: what must not leak into another
+    split; empty: the prompt.
+    """
+
+    prompt: str
+    noun: Noun
+    count: int
+    reasoning: str
+    canonical: str = ""
+
+
 @dataclass(frozen=True)
 class SpriteTask(Task):
-    """A task in a world. Facts of its items have "world", "object" (singular), "plural" and "count" (1 to 6)."""
+    """A task in a world; it needs `levels`, and `problem` or `sample`. Facts of its items have "world", "object"
+    (singular), "plural" and "count" (1 to 6)."""
 
+    chance = 1 / 6  # one count of six
+    guess = "guessing the count"
     world: World = NANO
 
     @classmethod
     def in_world(cls, world: World) -> Task:
         return cls(world)
+
+    def problem(self, random: Random, level: int) -> Problem:
+        """A problem of a level, whatever its split."""
+        raise NotImplementedError
+
+    def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
+        """The first problem from `seed` that falls into the split."""
+        self.check(level, split)
+        random = rng(self.name, self.world.name, level, split, seed)
+        while True:
+            problem = self.problem(random, level)
+            canonical = problem.canonical or problem.prompt
+            if split_of(self.name, canonical) == split:
+                break
+        noun, count = problem.noun, problem.count
+        facts = {"object": noun.singular, "plural": noun.plural, "count": count, "canonical": canonical}
+        return (
+            Item(
+                id=f"{self.name}{level}/{split}/{digest(problem.prompt)}",
+                task=self.name,
+                level=level,
+                split=split,
+                prompt=problem.prompt,
+                answer=noun.counted(count),
+                facts={"world": self.world.name, **facts},
+                thought=phrasing.conclude_count(self.world, [problem.reasoning], noun, count),
+            ),
+        )
 
     def render(self, item: Item, seed: int) -> np.ndarray:
         """`count` sprites of the item's object, uint8 [24, 24, 3]. DataError for another world than nano."""

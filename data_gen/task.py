@@ -180,12 +180,12 @@ class Task(ABC):
     """What every task offers. All methods are pure: the same arguments give the same result in every process.
 
     A task is a frozen dataclass in a file of its own (data_gen/<name>/task.py, or a plug-in), made known by
-    `data_gen.registry.task`. Needed are `name`, `levels`, `sample`, `render` and `verify`; the rest has a default.
+    `data_gen.registry.task`. Needed are `levels`, `sample`, `render` and `verify`; the rest has a default.
     Facts of its items have "canonical", and "world" where there are several worlds.
 
     Attributes:
         name: what the task is registered under.
-        title: heads its tables ("Symbolic mapping").
+        title: heads its tables ("Symbolic mapping"); its name where there is none.
         levels: that can be asked for.
         default_levels: what `data make` draws where nobody says; empty: the first level.
         level_range: whether one folder may hold several levels.
@@ -193,7 +193,7 @@ class Task(ABC):
         items_per_draw: 1, or 2 for a pair, which is right if both of its items are.
         sets: level -> the set in which its items are scored ("math1"), also the name of a STARS round. Without sets a
             task is no reasoning task: rounds and `evaluation.sets` cannot name it.
-        short: of a set in the head of a column, before its level ("M").
+        short: of a set in the head of a column, before its level ("M"); its name where there is none.
         variants: name -> further sets.
         chance: that guessing is right, of what counts once; guess: what guessing is ("picking one of the two").
         filter_question: what a model is asked in order to filter its own samples, with {question} in it; empty: the

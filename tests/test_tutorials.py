@@ -17,9 +17,12 @@ from urllib.request import urlopen
 import pytest
 from click.testing import CliRunner
 
+import uni_train as uni_train_api
+from tests.tiny import MODEL, fit
 from uni_train.cli.main import uni_train
 from uni_train.data_gen import registry
 
+README = Path(__file__).parents[1] / "README.md"
 PAGES = sorted((Path(__file__).parents[1] / "docs/tutorials").glob("*.md"))
 BLOCK = re.compile(r'^```(python|bash)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
@@ -47,6 +50,33 @@ def test_the_tutorial_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
             else:
                 for command in code.splitlines():
                     typed(command)
+
+
+def test_the_readmes_task_is_a_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is drawn, verified, published as data, and trained on and scored by name."""
+    monkeypatch.setenv(registry.ENVIRONMENT, "")
+    monkeypatch.setattr(registry, "_named", set())
+    monkeypatch.syspath_prepend(tmp_path)
+    blocks = re.findall(r"(?:^    .+\n)+|^```python\n(?:.*\n)+?```", README.read_text(encoding="utf-8"), re.MULTILINE)
+    code = blocks[1].removeprefix("```python\n").removesuffix("```")
+    assert code.startswith("from uni_train") and len(code.splitlines()) <= 60
+    (tmp_path / "my_task.py").write_text(code, encoding="utf-8")
+    with ExitStack() as stack:
+        stack.callback(forget, "my_task")
+        registry.load_plugins(["my_task"])
+        task = uni_train_api.get_task("halving")
+        for split in task.splits:
+            task.validate(1, split)
+        train, test = (task.generate(n, 1, split, 0) for n, split in ((20, "train"), (3, "test")))
+        assert not {one.prompt for one in train} & {one.prompt for one in test}
+        assert all(task.verify(one, task.render(one, 7)).passed for one in train)
+        out = str(tmp_path / "data")
+        typed(f"python -m uni_train data make --task halving --n 8 --out {out}")
+        asked = "rounds=[{task:halving,level:1,prompts:16,updates:2}] evaluation.sets=[halving1] evaluation.n=3"
+        ended = fit(tmp_path / "runs", *MODEL, *asked.split(), "batch.prompts=8", "filter=none", recipe="stars_math")
+        assert ended.exit_code == 0, ended.output
+        shown = " ".join(ended.output.split())
+        assert "halving" in shown and "guessing the count gives 0.17" in shown
 
 
 def forget(module: str) -> None:

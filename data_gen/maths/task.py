@@ -47,8 +47,6 @@ class Maths(SpriteTask):
     sets: ClassVar = {1: "math1", 2: "math2", 3: "math3"}
     short = "Math"
     variants: ClassVar = {"seen": Variant("new objects, seen expressions", split="seen")}
-    chance = 1 / 6  # one count of six, because results run from 1 to 6
-    guess = "guessing the count"
     filter_question = FILTER
     strategies = STRATEGIES
     known_shortcuts: ClassVar = {
