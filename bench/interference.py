@@ -33,7 +33,7 @@ from uni_train.data_gen import sprites
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import rng
 from uni_train.data_gen.task import Item
-from uni_train.eval.statistics import Estimate, clustered_mean, paired, share
+from uni_train.eval.statistics import Estimate, paired, share
 from uni_train.insight.questions import plainly
 from uni_train.models.bagel.inside import GROUPS, draw_with_attention
 from uni_train.models.bagel.unified import BagelUnified
@@ -153,7 +153,7 @@ def lines(found: dict[str, Found], items: Sequence[Item]) -> list[str]:
                 *(name, f"{one.words:.0f}", _cell(share(one.right, [item.id for item in items], pairs))),
                 "" if name == REFINED else _cell(effect, "+"),
                 *(_cell(astray), _cell(unclear)),
-                *(_cell(clustered_mean([min(max(x, 0.0), 1.0) for x in one.shares[g]], pairs)) for g in SHOWN[:3]),
+                *(_cell(share([min(max(x, 0.0), 1.0) for x in one.shares[g]], pairs)) for g in SHOWN[:3]),
             )
         )
     return printed

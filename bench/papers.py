@@ -39,7 +39,7 @@ from uni_train.errors import UsageError, UserError
 from uni_train.eval import summary as run_summary
 from uni_train.eval.benchmarks.unisandbox import PAPER_TABLE_2, PAPER_TABLE_3, SAID, set_name
 from uni_train.eval.scored import read_folder
-from uni_train.eval.statistics import Estimate, clustered_mean, mean_over_seeds
+from uni_train.eval.statistics import Estimate, mean_over_seeds, share
 from uni_train.files import atomic_write_text
 
 CURRICULUM = "stars_curriculum evaluation.every_round=true name=rounds"
@@ -268,7 +268,7 @@ class Row:
             for right, cluster in zip(one.right, one.clusters, strict=True)
         ]
         rights, clusters, places = zip(*each, strict=True)
-        return mean_over_seeds(seeds), clustered_mean([float(right) for right in rights], clusters, places)
+        return mean_over_seeds(seeds), share(rights, clusters, cells=places)
 
     def unreadable(self, setting: str, name: str) -> float | None:
         found = [one.unreadable for one in self.asked(setting, name)]

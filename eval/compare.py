@@ -21,7 +21,7 @@ from uni_train.errors import UserError
 from uni_train.eval.benchmark import BENCHMARKS, Scored, Table, Unit
 from uni_train.eval.evaluation import Evaluation, load
 from uni_train.eval.shortcuts import Trivial, best
-from uni_train.eval.statistics import PairedComparison, detectable_change, paired_values
+from uni_train.eval.statistics import PairedComparison, detectable_change, paired
 
 # What must be equal for two evaluations to have asked the same, and how it is called on the command line.
 _SAME = {"subset": "--subset", "seed": "--seed", "k": "--k"}
@@ -101,7 +101,7 @@ class Comparison:
                         for row in rows
                     ),
                     "The same questions with the same seeds. p: McNemar's exact test (several draws of a question: a "
-                    "cluster-robust t test). Detectable: the smallest difference that so many flips would show."
+                    "sign-flip test over questions). Detectable: the smallest difference that so many flips would show."
                     + _beside(self.first.results[benchmark].scores),
                     self.first.results[benchmark].questions,
                 )
@@ -230,7 +230,7 @@ def _compare_units(
     for (setting, name), units in cells.items():
         now = [later[unit.key] for unit in units]
         first, second = [unit.worth for unit in units], [unit.worth for unit in now]
-        change = paired_values(first, second, [unit.cluster for unit in units])
+        change = paired(first, second, [unit.cluster for unit in units])
         detectable = None
         if all(value in (0, 1) for value in (*first, *second)):
             differing = (change.only_first + change.only_second) / len(units)

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Scored, Table, Unit
 from uni_train.eval.evaluation import Evaluation, load
-from uni_train.eval.statistics import Estimate, PairedComparison, graded_mean, paired_values
+from uni_train.eval.statistics import Estimate, PairedComparison, paired, share
 
 Mark = Literal["best", "equal", "below", ""]
 """Against the best of a column on the same questions; "": the only one, or asked other questions."""
@@ -171,7 +171,7 @@ def _place(column: Column, evaluations: Mapping[str, Evaluation]) -> tuple[Any, 
 
 def _mean(units: Sequence[Unit]) -> Estimate:
     cells = [unit.set for unit in units]
-    return graded_mean([unit.worth for unit in units], [(unit.set, unit.name) for unit in units],
+    return share([unit.worth for unit in units], [(unit.set, unit.name) for unit in units],
                        [unit.cluster for unit in units], cells if len(set(cells)) > 1 else None)  # fmt: skip
 
 
@@ -205,7 +205,7 @@ def _paired(best: Sequence[Unit], other: Sequence[Unit]) -> PairedComparison | N
     if not both:
         return None
     sets = [one.set for one, _ in both]
-    return paired_values([one.worth for one, _ in both], [two.worth for _, two in both],
+    return paired([one.worth for one, _ in both], [two.worth for _, two in both],
                          [one.cluster for one, _ in both], sets if len(set(sets)) > 1 else None)  # fmt: skip
 
 

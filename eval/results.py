@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from uni_train.eval.statistics import Estimate, PairedComparison, graded_mean, paired_values, shares
+from uni_train.eval.statistics import Estimate, PairedComparison, paired, share, shares
 
 if TYPE_CHECKING:
     from uni_train.eval.benchmark import Case, Scored
@@ -110,7 +110,7 @@ class Results:
 
     def mean(self, over: Key | None = None, unit: Key = lambda unit: (unit.set, unit.name)) -> Estimate:
         """The mean, with `over` the unweighted mean over the values of that column. n: different values of `unit`."""
-        return graded_mean(
+        return share(
             [one.worth for one in self], [*map(_column(unit), self)], [one.cluster for one in self], self._cells(over)
         )
 
@@ -122,7 +122,7 @@ class Results:
             return None
         first = [earlier[unit.place].worth for unit in both]
         clusters = [unit.cluster for unit in both]
-        return paired_values(first, [unit.worth for unit in both], clusters, both._cells(over))
+        return paired(first, [unit.worth for unit in both], clusters, both._cells(over))
 
     def shares(self, names: Iterable[str], of: Callable[[Scored], str]) -> dict[str, Estimate]:
         """Each of `names`: the share of the samples that `of` calls so."""

@@ -1,18 +1,23 @@
 """Estimates with n and a 95 % interval, paired comparisons, and detectable differences.
 
-Left out on purpose: formulas of our own, but for Newcombe's interval for paired proportions, which no library here has.
-Wilson's and Newcombe's other interval, exact McNemar, cluster-robust means and power come from statsmodels, the t
-interval and binomial tails from scipy; both are imported inside the functions because they take seconds to load.
+Every share and mean of shares has the same interval: mid-P at an effective sample size (Korn and Graubard 1998). So one
+value has one interval wherever it stands. No library here has it for clusters in cells, nor Newcombe's for pairs. Power
+and tests come from statsmodels and scipy, which are imported inside the functions because they load slowly.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from uni_train.data_gen.seeds import derive_seed
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike
 
 CONFIDENCE = 0.95
 
@@ -58,7 +63,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class PairedComparison:
-    """Two ways of answering the same units: the 2 x 2 table, `second - first`, and McNemar's exact p value."""
+    """Two ways of answering the same units: the 2 x 2 table, `second - first`, and its p value."""
 
     both: int
     only_first: int
@@ -73,20 +78,13 @@ class PairedComparison:
 
 
 def proportion(successes: int, n: int) -> Estimate:
-    """`successes` of `n` independent units, with Wilson's score interval (E. B. Wilson, 1927).
+    """`successes` of `n` independent units, with the interval of `share`.
 
     Raises ValueError unless 0 <= successes <= n. n = 0 gives no value and the interval [0, 1].
     """
     if not 0 <= successes <= n:
         raise ValueError(f"successes must lie between 0 and n, got {successes} of {n}")
-    if n == 0:
-        return Estimate(None, 0, 0.0, 1.0)
-    from statsmodels.stats.proportion import proportion_confint
-
-    low, high = proportion_confint(successes, n, alpha=1 - CONFIDENCE, method="wilson")
-    value = successes / n
-    # At 0 of n and n of n the interval ends at the value itself, but for rounding.
-    return Estimate(value, n, *_within(min(float(low), value), max(float(high), value), 0.0, 1.0))
+    return share([True] * successes + [False] * (n - successes), range(n))
 
 
 def mean_over_seeds(values: Sequence[float], bounds: tuple[float, float] = (0.0, 1.0)) -> Estimate:
@@ -107,50 +105,33 @@ def mean_over_seeds(values: Sequence[float], bounds: tuple[float, float] = (0.0,
     error = float(sem(values))
     # A spread of zero makes scipy's interval nan; the honest reading of equal seeds is an interval of width zero.
     low, high = t.interval(CONFIDENCE, n - 1, loc=mean, scale=error) if error > 0 else (mean, mean)
-    return Estimate(mean, n, *_within(float(low), float(high), *bounds))
-
-
-def clustered_mean(
-    values: Sequence[float],
-    clusters: Sequence[Hashable],
-    cells: Sequence[Hashable] | None = None,
-) -> Estimate:
-    """The mean of outcomes in [0, 1] that come in clusters (several draws of one item; one pair in two settings).
-
-    With `cells` it is the unweighted mean of the cell means, the papers' "average over sets", so that a larger set
-    does not count more. The interval is cluster-robust with t quantiles (statsmodels OLS on cell indicators,
-    `cov_type="cluster"`), clipped to [0, 1]; n is the number of clusters. Where the outcomes do not vary at all, or
-    there is one cluster, that interval would be empty or undefined: Wilson's over the clusters is used instead.
-    """
-    if not len(values) and not len(clusters):
-        return proportion(0, 0)
-    mean, n, robust = _mean_of_cells(values, clusters, cells)
-    if robust is not None:
-        return Estimate(mean, n, *_within(robust[0], robust[1], 0.0, 1.0))
-    fallback = proportion(round(mean * n), n)
-    return Estimate(mean, n, min(fallback.low, mean), max(fallback.high, mean))
+    return Estimate(mean, n, *(min(max(float(end), bounds[0]), bounds[1]) for end in (low, high)))
 
 
 def share(
-    outcomes: Sequence[bool],
+    outcomes: Sequence[float],
     units: Sequence[Hashable],
     clusters: Sequence[Hashable] | None = None,
     cells: Sequence[Hashable] | None = None,
 ) -> Estimate:
-    """The share of right `outcomes`, outcome i being one of unit i; n is the number of different units.
+    """The mean of `outcomes` in [0, 1], True and False or graded, with its interval; outcome i is one of unit i.
 
-    clusters: what units share that repeat each other (None: each is its own). Wilson's interval where every outcome is
-    a cluster of its own, else, and with `cells`, cluster-robust as in `clustered_mean`; with fewer clusters than units,
-    `distinct` is their number. Raises ValueError when the lengths differ.
+    clusters: what dependent outcomes share, such as an item drawn several times or a pair (None: the unit). cells: the
+    value is the unweighted mean of the cells' means, the papers' "average over sets". n is the number of different
+    units; `distinct` that of clusters, where there are fewer. The interval is `interval` at the sample size that
+    `Means` finds. Raises ValueError when the lengths differ or an outcome lies outside [0, 1].
     """
     clusters = units if clusters is None else clusters
-    if not len(outcomes) == len(units) == len(clusters):
-        raise ValueError("outcomes, units and clusters must have the same length")
+    if len(outcomes) != len(units):
+        raise ValueError("outcomes and units must have the same length")
+    if any(not 0 <= outcome <= 1 for outcome in outcomes):
+        raise ValueError("outcomes must lie between 0 and 1")
     n, distinct = len(set(units)), len(set(clusters))
-    if cells is None and distinct == len(outcomes):
-        return proportion(sum(outcomes), len(outcomes))
-    estimate = clustered_mean([float(ok) for ok in outcomes], clusters, cells)
-    return replace(estimate, n=n, distinct=distinct if distinct < n else None)
+    means = Means.of(outcomes, clusters, cells)
+    if not n:
+        return Estimate(None, 0, 0.0, 1.0)
+    low, high = interval(means.values, means.sizes)
+    return Estimate(float(means.values), n, float(low), float(high), distinct if distinct < n else None)
 
 
 def shares(names: Iterable[str], seen: Sequence[str], clusters: Sequence[Hashable]) -> dict[str, Estimate]:
@@ -158,130 +139,144 @@ def shares(names: Iterable[str], seen: Sequence[str], clusters: Sequence[Hashabl
     return {name: share([one == name for one in seen], range(len(seen)), clusters) for name in names}
 
 
-def mcnemar_exact(first: Sequence[bool], second: Sequence[bool]) -> PairedComparison:
-    """Compare two ways of answering the same units, `first[i]` beside `second[i]` (McNemar's exact binomial test).
+def interval(mean: ArrayLike, size: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """The mid-P interval of shares `mean` [...] of `size` [...] units: Clopper and Pearson's with half of the atom.
 
-    The interval of the difference is Newcombe's for paired proportions (Statistics in Medicine 17, 1998, pages 2635 to
-    2650, method 10). Raises ValueError when the lengths differ.
+    Lancaster 1961; Berry and Armitage 1995. With x = mean * size, the lower limit is the p at which
+    P(X > x) + P(X = x) / 2 = 0.025 for X ~ Binomial(size, p), by the incomplete beta function, so that `size` need not
+    be whole (Korn and Graubard 1998). The upper one mirrors it. Each lies in [0, 1] and holds `mean`.
     """
-    if len(first) != len(second):
-        raise ValueError(f"paired outcomes need equal lengths, got {len(first)} and {len(second)}")
-    both = sum(a and b for a, b in zip(first, second, strict=True))
-    neither = sum(not a and not b for a, b in zip(first, second, strict=True))
-    only_first, only_second = sum(first) - both, sum(second) - both
-    p_value = 1.0
-    if only_first + only_second:
-        from statsmodels.stats.contingency_tables import mcnemar
+    import numpy as np
+    from scipy.special import betainc
 
-        p_value = float(mcnemar([[both, only_first], [only_second, neither]], exact=True).pvalue)
-    gap = paired_difference(both, only_first, only_second, neither)
-    return PairedComparison(both, only_first, only_second, neither, gap, min(1.0, p_value))
+    mean, size = np.broadcast_arrays(np.asarray(mean, dtype=float), np.asarray(size, dtype=float))
+
+    def lower(mean: np.ndarray) -> np.ndarray:
+        x, rest = np.maximum(mean * size, 1e-9), (1 - mean) * size
+        low, high = np.zeros_like(mean), mean
+        for _ in range(40):  # halvings: to 1e-12
+            p = (low + high) / 2
+            beyond = np.where(rest > 0, betainc(x + 1, np.maximum(rest, 1e-9), p), 0.0)
+            covered = betainc(x, rest + 1, p) + beyond > 1 - CONFIDENCE
+            low, high = np.where(covered, low, p), np.where(covered, p, high)
+        return low
+
+    return lower(mean), np.maximum(1 - lower(1 - mean), mean)
 
 
-def paired_difference(both: int, only_first: int, only_second: int, neither: int) -> Estimate:
-    """`second - first` of two proportions of the same units, with Newcombe's paired score interval (method 10).
+PRIOR = 2.0  # the clusters' worth of trust in that clusters agree and cells do not differ
 
-    With Wilson's limits l, u of each proportion p, and phi their correlation (continuity-corrected where positive):
 
-        low  = d - sqrt((p2 - l2)^2 - 2 phi (p2 - l2)(u1 - p1) + (u1 - p1)^2)
-        high = d + sqrt((u2 - p2)^2 - 2 phi (u2 - p2)(p1 - l1) + (p1 - l1)^2)
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Means of cells' means of outcomes in [0, 1], and the sizes of independent samples that say as much.
 
-    Lies in [-1, 1]. No units give no value and the interval [-1, 1].
+    values [...]: the means. sizes [...]: the effective sample sizes. totals, influences [..., G]: what each cluster
+    adds to the mean, and to its error. agreeing: 1 over the number of clusters, weighted (Kish 1965).
     """
-    n = both + only_first + only_second + neither
-    if n == 0:
-        return Estimate(None, 0, -1.0, 1.0)
-    one, two = proportion(both + only_first, n), proportion(both + only_second, n)
-    assert one.value is not None and two.value is not None
-    margins = math.prod((both + only_first, only_second + neither, both + only_second, only_first + neither))
-    covariance = both * neither - only_first * only_second
-    corrected = covariance if covariance < 0 else max(0.0, covariance - n / 2)
-    phi = corrected / math.sqrt(margins) if margins else 0.0
 
-    def reach(up: float, down: float) -> float:
-        return math.sqrt(max(0.0, up**2 - 2 * phi * up * down + down**2))
+    values: np.ndarray
+    sizes: np.ndarray
+    totals: np.ndarray
+    influences: np.ndarray
+    agreeing: float
 
-    gap = two.value - one.value
-    low = gap - reach(two.value - two.low, one.high - one.value)
-    high = gap + reach(two.high - two.value, one.value - one.low)
-    return Estimate(gap, n, *_within(low, high, -1.0, 1.0))
+    @classmethod
+    def of(cls, outcomes: ArrayLike, clusters: Sequence[Hashable], cells: Sequence[Hashable] | None = None) -> Means:
+        """Of outcomes [..., N]. Raises ValueError when the lengths differ.
+
+        With m the mean and V its cluster-robust variance (linearised, G / (G - 1) in each cell; a cell of one cluster
+        is compared with the whole), the size would be n = 1 + m (1 - m) / V (Korn and Graubard 1998). V says little
+        where few outcomes differ, and nothing where cells are constant. Hence 1 / n is shrunk to that of clusters that
+        agree, with weight PRIOR against 4 m (1 - m) times the clusters: all of it at 0 and 1.
+        """
+        import numpy as np
+        from scipy.sparse import csr_array
+
+        y = np.asarray(outcomes, dtype=float)
+        cells = [0] * len(clusters) if cells is None else cells
+        if not y.shape[-1] == len(clusters) == len(cells):
+            raise ValueError("outcomes, clusters and cells must have the same length")
+        if not len(clusters):
+            empty = np.zeros(y.shape[:-1])
+            return cls(empty, empty, y, y, 0.0)
+        cell, cluster = _codes(cells), _codes(clusters)
+        rows, ones = range(len(cell)), np.ones(len(cell))
+        in_cell, in_cluster = (csr_array((ones, (rows, codes))) for codes in (cell, cluster))
+        units = in_cell.sum(axis=0)
+        groups = np.bincount([one for one, _ in set(zip(cell, cluster, strict=True))])
+        weights = 1 / (len(units) * units[cell])
+        agreeing = float((weights @ in_cluster) @ (weights @ in_cluster))
+        centres = y @ in_cell / units
+        values = centres.mean(axis=-1)
+        centres = np.where(groups > 1, centres, values[..., None])
+        groups = np.where(groups > 1, groups, in_cluster.shape[1])
+        errors = (y - centres[..., cell]) * (weights * np.sqrt(groups / np.maximum(groups - 1, 1))[cell])
+        influences = errors @ in_cluster
+        variance, spread = (influences**2).sum(axis=-1), values * (1 - values)
+        spread = np.where(spread > 1e-12, spread, 0.0)
+        trust = PRIOR / (PRIOR + 4 * spread / agreeing)
+        observed = np.divide(variance, spread + variance, out=np.zeros_like(values), where=spread > 0)
+        sizes = 1 / ((1 - trust) * observed + trust * agreeing)
+        return cls(values, sizes, (y * weights) @ in_cluster, influences, agreeing)
 
 
 def paired(
-    first: Sequence[bool],
-    second: Sequence[bool],
-    clusters: Sequence[Hashable] | None = None,
-    cells: Sequence[Hashable] | None = None,
-) -> PairedComparison:
-    """Two ways of answering the same units that may come in clusters (several draws of an item).
-
-    Where every unit is a cluster of its own this is `mcnemar_exact`. Otherwise, or with `cells` (then the difference is
-    the unweighted mean over them, as in `clustered_mean`), the interval and the p value are those of a cluster-robust
-    t test of the differences, and n is the number of clusters. Raises ValueError when the lengths differ.
-    """
-    plain = mcnemar_exact(first, second)
-    clusters = list(range(len(first))) if clusters is None else clusters
-    if cells is None and len(set(clusters)) == len(clusters):
-        return plain
-    if not first and not clusters:
-        return plain
-    change = [float(b) - float(a) for a, b in zip(first, second, strict=True)]
-    mean, n, robust = _mean_of_cells(change, clusters, cells)
-    if robust is not None:
-        gap = Estimate(mean, n, *_within(robust[0], robust[1], -1.0, 1.0))
-        return PairedComparison(plain.both, plain.only_first, plain.only_second, plain.neither, gap, robust[2])
-    # No variation to estimate from: as many units as clusters, in the proportions that were seen.
-    counts = (plain.both, plain.only_first, plain.only_second, plain.neither)
-    fallback = paired_difference(*(round(count * n / len(first)) for count in counts))
-    gap = Estimate(mean, n, min(fallback.low, mean), max(fallback.high, mean))
-    p_value = 1.0 if not plain.only_first + plain.only_second else float(0.5 ** (n - 1))
-    return PairedComparison(*counts, gap, min(1.0, p_value))
-
-
-def graded_mean(
-    values: Sequence[float],
-    units: Sequence[Hashable],
-    clusters: Sequence[Hashable] | None = None,
-    cells: Sequence[Hashable] | None = None,
-) -> Estimate:
-    """The mean of `values` in [0, 1], value i being one of unit i; n is the number of different units.
-
-    As `share` where all are 0 or 1, else cluster-robust as in `clustered_mean`. Raises ValueError when the lengths
-    differ or a value lies outside [0, 1].
-    """
-    if any(not 0 <= value <= 1 for value in values):
-        raise ValueError("graded values must lie between 0 and 1")
-    if all(value in (0, 1) for value in values):
-        return share([bool(value) for value in values], units, clusters, cells)
-    clusters = units if clusters is None else clusters
-    estimate = clustered_mean(values, clusters, cells)
-    n, distinct = len(set(units)), len(set(clusters))
-    return replace(estimate, n=n, distinct=distinct if distinct < n else None)
-
-
-def paired_values(
     first: Sequence[float],
     second: Sequence[float],
     clusters: Sequence[Hashable] | None = None,
     cells: Sequence[Hashable] | None = None,
 ) -> PairedComparison:
-    """Two ways of answering the same units whose scores lie in [0, 1]; with `cells`, the mean over them.
+    """Two ways of answering the same units, `first[i]` beside `second[i]`, in [0, 1]; clusters and cells as in `share`.
 
-    As `paired` where all are 0 or 1. Else the interval and the p value are those of a cluster-robust t test of the
-    differences; only_first and only_second count the units that one scores higher, both and neither the equal ones,
-    with a score of 1 and below. Raises ValueError when the lengths differ.
+    Newcombe's interval for paired proportions (Statistics in Medicine 17, 1998, pages 2635 to 2650, method 10), with
+    the limits l, u and the correlation r of the two means (their clusters' influences, continuity-corrected):
+
+        low  = d - sqrt((m2 - l2)^2 - 2 r (m2 - l2)(u1 - m1) + (u1 - m1)^2)
+        high = d + sqrt((u2 - m2)^2 - 2 r (u2 - m2)(m1 - l1) + (m1 - l1)^2)
+
+    n is the number of clusters. The p value is that of the sign-flip test over clusters, which is McNemar's exact test
+    where every unit is its own. only_first and only_second count the units that score higher there; both and neither
+    the equal ones, with a score of 1 and below. Nothing gives no value and [-1, 1]. Raises ValueError as `share`.
     """
-    if all(value in (0, 1) for value in (*first, *second)):
-        return paired([bool(value) for value in first], [bool(value) for value in second], clusters, cells)
-    change = [b - a for a, b in zip(first, second, strict=True)]
-    mean, n, robust = _mean_of_cells(change, range(len(first)) if clusters is None else clusters, cells)
-    # One unit, or all changed alike: nothing to estimate a spread from.
-    low, high, p_value = robust if robust is not None else (-1.0, 1.0, 1.0)
-    gap = Estimate(mean, n, *_within(low, high, -1.0, 1.0))
-    higher, lower = sum(one > 0 for one in change), sum(one < 0 for one in change)
-    equal = [one for one, other in zip(first, second, strict=True) if one == other]
-    full = sum(value == 1 for value in equal)
-    return PairedComparison(full, lower, higher, len(equal) - full, gap, p_value)
+    if len(first) != len(second):
+        raise ValueError(f"paired outcomes need equal lengths, got {len(first)} and {len(second)}")
+    import numpy as np
+
+    y = np.array([first, second], dtype=float)
+    means = Means.of(y, range(len(first)) if clusters is None else clusters, cells)
+    counts = [int(np.sum(some)) for some in ((y[0] == y[1]) & (y[0] == 1), y[0] > y[1], y[1] > y[0])]
+    if not len(first):
+        return PairedComparison(0, 0, 0, 0, Estimate(None, 0, -1.0, 1.0), 1.0)
+    low, high = interval(means.values, means.sizes)
+    (down1, down2), (up1, up2) = means.values - low, high - means.values
+    (s11, s12), (_, s22) = means.influences @ means.influences.T
+    corrected = s12 if s12 < 0 else max(0.0, s12 - means.agreeing**2 / (2 * max(1 - means.agreeing, 1e-9)))
+    r = corrected / math.sqrt(s11 * s22) if s11 * s22 > 0 else 0.0
+    gap = float(means.values[1] - means.values[0])
+    below, above = (math.sqrt(max(0.0, a**2 - 2 * r * a * b + b**2)) for a, b in ((down2, up1), (up2, down1)))
+    difference = Estimate(gap, means.totals.shape[1], max(-1.0, gap - below), min(1.0, gap + above))
+    p_value = _sign_flips(means.totals[1] - means.totals[0])
+    return PairedComparison(*counts, len(first) - sum(counts), difference, p_value)
+
+
+def _sign_flips(changes: np.ndarray) -> float:
+    """The two-sided p value of the sum of `changes` [G] among sums with other signs: all, or 10,000 drawn ones."""
+    import numpy as np
+    from scipy.stats import binomtest
+
+    changes = changes[np.abs(changes) > 1e-12]
+    n = len(changes)
+    if not n:
+        return 1.0
+    if np.ptp(np.abs(changes)) < 1e-12:
+        return float(binomtest(int((changes > 0).sum()), n).pvalue)
+    if n <= 12:
+        signs = np.array(list(itertools.product((1, -1), repeat=n)))
+    else:
+        signs = np.random.default_rng(0).integers(0, 2, (10_000, n), dtype=np.int8) * 2 - 1
+        signs[0] = 1
+    return float(np.mean(np.abs(signs @ changes) >= abs(changes.sum()) * (1 - 1e-9)))
 
 
 POWER = 0.8
@@ -373,39 +368,6 @@ def draw_subset(units: Sequence[U], n: int, seed: int) -> list[U]:
     return [units[index] for index in sorted(chosen)]
 
 
-def _mean_of_cells(
-    values: Sequence[float],
-    clusters: Sequence[Hashable],
-    cells: Sequence[Hashable] | None,
-) -> tuple[float, int, tuple[float, float, float] | None]:
-    """The mean of the cells' means, the number of clusters, and the mean's cluster-robust (low, high, p value).
-
-    The latter is None where there is no variation to estimate it from. Raises ValueError when the lengths differ.
-    """
-    import numpy as np
-
-    cells = [0] * len(values) if cells is None else cells
-    if not len(values) == len(clusters) == len(cells):
-        raise ValueError("values, clusters and cells must have the same length")
-    cell_of, groups = _codes(cells), _codes(clusters)
-    outcome, indicator = np.asarray(values, dtype=float), np.eye(max(cell_of) + 1)[cell_of]
-    mean, n = float(np.mean(indicator.T @ outcome / indicator.sum(axis=0))), max(groups) + 1
-    if n < 2 or np.ptp(outcome) == 0 or len(outcome) <= indicator.shape[1]:
-        return mean, n, None
-    from statsmodels.regression.linear_model import OLS
-
-    fit = OLS(outcome, indicator).fit(cov_type="cluster", cov_kwds={"groups": np.asarray(groups)}, use_t=True)
-    test = fit.t_test(np.full((1, indicator.shape[1]), 1 / indicator.shape[1]))
-    low, high = (float(x) for x in test.conf_int(alpha=1 - CONFIDENCE)[0])
-    if not (math.isfinite(low) and math.isfinite(high) and high > low):
-        return mean, n, None
-    return mean, n, (low, high, float(test.pvalue))
-
-
 def _codes(labels: Sequence[Hashable]) -> list[int]:
     seen: dict[Hashable, int] = {}
     return [seen.setdefault(label, len(seen)) for label in labels]
-
-
-def _within(low: float, high: float, least: float, most: float) -> tuple[float, float]:
-    return min(max(low, least), most), min(max(high, least), most)

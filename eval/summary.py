@@ -48,11 +48,12 @@ class Reliability:
     """How far a filter can be trusted, measured against the exact verifier.
 
     precision: of the `kept` samples, the share that is right. recall: of the `correct` samples, the share that was
-    kept.
+    kept. acceptance: of all samples, the share that was kept.
     """
 
     precision: Estimate
     recall: Estimate
+    acceptance: Estimate
     n: int
     kept: int
     correct: int
@@ -61,7 +62,7 @@ class Reliability:
 def filter_reliability(
     accepted: Sequence[bool], correct: Sequence[bool], clusters: Sequence[Hashable] | None = None
 ) -> Reliability:
-    """Precision and recall of `accepted[i]` (the filter's judgement) against `correct[i]` (the verifier).
+    """Precision, recall and acceptance of `accepted[i]` (the filter's judgement) against `correct[i]` (the verifier).
 
     clusters: what dependent samples share: the candidates of a prompt, the two of a mapping pair; None: each is alone.
     Intervals as in `eval.statistics.share`. Nothing kept, or nothing right, gives an estimate without a value. Raises
@@ -70,10 +71,12 @@ def filter_reliability(
     rows = list(zip(accepted, correct, range(len(accepted)) if clusters is None else clusters, strict=True))
     kept = [(right, cluster) for keeps, right, cluster in rows if keeps]
     right = [(keeps, cluster) for keeps, right, cluster in rows if right]
-    precision, recall = (
-        share([hit for hit, _ in some], range(len(some)), [cluster for _, cluster in some]) for some in (kept, right)
+    asked = [(keeps, cluster) for keeps, _, cluster in rows]
+    precision, recall, acceptance = (
+        share([hit for hit, _ in some], range(len(some)), [cluster for _, cluster in some])
+        for some in (kept, right, asked)
     )
-    return Reliability(precision, recall, len(rows), len(kept), len(right))
+    return Reliability(precision, recall, acceptance, len(rows), len(kept), len(right))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ class Round:
             "calls": dict(self.calls),
             "precision_estimate": precision.to_dict() if precision else None,
             "recall_estimate": recall.to_dict() if recall else None,
+            "acceptance_estimate": self.reliability.acceptance.to_dict() if self.reliability else None,
         }
 
 

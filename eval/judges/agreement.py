@@ -1,8 +1,8 @@
 """How far verdicts agree with what is known: numbers and their 95 % intervals.
 
-Where every rating is of an item of its own, shares have Wilson's interval and kappa that of statsmodels. Where ratings
-share items (a reference and a shuffled one of a case, several rubrics of an answer), and for errors and correlations,
-intervals are percentiles of `RESAMPLES` bootstrap samples of whole items.
+Shares are clustered by item. Where every rating is of an item of its own, kappa has the interval of statsmodels. Where
+ratings share items (a reference and a shuffled one of a case, several rubrics of an answer), and for errors and
+correlations, intervals are percentiles of `RESAMPLES` bootstrap samples of whole items.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.eval.statistics import Estimate, proportion
+from uni_train.eval.statistics import Estimate, proportion, share
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,7 +92,10 @@ def agreement(ratings: Sequence[Rating]) -> Agreement:
         "always_no": [(one.item, not one.right) for one in ratings],
         "bins": [(one.item, _bin(one.value) == _bin(one.truth)) for one in ratings],
     }
-    alone = {name: proportion(sum(hit for _, hit in hits), len(hits)) for name, hits in shares.items()}
+    alone = {
+        name: share([hit for _, hit in hits], range(len(hits)), [item for item, _ in hits])
+        for name, hits in shares.items()
+    }
     alone["kappa"] = kappa(table)
     alone["balanced_accuracy"] = mean_of_two(alone["sensitivity"], alone["specificity"])
     items = len({one.item for one in ratings})
@@ -102,11 +105,10 @@ def agreement(ratings: Sequence[Rating]) -> Agreement:
         if name not in alone:  # the mean error and the correlations
             low, high = (0.0, 1.0) if name == "mae" else (-1.0, 1.0)
             found[name] = _estimate(sampled, len(ratings), items, Estimate(None, len(ratings), low, high))
-        elif items == len(ratings):
+        elif name in shares or items == len(ratings):
             found[name] = alone[name]
         else:
-            of = len({item for item, _ in shares.get(name, shares["accuracy"])})
-            found[name] = _estimate(sampled, alone[name].n, of, alone[name])
+            found[name] = _estimate(sampled, alone[name].n, items, alone[name])
     return Agreement(**found)
 
 

@@ -24,7 +24,7 @@ from uni_train.eval.judges.cascade import compared, run
 from uni_train.eval.judges.failures import mostly_failed
 from uni_train.eval.judges.perturbation import perturbed
 from uni_train.eval.progress import Progress
-from uni_train.eval.statistics import Estimate, clustered_mean, share
+from uni_train.eval.statistics import Estimate, share
 
 _SHOWN = 100  # disagreements that a record lists
 
@@ -218,7 +218,7 @@ def _stability(
             estimates[name] = share(flips, places * len(others), items * len(others))
     if again:
         draws = [[one.value for one in some] for some in zip(scored, *again, strict=True)]
-        estimates["variance over reruns"] = clustered_mean([_variance(some) for some in draws], items)
+        estimates["variance over reruns"] = share([_variance(some) for some in draws], items)
     said = [
         (anchor.item, [label.value for label in anchor.labels if label.check == check])
         for anchor in anchors
@@ -226,7 +226,7 @@ def _stability(
     ]
     several = [(item, _variance(some)) for item, some in said if len(some) > 1]
     if several:
-        estimates["variance among people"] = clustered_mean([one for _, one in several], [item for item, _ in several])
+        estimates["variance among people"] = share([one for _, one in several], [item for item, _ in several])
     return estimates
 
 

@@ -17,7 +17,7 @@ from uni_train.eval.benchmark import Benchmark, Sample, Scored
 from uni_train.eval.judges import judging
 from uni_train.eval.judges.ways import least_confidence
 from uni_train.eval.progress import Progress, Silent
-from uni_train.eval.statistics import paired_values, share
+from uni_train.eval.statistics import paired, share
 
 
 def run(
@@ -66,7 +66,7 @@ def compared(
     asked = share([one.by == name for one in cascade], list(range(len(cascade))), items)
     values, alone = ([one.value for one in some] for some in (cascade, large))
     biases = {"bias": (alone, values), "error": (truths, values), "large_error": (truths, alone)}
-    found = {key: paired_values(one, other, items).difference.to_dict() for key, (one, other) in biases.items()}
+    found = {key: paired(one, other, items).difference.to_dict() for key, (one, other) in biases.items()}
     return {"asked": asked.to_dict(), "saving": 1 / asked.value if asked.value else None, **found}
 
 

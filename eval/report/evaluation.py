@@ -24,7 +24,7 @@ from uni_train.eval.benchmark import OUTCOMES, Scored, Table
 from uni_train.eval.images import Image, bytes_of, digest_of
 from uni_train.eval.report import evaluation_charts, page
 from uni_train.eval.report.gallery import data_url, thumbnail
-from uni_train.eval.statistics import Estimate, PairedComparison, clustered_mean, proportion
+from uni_train.eval.statistics import Estimate, PairedComparison, share
 
 if TYPE_CHECKING:
     from uni_train.eval.evaluation import Evaluation, Result
@@ -319,10 +319,7 @@ def _shares(scored: Iterable[Scored]) -> dict[str, Estimate]:
         by_setting[one.sample.ask.setting].append(one)
     found = {}
     for setting, group in by_setting.items():
-        units = [one.sample.ask.case.cluster_id for one in group]
-        right = [one.passed for one in group]
-        alone = len(set(units)) == len(units)
-        found[setting] = proportion(sum(right), len(right)) if alone else clustered_mean([*map(float, right)], units)
+        found[setting] = share([one.passed for one in group], [one.sample.ask.case.cluster_id for one in group])
     return found
 
 

@@ -17,7 +17,7 @@ from uni_train.eval import groups
 from uni_train.eval.groups import Group, Member
 from uni_train.eval.report import charts
 from uni_train.eval.report.gallery import data_url
-from uni_train.eval.statistics import Estimate, paired, proportion
+from uni_train.eval.statistics import Estimate, paired, share
 from uni_train.run_folder import stage_folders
 
 GALLERIES = 5  # epochs with images in the page, first and last among them
@@ -132,8 +132,8 @@ def _success(seen: Sequence[Line], done: bool) -> dict[str, Any]:
         name
         for moment in moments
         for one in moment["levels"].values()
-        for name, counts in one["checks"].items()
-        if counts.keys() - {"unreadable"}
+        for name, statuses in one["checks"].items()
+        if {*statuses} - {"unreadable", None}
     )
     return {
         "file": None,
@@ -163,10 +163,9 @@ def _row(name: str, levels: Sequence[str], moments: Sequence[Line]) -> dict[str,
 
 def _check(validation: Line, name: str) -> Estimate:
     """The share of all prompts whose image passes it; one that nobody can read does not."""
-    levels = validation["levels"].values()
-    return proportion(
-        sum(one["checks"].get(name, {}).get("pass", 0) for one in levels), sum(one["n"] for one in levels)
-    )
+    levels = list(validation["levels"].values())
+    passed = [status == "pass" for one in levels for status in one["checks"].get(name) or [None] * one["n"]]
+    return share(passed, range(len(passed)), groups.clusters_of(levels))
 
 
 def _success_chart(seen: Sequence[Line]) -> charts.Chart:

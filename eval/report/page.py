@@ -239,7 +239,7 @@ def _tables(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
         theirs = [
             {
                 "name": row.name,
-                # The paper prints no intervals. Its scores are shares of 100, so Wilson's interval applies to them too.
+                # The paper prints no intervals. Its scores are shares of 100 pairs.
                 "cells": [
                     proportion(round(value * unisandbox.PAPER_PAIRS), unisandbox.PAPER_PAIRS)
                     for value in row.normal + row.cot
@@ -274,11 +274,12 @@ def _tables(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _rounds(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     rounds = []
     for entry in summary["rounds"]:
-        estimates = {name: entry.get(f"{name}_estimate") for name in ("precision", "recall")}
+        known = dict(entry) | {"acceptance": proportion(entry["kept"], entry["sampled"])}
+        estimates = {name: entry.get(f"{name}_estimate") for name in ("precision", "recall", "acceptance")}
         rounds.append(
-            dict(entry)
-            | {name: Estimate.from_dict(raw) if raw else entry[name] for name, raw in estimates.items()}
-            | {"acceptance": proportion(entry["kept"], entry["sampled"]), "filter": entry.get("filter", "self")}
+            known
+            | {name: Estimate.from_dict(raw) if raw else known[name] for name, raw in estimates.items()}
+            | {"filter": entry.get("filter", "self")}
         )
     return rounds
 

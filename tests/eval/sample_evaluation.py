@@ -22,7 +22,7 @@ from uni_train.eval.benchmark import Ask, Benchmark, Case, Respondent, Sample, S
 from uni_train.eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Evaluation, Result, load
 from uni_train.eval.report.evaluation import Header, Part, write_evaluation_report
 from uni_train.eval.scored import write_scored
-from uni_train.eval.statistics import mcnemar_exact, proportion
+from uni_train.eval.statistics import paired, proportion
 from uni_train.files import atomic_write_json
 from uni_train.models.base import OnStep, Request
 from uni_train.models.pictures import decode_png, encode_png
@@ -98,9 +98,7 @@ class Sums(Benchmark):
             for setting in self.settings
         ]
         gains = [
-            mcnemar_exact(
-                *([right for (name, _), right in sorted(one.items()) if name == wanted] for one in by_setting)
-            )
+            paired(*([right for (name, _), right in sorted(one.items()) if name == wanted] for one in by_setting))
             for wanted in self.sets
         ]
         rows.append(("gain", *gains))

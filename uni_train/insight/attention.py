@@ -22,7 +22,7 @@ from uni_train.errors import UserError
 from uni_train.eval.benchmark import Case, Table
 from uni_train.eval.generation import asks_of
 from uni_train.eval.report.charts import Chart, Series, chart, linear_axis
-from uni_train.eval.statistics import Estimate, clustered_mean
+from uni_train.eval.statistics import Estimate, share
 from uni_train.insight.interventions import refined_start
 from uni_train.insight.page import Overlay, Section
 from uni_train.insight.questions import request_of
@@ -181,7 +181,7 @@ def shares_table(found: Mapping[str, Any]) -> Table:
     rows: list[tuple[str | Estimate, ...]] = []
     for first, last in [*found["groups"], (1, array.shape[1])]:
         values = array[:, first - 1 : last].mean(1)
-        cells = [clustered_mean(values[:, i].clip(0, 1).tolist(), found["clusters"]) for i in used]
+        cells = [share(values[:, i].clip(0, 1).tolist(), found["clusters"]) for i in used]
         rows.append((f"{first}-{last}", *cells))
     columns = ("Layers", *(_name(GROUPS[i]) for i in used))
     return Table("Share of attention, by layers", columns, tuple(rows), "95 % intervals, clustered by item or pair.")
@@ -194,7 +194,7 @@ def levels_table(found: Mapping[str, Any]) -> Table:
     rows: list[tuple[str | Estimate, ...]] = []
     for steps in np.array_split(np.arange(len(t)), min(NOISE_LEVELS, len(t))):
         values = array[:, steps].mean(1)
-        cells = [clustered_mean(values[:, i].clip(0, 1).tolist(), found["clusters"]) for i in used]
+        cells = [share(values[:, i].clip(0, 1).tolist(), found["clusters"]) for i in used]
         rows.append((f"{t[steps[0]]:.2f} to {t[steps[-1]]:.2f}", *cells))
     columns = ("Noise level t", *(_name(GROUPS[i]) for i in used))
     return Table("Share of attention, by noise level", columns, tuple(rows))

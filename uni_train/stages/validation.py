@@ -6,7 +6,7 @@ what each prompt came to and the first images of each level (eval/groups.py).
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,13 +156,10 @@ def table(success: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[lis
     return ["", *success["before"]], rows
 
 
-def _checks(verdicts: Sequence[Verdict]) -> dict[str, dict[str, int]]:
-    """Name of a check -> how often it came to what."""
-    found: dict[str, Counter[str]] = {}
-    for verdict in verdicts:
-        for check in verdict.checks:
-            found.setdefault(check.name, Counter())[check.status] += 1
-    return {name: dict(counts) for name, counts in found.items()}
+def _checks(verdicts: Sequence[Verdict]) -> dict[str, list[str | None]]:
+    """Name of a check -> what it came to for each prompt, None where it was not made."""
+    by_prompt = [{check.name: check.status for check in verdict.checks} for verdict in verdicts]
+    return {name: [checks.get(name) for checks in by_prompt] for name in dict.fromkeys(itertools.chain(*by_prompt))}
 
 
 def _pairs(items: Sequence[Item]) -> list[int]:

@@ -300,7 +300,7 @@ def cot_gain(counted: Sequence[Trial], sets: Sequence[str]) -> dict[str, PairedC
 def compare(before: Sequence[Trial], after: Sequence[Trial]) -> dict[str, dict[str, PairedComparison]]:
     """setting -> set -> the same prompts and pairs before and after.
 
-    By McNemar's exact test; where expressions or rules repeat, by a cluster-robust t test. Raises ValueError when a set
+    By McNemar's exact test; where expressions or rules repeat, by sign flips of these. Raises ValueError when a set
     has different items in the two.
     """
     first, second = by_cell(before, list), by_cell(after, list)
@@ -458,7 +458,7 @@ def _gain_table(counted: Sequence[Trial], sets: Sequence[str]) -> Table:
         "What a thought changes, on the same questions",
         ("Set", "CoT - Normal", "only CoT right", "only Normal right", "p", "n"),
         tuple(rows),
-        "McNemar's exact test; several draws of a question and the average: a cluster-robust t test.",
+        "McNemar's exact test; several draws of a question and the average: a sign-flip test.",
     )
 
 

@@ -16,7 +16,7 @@ from uni_train.eval.benchmarks.unisandbox import counting
 from uni_train.eval.benchmarks.unisandbox.benchmark import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
 from uni_train.eval.benchmarks.unisandbox.counting import Cell
-from uni_train.eval.statistics import Estimate, clustered_mean, proportion
+from uni_train.eval.statistics import Estimate, share
 
 KNOWS = "knows, does not draw"
 KNOWS_NOT = "does not know in text"
@@ -143,9 +143,7 @@ def _groups(sets: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 def _mean(outcomes: Sequence[tuple[bool, str]]) -> Estimate:
     """Clustered by the model."""
-    if not outcomes:
-        return proportion(0, 0)
-    return clustered_mean([float(right) for right, _ in outcomes], [whose for _, whose in outcomes])
+    return share([right for right, _ in outcomes], [whose for _, whose in outcomes])
 
 
 def _text(taught: Sequence[Taught], group: Sequence[str]) -> Estimate:

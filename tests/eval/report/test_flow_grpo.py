@@ -40,8 +40,8 @@ def run_dir(tmp_path: Path) -> Path:
     asked = {"prompt": item.prompt, "inputs": [encode_png(task.input_image(item))], "level": 4}
     for step, passed in ((0, "11100000"), (6, "11110000"), (12, "01111110")):
         checks = {
-            "rule_obey": {"pass": passed.count("1"), "fail": passed.count("0") - 1},
-            "readable": {"unreadable": 1},
+            "rule_obey": [*({"1": "pass", "0": "fail"}[mark] for mark in passed[:-1]), None],
+            "readable": [*[None] * 7, "unreadable"],
         }
         groups.write_groups(
             stage / "held_out" / f"step={step:08d}",

@@ -1,0 +1,78 @@
+"""How often the 95 % intervals hold the truth, by simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from uni_train.eval.statistics import Means, interval
+
+RUNS = 2000
+# The standard error of a coverage of .95 is .005: three of them beside the bounds .93 and .98.
+LEAST, MOST = 0.93 - 0.015, 0.98 + 0.01
+
+# The sizes of clusters, and of the cells (in clusters); unequal ones first.
+DESIGNS = {
+    "single, 5": ([1] * 5, [5]),
+    "single, 20": ([1] * 20, [20]),
+    "single, 100": ([1] * 100, [100]),
+    "pairs, 5": ([2] * 5, [5]),
+    "pairs, 20": ([2] * 20, [20]),
+    "pairs, 100": ([2] * 100, [100]),
+    "unequal, 5": ([1, 2, 2, 1, 2], [5]),
+    "unequal, 20": ([1, 2, 3, 4] * 5, [20]),
+    "unequal, 60": ([1, 2, 3, 4] * 15, [60]),
+    "five cells of 100": ([1] * 500, [100] * 5),
+    "ten cells of 3": ([1] * 30, [3] * 10),
+    "cells of one": ([1] * 12, [1] * 12),
+    "unequal cells": ([1] * 50, [25, 15, 10]),
+    "unequal cells of pairs": ([2] * 50, [25, 15, 10]),
+    "unequal cells of unequal clusters": ([1, 2, 3] * 20, [30, 20, 10]),
+}
+SHARES = (0.01, 0.05, 0.5, 0.95, 0.99)
+
+
+def _sample(sizes: list[int], share: float, kind: str, generator: np.random.Generator) -> np.ndarray:
+    """Outcomes [RUNS, N]; of a cluster they are independent, all alike, alike in half of the clusters, or (of a pair)
+    alike as seldom as can be."""
+    drawn = []
+    for size in sizes:
+        alone = generator.random((RUNS, size)) < share
+        alike = np.repeat(alone[:, :1], size, axis=1)
+        half = generator.random((RUNS, 1)) < 0.5
+        place = generator.random((RUNS, 1))
+        rare = min(share, 1 - share)
+        differ = np.concatenate([place < rare, (place >= rare) & (place < 2 * rare)], axis=1) != (share > 0.5)
+        drawn.append({"alone": alone, "alike": alike, "half": np.where(half, alike, alone), "differ": differ}[kind])
+    return np.concatenate(drawn, axis=1).astype(float)
+
+
+def _covers(outcomes: np.ndarray, sizes: list[int], cells: list[int], truth: float) -> tuple[float, bool]:
+    """The share of intervals that hold `truth`, and whether discreteness forces a share above .98.
+
+    It does where "all right" or "all wrong" has more than 2.5 %: a limit cannot miss on that side. It does where the
+    tails of the mean of at most 3.5 % each, by its true distribution, do not add up to 2 %. And fewer than ten clusters
+    of unequal size cannot tell whether they agree: the interval must allow for it.
+    """
+    in_cell = np.repeat(np.arange(len(cells)), cells)
+    means = Means.of(outcomes, np.repeat(range(len(sizes)), sizes).tolist(), np.repeat(in_cell, sizes).tolist())
+    cases, counts = np.unique(np.round([means.values, means.sizes], 9), axis=1, return_counts=True)
+    low, high = interval(*cases)
+    covered = float(counts @ ((low <= truth + 1e-9) & (truth - 1e-9 <= high))) / RUNS
+    values, counts = np.unique(np.round(means.values, 9), return_counts=True)
+    atoms = counts / RUNS
+    constant = max((float(atoms[i]) for i in (0, -1) if values[i] in (0, 1)), default=0.0)
+    tails = sum(max((tail for tail in np.cumsum(side) if tail <= 0.035), default=0.0) for side in (atoms, atoms[::-1]))
+    few = len(sizes) < 10 and len(set(sizes)) > 1
+    return covered, constant > 0.025 or tails < 0.02 or few
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_intervals_hold_the_truth_as_often_as_they_promise(name: str) -> None:
+    sizes, cells = DESIGNS[name]
+    generator = np.random.default_rng(1)
+    kinds = ["alone"] + ["half", "alike"] * (max(sizes) > 1) + ["differ"] * (set(sizes) == {2})
+    for share in SHARES:
+        for kind in kinds:
+            covered, forced = _covers(_sample(sizes, share, kind, generator), sizes, cells, share)
+            assert LEAST <= covered <= (1.0 if forced else MOST), (share, kind, covered)
