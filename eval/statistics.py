@@ -84,7 +84,10 @@ def proportion(successes: int, n: int) -> Estimate:
     """
     if not 0 <= successes <= n:
         raise ValueError(f"successes must lie between 0 and n, got {successes} of {n}")
-    return share([True] * successes + [False] * (n - successes), range(n))
+    if n == 0:
+        return Estimate(None, 0, 0.0, 1.0)
+    low, high = interval(successes / n, n)
+    return Estimate(successes / n, n, float(low), float(high))
 
 
 def mean_over_seeds(values: Sequence[float], bounds: tuple[float, float] = (0.0, 1.0)) -> Estimate:
