@@ -108,7 +108,7 @@ def mean_over_seeds(values: Sequence[float], bounds: tuple[float, float] = (0.0,
     error = float(sem(values))
     # A spread of zero makes scipy's interval nan; the honest reading of equal seeds is an interval of width zero.
     low, high = t.interval(CONFIDENCE, n - 1, loc=mean, scale=error) if error > 0 else (mean, mean)
-    return Estimate(mean, n, *(min(max(float(end), bounds[0]), bounds[1]) for end in (low, high)))
+    return Estimate(mean, n, max(float(low), bounds[0]), min(float(high), bounds[1]))
 
 
 def share(
@@ -248,7 +248,7 @@ def paired(
 
     y = np.array([first, second], dtype=float)
     means = Means.of(y, range(len(first)) if clusters is None else clusters, cells)
-    counts = [int(np.sum(some)) for some in ((y[0] == y[1]) & (y[0] == 1), y[0] > y[1], y[1] > y[0])]
+    lower, higher, full = (int(np.sum(some)) for some in (y[0] > y[1], y[0] < y[1], (y == 1).all(axis=0)))
     if not len(first):
         return PairedComparison(0, 0, 0, 0, Estimate(None, 0, -1.0, 1.0), 1.0)
     low, high = interval(means.values, means.sizes)
@@ -260,7 +260,7 @@ def paired(
     below, above = (math.sqrt(max(0.0, a**2 - 2 * r * a * b + b**2)) for a, b in ((down2, up1), (up2, down1)))
     difference = Estimate(gap, means.totals.shape[1], max(-1.0, gap - below), min(1.0, gap + above))
     p_value = _sign_flips(means.totals[1] - means.totals[0])
-    return PairedComparison(*counts, len(first) - sum(counts), difference, p_value)
+    return PairedComparison(full, lower, higher, len(first) - full - lower - higher, difference, p_value)
 
 
 def _sign_flips(changes: np.ndarray) -> float:
