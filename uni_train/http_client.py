@@ -13,11 +13,9 @@ import math
 import random
 import re
 import time
-import zlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.reading_limits import DEPTH, shallow
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ REDIRECTS = (301, 302, 303, 307, 308)
 PASSING = (408, 409, 425, 429)
 """Statuses below 500 that may pass by themselves."""
 _LONGEST = 500  # letters of a reason
-_HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class NoReply(Exception):
@@ -73,51 +71,18 @@ def clean(text: str) -> str:
 
 def parsed(data: bytes) -> Any:
     """The JSON in `data`, its texts `clean`. ValueError for anything else, and for what is nested too deeply."""
+    from pydantic_core import from_json
+
+    text = data.decode("utf-8", errors="replace")
     try:
-        value = json.loads(data.decode("utf-8", errors="replace"))
-        if data.count(b"[") + data.count(b"{") > DEPTH and not shallow(value):
-            raise ValueError("its JSON is nested too deeply")
-        return _cleaned(value) if _HALF_PAIR.search(data) else value
+        return from_json(text)
+    except ValueError:
+        if not _HALF_PAIR.search(text):
+            raise
+    try:
+        return from_json(clean(json.dumps(json.loads(text), ensure_ascii=False)))
     except RecursionError:
         raise ValueError("its JSON is nested too deeply") from None
-
-
-def _cleaned(value: Any) -> Any:
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, dict):
-        return {clean(name): _cleaned(one) for name, one in value.items()}
-    return [_cleaned(one) for one in value] if isinstance(value, list) else value
-
-
-class Body:
-    """A reply's body while it arrives: `add` its parts, then take `decoded`. Raises BadReply beyond MOST_BYTES."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._data = bytearray()
-
-    def add(self, part: bytes) -> None:
-        self._data += part
-        self._check(self._data)
-
-    def decoded(self, encoding: str | None) -> bytes:
-        """As the header Content-Encoding says; clients ask for none, some gateways compress all the same."""
-        if encoding in (None, "", "identity"):
-            return bytes(self._data)
-        if encoding not in ("gzip", "x-gzip", "deflate"):
-            raise BadReply(f"{self._url} compresses its reply ({encoding!r}), which it was not asked to")
-        inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, as its first bytes say
-        try:
-            found = inflater.decompress(bytes(self._data), MOST_BYTES + 1)
-        except zlib.error:
-            raise BadReply(f"{self._url} sent damaged {encoding}") from None
-        self._check(found)
-        return found
-
-    def _check(self, data: bytes | bytearray) -> None:
-        if len(data) > MOST_BYTES:
-            raise BadReply(f"{self._url} sent more than {MOST_BYTES >> 20} MiB in reply, which is not read further")
 
 
 def asked_wait(header: str | None) -> float | None:
@@ -150,7 +115,6 @@ class Client:
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             connector=aiohttp.TCPConnector(limit=0),  # callers limit them
-            auto_decompress=False,
             trust_env=True,
         )
         return self
@@ -200,10 +164,12 @@ class Client:
             if status in REDIRECTS:
                 where = (response.headers.get("location") or "nowhere")[:200]
                 raise Refused(url, status, f"{url} redirects to {where}, which is not followed: give that address")
-            received = Body(url)
-            async for part in response.content.iter_any():
-                received.add(part)
-            content = received.decoded(response.headers.get("content-encoding"))
+            received = bytearray()
+            async for part in response.content.iter_any():  # decompressed
+                received += part
+                if len(received) > MOST_BYTES:
+                    raise BadReply(f"{url} sent more than {MOST_BYTES >> 20} MiB in reply, which is not read further")
+        content = bytes(received)
         if self.key:
             content = content.replace(self.key.encode(), b"[key]")
         if not 200 <= status < 300:

@@ -315,7 +315,7 @@ def test_what_decides_answers_is_in_the_identity() -> None:
         ("silence", "within 1.9 s"),
         ("wait long", "asks to wait 999,999 s"),
         ("html", "sent no JSON"),
-        ("deep", "nested too deeply"),
+        ("deep", "recursion limit"),
     ],
 )
 def test_an_endpoint_that_misbehaves_is_one_that_is_down(

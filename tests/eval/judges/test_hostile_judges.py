@@ -49,7 +49,7 @@ def test_a_key_follows_no_redirect(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("trickle", "nothing came from .* within 2 s"),
         ("wait for ever", "asks to wait inf s"),
         ("html", "sent no JSON .* but '<html>"),
-        ("deep", "nested too deeply"),
+        ("deep", "recursion limit"),
         ("nothing", "sent an empty reply"),
         ("null", "no chat completion at http.* but 'None'"),
     ],
