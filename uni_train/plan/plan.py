@@ -93,8 +93,15 @@ class Plan:
 
 @dataclass(slots=True)
 class _Work:
-    """A recipe's update on one GPU. `trace` follows it with activations kept or recomputed; `key` of the recipe says
-    how many units a micro-batch has. `times`: how many times what is followed that is; `tokens`: it has, about."""
+    """A recipe's update on one GPU.
+
+    Attributes:
+        unit, units: what a micro-batch consists of, and how many it has; `key` is the recipe's key for that number.
+        micros: micro-batches of an update. updates: of the training.
+        trace: traces an update of `traced_micros` micro-batches.
+        draw_batches: model calls for an epoch's images (Flow-GRPO); updates_per_epoch: the updates that share them.
+        times: units of a micro-batch / units traced. tokens: of a micro-batch, about.
+    """
 
     unit: str
     units: int
