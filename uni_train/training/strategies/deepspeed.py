@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import lightning.pytorch as pl
@@ -29,25 +28,10 @@ from uni_train.errors import UserError
 from uni_train.training.half_adamw import HalfAdamW
 from uni_train.training.precision import cast_weights
 from uni_train.training.strategies.optimizer_state import MOMENTS, numbered, options
-from uni_train.training.strategies.sharding import Plain, load_trained, shape_of, trained_weights
+from uni_train.training.strategies.sharding import Plain, cut, load_trained, trained_weights
 
 BUCKET = 200_000_000
 """Gradients are sent in buckets of at most so many numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """The part of a flattened weight that this rank's optimizer updates: `numel` numbers from `start`, which are those
-    from `offset` in `flat`."""
-
-    start: int
-    numel: int
-    flat: Tensor
-    offset: int
-
-    def of(self, flat: Tensor) -> Tensor:
-        """A view of these numbers in a tensor laid out as `self.flat`."""
-        return flat.narrow(0, self.offset, self.numel)
 
 
 class EnginePrecision(DeepSpeedPrecision):
@@ -200,13 +184,10 @@ class Zero(DeepSpeedStrategy):
     @torch.no_grad()
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         assert self.lightning_module is not None
-        state = checkpoint["state_dict"]
-        load_trained(self.lightning_module, state)
-        names = {weight: name for name, weight in self.lightning_module.named_parameters()}
-        for weight, piece in self._pieces():
-            if piece is not None:
-                mine = state[names[weight]].reshape(-1)[piece.start :][: piece.numel]
-                piece.of(piece.flat.data).copy_(mine)
+        load_trained(self.lightning_module, checkpoint["state_dict"])
+        for name, weight in self.lightning_module.named_parameters():
+            if weight.requires_grad:
+                self._set(weight, checkpoint["state_dict"][name])
 
     @torch.no_grad()
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
@@ -214,85 +195,61 @@ class Zero(DeepSpeedStrategy):
 
         With bfloat16 weights `master` is beside the moments: the weights in float32.
         """
+        from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+
         del optimizer
+        self._link()
         inner = self._inner()
+        step = next(float(own["step"]) for own in inner.state.values() if "step" in own)
         state: dict[int, dict[str, Any]] = {}
-        for number, (weight, piece) in enumerate(self._pieces()):
-            own = inner.state.get(piece.flat, {}) if piece is not None else {}
-            flats = {name: own.get(name) for name in MOMENTS}
+        for number, weight in enumerate(weight for group in self.numbers for weight in group):
+            entry = {name: safe_get_full_optimizer_state(weight, name) for name in MOMENTS}
             if weight.dtype != torch.float32:
-                flats["master"] = None if piece is None else piece.flat.data
-            entry: dict[str, Any] = {}
-            for name, flat in flats.items():
-                found = self._gathered(weight, piece, flat)
-                if self.is_global_zero:
-                    entry[name] = found.cpu()
+                entry["master"] = safe_get_full_fp32_param(weight)
             if self.is_global_zero:
-                state[number] = entry
-        if not self.is_global_zero:
-            return {}
-        step = next(own["step"] for own in inner.state.values() if "step" in own)
-        for entry in state.values():
-            entry["step"] = torch.as_tensor(float(step))
-        return {"state": state, "param_groups": options(inner.param_groups, self.numbers)}
+                state[number] = {name: value.cpu() for name, value in entry.items()} | {"step": torch.tensor(step)}
+        return {"state": state, "param_groups": options(inner.param_groups, self.numbers)} if state else {}
 
     @torch.no_grad()
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         """Weights that have no state there (they never had a gradient) get none; all count the same steps."""
+        assert self.lightning_module is not None
         (saved,) = checkpoint["optimizer_states"]
-        inner = self._inner()
+        inner, zero = self._inner(), self.deepspeed_engine.optimizer
         for group, before in zip(inner.param_groups, saved["param_groups"], strict=True):
             group.update({name: value for name, value in before.items() if name not in ("params", "fused", "foreach")})
         step = max((float(entry["step"]) for entry in saved["state"].values()), default=0.0)
-        for number, (_, piece) in enumerate(self._pieces()):
-            if piece is None:
-                continue
-            own = inner.state[piece.flat]
-            if not own:
-                own["step"] = int(step) if isinstance(inner, HalfAdamW) else torch.tensor(step)
-                own.update({name: torch.zeros_like(piece.flat.data) for name in MOMENTS})
+        for flat in zero.fp32_partitioned_groups_flat if self.stage == 3 else zero.single_partition_of_fp32_groups:
+            moments = {name: torch.zeros_like(flat.data) for name in MOMENTS}
+            inner.state[flat] |= {"step": int(step) if isinstance(inner, HalfAdamW) else torch.tensor(step), **moments}
+        self._link()
+        names = {weight: name for name, weight in self.lightning_module.named_parameters()}
+        for number, weight in enumerate(weight for group in self.numbers for weight in group):
             entry = saved["state"].get(number, {})
-            mine = slice(piece.start, piece.start + piece.numel)
             for name in MOMENTS:
                 if name in entry:
-                    piece.of(own[name]).copy_(entry[name].reshape(-1)[mine])
+                    self._set(weight, entry[name], name)
             if "master" in entry:
-                piece.of(piece.flat.data).copy_(entry["master"].reshape(-1)[mine])
+                self._set(weight, entry["master"])
             elif "rest" in entry:
-                piece.of(piece.flat.data).add_(entry["rest"].reshape(-1)[mine].to(piece.flat))
+                self._set(weight, checkpoint["state_dict"][names[weight]].float() + entry["rest"].float())
 
     def _inner(self) -> torch.optim.Optimizer:
         return self.deepspeed_engine.optimizer.optimizer
 
-    def _pieces(self) -> Iterator[tuple[Any, Piece | None]]:
-        """Every trained weight in the order of `configure_optimizers`, and what of it this rank updates."""
-        zero = self.deepspeed_engine.optimizer
-        flats = {}
+    def _link(self) -> None:
+        """Weights to their moments. DeepSpeed 0.19 does so once, after the first group's step, when others have none."""
         if self.stage < 3:
-            groups = zip(zero.bit16_groups, zero.single_partition_of_fp32_groups, strict=True)
-            flats = {weight: flat for group, flat in groups for weight in group}
-        for weight in (weight for group in self.numbers for weight in group):
-            if self.stage == 3:
-                number, offset, size = zero.grad_position[zero.get_param_id(weight)]
-                start = size * dist.get_rank()
-                size = max(0, min(size, weight.ds_numel - start))
-                yield weight, Piece(start, size, zero.fp32_partitioned_groups_flat[number], offset) if size else None
-                continue
-            mapping = weight._hp_mapping
-            if mapping is None:
-                yield weight, None
-                continue
-            here, there = mapping.lp_fragment_address, mapping.hp_fragment_address
-            yield weight, Piece(here.start, here.numel, flats[weight], there.start)
+            zero = self.deepspeed_engine.optimizer
+            zero._hp_optimizer_states_linked = False
+            zero._lazy_init_hp_params_optimizer_state()
 
-    def _gathered(self, weight: Tensor, piece: Piece | None, flat: Tensor | None) -> Tensor:
-        """Float32, the shape of `weight`, complete on the first rank: the pieces of all ranks."""
-        shape = shape_of(weight)
-        found = torch.zeros(shape.numel(), device=self.root_device)
-        if piece is not None and flat is not None:
-            found[piece.start : piece.start + piece.numel] = piece.of(flat).to(found)
-        dist.reduce(found, 0)
-        return found.view(shape)
+    def _set(self, weight: Any, value: Tensor, moment: str | None = None) -> None:
+        """Write this rank's part of a whole tensor into the float32 weight, or into a moment of it."""
+        if self.stage == 3:
+            self.deepspeed_engine.optimizer.set_local_hp_param(cut(weight, value), weight, moment)
+        else:
+            weight.set_full_hp_param(value, moment)
 
     # --- ending -----------------------------------------------------------------------------------------------------
 
