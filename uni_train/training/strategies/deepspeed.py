@@ -238,7 +238,7 @@ class Zero(DeepSpeedStrategy):
         return self.deepspeed_engine.optimizer.optimizer
 
     def _link(self) -> None:
-        """Weights to their moments. DeepSpeed 0.19 does so once, after the first group's step, when others have none."""
+        """Weights to their moments. DeepSpeed 0.19 does so after the first group's step only, when others have none."""
         if self.stage < 3:
             zero = self.deepspeed_engine.optimizer
             zero._hp_optimizer_states_linked = False
