@@ -555,7 +555,7 @@ def images() -> dict[str, bytes]:
 
 def image_cases() -> Iterator[Case]:
     from uni_train.models import pictures
-    from uni_train.models.bagel.images import read_image
+    from uni_train.models.pictures import read_image
 
     def of_file(content: bytes | str) -> Callable[[Path], object]:
         def asked(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from torch import nn
 
 from tests.tiny import fit
-from uni_train.config.schema import ModelConfig
+from uni_train.config.schema import LoraConfig, ModelConfig
 from uni_train.data_gen.errors import DataError
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
@@ -23,6 +24,8 @@ from uni_train.models.export import export_model
 from uni_train.models.family import CONFIG, FAMILIES, Family, Found, family_of
 from uni_train.models.load import build_model, load_weights, model_config, save_model
 from uni_train.models.recognise import inspect, recognise
+from uni_train.training.lora import add_adapters
+from uni_train.training.trained import select_parameters
 
 ROOT = Path(__file__).parents[2]
 
@@ -116,25 +119,52 @@ def test_parts_are_those_that_parameters_belong_to(name: str) -> None:
     assert sum(found.parameters.values()) > 100_000
 
 
+MODELS = "uni_train.models"
+ELSEWHERE = {
+    "eval/benchmarks/ufo/own.py": "UFO's questions in the words of nano",
+    "eval/judges/judging.py": "the dialect of a judge that is nano",
+    "eval/judges/questions.py": "the dialect of a judge that is nano",
+    "uni_train/insight/attention.py": "hooks into BAGEL's layers",
+    "uni_train/insight/states.py": "hooks into BAGEL's layers",
+    "uni_train/models/remote.py": "BAGEL's published prompt, for models that bring none",
+    "uni_train/plan/kernels.py": "what BAGEL's attention is on a GPU",
+    "uni_train/recipes/pretrain.py": "nano's pretraining",
+}
+"""Files outside a family's folder that import from it -> what of its own they are about."""
+
+
+def imported_or_compared(file: Path) -> Iterator[str]:
+    """Modules that a file imports, also for types, and the texts that it compares with."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Compare) and "family" in ast.unparse(node.left):
+            yield from (f"{MODELS}.{one.value}" for one in node.comparators if isinstance(one, ast.Constant))
+
+
 def test_no_family_is_named_outside_its_folder() -> None:
-    """In code: documentation may name them. BAGEL's parts serve others, which import them by what they are."""
+    """In code: documentation may name them. Families may build on each other."""
     folders = [file.parent for file in (ROOT / "uni_train" / "models").glob("*/family.py")]
     assert len(folders) == 4
-    for file in [*(ROOT / "uni_train").rglob("*.py"), *(ROOT / "eval").rglob("*.py")]:
-        if any(folder in file.parents for folder in folders):
-            continue
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        said = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
-        said |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-        compared = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
-        said |= {
-            constant.value
-            for node in compared
-            for constant in ast.walk(node)
-            if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
-        }
-        named = [one for one in said if "qwen" in one.lower() or "nano_edit" in one]
-        assert not named, f"{file.relative_to(ROOT)} names {named}"
+    families = re.compile(rf"{MODELS}\.({'|'.join(folder.name for folder in folders)})\b")
+    files = [*(ROOT / "uni_train").rglob("*.py"), *(ROOT / "eval").rglob("*.py"), *(ROOT / "data_gen").rglob("*.py")]
+    outside = [file for file in files if not any(folder in file.parents for folder in folders)]
+    naming = {str(file.relative_to(ROOT)) for file in outside if any(map(families.match, imported_or_compared(file)))}
+    assert naming == set(ELSEWHERE)
+
+
+def test_parts_and_layers_of_adapters_are_those_that_a_model_declares() -> None:
+    bagel, editor = (family_of("nano").skeleton(model_config(name))[0] for name in ("nano", "nano_edit"))
+    for model in (bagel, editor):
+        every, frozen = set(select_parameters(model, "all")), tuple(model.trained_parts)
+        assert set(select_parameters(model, "all", frozen[:-1])) == set(select_parameters(model, "moe_gen")) < every
+    plain = nn.Sequential(nn.Linear(2, 2))
+    with pytest.raises(UserError, match="trained=moe_gen: no parameter of Sequential is left to train"):
+        select_parameters(plain, "moe_gen")
+    with pytest.raises(UserError, match=r"lora\.targets=both: no linear layer has such a name"):
+        add_adapters(plain, LoraConfig(), 0)
 
 
 def test_a_vae_without_tiles_says_so(tmp_path: Path) -> None:
@@ -142,3 +172,5 @@ def test_a_vae_without_tiles_says_so(tmp_path: Path) -> None:
         build_model(replace(model_config("nano"), checkpoint=None, vae_tile=64))
     told = fit(tmp_path, "--dry-run", "model.vae_tile=64")
     assert told.exit_code == 2 and "model.vae_tile=64 has no meaning for nano" in told.output
+    told = fit(tmp_path, "--dry-run", "model.weights=int8", "trained=lora", "strategy.precision=bf16-true")
+    assert told.exit_code == 2 and "keeps the float32 products of nano" in told.output

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,8 @@ class ToyBatch:
 
 class ToyModel(nn.Module):
     """A few hundred parameters; all noise comes from each example's seed."""
+
+    trained_parts: ClassVar = {"generation": "_moe_gen"}
 
     def __init__(self, seed: int = 0, dropout: float = 0.0) -> None:
         super().__init__()

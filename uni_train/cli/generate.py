@@ -91,8 +91,8 @@ def generate(
     from rich.console import Console
 
     from uni_train.cli.progress import ConsoleProgress
-    from uni_train.models.bagel.images import read_image
     from uni_train.models.base import Request
+    from uni_train.models.pictures import read_image
 
     asked = [
         Request(f"{prompt[:40]!r}", prompt, shown, seed=seed + i, size=_size(size))

@@ -201,9 +201,6 @@ def _check_one_card(config: RunConfig, where: Where) -> None:
     if trained != "lora":
         message = f"model.weights={weights} freezes the decoder, and this recipe trains {trained}"
         raise wrong(message, "model.weights", where, "trained=lora trains adapters on top.")
-    if strategy.precision == "bf16-true" and config.model.family == "nano":
-        message = f"model.weights={weights} keeps nano's float32 products, and strategy.precision is bf16-true"
-        raise wrong(message, "strategy.precision", where, "32-true or bf16-mixed.")
 
 
 def _check_judge(judge: JudgeConfig, where: Where) -> None:

@@ -71,7 +71,7 @@ class SamplingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ArchitectureConfig:
-    """Sizes of a BAGEL: a decoder with twin weights, a vision encoder, and the latents of a VAE."""
+    """Sizes of a decoder, a vision encoder, and the latents of a VAE; each family takes those that it has."""
 
     hidden_size: Size
     intermediate_size: Size
@@ -107,7 +107,7 @@ class ModelConfig:
     """One option of configs/model/."""
 
     name: str
-    family: str = "bagel"  # a folder of uni_train/models/
+    family: str  # a folder of uni_train/models/
     edits: bool = False  # draws from an image and an instruction, never from words alone
     trains: bool = True  # false: it is asked, and recipes refuse it
     thinks: bool = True  # draws by thoughts; recipes with thoughts refuse a model that does not

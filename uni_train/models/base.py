@@ -177,6 +177,11 @@ class UnifiedModel(nn.Module, ABC):
     """Whether `encode` depends on weights that are trained; else an epoch's prompts are encoded once."""
     family: ClassVar[str] = ""
     """By which models.family finds what saves and loads it."""
+    trained_parts: ClassVar[Mapping[str, str]] = {}
+    """Part that recipes may freeze (vit, connector, understanding, generation) -> what is searched in its parameters'
+    names; trained=moe_gen trains `generation` alone."""
+    adapter_layers: ClassVar[Mapping[str, str]] = {}
+    """lora.targets (understanding, generation, both) -> a regular expression for whole names of linear layers."""
 
     @abstractmethod
     def think(

@@ -51,6 +51,16 @@ def expect_tiles(config: ModelConfig) -> None:
         )
 
 
+def expect_precision(config: ModelConfig, precision: str) -> None:
+    """Raises UsageError where `weights` are quantised for a model whose products stay float32, and training is not."""
+    if config.weights is not None and precision == "bf16-true" and not family_of(config.family).bfloat16:
+        raise UsageError(
+            f"model.weights={config.weights} keeps the float32 products of {config.name}, and strategy.precision is "
+            f"{precision}",
+            "strategy.precision=32-true or bf16-mixed.",
+        )
+
+
 def save_model(model: UnifiedModel, folder: Path, dtype: torch.dtype | None = None) -> None:
     """Write a folder that `build_model` and `load_weights` read; `dtype` converts floating-point weights.
 

@@ -1,4 +1,4 @@
-"""Images as bytes: PNG out, any common format in, and the data URLs in which they travel through JSON."""
+"""Images from outside and as bytes: files and any common format in, PNG out, the data URLs of JSON."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import base64
 import binascii
 import io
 import re
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uni_train.data_gen.reading_limits import Unreadable, open_image
+from uni_train.data_gen.reading_limits import PIXELS, Unreadable, open_image, reason
 from uni_train.errors import UserError
 
+if TYPE_CHECKING:
+    from PIL import Image
+
+MOST_PIXELS = PIXELS
+"""Larger images (more than 8192 x 8192) are refused: they would be shrunk to a megapixel anyway."""
 _DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,(?P<data>.*)", re.DOTALL | re.IGNORECASE)
 
 
@@ -38,8 +45,6 @@ def decode_picture(data: bytes, where: str) -> np.ndarray:
     Raises:
         UserError: no image, a damaged or a far too large one; `where` names it.
     """
-    from uni_train.models.bagel.images import rgb
-
     try:
         with open_image(data, where) as image:
             return rgb(image)
@@ -70,3 +75,53 @@ def decode_data_url(url: str, where: str) -> bytes:
     if match is None:
         raise UserError(f"{where} is no data URL", "Give data:image/png;base64,...; nothing is fetched from elsewhere.")
     return decode_base64(match["data"], where)
+
+
+def read_image(path: Path) -> np.ndarray:
+    """An image file as uint8 [H, W, 3]; transparency is laid on white, as in the released code.
+
+    Raises:
+        UserError: the file is missing, no image, damaged, or has more than `MOST_PIXELS` pixels.
+    """
+    try:
+        with open_image(path, path) as image:
+            _check_size(image.height, image.width, str(path))
+            return rgb(image)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file", "Check the path of the image.") from None
+    except Unreadable as error:
+        raise UserError(str(error), "Give a PNG, JPEG or WebP file.") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({reason(error)})", "Copy the file again.") from None
+
+
+def rgb(image: Image.Image) -> np.ndarray:
+    """A PIL image as uint8 [H, W, 3], transparent parts on white."""
+    from PIL import Image
+
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        seen = image.convert("RGBA")
+        white = Image.new("RGB", seen.size, (255, 255, 255))
+        white.paste(seen, mask=seen.getchannel("A"))
+        image = white
+    return np.asarray(image.convert("RGB"))
+
+
+def check_image(image: np.ndarray, where: str) -> None:
+    """Raises UserError, naming `where`, unless the array is uint8 [H, W, 3] with 1 .. MOST_PIXELS pixels."""
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+        raise UserError(
+            f"{where}: an image must be uint8 [height, width, 3], got {image.dtype} {list(image.shape)}",
+            "Convert it to RGB with values from 0 to 255.",
+        )
+    _check_size(image.shape[0], image.shape[1], where)
+
+
+def _check_size(height: int, width: int, where: str) -> None:
+    if height * width > MOST_PIXELS:
+        raise _too_large(where, f"{width} x {height} pixels")
+
+
+def _too_large(where: str, how: str) -> UserError:
+    side = int(MOST_PIXELS**0.5)
+    return UserError(f"{where}: the image is too large ({how})", f"Shrink it to at most {side} x {side} pixels.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,33 +20,18 @@ from uni_train.config.schema import LoraConfig
 from uni_train.errors import UsageError, UserError
 from uni_train.files import atomic_path, atomic_write_json
 from uni_train.models.quantised import dequantise, is_quantised
+from uni_train.training.trained import NOTHING
 
 ADAPTER = "default"
 _WEIGHTS, _CONFIG = "adapter_model.safetensors", "adapter_config.json"
-_LINEAR = r"(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)"
-_GENERATION = r"(self_attn\.[qkvo]_proj_moe_gen|mlp_moe_gen\.(gate|up|down)_proj)"
-# Qwen-Image's transformer has two streams as well: of images, and of the text that it draws by.
-_IMAGE_STREAM = r"(attn\.(to_[qkv]|to_out\.0)|img_mlp\.net\.(0\.proj|2))"
-_TEXT_STREAM = r"(attn\.(add_[qkv]_proj|to_add_out)|txt_mlp\.net\.(0\.proj|2))"
-
-
-def _either(bagel: str, editor: str) -> str:
-    """Whole names of layers of a BAGEL, or of a Qwen-Image-Edit."""
-    return rf"(.*\.)?(language_model\.model\.layers\.\d+\.{bagel}|transformer\.transformer_blocks\.\d+\.{editor})"
-
-
-TARGETS = {
-    "generation": _either(_GENERATION, _IMAGE_STREAM),
-    "understanding": _either(_LINEAR, _TEXT_STREAM),
-    "both": _either(f"({_LINEAR}|{_GENERATION})", f"({_IMAGE_STREAM}|{_TEXT_STREAM})"),
-}
 _DIFFUSERS = "transformer"  # the submodule that diffusers' pipelines have under the same name
 _DIFFUSERS_WEIGHTS = "pytorch_lora_weights.safetensors"
 
 
-def pattern(targets: str) -> str:
+def pattern(model: nn.Module, targets: str) -> str:
     """A regular expression for whole names of linear layers: of generation, understanding, both, or re:PATTERN."""
-    return targets.removeprefix("re:") if targets.startswith("re:") else TARGETS[targets]
+    layers: Mapping[str, str] = getattr(model, "adapter_layers", {})
+    return targets.removeprefix("re:") if targets.startswith("re:") else layers.get(targets, NOTHING)
 
 
 @contextmanager
@@ -81,7 +66,7 @@ def add_adapters(model: nn.Module, config: LoraConfig, seed: int) -> None:
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        inject_adapter_in_model(_peft_config(config), model, ADAPTER)
+        inject_adapter_in_model(_peft_config(model, config), model, ADAPTER)
 
 
 def count_adapters(model: nn.Module, config: LoraConfig) -> int:
@@ -91,7 +76,7 @@ def count_adapters(model: nn.Module, config: LoraConfig) -> int:
 
 def _targets(model: nn.Module, config: LoraConfig) -> list[nn.Linear]:
     layers = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    return [module for name, module in layers if re.fullmatch(pattern(config.targets), name)]
+    return [module for name, module in layers if re.fullmatch(pattern(model, config.targets), name)]
 
 
 def _merge(model: nn.Module) -> None:
@@ -132,7 +117,7 @@ def save_adapters(model: nn.Module, config: LoraConfig, folder: Path) -> None:
         _write(folder / _DIFFUSERS_WEIGHTS, named | {f"{layer}.alpha": torch.tensor(config.alpha) for layer in layers})
         return
     _write(folder / _WEIGHTS, {f"base_model.model.{name}": value for name, value in tensors.items()})
-    atomic_write_json(folder / _CONFIG, json.loads(json.dumps(_peft_config(config).to_dict(), default=_plain)))
+    atomic_write_json(folder / _CONFIG, json.loads(json.dumps(_peft_config(model, config).to_dict(), default=_plain)))
 
 
 def _write(file: Path, tensors: dict[str, Tensor]) -> None:
@@ -147,14 +132,14 @@ def _write(file: Path, tensors: dict[str, Tensor]) -> None:
         raise UserError(f"cannot write {file} ({error})", "Make room there, then run again.") from error
 
 
-def _peft_config(config: LoraConfig) -> Any:
+def _peft_config(model: nn.Module, config: LoraConfig) -> Any:
     from peft import LoraConfig as PeftConfig
 
     return PeftConfig(
         r=config.rank,
         lora_alpha=config.alpha,  # type: ignore[arg-type]  # a float works and is meant to
         lora_dropout=config.dropout,
-        target_modules=pattern(config.targets),
+        target_modules=pattern(model, config.targets),
         bias="none",
     )
 

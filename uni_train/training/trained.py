@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import nn
 
 from uni_train.errors import UsageError
-from uni_train.models.bagel.config import GENERATION_NAMES
 
-PARTS = {
-    "vit": r"\bvit_model\.",
-    "connector": r"\bconnector\.",
-    "understanding": r"\blanguage_model\.(?!.*_moe_gen)",
-    "generation": "|".join(GENERATION_NAMES),
-}
-"""Parts of a BAGEL that may be frozen, by what is searched in a parameter's name. `understanding` are the decoder's
-weights for text and ViT tokens, its embeddings and its head."""
+NOTHING = "(?!)"  # a pattern that is found nowhere
 
 
 def select_parameters(model: nn.Module, trained: str, frozen: Sequence[str] = ()) -> list[str]:
     """Names of the parameters that are to be trained, of those that the model itself leaves trainable.
 
     Args:
-        trained: all | moe_gen (generation weights) | lora (adapters, see lora.py).
-        frozen: `PARTS` that are not trained all the same.
+        trained: all | moe_gen (the model's part `generation`) | lora (adapters, see lora.py).
+        frozen: parts that are not trained all the same; those that the model lacks are ignored.
+
+    Raises:
+        UsageError: none is left.
     """
-    parts = {"all": ("",), "moe_gen": GENERATION_NAMES, "lora": ("lora_",)}[trained]
-    kept = re.compile("|".join(PARTS[part] for part in frozen) if frozen else "(?!)")
+    parts: Mapping[str, str] = getattr(model, "trained_parts", {})
+    wanted = re.compile({"all": "", "moe_gen": parts.get("generation", NOTHING), "lora": "lora_"}[trained])
+    kept = re.compile("|".join([parts[part] for part in frozen if part in parts]) or NOTHING)
     names = [
         name
         for name, parameter in model.named_parameters()
-        if parameter.requires_grad and any(part in name for part in parts) and not kept.search(name)
+        if parameter.requires_grad and wanted.search(name) and not kept.search(name)
     ]
     if not names:
         without = f" frozen={','.join(frozen)}" if frozen else ""

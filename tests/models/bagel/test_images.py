@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from uni_train.errors import UserError
-from uni_train.models.bagel.images import VAE_TRANSFORM, VIT_TRANSFORM, ImageTransform, check_image, read_image
+from uni_train.models.bagel.images import VAE_TRANSFORM, VIT_TRANSFORM, ImageTransform
+from uni_train.models.pictures import check_image, read_image
 
 
 @pytest.mark.golden

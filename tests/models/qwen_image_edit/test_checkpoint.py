@@ -117,7 +117,7 @@ def test_adapters_have_their_scale_by_the_rules_of_diffusers_and_of_comfyui(
 
 @pytest.mark.parametrize(("targets", "stream"), [("generation", "img_mlp"), ("understanding", "txt_mlp")])
 def test_targets_name_a_stream(model: PublishedEditor, targets: str, stream: str) -> None:
-    layers = {name for name, _ in model.named_modules() if re.fullmatch(pattern(targets), name)}
+    layers = {name for name, _ in model.named_modules() if re.fullmatch(pattern(model, targets), name)}
     assert len(layers) == 2 * 6 and any(stream in name for name in layers)
     assert all(name.startswith("transformer.") for name in layers)
 

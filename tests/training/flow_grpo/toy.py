@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -68,6 +68,7 @@ class ToyFlow(UnifiedModel):
     """Draws in steps and does nothing else."""
 
     name = "toy"
+    trained_parts: ClassVar = {"generation": "_moe_gen"}
 
     def __init__(self, seed: int = 0, dropout: float = 0.0) -> None:
         super().__init__()

@@ -19,6 +19,23 @@ T = TypeVar("T")
 
 GENERATION_NAMES = ("_moe_gen", "vae2llm", "llm2vae", "time_embedder")
 """What the names of generation weights contain."""
+PARTS = {
+    "vit": r"\bvit_model\.",
+    "connector": r"\bconnector\.",
+    "understanding": r"\blanguage_model\.(?!.*_moe_gen)",
+    "generation": "|".join(GENERATION_NAMES),
+}
+"""Parts that may be frozen, by what is searched in a parameter's name. `understanding`: the decoder's weights for text
+and ViT tokens, its embeddings and its head."""
+_LAYER = r"(.*\.)?language_model\.model\.layers\.\d+\."
+_LINEAR = r"(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)"
+_GENERATION = r"(self_attn\.[qkvo]_proj_moe_gen|mlp_moe_gen\.(gate|up|down)_proj)"
+ADAPTER_LAYERS = {
+    "generation": _LAYER + _GENERATION,
+    "understanding": _LAYER + _LINEAR,
+    "both": f"{_LAYER}({_LINEAR}|{_GENERATION})",
+}
+"""Whole names of linear layers that adapters are put on."""
 
 
 @dataclass(frozen=True, slots=True)

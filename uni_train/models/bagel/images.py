@@ -1,4 +1,4 @@
-"""Images from outside: reading files, and the two resizes that BAGEL puts input images through.
+"""The two resizes that BAGEL puts input images through.
 
 The released inference code resizes every input image with `VAE_TRANSFORM`, then hands the result to the VAE and,
 resized once more with `VIT_TRANSFORM`, to the ViT; also where only the ViT looks (understanding). Sides become
@@ -9,19 +9,8 @@ becomes 512 x 512.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-from uni_train.data_gen.reading_limits import PIXELS, Unreadable, open_image, reason
-from uni_train.errors import UserError
-
-if TYPE_CHECKING:
-    from PIL import Image
-
-MOST_PIXELS = PIXELS
-"""Larger images (more than 8192 x 8192) are refused: they would be shrunk to a megapixel anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,53 +55,3 @@ class ImageTransform:
 
 VAE_TRANSFORM = ImageTransform(max_size=1024, min_size=512, stride=16)
 VIT_TRANSFORM = ImageTransform(max_size=980, min_size=224, stride=14)
-
-
-def read_image(path: Path) -> np.ndarray:
-    """An image file as uint8 [H, W, 3]; transparency is laid on white, as in the released code.
-
-    Raises:
-        UserError: the file is missing, no image, damaged, or has more than `MOST_PIXELS` pixels.
-    """
-    try:
-        with open_image(path, path) as image:
-            _check_size(image.height, image.width, str(path))
-            return rgb(image)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file", "Check the path of the image.") from None
-    except Unreadable as error:
-        raise UserError(str(error), "Give a PNG, JPEG or WebP file.") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({reason(error)})", "Copy the file again.") from None
-
-
-def rgb(image: Image.Image) -> np.ndarray:
-    """A PIL image as uint8 [H, W, 3], transparent parts on white."""
-    from PIL import Image
-
-    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-        seen = image.convert("RGBA")
-        white = Image.new("RGB", seen.size, (255, 255, 255))
-        white.paste(seen, mask=seen.getchannel("A"))
-        image = white
-    return np.asarray(image.convert("RGB"))
-
-
-def check_image(image: np.ndarray, where: str) -> None:
-    """Raises UserError, naming `where`, unless the array is uint8 [H, W, 3] with 1 .. MOST_PIXELS pixels."""
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
-        raise UserError(
-            f"{where}: an image must be uint8 [height, width, 3], got {image.dtype} {list(image.shape)}",
-            "Convert it to RGB with values from 0 to 255.",
-        )
-    _check_size(image.shape[0], image.shape[1], where)
-
-
-def _check_size(height: int, width: int, where: str) -> None:
-    if height * width > MOST_PIXELS:
-        raise _too_large(where, f"{width} x {height} pixels")
-
-
-def _too_large(where: str, how: str) -> UserError:
-    side = int(MOST_PIXELS**0.5)
-    return UserError(f"{where}: the image is too large ({how})", f"Shrink it to at most {side} x {side} pixels.")

@@ -22,6 +22,7 @@ from uni_train.errors import UserError
 from uni_train.flow.guidance import Guidance
 from uni_train.flow.schedule import Schedule, bagel_schedule
 from uni_train.models.bagel.bagel import Bagel
+from uni_train.models.bagel.config import ADAPTER_LAYERS, PARTS
 from uni_train.models.bagel.examples import (
     Dropout,
     ExamplePacker,
@@ -40,10 +41,11 @@ from uni_train.models.bagel.generation import (
     read_contexts,
     sample_latents,
 )
-from uni_train.models.bagel.images import ImageTransform, check_image
+from uni_train.models.bagel.images import ImageTransform
 from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage, encode, pack
 from uni_train.models.bagel.positions import patchify, unpatchify
 from uni_train.models.base import Example, OnStep, Request, SkillMissing, SupervisedLoss, UnifiedModel
+from uni_train.models.pictures import check_image
 
 _VAE_PIXELS = 2**22  # at once: four images of 1024 x 1024, so that the VAE stays a small part of the memory
 
@@ -117,6 +119,9 @@ class BagelUnified(UnifiedModel):
         vae_transform, vit_transform: the resizes of input images; by default BAGEL's, as far as `image_size` and the
             ViT's position table reach.
     """
+
+    trained_parts = PARTS
+    adapter_layers = ADAPTER_LAYERS
 
     def __init__(
         self,

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from uni_train.config.schema import ModelConfig
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
-from uni_train.models.bagel.images import check_image
 from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 from uni_train.models.base import Example, OnStep, Request, SkillMissing, UnifiedModel
+from uni_train.models.pictures import check_image
 from uni_train.models.writing import Choice, write
 
 SYSTEM = (

@@ -24,8 +24,8 @@ from uni_train.flow.euler import euler_step
 from uni_train.flow.guidance import true_cfg
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import DynamicShift, Schedule, train_timestep
-from uni_train.models.bagel.images import check_image
 from uni_train.models.base import Example, OnStep, Request, SkillMissing, States, SupervisedLoss, UnifiedModel
+from uni_train.models.pictures import check_image
 from uni_train.models.qwen_image_edit.condition import EditCondition, padded
 from uni_train.models.qwen_image_edit.examples import (
     Dropout,
@@ -76,6 +76,17 @@ class EditSampling:
         return cls(one.steps, one.edit_text_scale, side, one.max_think_tokens, one.temperature)
 
 
+_LAYER = r"transformer\.transformer_blocks\.\d+\."
+_IMAGE_STREAM = r"(attn\.(to_[qkv]|to_out\.0)|img_mlp\.net\.(0\.proj|2))"
+_TEXT_STREAM = r"(attn\.(add_[qkv]_proj|to_add_out)|txt_mlp\.net\.(0\.proj|2))"
+ADAPTER_LAYERS = {
+    "generation": _LAYER + _IMAGE_STREAM,
+    "understanding": _LAYER + _TEXT_STREAM,
+    "both": f"{_LAYER}({_IMAGE_STREAM}|{_TEXT_STREAM})",
+}
+"""The transformer has two streams: of images, and of the text that it draws by."""
+
+
 class QwenImageEdit(UnifiedModel):
     """The parts of a diffusers pipeline, drawing in batches.
 
@@ -90,6 +101,7 @@ class QwenImageEdit(UnifiedModel):
     """
 
     encoder_trained = False
+    adapter_layers = ADAPTER_LAYERS
     # diffusers' and transformers' modules, whose methods nn.Module does not have.
     transformer: Any
     text_encoder: Any
