@@ -643,13 +643,13 @@ def body_cases() -> Iterator[Case]:
         yield Case("bodies of chat", f"content = {shown}", ask(chat_asked, content), fine=value == "text")
         content = json.dumps({"prompt": value}).encode()
         yield Case("bodies of drawing", f"prompt = {shown}", ask(drawing_asked, content), fine=value == "text")
-        for key, good in (("seed", (None, 3)), ("n", (None, 3)), ("temperature", (None, 1.5)), ("skill", ()),
+        for key, good in (("seed", (None, 3)), ("n", (None, 3)), ("temperature", (None, 1.5)), ("skill", (None,)),
                           ("max_tokens", (None, 3, 10**30)), ("thinking", (None, True, ""))):  # fmt: skip
             content = json.dumps({**_CHAT, key: value}).encode()
             fine = any(value == one and type(value) is type(one) for one in good)
             yield Case("bodies of chat", f"{key} = {shown}", ask(chat_asked, content), fine=fine)
         for key, good in (("size", (None,)), ("thought", (None, "", " ", "text")), ("mask", (None,)),
-                          ("response_format", ()), ("n", (None, 3))):  # fmt: skip
+                          ("response_format", (None,)), ("n", (None, 3))):  # fmt: skip
             content = json.dumps({**_DRAW, key: value}).encode()
             fine = any(value == one and type(value) is type(one) for one in good)
             yield Case("bodies of drawing", f"{key} = {shown}", ask(drawing_asked, content), fine=fine)

@@ -191,7 +191,7 @@ def test_what_has_queued_up_is_done_together_and_answered_apart() -> None:
     ("body", "message"),
     [
         ({"messages": [{"role": "user", "content": "Draw a dragon ."}]}, "nano does not know the word 'a'"),
-        ({"messages": []}, "at least one message"),
+        ({"messages": []}, "messages: List should have at least 1 item"),
         ({"model": "another", "messages": [{"role": "user", "content": "x"}]}, "there is no model 'another' here"),
         (
             {"messages": [{"role": "user", "content": "Draw 3 apples ."}], "thinking": True},

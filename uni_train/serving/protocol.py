@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import base64
 import io
-import re
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from uni_train.data_gen.reading_limits import FORMATS
 from uni_train.errors import UserError
@@ -90,66 +91,110 @@ class Asked:
         return [replace(self.task, request=replace(self.task.request, images=shown, seed=seed)) for seed in self.seeds]
 
 
+def _no_bool(value: Any) -> Any:
+    return str(value) if isinstance(value, bool) else value
+
+
+_Whole = Annotated[int, BeforeValidator(_no_bool)]  # of a form it comes as text
+_Number = Annotated[float, BeforeValidator(_no_bool)]
+
+
+class _Body(BaseModel):
+    n: _Whole = Field(1, ge=1, le=MOST_AT_ONCE)
+    seed: _Whole = Field(0, ge=0, lt=2**63)
+    thinking: bool = False
+
+    @property
+    def seeds(self) -> range:
+        return range(self.seed, self.seed + self.n)
+
+
+class _Url(BaseModel):
+    url: str
+
+
+class _Part(BaseModel):
+    type: Literal["text", "image_url"]
+    text: str = ""
+    image_url: _Url | str | None = None
+
+
+class _Message(BaseModel):
+    content: str | list[_Part] | None = None
+
+
+class _Chat(_Body):
+    messages: list[_Message] = Field(min_length=1)
+    skill: Literal["answer", "think"] = "answer"
+    max_completion_tokens: _Whole | None = Field(None, ge=1)
+    max_tokens: _Whole | None = Field(None, ge=1)
+    temperature: _Number | None = Field(None, ge=0, le=2)
+
+
+class _Drawing(_Body):
+    prompt: str = Field(pattern=r"\S")
+    thought: str | None = None
+    size: str = Field("auto", pattern=r"^(auto|[1-9]\d{0,4}x[1-9]\d{0,4})$")
+    response_format: Literal["b64_json"] = "b64_json"
+    mask: None = None  # say in the prompt what to change
+
+
+B = TypeVar("B", bound=_Body)
+
+
 def chat_asked(body: Any, limits: Limits = _DEFAULT) -> Asked:
     """What /v1/chat/completions is asked: `n` of one conversation, with seeds that follow each other.
 
     A conversation is read as one prompt: its texts in order, a blank line between messages, its images before them.
     """
-    body = _object(body)
+    asked = _read(_Chat, body)
     texts: list[str] = []
     images: list[bytes] = []
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise BadRequest("messages must be a list with at least one message")
-    for message in messages:
-        if not isinstance(message, Mapping):
-            raise BadRequest("a message must be an object with role and content")
-        words, shown = _content(message.get("content"), len(images))
-        texts += [words] if words else []
-        images += shown
-    skill = body.get("skill", "answer")
-    if skill not in ("answer", "think"):
-        raise BadRequest(f"skill must be answer or think, not {skill!r}")
-    lengths = [body.get(name) for name in ("max_completion_tokens", "max_tokens")]
-    max_tokens = next((value for value in lengths if value is not None), None)
-    if max_tokens is not None and (not _whole(max_tokens) or max_tokens < 1):
-        raise BadRequest("max_tokens must be a whole number from 1 on")
-    temperature = body.get("temperature")
-    if temperature is not None and (isinstance(temperature, bool) or not isinstance(temperature, int | float)):
-        raise BadRequest("temperature must be a number")
-    if temperature is not None and not 0 <= temperature <= 2:
-        raise BadRequest("temperature must lie between 0 and 2")
-    prompt = "\n\n".join(texts)
+    for message in asked.messages:
+        parts = message.content or []
+        if isinstance(parts, str):
+            texts.append(parts)
+            continue
+        texts.append("\n".join(part.text for part in parts if part.type == "text"))
+        for part in parts:
+            if part.type == "image_url":
+                url = part.image_url.url if isinstance(part.image_url, _Url) else part.image_url
+                images.append(decode_data_url(url or "", f"image {len(images) + 1}"))
+    prompt = "\n\n".join(text for text in texts if text)
     if not prompt.strip():
         raise BadRequest("the messages hold no text")
-    task = Task(skill, Request("chat", prompt), _flag(body, "thinking"), temperature, max_tokens)
-    seeds = _seeds(body)
-    _check(prompt, len(seeds), images, limits)
-    return Asked(task, tuple(images), seeds)
+    most = asked.max_completion_tokens or asked.max_tokens
+    task = Task(asked.skill, Request("chat", prompt), asked.thinking, asked.temperature, most)
+    _check(prompt, asked.n, images, limits)
+    return Asked(task, tuple(images), asked.seeds)
 
 
 def drawing_asked(body: Any, images: Sequence[bytes] = (), limits: Limits = _DEFAULT) -> Asked:
     """What /v1/images/generations is asked, and with `images` (encoded files) /v1/images/edits."""
-    body = _object(body)
-    prompt = body.get("prompt")
-    if not isinstance(prompt, str) or not prompt.strip():
-        raise BadRequest("prompt must be a text")
-    if body.get("response_format", "b64_json") != "b64_json":
-        raise BadRequest("images come as response_format=b64_json alone: this server keeps none")
-    if body.get("mask") is not None:
-        raise BadRequest("masks are not supported: say in the prompt what to change")
-    thought, thinking = body.get("thought"), _flag(body, "thinking")
-    if thought is not None and not isinstance(thought, str):
-        raise BadRequest("thought must be a text")
-    if thought is not None and thinking:
+    asked = _read(_Drawing, body)
+    if asked.thought is not None and asked.thinking:
         raise BadRequest("give a thought, or ask for one with thinking, but not both")
-    size = _size(body.get("size"))
-    if size is not None and size[0] * size[1] > limits.pixels:
-        raise BadRequest(f"size is more than {limits.megapixels:g} million pixels, which is this server's limit")
-    task = Task("draw", Request("picture", prompt, (), thought, size=size), thinking)
-    seeds = _seeds(body)
-    _check(f"{prompt} {thought or ''}", len(seeds), images, limits)
-    return Asked(task, tuple(images), seeds)
+    size = None
+    if asked.size != "auto":
+        width, height = map(int, asked.size.split("x"))
+        size = height, width
+        if width * height > limits.pixels:
+            raise BadRequest(f"size is more than {limits.megapixels:g} million pixels, which is this server's limit")
+    task = Task("draw", Request("picture", asked.prompt, (), asked.thought, size=size), asked.thinking)
+    _check(f"{asked.prompt} {asked.thought or ''}", asked.n, images, limits)
+    return Asked(task, tuple(images), asked.seeds)
+
+
+def _read(kind: type[B], body: Any) -> B:
+    """The keys of a body; null stands for a default. Raises BadRequest, naming the first wrong keys."""
+    if not isinstance(body, Mapping):
+        raise BadRequest("the body must be a JSON object")
+    try:
+        return kind.model_validate({name: value for name, value in body.items() if value is not None})
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False, include_context=False)[:3]
+        said = (f"{'.'.join(map(str, one['loc']))}: {one['msg'][:200]}" for one in wrong)
+        raise BadRequest("; ".join(said)) from None
 
 
 def chat_reply(name: str, replies: Sequence[Reply]) -> dict[str, Any]:
@@ -221,80 +266,6 @@ def _pixels(data: bytes) -> int:
         raise BadRequest("an image has far too many pixels") from None
     except (OSError, ValueError, SyntaxError):
         return 0
-
-
-def _content(content: Any, before: int) -> tuple[str, list[bytes]]:
-    """The text and the encoded images of a message; `before`: images of earlier ones."""
-    if content is None or isinstance(content, str):
-        return content or "", []
-    if not isinstance(content, list):
-        raise BadRequest("content must be a text or a list of parts")
-    words: list[str] = []
-    images: list[bytes] = []
-    for part in content:
-        kind = part.get("type") if isinstance(part, Mapping) else None
-        if kind == "text" and isinstance(part.get("text"), str):
-            words.append(part["text"])
-        elif kind == "image_url":
-            given = part.get("image_url")
-            url = given.get("url") if isinstance(given, Mapping) else given
-            where = f"image {before + len(images) + 1}"
-            if not isinstance(url, str):
-                raise BadRequest(f"{where} has no url")
-            images.append(decode_data_url(url, where))
-        else:
-            raise BadRequest(f"a part of a message must be text or image_url, not {kind!r}")
-    return "\n".join(words), images
-
-
-def _object(body: Any) -> Mapping[str, Any]:
-    if not isinstance(body, Mapping):
-        raise BadRequest("the body must be a JSON object")
-    return body
-
-
-def _seeds(body: Mapping[str, Any]) -> range:
-    """`n` seeds from `seed` on. Of a form both come as text."""
-    seed, n = (_number(body, name, default) for name, default in (("seed", 0), ("n", 1)))
-    if not 1 <= n <= MOST_AT_ONCE:
-        raise BadRequest(f"n must lie between 1 and {MOST_AT_ONCE}")
-    if not 0 <= seed < 2**63:
-        raise BadRequest("seed must be a whole number from 0 on")
-    return range(seed, seed + n)
-
-
-def _number(body: Mapping[str, Any], name: str, default: int) -> int:
-    value = body.get(name)
-    if isinstance(value, str) and re.fullmatch(r"-?\d{1,19}", value):
-        return int(value)
-    if value is None:
-        return default
-    if not _whole(value):
-        raise BadRequest(f"{name} must be a whole number")
-    return int(value)
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _flag(body: Mapping[str, Any], name: str) -> bool:
-    value = body.get(name, False)
-    if value in (True, "true", "True", "1"):
-        return True
-    if value in (False, None, "false", "False", "0", ""):
-        return False
-    raise BadRequest(f"{name} must be true or false")
-
-
-def _size(text: Any) -> tuple[int, int] | None:
-    """OpenAI's sizes are width x height; the request's are height, width."""
-    if text in (None, "auto"):
-        return None
-    match = re.fullmatch(r"(\d{1,5})x(\d{1,5})", text) if isinstance(text, str) else None
-    if match is None:
-        raise BadRequest("size must be WIDTHxHEIGHT or auto")
-    return int(match[2]), int(match[1])
 
 
 def _usage(replies: Sequence[Reply]) -> dict[str, int]:
