@@ -14,6 +14,7 @@ from tests.training.flow_grpo.toy import GRPO as TOY
 from tests.training.flow_grpo.toy import PROMPTS, SOLVED, ToyFlow, bright
 from tests.training.keys import changed
 from uni_train.config.schema import AlarmsConfig, GrpoConfig, GrpoVariant, LoraConfig, SolvedRowsConfig
+from uni_train.distributed import preemption
 from uni_train.errors import UserError
 from uni_train.flow.window import epoch_window
 from uni_train.rewards.contract import Reward
@@ -100,6 +101,15 @@ def test_a_run_killed_anywhere_ends_in_the_same_numbers(
     again, nothing = fit(tmp_path / "cut", grpo, evaluate=looks, evaluate_every=1)
     assert nothing.resumed_from == 6
     assert torch.equal(again.body.weight, whole.body.weight)
+
+
+def test_a_signal_inside_an_epoch_ends_the_run_after_the_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as during, pytest.raises(preemption.Preempted):
+        during.setattr(preemption, "agreed", lambda: True)
+        fit(tmp_path, changed(GRPO, checkpoint_every=100))
+    assert [path.name for path in list_checkpoints(tmp_path / "checkpoints")] == ["step=00000002"]
+    with pytest.raises(UserError, match="the checkpoint of update 2 is inside an epoch"):
+        fit(tmp_path, changed(GRPO, updates_per_epoch=4))
 
 
 def test_micro_batches_and_batches_of_drawing_change_nothing_but_rounding(tmp_path: Path) -> None:

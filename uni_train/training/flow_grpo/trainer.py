@@ -112,7 +112,8 @@ def fit_flow_grpo(
 
     def prepare(fit: Run) -> FlowGrpoModule:
         if fit.done % config.updates_per_epoch:
-            raise UserError(f"{directory}: the checkpoint of update {fit.done} is inside an epoch", "Delete it.")
+            hint = "Delete it; the run continues from the one before."
+            raise UserError(f"{directory}: the checkpoint of update {fit.done} is inside an epoch", hint)
         here().from_main(lambda: truncate_metrics(directory / ROLLOUTS, fit.done))
         module = FlowGrpoModule(
             model, config, updates, prompts, rewards,
