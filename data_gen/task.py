@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 from uni_train.data_gen.errors import DataError, line_at, nearest, place_in
 from uni_train.data_gen.objects import NANO, World
@@ -89,7 +89,15 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Verdict:
+        """Raises ValueError, KeyError, TypeError, AttributeError for what is no verdict."""
         checks = tuple(Check(c["name"], c["status"], c.get("reason", ""), c.get("value")) for c in data["checks"])
+        for value in (*(check.value for check in checks), data.get("score")):
+            if value is not None and not 0 <= value <= 1:
+                raise ValueError(f"the value {value} of a verdict is not in [0, 1]")
+        for check in checks:
+            texts = isinstance(check.name, str) and isinstance(check.reason, str)
+            if check.status not in get_args(Status) or not texts:
+                raise ValueError(f"{check} is no check")
         return cls(checks, data.get("score"))
 
 

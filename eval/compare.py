@@ -19,7 +19,7 @@ from typing import Any
 
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import BENCHMARKS, Scored, Table, Unit
-from uni_train.eval.evaluation import Evaluation, load
+from uni_train.eval.evaluation import Evaluation, counting, load
 from uni_train.eval.shortcuts import Trivial, best
 from uni_train.eval.statistics import PairedComparison, detectable_change, paired
 
@@ -177,7 +177,10 @@ def compare(first: Path, second: Path) -> Comparison:
         _check_asked(one, two, name, *kept)
         kind = BENCHMARKS.get(name)
         for label in kind.labels(one.results[name].scores):
-            before, after = (kind.units(scored, label) for scored in kept)
+            with counting(one.folder, name):
+                before = kind.units(kept[0], label)
+            with counting(two.folder, name):
+                after = kind.units(kept[1], label)
             found = _compare_units(name, label, before, after)
             rows += found[0]
             flips += found[1]

@@ -35,8 +35,8 @@ from uni_train.eval.images import ImageStore
 from uni_train.eval.progress import Bar, Progress, Silent
 from uni_train.eval.respondent import open_model
 from uni_train.eval.scored import read_scored, stored, write_by_content
-from uni_train.eval.shards import disk_errors
-from uni_train.files import atomic_write_json, remove_partials
+from uni_train.eval.shards import DamagedShard, disk_errors
+from uni_train.files import atomic_write_json, below, remove_partials
 from uni_train.run_folder import flat, git_state, versions
 
 if TYPE_CHECKING:
@@ -170,8 +170,15 @@ class Evaluation:
         Raises:
             DamagedShard: a file is not what was written.
         """
+        seen = set()
         for name in self.results[benchmark].shards:
-            yield from read_scored(self.folder / SCORED / name, images)
+            path = below(self.folder / SCORED, name)
+            for one in read_scored(path, images):
+                if one.sample.identity in seen:
+                    case, setting, k = one.sample.identity
+                    raise DamagedShard(path, f"damaged shard (draw {k} of {case} in {setting} is there twice)")
+                seen.add(one.sample.identity)
+                yield one
 
 
 def run(
@@ -399,6 +406,18 @@ def _begin(folder: Path, asked: Mapping[str, Any], judge: JudgeConfig | None = N
             )
     with disk_errors(file):
         atomic_write_json(file, asked)
+
+
+@contextmanager
+def counting(folder: Path, benchmark: str) -> Iterator[None]:
+    """While a benchmark counts samples that were read. Raises UserError where these lack what it counts by."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{folder / SCORED}: damaged samples, which {benchmark} cannot count ({error!r})",
+            "Run the evaluation's command again in another folder: stored calls are shared.",
+        ) from error
 
 
 @contextmanager

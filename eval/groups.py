@@ -19,7 +19,7 @@ from uni_train.data_gen.reading_limits import read_json, reason
 from uni_train.data_gen.task import Verdict
 from uni_train.errors import UserError
 from uni_train.eval.statistics import Estimate, mean_over_seeds, share
-from uni_train.files import atomic_write_bytes, atomic_write_json
+from uni_train.files import atomic_write_bytes, atomic_write_json, below
 
 INDEX = "groups.json"
 
@@ -107,20 +107,20 @@ def read_groups(folder: Path) -> list[Group]:
                 row["prompt"],
                 [
                     Member(
-                        (folder / one["image"]).read_bytes(),
+                        below(folder, one["image"]).read_bytes(),
                         None if one["verdict"] is None else Verdict.from_dict(one["verdict"]),
                         one["total"],
                         one["rewards"],
                     )
                     for one in row["members"]
                 ],
-                [(folder / name).read_bytes() for name in row["inputs"]],
+                [below(folder, name).read_bytes() for name in row["inputs"]],
                 row["level"],
                 row["answer"],
             )
             for row in read_facts(folder)["groups"]
         ]
-    except (OSError, KeyError, TypeError) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder}: cannot be read ({error})", "Delete it: it is only looked at.") from error
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
@@ -68,6 +69,8 @@ def _of_file(path: Path) -> bytes:
         raise UserError(f"{path}: an image that was there cannot be read ({error.strerror or error})") from error
 
 
+_DIGEST = re.compile("[0-9a-f]{32}")
+
 Image = bytes | StoredImage
 """An encoded image, here or elsewhere."""
 
@@ -89,7 +92,12 @@ class ImageStore:
         return self.get(digest)
 
     def get(self, digest: str) -> StoredImage:
-        """The image with this hash; reading it raises UserError where it is lost or damaged."""
+        """The image with this hash; reading it raises UserError where it is lost or damaged.
+
+        Raises ValueError: it is no hash.
+        """
+        if not _DIGEST.fullmatch(digest):
+            raise ValueError(f"{digest!r} is no hash of an image")
         return StoredImage(partial(_read, self._path(digest), digest), digest)
 
     def _write(self, path: Path, data: bytes) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Scored, Table, Unit
-from uni_train.eval.evaluation import Evaluation, load
+from uni_train.eval.evaluation import Evaluation, counting, load
 from uni_train.eval.statistics import Estimate, PairedComparison, paired, share
 
 Mark = Literal["best", "equal", "below", ""]
@@ -102,8 +102,10 @@ def leaderboard(folders: Sequence[Path | str]) -> Leaderboard:
     for name, one in evaluations.items():
         for benchmark in one.results:
             kind, scored = BENCHMARKS.get(benchmark), _counted(one, benchmark)
-            known = {s.sample.ask.case.id: kind.complexity(s.sample.ask.case) for s in scored}
-            for column, some in _units(kind, one, benchmark, scored):
+            with counting(one.folder, benchmark):
+                known = {s.sample.ask.case.id: kind.complexity(s.sample.ask.case) for s in scored}
+                counted = list(_units(kind, one, benchmark, scored))
+            for column, some in counted:
                 units[name, column] = some
                 complexity[name, column] = _by_complexity(some, known)
     columns = tuple(sorted({column for _, column in units}, key=lambda c: _place(c, evaluations)))

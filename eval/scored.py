@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.data_gen.task import Verdict
-from uni_train.eval.benchmark import Ask, Case, Sample, Scored
+from uni_train.eval.benchmark import GENERATED, Ask, Case, Sample, Scored
 from uni_train.eval.images import Image, ImageStore, bytes_of, digest_of
-from uni_train.eval.shards import form_of, read_footer, read_rows, write_rows
+from uni_train.eval.shards import DamagedShard, first_line, form_of, read_footer, read_rows, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,11 +77,19 @@ def read_scored(path: Path, images: bool = True) -> list[Scored]:
     Images by content are read when they are asked for. Of other shards images=False leaves them on disk (b"" stands for
     each that is there): enough for every number.
     """
-    if form_of(path) == BY_CONTENT:
-        store = ImageStore(path.parent / read_footer(path, BY_CONTENT)[_IMAGES])
-        return [_by_content(row, store) for row in read_rows(path, _content_schema(), BY_CONTENT, ())]
-    names = None if images else [name for name in _schema().names if name not in _BLOBS]
-    return [_from_row(row) for row in read_rows(path, _schema(), FORMAT, _BLOBS, names)]
+    if by_content := form_of(path) == BY_CONTENT:
+        store = ImageStore(path.parent / read_footer(path, BY_CONTENT).get(_IMAGES, ""))
+        rows = read_rows(path, _content_schema(), BY_CONTENT, ())
+    else:
+        names = None if images else [name for name in _schema().names if name not in _BLOBS]
+        rows = read_rows(path, _schema(), FORMAT, _BLOBS, names)
+    scored: list[Scored] = []
+    try:
+        for row in rows:
+            scored.append(_by_content(row, store) if by_content else _from_row(row))
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise DamagedShard(path, f"damaged shard (row {len(scored) + 1}: {first_line(error)})") from error
+    return scored
 
 
 def shard_path(folder: Path, index: int) -> Path:
@@ -207,7 +215,7 @@ def _by_content(row: Mapping[str, Any], store: ImageStore) -> Scored:
     shown = json.loads(row["shown"])
     shown = shown if isinstance(shown, dict) else {"images": shown, "references": []}
     images, references = (tuple(map(store.get, shown[kind])) for kind in ("images", "references"))
-    parts = [part if isinstance(part, str) else store.get(part["image"]) for part in json.loads(row["parts"])]
+    parts = [part if isinstance(part, str) else store.get(part["image"]) for part in _list(row["parts"])]
     return _scored(row, images, tuple(parts), references)
 
 
@@ -220,6 +228,16 @@ def _from_row(row: Mapping[str, Any]) -> Scored:
 def _scored(
     row: Mapping[str, Any], shown: tuple[Image, ...], parts: tuple[str | Image, ...], references: tuple[Image, ...] = ()
 ) -> Scored:
+    facts, case_facts = (json.loads(row[name]) for name in ("facts", "case_facts"))
+    replies = _list(row["replies"])
+    if row["status"] not in GENERATED:
+        raise ValueError(f"no status of a sample: {row['status']!r}")
+    if not isinstance(facts, dict) or not isinstance(case_facts, dict):
+        raise ValueError("facts are no object")
+    if not all(isinstance(reply, str) for reply in replies):
+        raise ValueError("replies are no texts")
+    if row["k"] < 0 or not 0 <= row["value"] <= 1:
+        raise ValueError(f"draw {row['k']} with the value {row['value']}")
     case = Case(
         row["id"],
         row["set"],
@@ -227,7 +245,7 @@ def _scored(
         shown,
         row["cluster"],
         row["category"],
-        json.loads(row["case_facts"]),
+        case_facts,
         references,
     )
     sample = Sample(
@@ -237,17 +255,23 @@ def _scored(
         row["prompt"],
         row["thought"],
         parts,
-        json.loads(row["facts"]),
+        facts,
     )
     return Scored(
         sample,
         _verdict(row["verdict"]),
         row["judged_by"],
         row["failure"],
-        tuple(json.loads(row["replies"])),
+        tuple(replies),
         row["cause"],
         _verdict(row["filter_verdict"]),
     )
+
+
+def _list(text: str) -> list[Any]:
+    if not isinstance(found := json.loads(text), list):
+        raise ValueError(f"{text[:40]} is no list")
+    return found
 
 
 def _numbered(parts: Sequence[str | Image]) -> list[str | int]:
@@ -259,7 +283,7 @@ def _numbered(parts: Sequence[str | Image]) -> list[str | int]:
 def _parts(text: str, images: Sequence[bytes | None]) -> tuple[str | bytes, ...]:
     """With b"" in the place of images that were left on disk."""
     stored = dict(enumerate(images))
-    return tuple(part if isinstance(part, str) else stored.get(part) or b"" for part in json.loads(text))
+    return tuple(part if isinstance(part, str) else stored.get(part) or b"" for part in _list(text))
 
 
 def _verdict_json(verdict: Verdict | None) -> str | None:

@@ -12,18 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.eval.shards import disk_errors
-from uni_train.files import atomic_write_bytes
+from uni_train.files import atomic_write_bytes, below
 
 if TYPE_CHECKING:
     from uni_train.eval.benchmark import Scored
 
 
 def write_submission(folder: Path, files: Iterable[tuple[str, bytes]]) -> int:
-    """Write the files below `folder`, and say how many. Raises UserError: the disk is full, or it cannot be written."""
+    """Write the files below `folder`, and say how many.
+
+    Raises UserError: a name leads elsewhere, the disk is full, or the folder cannot be written.
+    """
     count = 0
     with disk_errors(folder):
         for name, content in files:
-            path = folder / name
+            path = below(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             atomic_write_bytes(path, content)
             count += 1

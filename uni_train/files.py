@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from uni_train.errors import UserError
+
 _PARTIAL = re.compile(r"\..+\.[0-9a-f]{8}\.partial(\..+)?")
 """What `atomic_path` names a file that is not finished."""
 
@@ -44,6 +46,16 @@ def atomic_path(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def below(folder: Path, name: str) -> Path:
+    """`folder / name`, for a name that comes from data. Raises UserError unless it lies below `folder`."""
+    path = Path(folder) / name
+    if "\0" in name or Path(folder).resolve() not in path.resolve().parents:
+        raise UserError(
+            f"{name!r} is no name of a file below {folder}", "It comes from the data: look at where you have them from."
+        )
+    return path
 
 
 def remove_partials(folder: Path) -> None:

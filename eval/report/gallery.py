@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.reading_limits import read_json
+from uni_train.data_gen.reading_limits import open_image, read_json
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored
@@ -147,9 +147,7 @@ def data_url(image: bytes) -> str:
 
 def thumbnail(image: bytes) -> tuple[str, bytes]:
     """Kind and bytes of what a page shows: small images as they are, large ones reduced."""
-    from PIL import Image
-
-    with Image.open(io.BytesIO(image)) as opened:
+    with open_image(image, "the image of a sample") as opened:
         if max(opened.size) <= _LARGEST_EDGE:
             return (opened.format or "png").lower(), image
         small = opened.convert("RGB")

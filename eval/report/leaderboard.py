@@ -19,7 +19,7 @@ from uni_train.eval.leaderboard import PAPER, Complexity, Leaderboard
 from uni_train.eval.report import charts, evaluation, evaluation_charts, page
 from uni_train.eval.shards import disk_errors
 from uni_train.eval.statistics import Estimate, PairedComparison
-from uni_train.files import atomic_write_text
+from uni_train.files import atomic_write_text, below
 
 PAGE, SCORES = "leaderboard.html", "leaderboard.csv"
 _MARKS = {"best": "best of its column", "equal": "not significantly below the best", "below": "below the best", "": ""}
@@ -35,9 +35,9 @@ def write_leaderboard(folder: Path, board: Leaderboard) -> Path:
         atomic_write_text(folder / SCORES, _csv([list(rows[0]), *(list(row.values()) for row in rows)]))
         for benchmark, tables in board.tables.items():
             for number, table in enumerate(tables, 1):
-                name = f"{benchmark}-{number}-{_slug(table.title)}"
-                atomic_write_text(folder / "tables" / f"{name}.csv", table_csv(table))
-                atomic_write_text(folder / "tables" / f"{name}.tex", table_latex(table))
+                file = below(folder / "tables", f"{benchmark}-{number}-{_slug(table.title)}")
+                atomic_write_text(file.with_name(f"{file.name}.csv"), table_csv(table))
+                atomic_write_text(file.with_name(f"{file.name}.tex"), table_latex(table))
     return page.write_page(folder / PAGE, "leaderboard.html", context(board), _STYLES, "leaderboard.js")
 
 

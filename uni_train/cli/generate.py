@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from uni_train.cli.numbers import Finite
+from uni_train.cli.terminal import plain
 from uni_train.errors import UsageError, UserError
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def generate(
         for _, batch in in_batches(asked, config.think_batch):
             with _Steps(progress, "answering") as steps_done:
                 for text in loaded.answer(batch, think=think, on_step=steps_done):
-                    click.echo(text)
+                    click.echo(plain(text))
         return
     for start, batch in in_batches(asked, config.draw_batch):
         thoughts: list[str] | list[None] = [None] * len(batch)

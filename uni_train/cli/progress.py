@@ -107,7 +107,8 @@ class ConsoleProgress:
     def stage(self, number: int, total: int, title: str, *, finished: bool = False) -> None:
         """The heading of stage `number` (from 1) of `total`; `finished` if an earlier start has done it."""
         self.print(
-            f"[bold]\\[{number}/{total}][/bold] {escape(title)}{' (already done)' if finished else ''}", soft_wrap=True
+            f"[bold]\\[{number}/{total}][/bold] {escape(plain(title))}{' (already done)' if finished else ''}",
+            soft_wrap=True,
         )
 
     @contextlib.contextmanager

@@ -14,6 +14,7 @@ import click
 
 from uni_train.cli.evaluation.options import Asked, child_arguments, evaluation_options
 from uni_train.cli.numbers import Finite
+from uni_train.cli.terminal import plain
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def evaluate(checkpoint: Checkpoint, asked: Asked) -> Outcome:
             assert child.stdout is not None
             try:
                 for line in child.stdout:
-                    click.echo(f"  {line.rstrip()}")
+                    click.echo(plain(f"  {line.rstrip()}"))
                     last.append(line.strip())
                 code = child.wait()
             except BaseException:

@@ -57,10 +57,13 @@ def _shown(cell: Cell | None) -> str:
 
 def _submit(board: Leaderboard, folder: Path, progress: ConsoleProgress) -> None:
     from uni_train.eval.benchmark import BENCHMARKS
+    from uni_train.eval.evaluation import counting
     from uni_train.eval.submission import file_name, write_submission
+    from uni_train.files import below
 
     for name, one in board.evaluations.items():
         for benchmark in one.results:
-            place = folder / file_name(name) / benchmark
+            place = below(folder, f"{file_name(name)}/{benchmark}")
             files = BENCHMARKS.get(benchmark).submission(one.scored(benchmark, images=True))
-            progress.say(f"submission: {place} ({write_submission(place, files):,} files)")
+            with counting(one.folder, benchmark):
+                progress.say(f"submission: {place} ({write_submission(place, files):,} files)")

@@ -1,0 +1,116 @@
+"""Evaluations from somebody else whose files are forged: a damaged shard in one sentence, and no file elsewhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.bad_inputs import Case, outcome, run
+from tests.eval.test_compare import evaluation
+from uni_train.errors import UserError
+from uni_train.eval import scored as scored_files
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.evaluation import SCORED
+from uni_train.eval.scored import FORMAT, read_scored
+from uni_train.eval.shards import read_rows, write_rows
+from uni_train.files import below
+from uni_train.models.pictures import encode_png
+
+
+def forged(folder: Path, row: int = 0, **columns: Any) -> Path:
+    """An evaluation whose row `row` has other columns, with digests that fit."""
+    evaluation(folder, [UniSandbox(n=4, sets=("math1",))], lambda ask: True, started="")
+    (shard,) = (folder / SCORED).iterdir()
+    rows = read_rows(shard, scored_files._schema(), FORMAT, scored_files._BLOBS)
+    for one in rows:
+        one["image"] = encode_png(np.zeros((4, 4, 3), dtype=np.uint8))
+    rows[row].update(columns)
+    write_rows(shard, rows, scored_files._schema(), FORMAT, scored_files._BLOBS)
+    return shard
+
+
+CHECK = {"name": "count", "status": "pass", "reason": ""}
+BROKEN: dict[str, dict[str, Any]] = {
+    "a verdict that is a list": {"verdict": "[]"},
+    "a verdict that is no JSON": {"verdict": "{"},
+    "a verdict of another status": {"verdict": json.dumps({"checks": [CHECK | {"status": "x"}]})},
+    "an infinite check": {"verdict": '{"checks": [{"name": "c", "status": "pass", "value": Infinity}]}'},
+    "parts that are an object": {"parts": '{"a": 1}'},
+    "parts without images": {"parts": "[[1]]"},
+    "facts that are a list": {"facts": "[]"},
+    "case facts that are a text": {"case_facts": '"x"'},
+    "another status": {"status": "x"},
+    "replies that are no list": {"replies": "1"},
+    "an infinite value": {"value": float("inf")},
+    "a negative draw": {"k": -5},
+}
+
+
+UNCOUNTABLE: dict[str, dict[str, Any]] = {
+    "case facts that are another object": {"case_facts": "{}"},
+    "an item without facts": {"case_facts": '{"item": {}}'},
+}
+"""A report shows these, as it counts nothing anew."""
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [(name, "report") for name in BROKEN] + [("an infinite check", "leaderboard"), ("another status", "compare")]
+    + [(name, command) for name in UNCOUNTABLE for command in ("leaderboard", "compare")],
+)  # fmt: skip
+def test_a_broken_row_is_a_damaged_shard(name: str, command: str, tmp_path: Path) -> None:
+    forged(tmp_path / "one", **(BROKEN | UNCOUNTABLE)[name])
+    one = str(tmp_path / "one")
+    arguments: dict[str, list[str]] = {
+        "leaderboard": ["eval", "leaderboard", one, "--submissions", "--out", str(tmp_path / "board")],
+        "compare": ["eval", "compare", one, one],
+        "report": ["report", one],
+    }
+    found = outcome(Case(command, name, lambda _: run(*arguments[command])), tmp_path)
+    assert found.what == "refused" and "damaged" in found.said and str(tmp_path / "one") in found.said, found
+
+
+def test_what_is_no_image_is_named(tmp_path: Path) -> None:
+    forged(tmp_path / "one", image=b"no image")
+    found = outcome(Case("", "", lambda _: run("report", tmp_path / "one")), tmp_path)
+    assert found.what == "refused" and "no image that can be read" in found.said, found
+
+
+def test_a_row_may_not_be_there_twice(tmp_path: Path) -> None:
+    shard = forged(tmp_path / "one")
+    first = read_scored(shard)[0].sample.ask
+    forged(tmp_path / "two", row=1, id=first.case.id, setting=first.setting, k=first.k)
+    found = outcome(Case("", "", lambda _: run("eval", "compare", tmp_path / "two", tmp_path / "two")), tmp_path)
+    assert found.what == "refused" and "is there twice" in found.said, found
+
+
+def test_no_path_from_data_leads_out_of_its_folder(tmp_path: Path) -> None:
+    forged(tmp_path / "one", setting="../../../x")
+    board = tmp_path / "a" / "b" / "board"
+    case = Case("", "", lambda _: run("eval", "leaderboard", tmp_path / "one", "--submissions", "--out", board))
+    found = outcome(case, tmp_path)
+    assert found.what == "refused", found
+    beside = {path for path in tmp_path.rglob("*") if path.is_file()} - {
+        *board.rglob("*"),
+        *(tmp_path / "one").rglob("*"),
+    }
+    assert beside == set()
+    for name in ("../x", "/x", "a/../../x", "", ".", "x\0y"):
+        with pytest.raises(UserError, match="no name of a file below"):
+            below(tmp_path, name)
+    (tmp_path / "link").symlink_to("/")
+    with pytest.raises(UserError, match="no name of a file below"):
+        below(tmp_path, "link/x")
+    assert below(tmp_path, "a/b.png") == tmp_path / "a/b.png"
+
+
+def test_names_do_not_steer_the_terminal(tmp_path: Path) -> None:
+    escape = "\x1b]0;owned\x07"
+    forged(tmp_path / "one", **{"set": f"math1{escape}"})
+    name = f"{escape}a={tmp_path / 'one'}"
+    case = Case("", "", lambda _: run("eval", "leaderboard", name, "--out", tmp_path / "board"), fine=True)
+    assert outcome(case, tmp_path).what in ("refused", "taken")
