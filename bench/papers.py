@@ -37,7 +37,7 @@ from uni_train.config.compose import compose
 from uni_train.data_gen.registry import TASKS
 from uni_train.errors import UsageError, UserError
 from uni_train.eval import summary as run_summary
-from uni_train.eval.benchmarks.unisandbox import PAPER_TABLE_2, PAPER_TABLE_3, SAID, set_name
+from uni_train.eval.benchmarks.unisandbox import PAPER, SAID, set_name
 from uni_train.eval.scored import read_folder
 from uni_train.eval.statistics import Estimate, mean_over_seeds, share
 from uni_train.files import atomic_write_text
@@ -86,9 +86,12 @@ class Page:
         return tuple(set_name(self.task, level, BESIDE[self.task][0]) for level in self.levels)
 
 
-def printed(rows: Sequence[object], *names: str) -> tuple[Paper, ...]:
-    """The rows of a table in uni_train.eval.benchmarks.unisandbox that have these names; all without names."""
-    found = {one.name: Paper(one.name, one.normal, one.cot, one.average) for one in rows}
+def printed(table: str, *names: str) -> tuple[Paper, ...]:
+    """The rows of a table of the paper that have these names; all without names."""
+    found = {}
+    for one in PAPER[table]:
+        normal, cot = (tuple(float(one[f"{setting} {level}"]) for level in (1, 2, 3)) for setting in SETTINGS)
+        found[one["model"]] = Paper(one["model"], normal, cot, float(one["average"]))
     return tuple(found[name] for name in names or found)
 
 
@@ -121,7 +124,7 @@ def pages(tables: Sequence[int], figures: Sequence[int], overrides: Sequence[str
     found = []
     if 2 in tables:
         arms = {f"STARS on Math{level}": f"stars_math level={level}" for level in (1, 2, 3)}
-        found.append(Page("table_2", "Table 2: STARS on maths", "maths", arms, printed(PAPER_TABLE_2)))
+        found.append(Page("table_2", "Table 2: STARS on maths", "maths", arms, printed("Table 2")))
     if 3 in tables:
         arms = {
             "STARS on M1": "stars_mapping level=1",
@@ -129,8 +132,8 @@ def pages(tables: Sequence[int], figures: Sequence[int], overrides: Sequence[str
             "STARS on M3": "stars_mapping_rounds level=3",
             "STARS with CL": CURRICULUM,
         }
-        curriculum = printed(PAPER_TABLE_3, *(f"BAGEL + STARS with CL, round {number}" for number in (1, 2, 3)))
-        rows = (*printed(PAPER_TABLE_3, "BAGEL"), *ON_M1, *ON_M2_AND_M3, *curriculum)
+        curriculum = printed("Table 3", *(f"BAGEL + STARS with CL, round {number}" for number in (1, 2, 3)))
+        rows = (*printed("Table 3", "BAGEL"), *ON_M1, *ON_M2_AND_M3, *curriculum)
         title = "Table 3: STARS on symbolic mapping, level by level and as a curriculum"
         found.append(Page("table_3", title, "mapping", arms, rows, remarks=(LOST,)))
     if 5 in tables:
@@ -146,7 +149,7 @@ def pages(tables: Sequence[int], figures: Sequence[int], overrides: Sequence[str
             "STARS with Mix": "stars_mixed",
             "STARS on M3 alone, as many updates": f"stars_mapping level=3 budget.mapping3.updates={updates} name=long",
         }
-        rows = printed(PAPER_TABLE_3, "BAGEL", "BAGEL + STARS with CL, round 3", "BAGEL + STARS with Mix")
+        rows = printed("Table 3", "BAGEL", "BAGEL + STARS with CL, round 3", "BAGEL + STARS with Mix")
         title = "Table 5: curriculum, all levels mixed, and level 3 alone for as many updates"
         found.append(Page("table_5", title, "mapping", arms, rows))
     if 5 in figures:

@@ -32,8 +32,9 @@ from uni_train.eval.benchmark import Scored, generated_questions
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox import counting
 from uni_train.eval.benchmarks.unisandbox.sets import all_sets
+from uni_train.eval.results import Results, plain
 from uni_train.eval.shortcuts import Trivial, best, counted
-from uni_train.eval.statistics import Estimate, PairedComparison, share
+from uni_train.eval.statistics import Estimate, share
 from uni_train.files import atomic_write_json
 
 if TYPE_CHECKING:
@@ -155,11 +156,11 @@ def build(
         results["after"] = results[round_labels[-1]] if round_labels else []
 
     asked = [one.sample.ask.case.facts for one in results["before"]]
-    trials = {label: counting.trials(found, "official") for label, found in results.items()}
-    named = [name for name in all_sets() if any(one.set == name for one in trials["before"])]
+    units = {label: counting.units(found, "official") for label, found in results.items()}
+    named = list(units["before"].by("set", all_sets()))
 
     def each(value: Any, labels: Sequence[str] = ("before", "after")) -> dict[str, Any]:
-        return {label: _plain(_asked(counting.by_cell(trials[label], value))) for label in labels}
+        return {label: plain(_asked(counting.by_cell(units[label], value))) for label in labels}
 
     summary: dict[str, Any] = {
         "recipe": recipe,
@@ -172,7 +173,7 @@ def build(
         "after_round": each(counting.accuracy, round_labels),
         "average": {
             label: {
-                _key(task, variant): counting.average(trials[label], task, variant).to_dict()
+                _key(task, variant): counting.average(units[label], task, variant).to_dict()
                 for task, variant in _parts(named)
             }
             for label in ("before", *round_labels, "after")
@@ -180,11 +181,11 @@ def build(
         },
         "per_image": each(counting.per_image),
         "one_of_two": {
-            label: _plain(_asked(counting.by_cell(trials[label], counting.one_of_two, sets=counting.pairs_of(named))))
+            label: plain(_asked(counting.by_cell(units[label], counting.one_of_two, sets=counting.pairs_of(named))))
             for label in ("before", "after")
         },
         "statuses": each(_statuses),
-        "changes": _plain(counting.compare(trials["before"], trials["after"])) if results["after"] else {},
+        "changes": plain(counting.compare(units["before"], units["after"])) if results["after"] else {},
         "chance": chances(),
         "strategies": {
             name: [one.to_dict() for one in found]
@@ -440,14 +441,7 @@ def _asked(by_setting: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {setting: dict(by_set) for setting, by_set in by_setting.items() if by_set}
 
 
-def _statuses(trials: Sequence[counting.Trial]) -> dict[str, Estimate]:
+def _statuses(some: Results) -> dict[str, Estimate]:
     """Shares of what became of the images; of the rarer outcomes those that occurred."""
-    shares = counting.outcome_shares(trials)
+    shares = counting.outcome_shares(some)
     return {name: one for name, one in shares.items() if one.value or name in ("pass", "fail", "unreadable")}
-
-
-def _plain(nested: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: value.to_dict() if isinstance(value, Estimate | PairedComparison) else _plain(value)
-        for key, value in nested.items()
-    }

@@ -216,7 +216,8 @@ def _is_number(value: Any) -> bool:
 def _tiles(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Normal accuracy per set, before and after."""
     before, after = (summary["scores"].get(when, {}).get("normal", {}) for when in ("before", "after"))
-    curriculum = dict(zip(("mapping1", "mapping2", "mapping3"), unisandbox.PAPER_TABLE_3[3].normal, strict=True))
+    best = unisandbox.PAPER["Table 3"][3]  # the last round of the curriculum
+    curriculum = {f"mapping{level}": float(best[f"normal {level}"]) for level in unisandbox.LEVELS}
     return [
         {
             "name": name,
@@ -232,20 +233,21 @@ def _tiles(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _tables(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Table 3 and Table 2: our rows, then the paper's; then ours of the sets beside the six."""
     tables = []
-    published = {"mapping": unisandbox.PAPER_TABLE_3, "maths": unisandbox.PAPER_TABLE_2}
+    published = {"mapping": unisandbox.PAPER["Table 3"], "maths": unisandbox.PAPER["Table 2"]}
     for shown in run_summary.score_tables(summary):
         task, ours, about = shown.task, shown.rows, TASKS.get(shown.task)
         cells = [cell for row in ours for cell in row.normal + row.cot if cell]
         theirs = [
             {
-                "name": row.name,
+                "name": row["model"],
                 # The paper prints no intervals. Its scores are shares of 100 pairs.
                 "cells": [
-                    proportion(round(value * unisandbox.PAPER_PAIRS), unisandbox.PAPER_PAIRS)
-                    for value in row.normal + row.cot
+                    proportion(round(float(row[f"{setting} {level}"]) * 100), 100)
+                    for setting in unisandbox.SETTINGS
+                    for level in unisandbox.LEVELS
                 ],
-                "average": row.average,
-                "delta": row.average - published[task][0].average,
+                "average": float(row["average"]),
+                "delta": float(row["average"]) - float(published[task][0]["average"]),
             }
             for row in (() if shown.variant else published.get(task, ()))
         ]

@@ -38,7 +38,7 @@ def test_the_contract(finished_run: Path) -> None:
 
 def test_scores_are_those_of_the_shards(finished_run: Path) -> None:
     stored = list(read_folder(finished_run / "stages" / "01-evaluate-before" / "scored", images=False))
-    cell = [one for one in counting.trials(stored, "official") if (one.setting, one.set) == ("cot", "mapping2")]
+    cell = counting.units(stored, "official").by("setting")["cot"].by("set")["mapping2"]
     assert summary.read(finished_run)["scores"]["before"]["cot"]["mapping2"] == counting.accuracy(cell).to_dict()
 
 

@@ -25,7 +25,7 @@ from uni_train.eval.benchmark import Scored
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import Questions, item_case
-from uni_train.eval.benchmarks.unisandbox.counting import accuracy, accuracy_rows, trials
+from uni_train.eval.benchmarks.unisandbox.counting import accuracy, accuracy_rows, units
 from uni_train.eval.calls import CallStore, StoredModel
 from uni_train.eval.scored import read_folder, without_images
 from uni_train.eval.shortcuts import Trivial
@@ -148,5 +148,5 @@ def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Pat
     else:
         mine = [one for index in range(ranks.rank, len(batches), ranks.world_size) for one in make(index)]
         scored = [one for part in ranks.gather(list(without_images(mine))) for one in part]
-    value = accuracy(trials(scored, "official")).value
+    value = accuracy(units(scored, "official")).value
     return 0.0 if value is None else value

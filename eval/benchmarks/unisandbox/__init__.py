@@ -2,23 +2,20 @@
 
 `benchmark` is what `uni_train eval` runs over any checkpoint, and training runs over theirs. `sets` names the sets,
 `cases` reads the published files and their labels, `thoughts` what a thought concludes, `counting` makes the numbers,
-`paper` holds the published ones.
+paper.csv has the published ones.
 """
 
 from uni_train.data_gen.registry import set_name, sources
 from uni_train.eval.benchmarks.unisandbox.benchmark import UniSandbox
-from uni_train.eval.benchmarks.unisandbox.paper import PAPER_PAIRS, PAPER_TABLE_2, PAPER_TABLE_3, PaperRow
+from uni_train.eval.benchmarks.unisandbox.counting import PAPER
 from uni_train.eval.benchmarks.unisandbox.sets import LEVELS, SAID, SETS, SETTINGS, named, set_of
 
 __all__ = [
     "LEVELS",
-    "PAPER_PAIRS",
-    "PAPER_TABLE_2",
-    "PAPER_TABLE_3",
+    "PAPER",
     "SAID",
     "SETS",
     "SETTINGS",
-    "PaperRow",
     "UniSandbox",
     "named",
     "set_name",

@@ -236,10 +236,7 @@ class UniSandbox(Benchmark):
     @classmethod
     def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
         """Prompts and pairs."""
-        return [
-            Unit(one.setting, one.set, one.unit, one.k, one.ids, one.right, one.cluster)
-            for one in counting.trials(list(scored), label)
-        ]
+        return list(counting.units(scored, label))
 
     @classmethod
     def complexity(cls, case: Case) -> tuple[str, float] | None:

@@ -15,7 +15,7 @@ from uni_train.eval.benchmark import Case, Scored, Table
 from uni_train.eval.benchmarks.unisandbox import counting
 from uni_train.eval.benchmarks.unisandbox.benchmark import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
-from uni_train.eval.benchmarks.unisandbox.counting import Cell
+from uni_train.eval.results import Cell
 from uni_train.eval.statistics import Estimate, share
 
 KNOWS = "knows, does not draw"
@@ -88,11 +88,11 @@ def scores(benchmark: UniSandbox, taught: Sequence[Taught], scored: Sequence[Sco
     """JSON-able: setting -> forward, inverse, overall -> estimate over the models that passed; "text" -> the same of
     the twins; "drawn_of_known" -> setting -> set -> of the images whose twin is right, those that are right."""
     counted = _of(scored, taught)
-    trials = counting.trials(counted, "official")
+    units = counting.units(counted, "official").by("setting")
     settings, sets = benchmark.settings, [name for name in KNOWLEDGE_SETS if any(t.direction == name for t in taught)]
     found: dict[str, Any] = {
         setting: {
-            name: _mean([(t.right, t.cluster) for t in trials if t.setting == setting and t.set in group]).to_dict()
+            name: _mean([(one.right, one.cluster) for one in units.get(setting, ()) if one.set in group]).to_dict()
             for name, group in _groups(sets).items()
         }
         for setting in settings

@@ -10,7 +10,8 @@ from uni_train.data_gen.task import Check, Status, Verdict
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Table
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import Questions
-from uni_train.eval.benchmarks.unisandbox.counting import accuracy, average, by_cell, compare, strategies, trials
+from uni_train.eval.benchmarks.unisandbox.counting import accuracy, average, by_cell, compare, strategies, units
+from uni_train.eval.results import Results
 from uni_train.eval.statistics import Estimate, PairedComparison
 
 
@@ -70,7 +71,7 @@ def test_pairs_and_what_lies_below_them() -> None:
     half = benchmark.scores(scored[:1])["normal"]["mapping1"]
     assert (half["value"], half["n"]) == (0.0, 1)  # the other of the pair was not asked
     with pytest.raises(ValueError, match="appears twice"):
-        trials([*scored, scored[0]], "official")
+        units([*scored, scored[0]], "official")
 
 
 def test_several_draws_are_clustered_by_question() -> None:
@@ -167,18 +168,18 @@ def answers(name: str, *marks: bool | Status, setting: str = "normal") -> list[S
 def test_no_failure_leaves_the_denominator() -> None:
     scored = answers("math1", True, "unreadable", False, False)
     scored[2] = Scored(replace(scored[2].sample, status="generation_failed", parts=()))
-    (cell_,) = by_cell(trials(scored, "official"), accuracy)["normal"].values()
+    (cell_,) = by_cell(units(scored, "official"), accuracy)["normal"].values()
     assert (cell_.value, cell_.n) == (0.25, 4)
 
 
 def test_a_pair_is_drawn_as_a_pair_each_time() -> None:
     a, b = UniSandbox(n=4, sets=("mapping1",)).cases()[:2]
     scored = [one(a, True), one(b, False), one(a, False, k=1), one(b, True, k=1)]
-    found = by_cell(trials(scored, "official"), accuracy)["normal"]["mapping1"]
+    found = by_cell(units(scored, "official"), accuracy)["normal"]["mapping1"]
     assert (found.value, found.n) == (0.0, 1)
     three = [one(replace(s.sample.ask.case, cluster="one"), True) for s in answers("mapping1", True, True, True)]
     with pytest.raises(ValueError, match="at most 2 belong together"):
-        trials(three, "official")
+        units(three, "official")
 
 
 def test_average_is_the_mean_of_the_columns() -> None:
@@ -186,18 +187,18 @@ def test_average_is_the_mean_of_the_columns() -> None:
         "mapping2", True, True, False, False, False, False, False, False
     )
     scored += [one(s.sample.ask.case, False, "cot") for s in scored]
-    asked = trials(scored, "official")
+    asked = units(scored, "official")
     assert average(asked, "mapping").value == pytest.approx((1 + 0.25 + 0 + 0) / 4)
     assert average(asked, "maths").value is None
 
 
 def test_the_same_questions_are_compared() -> None:
-    before = trials(answers("math1", True, False, False, False), "official")
-    after = trials(answers("math1", False, True, True, False), "official")
+    before = units(answers("math1", True, False, False, False), "official")
+    after = units(answers("math1", False, True, True, False), "official")
     change = compare(before, after)["normal"]["math1"]
     assert (change.only_first, change.only_second, change.neither) == (1, 2, 1)
     with pytest.raises(ValueError, match="same items"):
-        compare(before, after[:2])
+        compare(before, Results(after.units[:2]))
 
 
 def test_prompts_that_ask_for_one_expression_are_one_cluster() -> None:
@@ -210,12 +211,12 @@ def test_prompts_that_ask_for_one_expression_are_one_cluster() -> None:
         return replace(case, id=again, facts={**case.facts, "drawn_as": again, "item": item})
 
     repeats = [repeat(case, name, i) for name, case in (("a", first), ("b", second)) for i in range(4)]
-    asked = trials([one(case, i < 4) for i, case in enumerate(repeats)], "official")
+    asked = units([one(case, i < 4) for i, case in enumerate(repeats)], "official")
     found = by_cell(asked, accuracy)["normal"]["math1"]
     assert (found.value, found.n, found.distinct) == (0.5, 8, 2)
     assert found.high - found.low > 0.9
     assert average(asked, "maths").distinct == 2
-    change = compare(asked, trials([one(case, True) for case in repeats], "official"))["normal"]["math1"]
+    change = compare(asked, units([one(case, True) for case in repeats], "official"))["normal"]["math1"]
     assert (change.only_second, change.difference.n) == (4, 2) and change.p_value > 0.05
 
 
