@@ -261,7 +261,7 @@ class Unparseable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Something that one benchmark can be told: `eval --option NAME.key=value`.
+    """Something that one benchmark can be told: `eval options.NAME.key=value`.
 
     default: says the kind too: a text, a number, or a tuple of names. choices: the values that it may have; empty: any.
     """
@@ -316,7 +316,7 @@ def generated_questions(world: str) -> str:
 class Benchmark(ABC):
     """One benchmark. `revision` is a content hash of its data and of what is asked, part of every result.
 
-    known_sets: what --sets may name. options: what --option may. open(source, **options): makes it from what is typed;
+    known_sets: what --sets may name. options: what options.may. open(source, **options): makes it from what is typed;
     who is registered has these three. headline: the settings that a leaderboard shows; empty: all. published: whether
     its questions are its paper's; None: it has no paper. world: of generated questions.
     """

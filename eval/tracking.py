@@ -78,7 +78,7 @@ def log_evaluation(run: Run, evaluation: Evaluation, step: int | None, n_images:
     try:
         import wandb
     except ImportError as error:
-        raise UserError("--logger wandb: wandb is not installed", "pip install -e '.[wandb]'") from error
+        raise UserError("logger=wandb: wandb is not installed", "pip install -e '.[wandb]'") from error
 
     logged: dict[str, Any] = {} if step is None else {"checkpoint/step": step}
     for name, result in evaluation.results.items():

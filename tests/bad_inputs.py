@@ -865,24 +865,24 @@ eval compare '' ''
 eval compare / /
 eval leaderboard nowhere
 eval leaderboard a=nowhere b=
-eval -c shipped --judge a,a
+eval -c shipped --judges a,a
 eval -c nowhere
 eval -c ''
 eval -c shipped --n 0
 eval -c shipped --k 0
-eval -c shipped --sampling steps=nan
-eval -c shipped --sampling steps
-eval -c shipped --sampling =
-eval -c shipped --sampling steps=0
-eval -c shipped --sampling steps=1.5
-eval -c shipped --sampling temperature=-1
-eval -c shipped --sampling cfg_renorm=x
+eval -c shipped sampling.steps=nan
+eval -c shipped sampling.steps
+eval -c shipped sampling.=
+eval -c shipped sampling.steps=0
+eval -c shipped sampling.steps=1.5
+eval -c shipped sampling.temperature=-1
+eval -c shipped sampling.cfg_renorm=x
 eval -c shipped --benchmark ''
-eval -c shipped --data nowhere
-eval -c shipped --data /dev/zero
+eval -c shipped data.unisandbox=nowhere
+eval -c shipped data.unisandbox=/dev/zero
 eval -c shipped --out ''
-eval -c shipped --judge-timeout inf
-eval -c shipped --judge-price nan,1
+eval -c shipped judge.timeout=inf
+eval -c shipped judge.price=[nan,1]
 eval -c 'http://127.0.0.1:1/v1#x' --n 1
 eval -c 'http://[/v1#x' --n 1
 eval -c 'http://x:99999/v1#x' --n 1
@@ -908,27 +908,27 @@ eval leaderboard LONG
 eval leaderboard a=nowhere --out ''
 eval leaderboard ESCAPE=nowhere
 eval calibrate
-eval calibrate --judge none
-eval calibrate --judge x --judge-base-url http://127.0.0.1:1/v1 --labels nowhere -b ureason
-eval calibrate --judge x --judge-base-url http://127.0.0.1:1/v1 --labels /dev/zero -b unisandbox
-eval calibrate --judge x --judge-base-url http://127.0.0.1:1/v1 --labels '' -b unisandbox
-eval calibrate --judge x --judge-base-url http://127.0.0.1:1/v1 --labels x -b unisandbox,ureason
-eval calibrate --judge x --judge-base-url http://127.0.0.1:1/v1 --references nowhere
-eval calibrate --judge x --judge-base-url http://127.0.0.1:1/v1 --references none
-eval calibrate --judge x --changes blur
-eval calibrate --judge x --ways nothing
-eval calibrate --judge x --reruns 1000000000
-eval calibrate --judge x --reruns -1
-eval calibrate --judge x --anchors 0
-eval calibrate --judge x --small-judge x --small-sure nan
-eval calibrate --judge x --small-judge x --small-sure 2
-eval calibrate -c nowhere --judge x
+eval calibrate judge=null
+eval calibrate judge.model=http://127.0.0.1:1/v1#x --labels nowhere -b ureason
+eval calibrate judge.model=http://127.0.0.1:1/v1#x --labels /dev/zero -b unisandbox
+eval calibrate judge.model=http://127.0.0.1:1/v1#x --labels '' -b unisandbox
+eval calibrate judge.model=http://127.0.0.1:1/v1#x --labels x -b unisandbox,ureason
+eval calibrate judge.model=http://127.0.0.1:1/v1#x --references nowhere
+eval calibrate judge.model=http://127.0.0.1:1/v1#x --references none
+eval calibrate judge.model=http://127.0.0.1:1/v1#x --changes blur
+eval calibrate judge.model=http://127.0.0.1:1/v1#x --ways nothing
+eval calibrate judge.model=http://127.0.0.1:1/v1#x --reruns 1000000000
+eval calibrate judge.model=http://127.0.0.1:1/v1#x --reruns -1
+eval calibrate judge.model=http://127.0.0.1:1/v1#x --anchors 0
+eval calibrate judge.model=http://127.0.0.1:1/v1#x judge.sure=nan
+eval calibrate judge.model=http://127.0.0.1:1/v1#x judge.small=[{model:x}]
+eval calibrate -c nowhere judge.model=http://127.0.0.1:1/v1#x
 eval -c shipped --n 100000000
 eval -c shipped --k 1000000000
-eval -c shipped --judge x --judge-way x
-eval -c shipped --judge x --judge-way majority --judge-draws 1000000000
-eval -c shipped --judge x --judge-temperature nan
-eval -c shipped --judge-connections 1000000000
+eval -c shipped judge.model=http://127.0.0.1:1/v1#x judge.way=x
+eval -c shipped judge.model=http://127.0.0.1:1/v1#x judge.way=majority judge.draws=1000000000
+eval -c shipped judge.model=http://127.0.0.1:1/v1#x judge.temperature=nan
+eval -c shipped judge.connections=1000000000
 generate -m nano -p x -n 100000000
 generate -m nano -p x --steps 1000000000
 data make --n 100000000 --out x
@@ -955,12 +955,12 @@ insight links -c shipped --task mapping --split x
 insight links -c shipped --task mapping --settings x
 insight links -c shipped --task mapping --n 1 --out ''
 insight links -c shipped --task mapping --n 1 --out /proc/x
-insight links -c shipped --task mapping --n 1 --sampling steps=nan
-insight links -c shipped --task mapping --n 1 --sampling x=1
+insight links -c shipped --task mapping --n 1 sampling.steps=nan
+insight links -c shipped --task mapping --n 1 sampling.x=1
 insight links -c shipped --task mapping --n 1 --out /dev/null/x
 insight states -c http://127.0.0.1:1/v1#x --task mapping --n 1 --world nano
 insight states -c shipped --task maze --n 1
-insight states -c shipped --task mapping --n 1 --sampling steps=0
+insight states -c shipped --task mapping --n 1 sampling.steps=0
 insight attention -c shipped --task mapping --n 1 --layers 9-3
 insight attention -c shipped --task mapping --n 1 --layers 0-0
 insight attention -c shipped --task mapping --n 1 --layers x

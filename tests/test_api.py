@@ -80,7 +80,7 @@ def test_evaluates(tmp_path: Path) -> None:
         "n": 2,
         "settings": ["normal"],
         "sampling": {"steps": 2},
-        "option": {"unisandbox.labels": "official"},
+        "options": {"unisandbox": {"labels": "official"}},
         "out": tmp_path,
     }
     found = uni_train.evaluate("shipped", "unisandbox", name="mine", **options)
@@ -97,8 +97,8 @@ def test_evaluates(tmp_path: Path) -> None:
         (lambda: uni_train.generate("nano", " "), "the prompt is empty"),
         (lambda: uni_train.fit("stars_curiculum"), "Did you mean stars_curriculum?"),
         (lambda: uni_train.fit("stars_curriculum", {"optimizer": {"lrr": 1}}), "optimizer.lr"),
-        (lambda: uni_train.evaluate("shipped", subsett=3), "--subset"),
-        (lambda: uni_train.evaluate("shipped", subset=0), "0 is not in the range"),
+        (lambda: uni_train.evaluate("shipped", subsett=3), "Did you mean subset?"),
+        (lambda: uni_train.evaluate("shipped", subset=0), "subset must be at least 1, not 0"),
         (lambda: uni_train.evaluate("shipped", ["unisandbox", "ureson"]), "Did you mean ureason?"),
         (lambda: uni_train.get_reward("verifierr"), "verifier_dense"),
     ],

@@ -32,7 +32,6 @@ EXCEPTIONS = {
     "uni_train/training/fit.py run": "the order of a fit, which is best read in one place",
     "uni_train/plan/plan.py plan": "one plan, filled field by field",
     "uni_train/config/build.py _check_common": "a list of checks, each two lines",
-    "uni_train/cli/evaluation/options.py evaluation_options": "one list of options",
     "uni_train/cli/generate.py generate": "the options of a command, each handed on",
     "data_gen/maze/reading.py _frame": "one algorithm, whose steps share ten arrays",
     "eval/evaluation.py run": "one engine's loop: benchmarks, batches, failures",

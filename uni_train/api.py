@@ -15,7 +15,7 @@ serving, which have commands alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -28,8 +28,10 @@ from uni_train.rewards.registry import find_reward as get_reward
 if TYPE_CHECKING:
     import numpy as np
 
-    from uni_train.config.schema import ModelConfig
+    from uni_train.config.schema import EvalConfig, LoggerConfig, ModelConfig
     from uni_train.eval.evaluation import Evaluation
+    from uni_train.eval.progress import Progress
+    from uni_train.eval.watch import Checkpoint
     from uni_train.models.base import UnifiedModel
 
 __all__ = ["Generated", "Run", "answer", "evaluate", "fit", "generate", "get_reward", "get_task", "load_model"]
@@ -187,24 +189,22 @@ def fit(recipe: str | Path, overrides: Mapping[str, Any] | Sequence[str] = ()) -
             the run has started (`strategy.devices`) have failed, and have said why.
     """
     from uni_train.cli.fit import run_recipe
-    from uni_train.config.compose import compose
 
     typed = list(_typed(overrides)) if isinstance(overrides, Mapping) else list(overrides)
-    config = compose(str(recipe), typed)
-    run_recipe(str(recipe), typed, fresh=False, dry_run=False)
+    config = run_recipe(str(recipe), typed, fresh=False, dry_run=False)
     return Run(Path(config.out) / config.recipe / config.run_name)
 
 
 @_user_errors()
-def evaluate(checkpoint: str | Path, benchmark: str | Sequence[str] = "unisandbox", **options: Any) -> Evaluation:
+def evaluate(checkpoint: str | Path, benchmark: str | Sequence[str] = "unisandbox", **keys: Any) -> Evaluation:
     """Score a checkpoint by one or several benchmarks; the same call again continues, and asks nothing twice.
 
     Args:
         checkpoint: as `load_model` takes it, a step of a training, or an endpoint `URL#MODEL`.
         benchmark: "unisandbox", "ureason", or several.
-        options: those of `uni_train eval`, with `_` for `-`: `subset=60`, `settings=["normal"]`, `k=4`, `seed=1`,
-            `judge="nano"`, `judge_base_url="http://127.0.0.1:8000/v1"`, `verifier="judge"`, `out="evals"`, `name=...`,
-            `sampling={"steps": 4}`, `option={"unisandbox.labels": "official"}`.
+        keys: those of `uni_train eval` (`uni_train.config.schema.EvalConfig`): `subset=60`, `settings=["normal"]`,
+            `k=4`, `seed=1`, `judge={"model": "openai/gpt-4o"}`, `verifier="judge"`, `out="evals"`, `name=...`,
+            `sampling={"steps": 4}`, `options={"unisandbox": {"labels": "official"}}`.
 
     Returns:
         The evaluation: `results[benchmark].scores` (each with n and its 95 % interval), `.tables`, and every sample by
@@ -212,28 +212,70 @@ def evaluate(checkpoint: str | Path, benchmark: str | Sequence[str] = "unisandbo
 
     Raises:
         UserError: whatever a person can put right, also a set without a score because the judge or the model failed.
-        UsageError: no such benchmark or option.
+        UsageError: no such benchmark or key.
     """
-    from click import ClickException
-
-    from uni_train.cli.evaluation.command import evaluate as command
-    from uni_train.cli.evaluation.options import Asked
-    from uni_train.cli.evaluation.plans import loadable, plan_of
-    from uni_train.cli.evaluation.running import run_evaluation
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.config.build import build_section
+    from uni_train.config.schema import EvalConfig
 
     names = [benchmark] if isinstance(benchmark, str) else list(benchmark)
-    arguments = ["--checkpoint", str(checkpoint), "--benchmark", ",".join(names)]
-    repeatable = {parameter.name for parameter in command.params if getattr(parameter, "multiple", False)}
-    for name, value in options.items():
-        arguments += _option(name, value, name in repeatable)
-    try:
-        given = command.make_context("evaluate", arguments).params
-    except ClickException as error:
-        raise UsageError(f"evaluate: {error.format_message()}", "`uni_train eval --help` lists the options.") from None
-    asked, progress = Asked(**{field.name: given[field.name] for field in fields(Asked)}), ConsoleProgress()
-    with loadable(str(checkpoint), asked, progress) as (path, place):
-        return run_evaluation(replace(plan_of(path, asked), name=given["name"]), asked, place, progress)
+    return run_evaluation(str(checkpoint), build_section(EvalConfig, {"benchmarks": names, **keys}))
+
+
+def run_evaluation(
+    checkpoint: str,
+    config: EvalConfig,
+    progress: Progress | None = None,
+    show: Callable[[Evaluation, Path], None] | None = None,
+) -> Evaluation:
+    """Evaluate as `evaluate` does, by a checked configuration: run, write the report, log to W&B.
+
+    Args:
+        show: called with the evaluation and its report before a set without a score becomes an error.
+
+    Raises:
+        UserError: whatever a person can put right; last, where a set could not be scored.
+    """
+    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.eval import evaluation as engine
+    from uni_train.eval.configured import plan_of
+    from uni_train.eval.report.evaluation import not_scored, report_of
+    from uni_train.stages.cpu import prepare_cpu
+    from uni_train.stages.snapshot import loadable
+
+    progress = progress or ConsoleProgress()
+    with loadable(checkpoint, Path(config.out), progress.say) as (path, place):
+        prepare_cpu("auto")
+        done = engine.run(plan_of(path, config), progress)
+        page = report_of(done)
+        if show is not None:
+            show(done, page)
+        if config.logger.kind == "wandb":
+            _track(done, config.logger, place, progress)
+    broken = [f"{name}: {cell}" for name, result in done.results.items() for cell in not_scored(result)]
+    if broken:
+        hint = "Put it right and run the same command again (calls of the model: retry_failed=true)."
+        raise UserError("; ".join(broken), hint)
+    return done
+
+
+def _track(done: Evaluation, logger: LoggerConfig, place: Checkpoint | None, progress: Progress) -> None:
+    """Into the W&B group of the training that the checkpoint is from, if it is from one."""
+    from uni_train.config.build import build
+    from uni_train.config.schema import LoggerConfig
+    from uni_train.data_gen.reading_limits import read_yaml
+    from uni_train.eval.tracking import log_evaluation
+    from uni_train.training.wandb_run import group_of, offline_folders, open_run
+
+    project, group, offline = logger.project, logger.group, logger.offline
+    if place is not None:
+        of_run = build(read_yaml(place.run / "config.yaml")).logger
+        project = project if project != LoggerConfig().project else of_run.project
+        group = group or group_of(of_run.group, place.run)
+        offline = of_run.offline if offline is None else offline
+    with open_run(done.folder, project=project, name=done.folder.name, group=group, offline=offline) as run:
+        log_evaluation(run, done, None if place is None else place.updates)
+    for folder in offline_folders(done.folder):
+        progress.say(f"W&B, offline: {folder}; `wandb sync` uploads it")
 
 
 def _loaded(model: UnifiedModel | str | Path) -> UnifiedModel:
@@ -265,19 +307,3 @@ def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{','.join(_text(one) for one in value)}]"
     return str(value)
-
-
-def _option(name: str, value: Any, repeatable: bool) -> list[str]:
-    """judge_base_url="http://..." -> ["--judge-base-url", "http://..."]; a mapping is NAME=VALUE, repeated."""
-    option = f"--{name.replace('_', '-')}"
-    if value is None or value is False:
-        return []
-    if value is True:
-        return [option]
-    if repeatable:
-        pairs = [f"{key}={one}" for key, one in value.items()] if isinstance(value, Mapping) else value
-        pairs = [pairs] if isinstance(pairs, str | Path) else pairs
-        return [part for pair in pairs for part in (option, str(pair))]
-    if isinstance(value, list | tuple):
-        return [option, ",".join(map(str, value))]
-    return [option, str(value)]

@@ -60,7 +60,7 @@ def read_folder(folder: Path, tasks: Sequence[str] = TASKS, direct: bool = True)
     if not folder.is_dir():
         raise DataError(
             f"{folder} is no folder: name the one with code.jsonl, direct_code.jsonl and so on. The published ones: "
-            "git clone https://github.com/UReason/UReason, then --data ureason=UReason/data"
+            "git clone https://github.com/UReason/UReason, then data.ureason=UReason/data"
         )
     wanted = [f"{prefix}{task}.jsonl" for task in tasks for prefix in (("", "direct_") if direct else ("",))]
     missing = [name for name in wanted if not (folder / name).is_file()]

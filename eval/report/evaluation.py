@@ -121,8 +121,8 @@ def header_of(evaluation: Evaluation) -> Header:
         if result.unjudged:
             sets = ", ".join(f"{one} ({setting})" for setting, one in result.unjudged)
             notes.append(
-                f"{name}: no score for {sets}: no program can check these images, and no judge was given. Add --judge; "
-                "nothing is generated again."
+                f"{name}: no score for {sets}: no program can check these images, and no judge was given. "
+                "Add judge.model=MODEL; nothing is generated again."
             )
         notes += [f"{name}: {one}" for one in not_scored(result)]
     notes += judge_notes(evaluation)

@@ -12,7 +12,7 @@ from tests.eval.judges.server import Asked, JudgeServer
 from uni_train.cli.main import uni_train
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 
-SMALL = ("eval", "calibrate", "-b", "unisandbox", "--n", "4", "--sets", "math1", "--verifier", "judge")
+SMALL = ("eval", "calibrate", "-b", "unisandbox", "--n", "4", "--sets", "math1", "verifier=judge")
 
 
 def run(*arguments: str | Path) -> Result:
@@ -48,21 +48,11 @@ def test_judges_and_ways_are_compared_on_labels(tmp_path: Path) -> None:
         return seen[image.partition("base64,")[2]] if asked.body["model"] == "good" else "Caption: unclear"
 
     with JudgeServer(reply) as server:
-        options = (
-            "--labels",
-            path,
-            "--judge-base-url",
-            server.url,
-            "--judge-dialect",
-            "nano",
-            "--out",
-            tmp_path / "evals",
-        )
-        bad = run(*SMALL, *options, "--judge", "bad")
+        options = ("--labels", path, "judge.dialect=nano", "--out", tmp_path / "evals")
+        bad = run(*SMALL, *options, f"judge.model={server.url}#bad")
         assert bad.exit_code == 0 and re.search(r"accuracy +0\.50", bad.output), bad.output
-        good = run(
-            *SMALL, *options, "--judge", "good", "--ways", "published,majority", "--judge-draws", "3", "--reruns", "1"
-        )
+        ways = ("--ways", "published,majority", "judge.draws=3", "--reruns", "1")
+        good = run(*SMALL, *options, f"judge.model={server.url}#good", *ways)
     assert good.exit_code == 0, good.output
     for words in ("good, majority of 3", "bad, published", "always no", "people among themselves", "flips over reruns"):
         assert words in good.output, good.output
@@ -72,17 +62,13 @@ def test_judges_and_ways_are_compared_on_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "parts"),
     [
-        ([], 2, ["--verifier judge needs a judge"]),
-        (["--judge", "j", "--references", "none"], 2, ["nothing to compare the judge with"]),
-        (["--judge", "j", "--changes", "jpg"], 2, ["--changes jpg", "Did you mean jpeg?"]),
-        (["--judge", "j", "--ways", "majorty"], 2, ["way must be one of", "Did you mean majority?"]),
-        (
-            ["--judge", "j", "--judge-dialect", "nano", "--judge-way", "binary"],
-            2,
-            ["nano cannot be asked by judge.way=binary"],
-        ),
-        (["--judge", "j", "--labels", "{folder}/labels.csv"], 1, ["labels.csv, line 3: unisandbox has no case"]),
-        (["--judge", "j", "--labels", "{folder}/none.csv"], 1, ["none.csv"]),
+        (["judge=null"], 2, ["verifier=judge needs a judge"]),
+        (["--references", "none"], 2, ["nothing to compare the judge with"]),
+        (["--changes", "jpg"], 2, ["--changes jpg", "Did you mean jpeg?"]),
+        (["--ways", "majorty"], 2, ["judge.way must be one of", "Did you mean majority?"]),
+        (["judge.dialect=nano", "judge.way=binary"], 2, ["judge.way=binary"]),
+        (["--labels", "{folder}/labels.csv"], 1, ["labels.csv, line 3: unisandbox has no case"]),
+        (["--labels", "{folder}/none.csv"], 1, ["none.csv"]),
     ],
 )
 def test_what_cannot_be_meant_is_said_at_once(
@@ -91,7 +77,7 @@ def test_what_cannot_be_meant_is_said_at_once(
     benchmark = UniSandbox(world="nano", n=4, sets=("math1",))
     (tmp_path / "labels.csv").write_text(f"id,label\n{benchmark.cases()[0].id},1\nmath1-none,0\n")
     typed = [one.format(folder=tmp_path) for one in arguments]
-    result = run(*SMALL, *typed, "--judge-base-url", "http://127.0.0.1:9/v1", "--out", tmp_path / "evals")
+    result = run(*SMALL, "judge.model=http://127.0.0.1:9/v1#j", *typed, "--out", tmp_path / "evals")
     assert result.exit_code == code and all(part in result.output for part in parts), result.output
     assert len(result.output.splitlines()) <= 6
 
@@ -109,10 +95,12 @@ def test_an_evaluation_by_a_cascade_says_who_judged_and_how_well_they_are_known(
             return "no caption"
         return unlike[asked.body["model"]]
 
-    judges = ["--judge", "large", "--judge-dialect", "nano", "--judge-connections", "1", "--out", tmp_path / "evals"]
     with JudgeServer(reply) as server:
-        judges += ["--judge-base-url", server.url]
-        judges += [part for name in ("small-a", "small-b") for part in ("--small-judge", f"{server.url}#{name}")]
+        small = ",".join(
+            f"{{model:'{server.url}#{name}',dialect:nano,connections:1}}" for name in ("small-a", "small-b")
+        )
+        judges = [f"judge.model={server.url}#large", "judge.dialect=nano", "judge.connections=1"]
+        judges += [f"judge.small=[{small}]", "--out", str(tmp_path / "evals")]
         command = ("eval", "-c", "shipped", *SMALL[2:], "--settings", "normal", *judges, "--name", "cascade")
         first = run(*command)
         assert first.exit_code == 0, first.output

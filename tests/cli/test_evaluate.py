@@ -6,11 +6,9 @@ import fcntl
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -23,12 +21,14 @@ from tests.eval.judges.server import JudgeServer, Refused
 from tests.tiny import MODEL
 from uni_train.cli import watch
 from uni_train.cli.evaluation import evaluate
-from uni_train.cli.evaluation.options import Asked, child_arguments
-from uni_train.cli.evaluation.plans import plan_of
+from uni_train.cli.evaluation.options import overrides_of
 from uni_train.cli.main import uni_train
 from uni_train.cli.terminal import plain
-from uni_train.config.build import to_plain
-from uni_train.config.compose import compose
+from uni_train.config.build import build_section, to_plain
+from uni_train.config.compose import compose, compose_section
+from uni_train.config.reference import keys
+from uni_train.config.schema import EvalConfig
+from uni_train.eval.configured import plan_of
 from uni_train.eval.watch import Checkpoint
 from uni_train.models.load import build_model, save_model
 from uni_train.models.nano.nano import shipped
@@ -66,18 +66,25 @@ def one_screen(result: Result, code: int, *parts: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        ([], ["--checkpoint is missing"]),
-        (["-c", "shipped", "-b", "unisandbx"], ["no benchmark unisandbx", "Did you mean unisandbox?"]),
-        (["-c", "shipped", "--settings", "cott"], ["no benchmark here has a setting cott", "Did you mean cot?"]),
-        (["-c", "shipped", "--sets", "maths1"], ["has a set maths1", "Did you mean math1?"]),
-        (["-c", "shipped", "--data", "ureason=x"], ["--data ureason=x: ureason is not asked"]),
-        (["-c", "shipped", "--sampling", "stepz=2"], ["--sampling stepz=2", "Did you mean steps?"]),
-        (["-c", "shipped", "--verifier", "judge"], ["--verifier judge needs a judge"]),
-        (["-c", "shipped", "--judge", "gpt-4o"], ["is no judge"]),
-        (["-c", "shiped"], ["no model shiped"]),
-        (["-c", "shipped", "--sampling", "temperature=nan"], ["--sampling temperature=nan: no finite number"]),
-        (["-c", "shipped", "--judge-timeout", "nan"], ["nan is no finite number"]),
-        (["-c", "shipped", "--judge-price", "2"], ["is not two numbers"]),
+        ([], ["the checkpoint is missing"]),
+        (["subset=2"], ["the checkpoint is missing"]),
+        (["compar", "a", "b"], ["neither a checkpoint compar nor such a command", "Did you mean compare?"]),
+        (["shipped", "-b", "unisandbx"], ["no benchmark unisandbx", "Did you mean unisandbox?"]),
+        (["shipped", "--settings", "cott"], ["no benchmark here has a setting cott", "Did you mean cot?"]),
+        (["shipped", "sets=[maths1]"], ["has a set maths1", "Did you mean math1?"]),
+        (["shipped", "data.ureason=x"], ["data.ureason: ureason is not asked"]),
+        (["shipped", "sampling.stepz=2"], ["unknown key stepz", "Did you mean steps?"]),
+        (["shipped", "verifier=judge"], ["verifier=judge needs a judge"]),
+        (["shipped", "judge.model=gpt-4o"], ["is no judge"]),
+        (["shiped"], ["no model shiped"]),
+        (["shipped", "subsett=2"], ["unknown key subsett (override subsett=2)", "Did you mean subset?"]),
+        (["shipped", "--subset", "0"], ["subset must be at least 1, not 0 (override subset=0)"]),
+        (["shipped", "two"], ["'two' is no KEY=VALUE"]),
+        (["shipped", "sampling.temperature=nan"], ["temperature must be"]),
+        (["shipped", "judge.timeout=nan"], ["judge.timeout must be"]),
+        (["shipped", "judge.price=2"], ["judge.price must be a list of 2 values"]),
+        (["shipped", "name=a/b"], ["name must be usable as a folder name"]),
+        (["shipped", "logger=wandbb"], ["unknown logger wandbb", "Did you mean wandb?"]),
     ],
 )
 def test_usage_errors_exit_with_2(arguments: list[str], parts: list[str], tmp_path: Path) -> None:
@@ -86,7 +93,7 @@ def test_usage_errors_exit_with_2(arguments: list[str], parts: list[str], tmp_pa
 
 
 def test_a_checkpoint_is_scored_and_the_same_command_continues(model: Path, tmp_path: Path) -> None:
-    command = ("eval", "-c", model, *SMALL, "-b", "unisandbox", "--out", tmp_path, "--name", "first")
+    command = ("eval", model, *SMALL, "-b", "unisandbox", "--out", tmp_path, "--name", "first")
     output = done(*command)
     assert "Reasoning generation" in output and "12 samples" in output  # 2 prompts and 2 pairs, in two settings
     report = tmp_path / "first" / "report.html"
@@ -99,21 +106,20 @@ def test_a_checkpoint_is_scored_and_the_same_command_continues(model: Path, tmp_
     assert again["results"] == json.loads(scores)["results"]
     report.unlink()
     assert str(report) in done("report", tmp_path / "first") and report.is_file()
-    one_screen(run(*command, "--k", "2"), 1, "holds another evaluation: k was 1, now 2")
+    one_screen(run(*command, "k=2"), 1, "holds another evaluation: k was 1, now 2")
 
 
 def test_a_judge_that_is_broken_ends_eval_and_watch_with_1_and_without_a_score(model: Path, tmp_path: Path) -> None:
     broken = "not scored: judge failed 2 of 2 (HTTP 400): math1 (normal)"
     with JudgeServer(lambda asked: Refused(400, "no")) as server:
-        judge = ["--judge", "judge", "--judge-base-url", server.url, "--judge-dialect", "nano", "--verifier", "judge"]
+        judge = [f"judge.model={server.url}#judge", "judge.dialect=nano", "verifier=judge"]
         asked = [*judge, "--n", "2", "--sets", "math1", "--settings", "normal"]
         result = run("eval", "-c", model, *asked, "--out", tmp_path, "--name", "a")
         assert result.exit_code == 1 and f"error: unisandbox: {broken}" in result.output, result.output
         assert "Math1" not in result.output and "judge failed 2 (100.0%)" in result.output
         assert broken in done("report", tmp_path / "a") + (tmp_path / "a" / "report.html").read_text(encoding="utf-8")
-        parameters = evaluate.make_context("eval", [*asked, "--out", str(tmp_path)]).params
-        found = Asked(**{field.name: parameters[field.name] for field in fields(Asked)})
-        outcome = watch.evaluate(Checkpoint(model, model.parents[2], "00-made", 1, 1, "key"), found)
+        keys = [*judge, "n=2", "sets=[math1]", "settings=[normal]", f"out={tmp_path}"]
+        outcome = watch.evaluate(Checkpoint(model, model.parents[2], "00-made", 1, 1, "key"), tmp_path, keys)
         assert (outcome.code, outcome.message) == (1, f"unisandbox: {broken}")
         refused = run("eval", "calibrate", *judge, "--n", "2", "--sets", "math1", "--out", tmp_path)
         assert refused.exit_code == 1 and "is not calibrated for unisandbox: judge failed" in refused.output
@@ -121,8 +127,8 @@ def test_a_judge_that_is_broken_ends_eval_and_watch_with_1_and_without_a_score(m
 
 
 def test_two_evaluations_are_compared(model: Path, tmp_path: Path) -> None:
-    for name, sampling in (("a", "temperature=0"), ("b", "steps=1")):
-        done("eval", "-c", model, *SMALL, "--sampling", sampling, "--out", tmp_path, "--name", name)
+    for name, sampling in (("a", "sampling.temperature=0"), ("b", "sampling.steps=1")):
+        done("eval", "-c", model, *SMALL, sampling, "--out", tmp_path, "--name", name)
     page, plain = tmp_path / "flips.html", tmp_path / "flips.json"
     output = done("eval", "compare", tmp_path / "a", tmp_path / "b", "--html", page, "--json", plain)
     assert "unisandbox: b against a" in output and "different sampling settings" in output
@@ -139,23 +145,23 @@ def planned(output: str) -> dict[str, str]:
 
 def test_a_plan_asks_nobody_and_multiplies_right(tmp_path: Path) -> None:
     output = done(
-        "eval", "-c", "shipped", "-b", "unisandbox", "--n", "5", "--plan", "--seconds", "draw=3600,think=1800",
-        "--gpu-price", "2", "--out", tmp_path,
+        "eval", "-c", "shipped", "-b", "unisandbox", "--n", "5", "--plan", "costs.seconds={draw:3600,think:1800}",
+        "costs.gpu_hour=2", "--out", tmp_path,
     )  # fmt: skip
     # 5 prompts in each of three sets and 5 pairs in each of three others, in two settings: 90 draws, 45 thoughts.
     rows = planned(output)
     assert (rows["draw calls"], rows["think calls"], rows["judge calls"]) == ("90", "45", "0")
     assert (rows["GPU hours"], rows["GPU, dollars"]) == ("112.50", "225.00")
     assert list(tmp_path.iterdir()) == []
-    everyday = ("eval", "-c", "shipped", "--world", "everyday", "--n", "5", "--plan")
-    rows = planned(done(*everyday, "--judge-price", "1,10"))
+    everyday = ("eval", "-c", "shipped", "world=everyday", "--n", "5", "--plan")
+    rows = planned(done(*everyday, "judge.price=[1,10]"))
     assert rows["judge calls"] == "180"  # a caption of each picture, and its comparison with the answer
     read, written = (int(rows[f"judge {what}, tokens"].replace(",", "")) for what in ("reads", "writes"))
     assert read > 180 * 1000 and written == 180 * 200
     assert rows["judge, dollars"] == f"{(read + 10 * written) / 1e6:.2f}" and rows["GPU hours"] == "–"
     absent = ("eval", "-c", "checkpoints/BAGEL-7B-MoT", "-b", "ureason", "--n", "1", "--plan")  # as its page shows
     assert planned(done(*absent))["draw calls"] == "25"
-    one_screen(run("eval", "-c", "shipped", "--plan", "--seconds", "drow=1"), 2, "Did you mean draw?")
+    one_screen(run("eval", "-c", "shipped", "--plan", "costs.seconds.drow=1"), 2, "Did you mean draw?")
 
 
 def test_a_plan_knows_what_earlier_evaluations_of_the_model_have_measured(model: Path, tmp_path: Path) -> None:
@@ -171,17 +177,16 @@ def test_a_plan_knows_what_earlier_evaluations_of_the_model_have_measured(model:
     assert planned(output)["GPU hours"] == "0.18"  # 12 draws and 6 thoughts of 36 seconds
     said = " ".join(output.split())
     assert "draw 36 s (of 12), think 36 s (of 6)" in said and f"on this machine ({where})" in said
-    assert planned(done(*command, "--plan", "--seconds", "draw=360"))["GPU hours"] == "1.26"  # what is typed counts
-    assert planned(done(*command, "--sampling", "steps=1", "--plan"))["GPU hours"] == "–"  # asked so, never
+    assert planned(done(*command, "--plan", "costs.seconds.draw=360"))["GPU hours"] == "1.26"  # what is typed counts
+    assert planned(done(*command, "sampling.steps=1", "--plan"))["GPU hours"] == "–"  # asked so, never
 
 
 def test_a_prompt_model_is_known_by_what_it_is(model: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(model.parents[2], tmp_path / "moved") / model.relative_to(model.parents[2])
 
     def options(writer: Path) -> dict[str, object]:
-        typed = ["-b", "ureason", "--out", str(tmp_path), "--option", f"ureason.prompt_model={writer}"]
-        parameters = evaluate.make_context("eval", typed).params
-        asked = Asked(**{field.name: parameters[field.name] for field in fields(Asked)})
+        typed = ["benchmarks=[ureason]", f"out={tmp_path}", f"options.ureason.prompt_model={writer}"]
+        asked = compose_section(EvalConfig, typed)
         return dict(plan_of(str(model), asked).options["ureason.prompt_model"])
 
     assert options(model) == options(copy) and "moved" not in json.dumps(options(copy))
@@ -192,26 +197,42 @@ def test_a_prompt_model_is_known_by_what_it_is(model: Path, tmp_path: Path) -> N
     assert options(copy)["content"] != options(model)["content"]
 
 
-def test_a_child_is_given_what_was_typed() -> None:
-    typed = shlex.split(
-        "--benchmark unisandbox,ureason --data unisandbox=a --data ureason=b --subset 5 --k 2 --judge openai/x "
-        "--judge-price 1,2.5 --retry-failed --sampling steps=3 --logger wandb --out somewhere "
-        "--option unisandbox.labels=official"
-    )
-    parameters = dict(evaluate.make_context("eval", typed).params)
-    asked = Asked(**{field.name: parameters[field.name] for field in fields(Asked)})
-    again = dict(evaluate.make_context("eval", child_arguments(asked)).params)
-    assert again == parameters
+def test_words_and_options_are_the_same_keys() -> None:
+    options = {"benchmarks": "unisandbox,ureason", "subset": "5", "out": "some where", "sets": None}
+    words = ("data.ureason=b", "judge.model=http://h:1/v1#m", "judge.price=[1,2.5]", "sampling.steps=3", "logger=wandb",
+             "options.unisandbox.labels=official")  # fmt: skip
+    config = compose_section(EvalConfig, overrides_of(words, options))
+    assert (config.benchmarks, config.subset, config.out) == (("unisandbox", "ureason"), 5, "some where")
+    assert config.judge is not None and (config.judge.name, config.judge.price) == ("m", (1.0, 2.5))
+    assert (config.logger.kind, config.sampling, config.data) == ("wandb", {"steps": 3}, {"ureason": "b"})
+    plain = {"subset": 5, "judge": {"model": "http://h:1/v1#m", "price": [1, 2.5]}, "logger": {"kind": "wandb"}}
+    assert build_section(EvalConfig, {**to_plain(config), **plain}) == config  # as from Python
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["eval", "shipped", "judge.mod"], "judge.model="),
+        (["eval", "shipped", "-b", "unisandbox,urea"], "unisandbox,ureason"),
+        (["eval", "-c", "ship"], "shipped"),
+        (["fit", "stars_math", "optimizer.l"], "optimizer.lr="),
+        (["fit", "stars_math", "model=na"], "model=nano"),
+        (["generate", "-m", "bagel"], "bagel_7b"),
+    ],
+)
+def test_the_shell_completes_keys_models_and_benchmarks(words: list[str], found: str) -> None:
+    from click.shell_completion import ShellComplete
+
+    shell = ShellComplete(uni_train, {}, "uni_train", "_UNI_TRAIN_COMPLETE")
+    assert found in [item.value for item in shell.get_completions(words[:-1], words[-1])]
 
 
 def test_a_watch_waits_for_an_evaluation_that_outlived_a_killed_one(tmp_path: Path) -> None:
     with open(tmp_path / ".evaluating", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         orphan = subprocess.Popen(["sleep", "1"], pass_fds=(lock.fileno(),))
-    parameters = evaluate.make_context("eval", ["--out", str(tmp_path)]).params
-    asked = Asked(**{field.name: parameters[field.name] for field in fields(Asked)})
     gone = Checkpoint(tmp_path / "gone", tmp_path, "03-finetune", 1, 1, "key")
-    outcome = watch.evaluate(gone, asked)
+    outcome = watch.evaluate(gone, tmp_path, [f"out={tmp_path}"])
     assert orphan.poll() == 0
     assert outcome.code == 1 and outcome.message == f"there is nothing at {gone.path}"
 
@@ -226,7 +247,7 @@ def test_every_checkpoint_of_a_run_is_evaluated_once(model: Path, tmp_path: Path
         save_folder({"state_dict": trained, "callbacks": {}}, stage / "checkpoints" / checkpoint_name(step))
     (stage / "checkpoints" / checkpoint_name(6) / "state.safetensors").write_bytes(b"torn")
     shutil.copyfile(model.parents[2] / "config.yaml", folder / "config.yaml")
-    command = ("watch", folder, "--once", "--n", "1", "--sets", "math1", "--logger", "wandb")
+    command = ("watch", folder, "--once", "--n", "1", "--sets", "math1", "logger=wandb")
     output = done(*command)
     assert output.count(": done") == 1
     evaluations = [path.parent for path in (folder / "evals").glob("*/scores.json")]
@@ -239,19 +260,14 @@ def test_every_checkpoint_of_a_run_is_evaluated_once(model: Path, tmp_path: Path
     one_screen(run("watch", tmp_path), 1, "is no run folder")
 
 
-def test_the_table_of_options_is_that_of_the_command() -> None:
+def test_the_tables_of_options_and_keys_are_those_of_the_command() -> None:
     page = (Path(__file__).parents[2] / "docs" / "eval_cli.md").read_text(encoding="utf-8")
-    section = page.split("## Options")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `(--[a-z-]+)` \| (.*?) ?\|", section, re.MULTILINE)
-    shown = {name: default.strip("`") for name, default in rows}
+    shown = re.findall(r"^\| `(--[a-z-]+)` \|", page, re.MULTILINE)
     known = [one for one in evaluate.params if isinstance(one, click.Option)]
-    options = {next(name for name in one.opts if name.startswith("--")): one for one in known}
-    assert shown.keys() == options.keys()
-    for name, one in options.items():
-        if isinstance(one.default, int | float) and not one.is_flag:
-            assert float(shown[name]) == one.default, name
-        elif isinstance(one.default, str) and one.default:
-            assert shown[name] == one.default, name
+    assert set(shown) == {next(name for name in one.opts if name.startswith("--")) for one in known}
+    rows = re.findall(r"^\| ([a-z_.]+) \| `(.*?)` \|", page, re.MULTILINE)
+    wanted = {key.name: key.default for key in keys(EvalConfig) if not key.name.startswith("judge.")}
+    assert dict(rows) == wanted
 
 
 def test_what_data_and_servers_say_steers_no_terminal(tmp_path: Path) -> None:

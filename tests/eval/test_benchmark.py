@@ -121,7 +121,7 @@ def test_an_option_that_cannot_be_is_named() -> None:
         ("unisandbox.labels=bth", "labels=bth: no such value"),
         ("ureason.prompt_model=nano", "ureason is not asked"),
     ):
-        result = run.invoke(uni_train, ["eval", "-c", "shipped", "--plan", "--option", typed])
+        result = run.invoke(uni_train, ["eval", "-c", "shipped", "--plan", f"options.{typed}"])
         assert result.exit_code == 2 and said in " ".join(result.output.split()), result.output
     assert "did you mean" in run.invoke(uni_train, ["eval", "--help-benchmark", "ureasn"]).output.lower()
 
@@ -129,20 +129,20 @@ def test_an_option_that_cannot_be_is_named() -> None:
 def test_a_benchmark_says_its_sets_and_options() -> None:
     result = CliRunner().invoke(uni_train, ["eval", "--help-benchmark", "unisandbox"])
     assert result.exit_code == 0
-    for part in ("math1,math2", "--option unisandbox.labels=both", "official, corrected, both"):
+    for part in ("math1,math2", "options.unisandbox.labels=both", "official, corrected, both"):
         assert part in result.output
 
 
 def test_a_package_elsewhere_adds_a_benchmark(tmp_path: Path) -> None:
     shown = command(tmp_path, "eval", "--help-benchmark", "echo")
     assert shown.returncode == 0 and "Says back what it is told." in shown.stdout, shown.stderr
-    assert "--option echo.times=2" in shown.stdout
+    assert "options.echo.times=2" in shown.stdout
 
 
 @pytest.mark.slow
 def test_a_benchmark_of_a_package_is_evaluated_and_compared(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        typed = ["eval", "-c", "shipped", "-b", "echo", "--option", "echo.times=3", "--name", name]
+        typed = ["eval", "-c", "shipped", "-b", "echo", "options.echo.times=3", "--name", name]
         done = command(tmp_path, *typed)
         assert done.returncode == 0 and "3 samples: right 3" in done.stdout, done.stdout + done.stderr
     compared = command(tmp_path, "eval", "compare", "evals/a", "evals/b")

@@ -59,5 +59,5 @@ def test_an_evaluation_is_logged_at_its_checkpoints_step(tmp_path: Path, monkeyp
 
 def test_without_wandb_the_error_names_the_extra(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(UserError, match=r"uni-train\[wandb\]"):
+    with pytest.raises(UserError, match=r"\.\[wandb\]"):
         tracking.log_run(None, run_dir)  # type: ignore[arg-type]

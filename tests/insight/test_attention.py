@@ -89,8 +89,8 @@ def test_an_endpoint_cannot_be_looked_into() -> None:
 
 def test_a_tiny_bagel_is_looked_into_in_everyday_words(tmp_path: Path) -> None:
     folder = published(GOLDEN, tmp_path / "BAGEL")
-    command = ("-c", folder, "--task", "maths", "--n", 1, "--batch", 2, "--maps", 1, "--out", tmp_path / "in")
-    short = ("--sampling", "max_think_tokens=8", "--sampling", "steps=2")
+    command = ("-c", folder, "--task", "maths", "--n", 1, "batch=2", "--maps", 1, "--out", tmp_path / "in")
+    short = ("sampling.max_think_tokens=8", "sampling.steps=2")
     result = insight("attention", *command, *short, "--no-interventions")
     assert result.exit_code == 0, result.output
     found = json.loads((tmp_path / "in" / "attention.json").read_text())

@@ -121,7 +121,7 @@ def test_an_endpoint_is_asked_for_what_it_can(tmp_path: Path) -> None:
     def asked(url: str, out: Path) -> tuple[str, dict[str, Any]]:
         command = ["insight", "links", "-c", f"{url}#painter", "--task", "mapping", "--world", "nano", "--n", "2"]
         result = CliRunner().invoke(
-            uni_train, [*command, "--key-env", "PAINTER_KEY", "--out", str(out)], env={"PAINTER_KEY": "secret"}
+            uni_train, [*command, "remote.key_env=PAINTER_KEY", "--out", str(out)], env={"PAINTER_KEY": "secret"}
         )
         assert result.exit_code == 0, result.output
         return " ".join(result.output.split()), json.loads((out / "links.json").read_text())

@@ -110,7 +110,7 @@ def test_items_without_one_object_are_refused_before_the_model_is_loaded() -> No
 
 def test_a_tiny_bagel_is_read_in_everyday_words(tmp_path: Path) -> None:
     folder = published(GOLDEN, tmp_path / "BAGEL")
-    short = ("--sampling", "max_think_tokens=3", "--sampling", "steps=2")
+    short = ("sampling.max_think_tokens=3", "sampling.steps=2")
     result = insight("states", "-c", folder, "--task", "maths", "--n", 6, *short, "--out", tmp_path / "in")
     assert result.exit_code == 0, result.output
     found = json.loads((tmp_path / "in" / "states.json").read_text())

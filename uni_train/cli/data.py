@@ -152,7 +152,8 @@ def knowledge(n: int, split: str, seed: int, out: Path) -> None:
     """Invent people: what a model is taught about them in text, and which images it is then asked for.
 
     The folder has the layout of the published UniSandbox: knowledge/NAME.jsonl with 40 questions and answers each,
-    test_knowledge with what is asked forward (NAME.jsonl) and inversely (NAME_NAME.jsonl); `eval --data` reads it.
+    test_knowledge with what is asked forward (NAME.jsonl) and inversely (NAME_NAME.jsonl); `eval` reads it
+    by data.unisandbox=DIR.
 
     \b
     Example:

@@ -19,15 +19,15 @@ from uni_train.errors import UserError
 from uni_train.run_folder import RunFolder
 
 
-def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: bool) -> None:
-    """Raises UserError for everything that a person can put right."""
+def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: bool) -> RunConfig:
+    """The composed recipe, which has run. Raises UserError for everything that a person can put right."""
     ranks = Ranks.from_environment()
     with _said_once(ranks):
         config = compose(recipe, overrides)
         if dry_run:
             if ranks.is_main:
                 _print_plan(config)
-            return
+            return config
         kind_of(config).check_ranks(config, ranks.world_size)
         run = Path(config.out) / config.recipe / config.run_name
         if fresh or not any(run.glob("stages/*/manifest.json")):  # else it may be done with them
@@ -46,6 +46,7 @@ def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: b
             raise SystemExit(code)
     else:
         _run(config, ranks, fresh)
+    return config
 
 
 @contextmanager
@@ -120,6 +121,11 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
         report = run.path / "report.html"
         if report.is_file():
             progress.say(f"report: {report.resolve()}")
+        if config.logger.kind == "wandb":
+            from uni_train.training.wandb_run import offline_folders
+
+            for folder in offline_folders(run.path):
+                progress.say(f"W&B, offline: {folder}; `wandb sync` uploads it")
 
 
 def _print_plan(config: RunConfig) -> None:

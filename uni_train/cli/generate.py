@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from uni_train.cli.numbers import Finite
+from uni_train.cli.recipe import complete_models
 from uni_train.cli.terminal import plain
 from uni_train.errors import UsageError, UserError
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--model", "-m", required=True, metavar="PATH|NAME", help="A checkpoint, a run, or a name of `models`.")
+@click.option(
+    "--model", "-m", required=True, metavar="PATH|NAME", shell_complete=complete_models,
+    help="A checkpoint, a run, or a name of `models`.",
+)  # fmt: skip
 @click.option("--prompt", "-p", required=True, metavar="TEXT", help="What to draw, to change or to answer.")
 @click.option(
     "--image", "images", multiple=True, type=click.Path(path_type=Path), metavar="FILE", help="Shown first; repeatable."

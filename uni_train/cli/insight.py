@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from uni_train.cli.evaluation.options import REMOTE, Folder
+from uni_train.cli.evaluation.options import Folder, complete_keys, config_of, overrides_of
 from uni_train.cli.numbers import NAMES, Parsed
-from uni_train.errors import UserError
+from uni_train.cli.recipe import complete_models
+from uni_train.errors import UsageError, UserError, did_you_mean
 
 if TYPE_CHECKING:
     from uni_train.cli.progress import ConsoleProgress
-    from uni_train.config.schema import RemoteConfig
+    from uni_train.config.schema import EvalConfig
     from uni_train.eval.benchmark import Benchmark, Case
     from uni_train.eval.evaluation import Evaluation
     from uni_train.models.base import UnifiedModel
@@ -43,44 +44,33 @@ def _about(n: int) -> Callable[[F], F]:
 
     def decorate(command: F) -> F:
         options = [
+            click.argument("words", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=complete_keys),
             click.option(
-                "--checkpoint", "-c", required=True, metavar="PATH|NAME", help="A folder, a run, shipped, or URL#MODEL."
+                "--checkpoint", "-c", required=True, metavar="PATH|NAME", shell_complete=complete_models,
+                help="A folder, a run, shipped, or URL#MODEL.",
             ),
             click.option("--task", required=True, metavar="NAME", help="mapping, maths, ureason, ... or a plug-in's."),
-            click.option("--level", type=NUMBERS, default=(), help="Of the task.  [default: the task's]"),
+            click.option("--level", type=NUMBERS, default=(), help="Levels of the task.  [default: all]"),
             click.option(
-                "--n", type=click.IntRange(1, 100_000), default=n, show_default=True, help="Draws of each level."
+                "--n", type=click.IntRange(1, 100_000), default=n, show_default=True, help="Items of each level."
             ),
             click.option(
                 "--world",
                 type=click.Choice(["nano", "everyday"]),
-                help="Of the items.  [default: nano for nano, else everyday]",
+                help="The world of the items.  [default: nano for nano, else everyday]",
             ),
-            click.option("--split", default="test", show_default=True, help="Of the task."),
+            click.option("--split", default="test", show_default=True, help="The split of the items."),
             click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True),
             click.option(
-                "--sampling", multiple=True, metavar="KEY=VALUE", help="Replaces the model's own; repeatable."
+                "--out", type=Folder(path_type=Path, file_okay=False), metavar="DIR",
+                help="[default: insight/MODEL-TASK]",
             ),
-            click.option("--batch", type=click.IntRange(1, 65_536), help="Requests at once.  [default: the model's]"),
-            click.option("--out", type=Folder(path_type=Path), metavar="DIR", help="[default: insight/MODEL-TASK]"),
-        ]
+        ]  # fmt: skip
         for option in reversed(options):
             command = option(command)
         return command
 
     return decorate
-
-
-_judge = click.option("--judge", metavar="MODEL", help="For images that no program can check: openai/gpt-4o, ...")
-
-
-def _remote(command: F) -> F:
-    for option in reversed(REMOTE):
-        command = option(command)
-    return command
-
-
-_judge_base_url = click.option("--judge-base-url", metavar="URL", help="The judge's own OpenAI-compatible server.")
 
 
 @click.group()
@@ -99,19 +89,7 @@ def insight() -> None:
 @_about(n=50)
 @click.option("--k", type=click.IntRange(1, 1_000), default=1, show_default=True, help="Draws of each item.")
 @click.option("--settings", type=NAMES, default="", help="said,thought,told,normal,cot  [default: all]")
-@_judge
-@_judge_base_url
-@_remote
-def links(
-    k: int,
-    settings: tuple[str, ...],
-    judge: str | None,
-    judge_base_url: str | None,
-    connections: int,
-    key_env: str | None,
-    revision: str,
-    **asked: Any,
-) -> None:
+def links(k: int, settings: tuple[str, ...], **asked: Any) -> None:
     """Know, plan, draw: which link between a question and its image breaks.
 
     Each item is answered at once, thought out, drawn when told plainly, drawn when asked, and drawn by its thought.
@@ -121,18 +99,14 @@ def links(
     Examples:
       uni_train insight links -c shipped --task mapping --level 2
       uni_train insight links -c runs/stars_math/seed0 --task maths --level 1,2,3 --n 100
-      uni_train insight links -c checkpoints/BAGEL-7B-MoT --task ureason --judge openai/gpt-4o
+      uni_train insight links -c checkpoints/BAGEL-7B-MoT --task ureason judge.model=openai/gpt-4o
       uni_train insight links -c http://127.0.0.1:8000/v1#painter --task maths --world nano
     """
     cases, progress = _cases(asked)
-    from uni_train.config.schema import RemoteConfig
     from uni_train.insight import page
     from uni_train.insight.links import Links, found_of
 
-    remote = RemoteConfig(key_env=key_env, revision=revision, connections=connections)
-    done = _evaluated(
-        Links(cases, settings), asked, progress, k=k, judge=judge, judge_base_url=judge_base_url, remote=remote
-    )
+    done = _evaluated(Links(cases, settings), asked, progress, k=k)
     progress.say(f"page: {page.keep(_folder(asked), 'links', found_of(done))}")
 
 
@@ -142,15 +116,11 @@ def links(
 @click.option("--tokens", type=RANGE, help="Whose influence is laid over images.  [default: the strongest words]")
 @click.option("--maps", type=click.IntRange(0), default=4, show_default=True, help="Items with influence maps.")
 @click.option("--interventions/--no-interventions", default=True, help="Also draw with changed thoughts.")
-@_judge
-@_judge_base_url
 def attention(
     layers: tuple[tuple[int, int], ...],
     tokens: tuple[int, int] | None,
     maps: int,
     interventions: bool,
-    judge: str | None,
-    judge_base_url: str | None,
     **asked: Any,
 ) -> None:
     """Where image tokens look: instruction, trace and refined prompt, by layer and noise level.
@@ -173,7 +143,7 @@ def attention(
             model, cases, seed=asked["seed"], batch=size, maps=maps, layers=layers, tokens=tokens, on_item=bar.advance
         )
     if interventions:
-        tampered = _evaluated(Interventions(cases), asked, progress, judge=judge, judge_base_url=judge_base_url)
+        tampered = _evaluated(Interventions(cases), asked, progress)
         found = with_interventions(found, tampered)
     found |= {"model": model.name, "asked": _asked_of(cases, asked)}
     _say_tables(found, "attention", progress)
@@ -215,15 +185,17 @@ def _asked_of(cases: list[Case], asked: dict[str, Any]) -> dict[str, Any]:
 def _model(asked: dict[str, Any]) -> tuple[UnifiedModel, int]:
     """The model itself, whose layers are watched, and how many requests it draws at once."""
     from uni_train.api import build_here
-    from uni_train.cli.evaluation.plans import sampling_of
+    from uni_train.config.build import build_section
+    from uni_train.config.schema import SamplingConfig
     from uni_train.eval.respondent import is_remote
     from uni_train.models.load import model_config
 
     if is_remote(asked["checkpoint"]):
         raise UserError("the layers of a remote model cannot be read", "Give its checkpoint.")
-    config = model_config(asked["checkpoint"])
-    config = replace(config, sampling=replace(config.sampling, **sampling_of(asked["sampling"])))
-    return build_here(config), asked["batch"] or min(config.draw_batch, config.think_batch)
+    config, keys = model_config(asked["checkpoint"]), _config(asked)
+    build_section(SamplingConfig, keys.sampling)
+    config = replace(config, sampling=replace(config.sampling, **keys.sampling))
+    return build_here(config), keys.batch or min(config.draw_batch, config.think_batch)
 
 
 def _say_tables(found: dict[str, Any], analysis: str, progress: ConsoleProgress) -> None:
@@ -236,14 +208,28 @@ def _say_tables(found: dict[str, Any], analysis: str, progress: ConsoleProgress)
         print_table(table, progress)
 
 
+_KEYS = ("sampling", "batch", "judge", "remote", "retry_failed")
+
+
+def _config(asked: dict[str, Any]) -> EvalConfig:
+    """The keys that analyses share with `eval`. Raises UsageError for others."""
+    overrides = overrides_of(asked["words"], {})
+    for override in overrides:
+        key = override.partition("=")[0].partition(".")[0]
+        if key not in _KEYS:
+            raise UsageError(f"insight takes no {key} ({override})", did_you_mean(key, _KEYS, "keys"))
+    return config_of([*overrides, f"out={_folder(asked) / 'evals'}"])
+
+
 def _cases(asked: dict[str, Any]) -> tuple[list[Case], ConsoleProgress]:
     """The items that are asked about, after the checkpoint was seen to be there."""
+    _config(asked)
     from uni_train.models.recognise import expect_there
 
     if "://" not in asked["checkpoint"]:
         expect_there(asked["checkpoint"])  # before torch is imported, which takes seconds
-    from uni_train.cli.evaluation.plans import world_of
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.eval.configured import world_of
     from uni_train.insight.questions import cases_of_task
 
     world = asked["world"] or world_of(asked["checkpoint"])
@@ -258,37 +244,28 @@ def _folder(asked: dict[str, Any]) -> Path:
     return asked["out"] or Path("insight") / f"{model}-{asked['task']}".replace("#", "-")
 
 
-def _evaluated(
-    benchmark: Benchmark,
-    asked: dict[str, Any],
-    progress: ConsoleProgress,
-    *,
-    k: int = 1,
-    judge: str | None = None,
-    judge_base_url: str | None = None,
-    remote: RemoteConfig | None = None,
-) -> Evaluation:
+def _evaluated(benchmark: Benchmark, asked: dict[str, Any], progress: ConsoleProgress, *, k: int = 1) -> Evaluation:
     """Ask and score by the engine of evaluations; tables on the console, samples in the folder's report."""
     import sys
 
-    from uni_train.cli.evaluation.plans import sampling_of
     from uni_train.cli.evaluation.running import show
-    from uni_train.config.schema import JudgeConfig
     from uni_train.eval import evaluation as engine
+    from uni_train.eval.configured import judge_of
     from uni_train.eval.report.evaluation import not_scored, report_of
     from uni_train.stages.cpu import prepare_cpu
 
     prepare_cpu("auto")
+    config = _config(asked)
     plan = engine.EvaluationPlan(
         checkpoint=asked["checkpoint"],
         benchmarks=[benchmark],
         seed=asked["seed"],
         k=k,
-        judge=JudgeConfig(model=f"{judge_base_url}#{judge}" if judge_base_url else judge) if judge else None,
-        sampling=sampling_of(asked["sampling"]),
-        remote=remote,
-        batch=asked["batch"],
-        out=_folder(asked) / "evals",
+        judge=judge_of(config),
+        sampling=config.sampling,
+        remote=config.remote,
+        batch=config.batch,
+        out=Path(config.out),
         command=tuple(sys.argv),
     )
     done = engine.run(plan, progress)
@@ -298,7 +275,6 @@ def _evaluated(
     unjudged = done.results[benchmark.name].unjudged
     if unjudged:
         names = ", ".join(f"{name} ({setting})" for setting, name in unjudged)
-        raise UserError(f"no program can check the images of {names}", "Name a judge with --judge MODEL.")
-    show(done, progress)
-    progress.say(f"samples: {report_of(done)}")
+        raise UserError(f"no program can check the images of {names}", "Name a judge: judge.model=openai/gpt-4o.")
+    show(done, progress, report_of(done))
     return done

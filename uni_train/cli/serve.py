@@ -5,11 +5,15 @@ from __future__ import annotations
 import click
 
 from uni_train.cli.numbers import Finite
+from uni_train.cli.recipe import complete_models
 from uni_train.errors import UsageError, UserError
 
 
 @click.command()
-@click.option("--model", "-m", required=True, metavar="PATH|NAME", help="A checkpoint, a run, or a name of `models`.")
+@click.option(
+    "--model", "-m", required=True, metavar="PATH|NAME", shell_complete=complete_models,
+    help="A checkpoint, a run, or a name of `models`.",
+)  # fmt: skip
 @click.option("--port", type=click.IntRange(1024, 65535), default=8000, show_default=True, metavar="N")
 @click.option(
     "--host",

@@ -6,19 +6,18 @@ import subprocess
 import sys
 from collections import deque
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from uni_train.cli.evaluation.options import Asked, child_arguments, evaluation_options
+from uni_train.cli.evaluation.options import config_of, evaluation_options, overrides_of
 from uni_train.cli.numbers import Finite
 from uni_train.cli.terminal import plain
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from uni_train.eval.watch import Checkpoint, Outcome
 
@@ -30,42 +29,41 @@ _LAST_LINES = 4
 @evaluation_options
 @click.option("--once", is_flag=True, help="Evaluate what is there now, and stop.")
 @click.option("--poll", type=Finite(0.1), default=30.0, show_default=True, metavar="SECONDS")
-def watch(run: Path, once: bool, poll: float, **options: Any) -> None:
+def watch(run: Path, words: tuple[str, ...], once: bool, poll: float, **options: Any) -> None:
     """Evaluate each complete new checkpoint of a training run.
 
     RUN is the run's folder; the newest checkpoint comes first. Steps that a stage saves while it trains count as well
-    as the models of finished stages, which keep no steps. Evaluations lie in RUN/evals; all options of `eval` can be
+    as the models of finished stages, which keep no steps. Evaluations lie in RUN/evals; all keys of `eval` can be
     given. A watch that was stopped goes on where it was.
 
     \b
     Examples:
-      uni_train watch runs/stars_curriculum/seed0 --subset 100 --logger wandb
+      uni_train watch runs/stars_curriculum/seed0 --subset 100 logger=wandb
       uni_train watch runs/sft/seed0 -b unisandbox,ureason --once
     """
     from uni_train.cli.progress import ConsoleProgress
     from uni_train.eval.watch import STATE
     from uni_train.eval.watch import watch as events
 
-    asked = Asked(**options)
-    asked = replace(asked, out=asked.out if asked.out is not None else run / "evals")
-    assert asked.out is not None
+    overrides = overrides_of(words, {**options, "out": options["out"] or str(run / "evals")})
+    out = Path(config_of(overrides).out)
     progress = ConsoleProgress()
     failed = 0
-    with _alone(run, asked.out):
-        for event in events(run, asked.out, lambda one: evaluate(one, asked), once=once, poll=poll):
+    with _alone(run, out):
+        for event in events(run, out, lambda checkpoint: evaluate(checkpoint, out, overrides), once=once, poll=poll):
             one = event.checkpoint
             if event.kind == "found":
                 progress.say(f"{one.name}, after {one.updates} updates: {one.path}")
                 continue
             failed += event.kind not in ("done", "gone")
             detail = f": {event.message}" if event.message else ""
-            again = {"failed": " (to be tried again)", "given up": f" (see {asked.out / STATE})"}.get(event.kind, "")
+            again = {"failed": " (to be tried again)", "given up": f" (see {out / STATE})"}.get(event.kind, "")
             progress.say(f"{one.name}: {event.kind}{detail}{again}")
     if once and failed:
         raise SystemExit(1)
 
 
-def evaluate(checkpoint: Checkpoint, asked: Asked) -> Outcome:
+def evaluate(checkpoint: Checkpoint, out: Path, overrides: Sequence[str]) -> Outcome:
     """`uni_train eval` in a process of its own; what it prints is passed on.
 
     Waits for one that a killed watch has left running: a child inherits the lock and holds it for as long as it lives.
@@ -74,10 +72,9 @@ def evaluate(checkpoint: Checkpoint, asked: Asked) -> Outcome:
 
     from uni_train.eval.watch import Outcome
 
-    assert asked.out is not None
-    command = [sys.executable, "-m", "uni_train", "eval", "--checkpoint", str(checkpoint.path), *child_arguments(asked)]
+    command = [sys.executable, "-m", "uni_train", "eval", "--checkpoint", str(checkpoint.path), *overrides]
     last: deque[str] = deque(maxlen=_LAST_LINES)
-    with open(asked.out / ".evaluating", "w") as lock:
+    with open(out / ".evaluating", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with subprocess.Popen(
             command,

@@ -14,6 +14,7 @@ import re
 import typing
 from collections.abc import Mapping
 from functools import cache
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from uni_train.config.kinds import KINDS, kind_named, kind_of, load_plugins_of, reads_images
@@ -73,8 +74,8 @@ def _json(values: Any) -> str:
 
 
 def _as_text(value: Any) -> str:
-    """YAML reads 2025-01-01 as a date; whoever writes it means the text."""
-    if isinstance(value, datetime.date):
+    """YAML reads 2025-01-01 as a date; whoever writes it means the text. Python has paths."""
+    if isinstance(value, datetime.date | PurePath):
         return str(value)
     raise TypeError(f"{value!r:.60} is no text, number, list or section")
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from uni_train.config.build import build, takes_text
+from uni_train.config.build import build, build_section, takes_text
 from uni_train.config.kinds import KINDS, kind_named, load_plugins_of
 from uni_train.config.places import configs_dir, find_recipe, groups, options, recipes_dir
 from uni_train.config.schema import RunConfig
@@ -22,6 +22,8 @@ from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
+
+S = TypeVar("S")
 
 
 def compose(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
@@ -41,6 +43,49 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
     if plain.get("kind") in KINDS.names():  # else that is the error to report, and build() does
         kind_named(plain["kind"]).complete(plain)
     return build(plain, sources)
+
+
+def config_class(recipe: str) -> type[RunConfig]:
+    """The section of all keys of a recipe. Raises UsageError: no such recipe."""
+    kind = next((str(values["kind"]) for values in _with_bases(find_recipe(recipe)).values() if "kind" in values), "")
+    return kind_named(kind).config if kind in KINDS.names() else RunConfig
+
+
+def compose_section(cls: type[S], overrides: Sequence[str]) -> S:
+    """A section of overrides alone, such as "subset=60" or "judge.model=openai/gpt-4o" (`uni_train eval`).
+
+    Raises UsageError for an unknown key, a wrong type, or a value out of range.
+    """
+    plain: dict[str, Any] = {}
+    typed: dict[str, str] = {}
+    for override in overrides:
+        key, _, text = override.partition("=")
+        parsed = _parse_one(override, f"{key}={_quoted(text) if takes_text(cls, key) else text}")
+        *sections, name = parsed.key_or_group.split(".")
+        value = parsed.value()
+        if not sections and name in groups() and isinstance(value, str):  # logger=wandb
+            names = [option.name for option in options(name)]
+            if value not in names:
+                raise UsageError(f"unknown {name} {value}", did_you_mean(value, names, f"{name}s"))
+            value = _load_yaml(configs_dir() / name / f"{value}.yaml")
+        place = plain
+        for section in sections:
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise UsageError(f"cannot apply the override {override}", f"{section} has a value already.")
+        place[name] = {**place[name], **value} if isinstance(value, dict) and name in place else value
+        typed[parsed.key_or_group] = override
+
+    def where(key: str) -> str:
+        return next((f"override {typed[at]}" for at in _above(key) if at in typed), "")
+
+    return build_section(cls, plain, where)
+
+
+def _above(key: str) -> list[str]:
+    """judge.small.0 -> judge.small.0, judge.small, judge."""
+    parts = key.split(".")
+    return [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
 
 
 @dataclass(frozen=True, slots=True)

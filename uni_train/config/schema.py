@@ -359,6 +359,61 @@ def _check_judge_name(model: str) -> None:
         )
 
 
+# --- eval, watch, evaluate ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostsConfig:
+    """What `eval --plan` reckons with."""
+
+    seconds: dict[str, Seconds] = field(default_factory=dict)  # of a call on one GPU: {draw: 9, think: 4}
+    gpu_hour: Dollars | None = None  # dollars of an hour of one GPU
+    image_tokens: Size = 1000  # of an image, as the judge counts it
+    reply_tokens: Size = 200  # of a judge's reply
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalConfig:
+    """What a checkpoint is asked, and who scores it: the keys of `uni_train eval`, `watch` and `evaluate`."""
+
+    benchmarks: tuple[str, ...] = ("unisandbox",)  # [all] = every one
+    data: dict[str, str] = field(default_factory=dict)  # benchmark -> folder of its published files
+    world: Literal["nano", "everyday"] | None = None  # of generated questions; null = nano's for nano, else everyday
+    n: Prompts = 100  # generated questions of each set
+    split: Literal["test", "validation", "train"] = "test"  # of generated questions
+    sets: tuple[str, ...] = ()  # such as [math1,spatial]; [] = all
+    settings: tuple[str, ...] = ()  # such as [normal,cot]; [] = all
+    subset: Count | None = None  # about so many cases of each benchmark; null = all
+    k: Few = 1  # draws of each case
+    seed: Seed = 0  # of the draws and the subset
+    # benchmark -> its own options, which `eval --help-benchmark NAME` lists
+    options: dict[str, dict[str, str | int | float | tuple[str, ...]]] = field(default_factory=dict)
+    compat: Literal["paper", "official"] = "paper"  # where paper and published code differ; official = the code
+    verifier: Literal["program", "judge"] = "program"  # judge = it also scores what a program could
+    sampling: dict[str, Any] = field(default_factory=dict)  # replaces settings of the model: {steps: 10}
+    batch: Rows | None = None  # requests at once; null = the model's
+    remote: RemoteConfig = RemoteConfig()  # how a model behind an address is asked
+    retry_failed: bool = False  # make calls again that brought no answer
+    judge: JudgeConfig | None = None  # scores what no program can; null = those sets have no score
+    out: str = "evals"  # folder of evaluations
+    store: str | None = None  # folder of finished calls and replies; null = store in `out`
+    name: str | None = None  # of the evaluation's folder; null = model, benchmarks and a hash
+    logger: LoggerConfig = LoggerConfig()
+    costs: CostsConfig = CostsConfig()
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for folders that cannot be."""
+        for key, value in (("out", self.out), ("store", self.store), ("name", self.name)):
+            if value is not None and (not value.strip() or not value.isprintable()):
+                raise UsageError(f"{key} must be the name of a folder, not {value!r:.60}")
+        if self.name is not None and ("/" in self.name or self.name.startswith(".")):
+            raise UsageError(f"name must be usable as a folder name, not {self.name!r:.60}", "out is its place.")
+
+    @property
+    def store_folder(self) -> str:
+        return self.store or f"{self.out}/store"
+
+
 StrategyName = Literal["single", "ddp", "deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3", "fsdp2"]
 
 

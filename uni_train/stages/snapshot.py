@@ -6,9 +6,10 @@ What is not trained is where the stage began: in the model of the stage before i
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from torch import Tensor
@@ -19,6 +20,9 @@ from uni_train.config.schema import RunConfig
 from uni_train.data_gen.reading_limits import read_yaml, reason
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
+from uni_train.eval.respondent import is_remote
+from uni_train.eval.watch import Checkpoint, place_of
+from uni_train.files import remove_partials
 from uni_train.models.base import UnifiedModel
 from uni_train.models.load import build_model, load_weights, save_model
 from uni_train.models.quantised import quantise
@@ -27,6 +31,31 @@ from uni_train.stages.work import MODEL
 from uni_train.training.checkpoint_io import load_folder
 from uni_train.training.ema import Ema
 from uni_train.training.lora import adapted
+
+SNAPSHOTS = ".snapshots"
+_STEP = re.compile(r"step=\d{8,}")
+
+
+@contextmanager
+def loadable(checkpoint: str, out: Path, say: Callable[[str], None]) -> Iterator[tuple[str, Checkpoint | None]]:
+    """What can be loaded, and the place in a run that it is; a step of a training is written as a model below `out`.
+
+    The written model is removed behind the block, but kept by an error or a kill, for the next start.
+    """
+    if is_remote(checkpoint) or not Path(checkpoint).exists():
+        yield checkpoint, None
+        return
+    place = place_of(Path(checkpoint))
+    if not _STEP.fullmatch(Path(checkpoint).name):
+        yield checkpoint, place
+        return
+    name = place.key if place else checkpoint
+    copies = out / SNAPSHOTS / "".join(c if c.isalnum() or c in "-_.=" else "-" for c in name)
+    say(f"writing the model of {checkpoint}")
+    copies.mkdir(parents=True, exist_ok=True)
+    remove_partials(copies)
+    yield str(write_snapshot(Path(checkpoint), copies)), place
+    shutil.rmtree(copies, ignore_errors=True)
 
 
 def write_snapshot(checkpoint: Path, root: Path) -> Path:

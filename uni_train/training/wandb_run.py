@@ -59,6 +59,11 @@ def group_of(group: str | None, run: Path) -> str:
     return group or f"{run.parent.name}/{run.name}"
 
 
+def offline_folders(directory: Path) -> list[Path]:
+    """What `wandb sync` can upload: the folders that W&B has written below `directory` while offline."""
+    return sorted(Path(directory).glob("wandb/offline-run-*"))
+
+
 def run_id(directory: Path) -> str:
     """The id of the W&B run of `directory`, made up and written down the first time.
 

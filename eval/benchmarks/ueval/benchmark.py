@@ -74,7 +74,7 @@ class UEval(Benchmark):
     options = (
         Option("passes", "two", "text and image asked for in two passes, in one, or both ways", tuple(PASSES)),
         Option("trace_model", "", "also ask with the reasoning traces of this model behind the questions"),
-        Option("code", "", "a clone of the released code, for the judge's prompts of --compat official"),
+        Option("code", "", "a clone of the released code, for the judge's prompts of compat=official"),
     )
 
     @classmethod
@@ -105,7 +105,7 @@ class UEval(Benchmark):
         if compat == "official" and code is None:
             raise UsageError(
                 "UEval's compat=official asks the judge in the words of the released code, which is not shipped",
-                "git clone https://github.com/zlab-princeton/UEval, then --option ueval.code=UEval.",
+                "git clone https://github.com/zlab-princeton/UEval, then options.ueval.code=UEval.",
             )
         made = own.generated(world, n, split, seed, sets or own.SETS) if data is None else read_folder(Path(data), sets)
         self._cases = tuple(made)

@@ -184,7 +184,7 @@ def _judges(count: Count, asked: Sequence[str], published: bool) -> list[Table]:
                for name in asked]  # fmt: skip
     below = [(f"{row['model']} in the paper, GPT-5-Thinking", *(paper.per_cent(row[task]) for task in asked))
              for row in PAPER["Table 2"] if published]  # fmt: skip
-    note = "`eval --judge ONE,TWO` has the same answers judged by several, and a leaderboard of them."
+    note = "`eval --judges ONE,TWO` has the same answers judged by several, and a leaderboard of them."
     return [tabulate("Judges (Table 2)", columns, lines, below, note)]
 
 

@@ -3,7 +3,7 @@
     python -m uni_train.eval.benchmarks.ueval.drafting new.jsonl --model URL#MODEL --out drafted.jsonl
 
 A row of new.jsonl is a published one without rubrics; `image_ref` holds files beside it. The paper prints no prompt for
-drafting: this one is ours, and asks for what section 2.2 says of good rubrics. Drafts are rows that `--data` reads.
+drafting: this one is ours, and asks for what section 2.2 says of good rubrics. Drafts are rows that `data` reads.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ SHAPE = (
 _RUBRIC_KEYS = ("rubric", "criterion", "criteria", "description", "text", "content", "item")
 _GET = (
     f"get the questions with `hf download {HUB} --repo-type dataset --local-dir ueval` where there is a network, "
-    "and name that folder: --data ueval=ueval"
+    "and name that folder: data.ueval=ueval"
 )
 
 

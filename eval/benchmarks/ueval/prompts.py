@@ -57,7 +57,7 @@ OFFICIAL_REPLY: Mapping[str, Any] = {
     "required": ["criteria_met"],
 }
 _TRUE = ("true", "yes", "y", "1")  # what the released code takes for true, as text
-_GET = "Get it with `git clone https://github.com/zlab-princeton/UEval`, and name the clone: --option ueval.code=UEval"
+_GET = "Get it with `git clone https://github.com/zlab-princeton/UEval`, and name the clone: options.ueval.code=UEval"
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 COMPATS = ("paper", "official")
 VERIFIERS = ("program", "judge")
 PROTOCOL = "ufo/1"  # what is asked; a change makes another revision
-# Section 4.2 decodes with top-k 1, which is greedy (`--sampling temperature=0`), in 100 steps, guided by text at 7.5.
+# Section 4.2 decodes with top-k 1, which is greedy (`sampling.temperature=0`), in 100 steps, guided by text at 7.5.
 
 Made = str | np.ndarray | StoredImage | Exception
 
@@ -133,7 +133,7 @@ class Ufo(Benchmark):
             if lacking:
                 raise UsageError(
                     f"UFO has no questions of our own for {lacking[0]} in the {world} world",
-                    f"There are {', '.join(own.tasks_of(world))}; name the published files with --data ufo=FOLDER.",
+                    f"There are {', '.join(own.tasks_of(world))}; name the published files with data.ufo=FOLDER.",
                 )
             kinds = KINDS if sets is None else tuple(k for k in KINDS if k in {kind_of_set(one) for one in sets})
             rows = own.rows_of(world, n, split, wanted, kinds)

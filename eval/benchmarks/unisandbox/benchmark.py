@@ -118,7 +118,7 @@ class UniSandbox(Benchmark):
         expect_known("UniSandbox", "compat", (compat,), COMPATS)
         expect_known("UniSandbox", "verifier", (verifier,), VERIFIERS)
         if data is None and names:
-            raise UsageError(f"whose are {', '.join(names)}?", "Name the folder of their files with --data.")
+            raise UsageError(f"whose are {', '.join(names)}?", "Name the folder of their files with data.NAME=FOLDER.")
         if questions is not None:
             pass
         elif data is None:

@@ -97,7 +97,7 @@ def published(folder: Path, sets: Sequence[str] | None = None, characters: Seque
         raise UserError(
             f"{folder} is no folder",
             "Name the folder that holds UniSandbox's JSONL files. The published ones: git clone "
-            "https://github.com/PKU-YuanGroup/UniSandBox, then --data unisandbox=UniSandBox/benchmark.",
+            "https://github.com/PKU-YuanGroup/UniSandBox, then data.unisandbox=UniSandBox/benchmark.",
         )
     if (folder / "items.jsonl").is_file():
         return _own_folder(folder, sets)

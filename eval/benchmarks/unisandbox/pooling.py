@@ -1,6 +1,6 @@
 """Table 4 over its models: knowledge is taught to one model a character, or a pair, and counted over all of them.
 
-Each model is evaluated by itself, about those that it was taught (`eval --option unisandbox.characters=...`). Pooled
+Each model is evaluated by itself, about those that it was taught (`eval options.unisandbox.characters=...`). Pooled
 are the knowledge questions of several evaluations; the reasoning sets are a model's own and are left out.
 """
 
@@ -64,13 +64,13 @@ def pool(folders: Sequence[Path]) -> Pooled:
                 raise UserError(
                     f"{ask.case.id} ({ask.setting}) is in {asked_by[asked_for].folder} and in {one.folder}",
                     "A question counts once: evaluate each model about those that it was taught "
-                    "(--option unisandbox.characters=NAME).",
+                    "(options.unisandbox.characters=NAME).",
                 )
             asked_by[asked_for] = one
             found.append(scored)
     if not found:
         raise UserError(
-            f"{', '.join(map(str, folders))}: no knowledge question was judged", "Evaluate with --judge MODEL."
+            f"{', '.join(map(str, folders))}: no knowledge question was judged", "Evaluate with judge.model=MODEL."
         )
     settings = [s for s in SETTINGS if any(scored.sample.ask.setting == s for scored in found)]
     sets = [name for name in KNOWLEDGE_SETS if any(scored.sample.ask.case.set == name for scored in found)]
@@ -100,6 +100,6 @@ def _way(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "settings": ", ".join(evaluation.results[NAME].settings),
         "--k": asked.get("k"),
-        "--compat": options.get("compat"),
+        "compat": options.get("compat"),
         "the judge": (asked.get("judge") or {}).get("model", "nobody"),
     }

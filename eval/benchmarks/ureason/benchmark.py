@@ -10,7 +10,7 @@ refined prompt (Table 4), `external_prompt` has another model write it (Figure 3
 share one thought, and all settings its noise.
 
 How the refined prompt is found is `compat` (`extraction`). With "paper" the prompt asks for it between tags, or as
-published (`--option ureason.prompt=published`, with strict extraction all the same); "official" asks as published.
+published (`options.ureason.prompt=published`, with strict extraction all the same); "official" asks as published.
 
 Images of nano are checked by program, others by a judge (Figures 25 and 26).
 """

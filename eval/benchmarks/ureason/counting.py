@@ -197,7 +197,7 @@ def _main(count: Count, benchmark: UReason) -> Table:
 
 
 def _evaluators(count: Count, benchmark: UReason) -> Table:
-    """Table 11: who judged beside the settings; `eval --judge ONE,TWO` puts several below each other."""
+    """Table 11: who judged beside the settings; `eval --judges ONE,TWO` puts several below each other."""
     judges = Counter(one.by for setting in HEADLINE if setting in count.by_setting
                      for one in count.by_setting[setting].scored if one.by not in ("", "program"))  # fmt: skip
     mine = [(judge, *row) for judge, _ in judges.most_common(1) for row in _accuracies(count)]
@@ -226,7 +226,7 @@ def _lengths(count: Count, benchmark: UReason) -> Iterable[Table]:
              for row in _rows("Table 8", benchmark)]  # fmt: skip
     yield Table(
         "Length of the context (Table 8)", ("", f"{unit}, mean (std.)"), tuple(rows),
-        "Prompt and thought of setting 2. The paper counts with Qwen3-8B's tokenizer (--option ureason.tokenizer).",
+        "Prompt and thought of setting 2. The paper counts with Qwen3-8B's tokenizer (options.ureason.tokenizer).",
     )  # fmt: skip
     thirds = {name: {(one.sample.ask.case.set, one.sample.ask.case.id, one.sample.ask.k) for one in some}
               for name, some in lengths.thirds(guided.scored, size)}  # fmt: skip
@@ -249,7 +249,7 @@ def _errors(count: Count, benchmark: UReason) -> Table:
     return Table(
         "Error types of setting 2 (section 5)", ("", *_heads(count)), tuple(rows),
         "Shares of its wrong images. The paper's were sorted by people and are of all 500 images; "
-        "--option ureason.errors=judge asks the judge.",
+        "options.ureason.errors=judge asks the judge.",
     )  # fmt: skip
 
 

@@ -58,6 +58,6 @@ def _tokens(tokenizer: str) -> Callable[[str], int]:
     except Exception as error:  # the library raises bare Exceptions
         raise UserError(
             f"{file} is no tokenizer that can be read ({error})",
-            "Name the folder of a model with tokenizer.json: --option ureason.tokenizer=Qwen3-8B.",
+            "Name the folder of a model with tokenizer.json: options.ureason.tokenizer=Qwen3-8B.",
         ) from error
     return lambda text: len(found.encode(text, add_special_tokens=False).ids)

@@ -167,7 +167,7 @@ def _by_role(
         if role is None:
             raise DataError(
                 f"{where}: unknown field {key!r}. Say what it is for: "
-                f"--option vigor.fields={key}=ROLE, with a role of {', '.join(ROLES)}"
+                f"options.vigor.fields={key}=ROLE, with a role of {', '.join(ROLES)}"
             )
         used.setdefault(role, {})[key] = None
         if role == IGNORE or value is None:

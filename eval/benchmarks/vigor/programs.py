@@ -45,7 +45,7 @@ def own_records(world: str, n: int, split: str, seed: int, sets: Sequence[str] |
             found += [_of_maze(item) for item in _spread("maze", TEST_LEVELS, world, n, split, seed)]
         else:
             have = f"{ALGEBRA}, {MAZE}" if world == NANO.name else MAZE
-            raise DataError(f"the {world} world has no {task} of our own, only {have}: name other files (--data)")
+            raise DataError(f"the {world} world has no {task} of our own, only {have}: set data.vigor=FOLDER")
     return found
 
 

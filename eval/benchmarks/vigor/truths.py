@@ -2,7 +2,7 @@
 
 A program reads a record only if it passes these checks: the ground truth passes, a copy of the input fails, the ground
 truth of a sudoku is a Latin square, and the input of a plot shows its axes. The judge decides outputs that cannot be
-read. Visual quality is the judge's (`--option vigor.visual_quality=judge`), for no program here knows what an image
+read. Visual quality is the judge's (`options.vigor.visual_quality=judge`), for no program here knows what an image
 should look like.
 
 Without a program: plots whose input has no axes, so that a right curve may lie anywhere; *algebraic calculation*, whose

@@ -186,7 +186,7 @@ def run(*words: str) -> str:
 
 
 def test_commands_take_it(folder: Path, tmp_path: Path) -> None:
-    few = ["--sampling", "max_think_tokens=4"]
+    few = ["sampling.max_think_tokens=4"]
     run("generate", "-m", str(folder), "-p", "Draw 2 cups .", "--out", str(tmp_path / "cups.png"))
     assert (tmp_path / "cups.png").is_file()
     said = run(
@@ -197,7 +197,7 @@ def test_commands_take_it(folder: Path, tmp_path: Path) -> None:
     links = json.loads((tmp_path / "links" / "links.json").read_text())
     assert len(links["units"]) == 4 and set(links["settings"]) == {"said", "thought", "told", "normal", "cot"}
     shown = run(
-        *("eval", "-c", str(folder), "-b", "vigor", "--world", "nano", "--n", "1", "--sets", "maze_navigation"),
+        *("eval", "-c", str(folder), "-b", "vigor", "world=nano", "--n", "1", "--sets", "maze_navigation"),
         *("--out", str(tmp_path / "evals"), *few),
     )
     assert "no such skill: janus_pro_7b cannot draw from images" in " ".join(shown.split())

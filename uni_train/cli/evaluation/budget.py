@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.config.schema import EvalConfig
     from uni_train.eval.benchmark import Ask, Benchmark
     from uni_train.eval.calls import Speed
     from uni_train.eval.evaluation import EvaluationPlan
     from uni_train.eval.plan import Row
 
 
-def print_plan(
-    plan: EvaluationPlan, prices: Any, sizes: Any, typed: Mapping[str, float], progress: ConsoleProgress
-) -> None:
-    """Calls, judge tokens, cost and GPU hours of an evaluation, by the seconds that are typed, else measured."""
+def print_plan(checkpoint: str, config: EvalConfig, progress: ConsoleProgress) -> None:
+    """Calls, judge tokens, cost and GPU hours of an evaluation, by the seconds that are given, else measured."""
     from uni_train.eval import plan as planning
+    from uni_train.eval.configured import plan_of
 
-    for kind in typed:
+    costs, plan = config.costs, plan_of(checkpoint, config)
+    for kind in costs.seconds:
         if kind not in planning.KINDS[:-1]:
-            raise UsageError(f"--seconds {kind}: no such call", did_you_mean(kind, planning.KINDS[:-1], "calls"))
-    measured = {kind: speed for kind, speed in _measured(plan).items() if kind not in typed}
-    seconds = {kind: speed.each for kind, speed in measured.items()} | dict(typed)
-    judged = plan.judge is not None or prices.judge_in is not None
+            hint = did_you_mean(kind, planning.KINDS[:-1], "calls")
+            raise UsageError(f"costs.seconds.{kind}: no such call", hint)
+    measured = {kind: speed for kind, speed in _measured(plan).items() if kind not in costs.seconds}
+    seconds = {kind: speed.each for kind, speed in measured.items()} | costs.seconds
+    price = config.judge.price if config.judge is not None else None
+    read, written = price or (None, None)
+    prices = planning.Prices(read, written, costs.gpu_hour)
+    sizes = planning.Sizes(costs.image_tokens, costs.reply_tokens)
+    judged = plan.judge is not None or price is not None
     draws = 1 if plan.judge is None else plan.judge.votes
     if plan.judge is not None and plan.judge.way == "tournament":
         draws = plan.k - 1  # each of k samples against the others, in two orders, which two samples share
@@ -48,24 +53,24 @@ def print_plan(
     if judged:
         progress.say(
             f"A token of the judge: {planning.LETTERS:g} letters; an image {sizes.image_tokens} tokens, a reply "
-            f"{sizes.reply_tokens} (--image-tokens, --reply-tokens)."
+            f"{sizes.reply_tokens} (costs.image_tokens, costs.reply_tokens)."
         )
         if plan.judge is not None and plan.judge.small:
             progress.say("Small judges are asked about all of this, and the large one only about what they leave.")
     else:
-        progress.say("Without --judge, what no program can check has no score.")
+        progress.say("Without a judge, what no program can check has no score.")
     if measured:
         from uni_train.eval.calls import machine
 
         said = ", ".join(f"{kind} {speed.each:.3g} s (of {speed.calls:,})" for kind, speed in sorted(measured.items()))
         progress.say(
             f"Seconds of a call as earlier evaluations of this model took them on this machine ({machine()}), in "
-            f"batches: {said}. The hours are that machine's; --seconds replaces them."
+            f"batches: {said}. The hours are that machine's; costs.seconds replaces them."
         )
     elif not seconds:
         progress.say(
-            "GPU hours need the seconds of a call: --seconds draw=9,think=4. Or run with --subset 16 first: what it "
-            "takes here is measured and used by the next --plan, and what it asks is stored and not asked again."
+            "GPU hours need the seconds of a call: costs.seconds={draw:9,think:4}. Or run with --subset 16 first: "
+            "the next --plan uses what it takes here, and what it asks is stored and not asked again."
         )
 
 

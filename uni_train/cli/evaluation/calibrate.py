@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from uni_train.cli.evaluation.options import Asked, evaluation_options
-from uni_train.cli.evaluation.plans import benchmarks_of, folder_of, judge_of, loadable, plan_of, store_of
+from uni_train.cli.evaluation.options import config_of, evaluation_options, overrides_of
 from uni_train.cli.numbers import NAMES
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from uni_train.cli.progress import ConsoleProgress
-    from uni_train.config.schema import JudgeConfig
+    from uni_train.config.schema import EvalConfig, JudgeConfig
     from uni_train.eval.benchmark import Benchmark
     from uni_train.eval.evaluation import Evaluation
     from uni_train.eval.judges.agreement import Agreement
@@ -48,7 +47,7 @@ _NAMES = {
 @click.option(
     "--anchors", type=click.IntRange(2, 100_000), default=200, show_default=True, help="At most so many of each kind."
 )
-@click.option("--ways", type=NAMES, default="", help="Several ways of asking, in the place of --judge-way.")
+@click.option("--ways", type=NAMES, default="", help="Several ways of asking, in the place of judge.way.")
 @click.option(
     "--reruns", type=click.IntRange(0, 100), default=0, show_default=True, help="Ask all again, to count flips."
 )
@@ -62,6 +61,7 @@ def calibrate(
     ways: tuple[str, ...],
     reruns: int,
     changes: tuple[str, ...],
+    words: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Measure how far a judge agrees with what is known.
@@ -72,51 +72,55 @@ def calibrate(
 
     \b
     Examples:
-      uni_train eval calibrate -c shipped --judge nano --judge-base-url http://127.0.0.1:8000/v1 --judge-dialect nano
-      uni_train eval calibrate -b ureason --data ureason=UReason --labels people.csv --judge openai/gpt-4o --reruns 2
+      uni_train eval calibrate -c shipped judge.model=http://127.0.0.1:8000/v1#nano judge.dialect=nano
+      uni_train eval calibrate -b ureason data.ureason=UReason --labels people.csv judge.model=openai/gpt-4o --reruns 2
     """
     from uni_train.cli.progress import ConsoleProgress
     from uni_train.eval import evaluation as engine
+    from uni_train.eval.configured import benchmarks_of, plan_of
     from uni_train.eval.judges.calibrating import calibrate as measured
     from uni_train.eval.judges.calibration import comparable
     from uni_train.eval.judges.perturbation import CHANGES
+    from uni_train.stages.snapshot import loadable
 
-    asked, progress = Asked(**options), ConsoleProgress()
+    overrides, progress = overrides_of(words, options), ConsoleProgress()
+    config = config_of(overrides)
     references = references or ("drawn" if labels is None else "none")
     for change in changes:
         if change not in CHANGES:
             raise UsageError(f"--changes {change}: no such change", did_you_mean(change, CHANGES, "changes"))
-    judges = [judge for way in ways or (asked.judge_way,) for judge in _judges(replace(asked, judge_way=way))]
+    each = [[f"judge.way={way}"] for way in ways] or [[]]
+    judges = [judge for way in each for judge in _judges(config_of([*overrides, *way]))]
     if checkpoint is None and labels is None and references == "none":
         raise UsageError("there is nothing to compare the judge with", "Give --checkpoint, --labels or --references.")
-    if labels is not None and len(asked.benchmark) != 1:
+    if labels is not None and len(config.benchmarks) != 1:
         raise UsageError("--labels are of one benchmark", "Name it with --benchmark.")
     done: Evaluation | None = None
-    by_program = replace(asked, judge="none", verifier="program")
     if checkpoint is not None:
-        with loadable(checkpoint, asked, progress) as (path, _):
-            done = engine.run(plan_of(path, by_program), progress)
-    for benchmark in benchmarks_of(checkpoint or "shipped", asked):
-        found = _anchors(benchmark, asked, done, labels, references, anchors)
-        folder = folder_of(asked) / "calibrations" / benchmark.name
+        with loadable(checkpoint, Path(config.out), progress.say) as (path, _):
+            done = engine.run(plan_of(path, replace(config, judge=None, verifier="program")), progress)
+    store = Path(config.store_folder)
+    for benchmark in benchmarks_of(checkpoint or "shipped", config):
+        found = _anchors(benchmark, config.seed, done, labels, references, anchors)
+        folder = Path(config.out) / "calibrations" / benchmark.name
         for judge in judges:
-            result = measured(
-                found, benchmark, judge, folder, progress, store=store_of(asked), reruns=reruns, changes=changes
-            )
+            result = measured(found, benchmark, judge, folder, progress, store=store, reruns=reruns, changes=changes)
             _print(result, progress)
-        _print_comparison(comparable(store_of(asked), result), progress)
+        _print_comparison(comparable(store, result), progress)
 
 
-def _judges(asked: Asked) -> list[JudgeConfig]:
+def _judges(config: EvalConfig) -> list[JudgeConfig]:
     """The judge; of a cascade also its parts, each alone."""
-    judge = judge_of(asked)
+    from uni_train.eval.configured import judge_of
+
+    judge = judge_of(config)
     if judge is None:
-        raise UsageError("--judge is missing", "Name the judge that is to be calibrated.")
+        raise UsageError("the judge is missing", "Name the one that is to be calibrated: judge.model=openai/gpt-4o.")
     return [*judge.small, replace(judge, small=()), judge] if judge.small else [judge]
 
 
 def _anchors(
-    benchmark: Benchmark, asked: Asked, done: Evaluation | None, labels: Path | None, references: str, most: int
+    benchmark: Benchmark, seed: int, done: Evaluation | None, labels: Path | None, references: str, most: int
 ) -> list[Anchor]:
     """All that is known of samples of a benchmark."""
     from uni_train.eval.generation import cases_of
@@ -128,11 +132,11 @@ def _anchors(
         listed = read_labels(labels, benchmark)
         found += known.anchors_from_labels(listed, benchmark, done.scored(benchmark.name, images=True) if done else ())
     elif done is not None:
-        found += known.anchors_from_programs(done.scored(benchmark.name, images=True), most, asked.seed)
+        found += known.anchors_from_programs(done.scored(benchmark.name, images=True), most, seed)
     if references != "none":
         image = benchmark.reference if references == "drawn" else known.from_folder(Path(references))
-        cases = cases_of(benchmark, subset=most, seed=asked.seed)
-        found += known.anchors_from_references(benchmark, cases, image, seed=asked.seed)
+        cases = cases_of(benchmark, subset=most, seed=seed)
+        found += known.anchors_from_references(benchmark, cases, image, seed=seed)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,61 +11,71 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from uni_train.cli.evaluation.budget import print_plan
-from uni_train.cli.evaluation.options import PAIRS, Asked, evaluation_options
-from uni_train.cli.evaluation.plans import folder_of, loadable, plan_of
-from uni_train.cli.evaluation.running import run_evaluation
-from uni_train.cli.numbers import Finite
-from uni_train.errors import UsageError
+from uni_train.cli.evaluation.options import config_of, evaluation_options, is_key, overrides_of
+from uni_train.cli.evaluation.running import show
+from uni_train.cli.recipe import complete_models
+from uni_train.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from uni_train.cli.progress import ConsoleProgress
+    from uni_train.config.schema import EvalConfig
 
 
-@click.group("eval", invoke_without_command=True)
+class TakesKeys(click.Group):
+    """A group with options and words of its own, unless the first word names a command."""
+
+    allow_interspersed_args = True
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        named = bool(args) and args[0] in self.commands
+        click.Command.parse_args(self, ctx, [] if named else args)
+        if named:
+            ctx._protected_args, ctx.args = args[:1], args[1:]
+        return ctx.args
+
+
+@click.group("eval", cls=TakesKeys, invoke_without_command=True, subcommand_metavar="")
 @click.option(
-    "--checkpoint", "-c", metavar="PATH|NAME|URL#MODEL", help="A folder, a run, a step of it, shipped, or remote."
-)
+    "--checkpoint", "-c", metavar="PATH|NAME|URL#MODEL", shell_complete=complete_models,
+    help="The same as CHECKPOINT: a folder, a run, a step of it, shipped, or a remote model.",
+)  # fmt: skip
 @evaluation_options
-@click.option("--name", metavar="NAME", help="Of the evaluation's folder.  [default: model, benchmarks, a hash]")
+@click.option("--name", metavar="NAME", help="The evaluation's folder.  [default: model, benchmarks, a hash]")
+@click.option("--judges", metavar="MODEL,...", help="Several judges of the same answers, then a leaderboard of them.")
 @click.option("--plan", "plan_only", is_flag=True, help="Print calls, tokens, cost and GPU hours, and stop.")
-@click.option("--seconds", type=PAIRS, metavar="draw=9,think=4", help="--plan: of one call, on one GPU.")
-@click.option("--gpu-price", type=Finite(0), metavar="DOLLARS", help="--plan: of an hour of one GPU.")
-@click.option("--image-tokens", type=click.IntRange(1), default=1000, show_default=True, help="--plan: of an image.")
-@click.option(
-    "--reply-tokens", type=click.IntRange(1), default=200, show_default=True, help="--plan: of a judge's reply."
-)
 @click.pass_context
 def evaluate(
     context: click.Context,
     checkpoint: str | None,
-    name: str | None,
+    words: tuple[str, ...],
+    judges: str | None,
     plan_only: bool,
-    seconds: dict[str, float] | None,
-    gpu_price: float | None,
-    image_tokens: int,
-    reply_tokens: int,
     **options: Any,
 ) -> None:
-    """Score a checkpoint; the same command again continues.
+    """Score a CHECKPOINT; the same command again continues.
 
     Every call of the model and every reply of a judge is stored once below OUT/store: what was killed goes on where it
-    was, and another judge, or other labels, ask the model for nothing again. docs/eval_cli.md says more.
+    was, and another judge, or other labels, ask the model for nothing again. docs/eval_cli.md lists the keys.
 
     \b
     Examples:
-      uni_train eval -c shipped
-      uni_train eval -c runs/stars_curriculum/seed0 -b unisandbox,ureason --logger wandb
-      uni_train eval -c checkpoints/BAGEL-7B-MoT --data UniSandbox/benchmark --judge google/gemini-2.5-pro
-      uni_train eval -c MODEL -b ureason --judge google/gemini-2.5-pro,openai/gpt-5
-      uni_train eval -c http://127.0.0.1:8000/v1#nano --world nano --subset 50
-      uni_train eval -c checkpoints/BAGEL-7B-MoT -b ureason --plan --judge-price 1.25,10
+      uni_train eval shipped
+      uni_train eval runs/stars_curriculum/seed0 -b unisandbox,ureason logger=wandb
+      uni_train eval checkpoints/BAGEL-7B-MoT data.unisandbox=UniSandbox/benchmark judge.model=google/gemini-2.5-pro
+      uni_train eval MODEL -b ureason --judges google/gemini-2.5-pro,openai/gpt-4o
+      uni_train eval http://127.0.0.1:8000/v1#nano world=nano --subset 50
+      uni_train eval checkpoints/BAGEL-7B-MoT -b ureason --plan "judge.price=[1.25,10]"
       uni_train eval compare evals/before evals/after
     """
     if context.invoked_subcommand is not None:
         return
+    if checkpoint is None and words and not is_key(words[0]):
+        checkpoint, words = words[0], words[1:]
     if checkpoint is None:
-        raise UsageError("--checkpoint is missing", "Name a folder, a run, shipped, or URL#MODEL.")
-    asked = Asked(**options)
+        raise UsageError("the checkpoint is missing", "Name a folder, a run, shipped, or URL#MODEL.")
+    _expect_no_command(checkpoint)
+    overrides = overrides_of(words, options)
+    config = config_of(overrides)
     from uni_train.models.recognise import expect_there
 
     if not plan_only and "://" not in checkpoint:
@@ -73,32 +84,40 @@ def evaluate(
 
     progress = ConsoleProgress()
     if plan_only:
-        from uni_train.eval.plan import Prices, Sizes
-
-        read, written = asked.judge_price or (None, None)
-        prices = Prices(read, written, gpu_price)
-        print_plan(plan_of(checkpoint, asked), prices, Sizes(image_tokens, reply_tokens), seconds or {}, progress)
+        print_plan(checkpoint, config, progress)
         return
-    judges = [one.strip() for one in asked.judge.split(",")]
-    if len(set(judges)) < len(judges) or not all(judges):
-        raise UsageError(f"--judge {asked.judge}: each judge once", "Write --judge ONE,TWO.")
-    with loadable(checkpoint, asked, progress) as (path, place):
-        folders = {}
-        for judge in judges:
-            alone = replace(asked, judge=judge)
-            own = name if name is None or len(judges) == 1 else f"{name}-{_safe(judge)}"
-            done = run_evaluation(replace(plan_of(path, alone), name=own), alone, place, progress)
-            folders[judge] = done.folder
-    if len(judges) > 1:
-        _beside(folders, folder_of(asked) / f"judges-{name or _safe(asked.judge)}", progress)
+    if judges is None:
+        _run(checkpoint, config, progress)
+    else:
+        _side_by_side(checkpoint, overrides, [name.strip() for name in judges.split(",")], progress)
 
 
-def _beside(folders: dict[str, Path], place: Path, progress: ConsoleProgress) -> None:
+def _expect_no_command(checkpoint: str) -> None:
+    command = nearest(checkpoint, list(evaluate.commands))
+    if command is not None and not Path(checkpoint).exists() and checkpoint != "shipped":
+        raise UsageError(f"there is neither a checkpoint {checkpoint} nor such a command", f"Did you mean {command}?")
+
+
+def _run(checkpoint: str, config: EvalConfig, progress: ConsoleProgress) -> Path:
+    from uni_train.api import run_evaluation
+
+    return run_evaluation(checkpoint, config, progress, lambda done, page: show(done, progress, page)).folder
+
+
+def _side_by_side(checkpoint: str, overrides: Sequence[str], judges: list[str], progress: ConsoleProgress) -> None:
     """The same answers as several judges score them."""
     from uni_train.eval.leaderboard import leaderboard
     from uni_train.eval.report.leaderboard import write_leaderboard
 
+    if len(set(judges)) < len(judges) or not all(judges):
+        raise UsageError(f"--judges {','.join(judges)}: each judge once", "Write --judges ONE,TWO.")
+    folders = {}
+    for judge in judges:
+        config = config_of([*overrides, f"judge.model={judge}"])
+        name = config.name and f"{config.name}-{_safe(judge)}"
+        folders[judge] = _run(checkpoint, replace(config, name=name), progress)
     board = leaderboard([f"{judge}={folder}" for judge, folder in folders.items()])
+    place = Path(config.out) / f"judges-{_safe('-'.join(judges))}"
     progress.say(f"judges beside each other: {write_leaderboard(place, board)}")
 
 

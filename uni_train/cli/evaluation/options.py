@@ -1,43 +1,21 @@
-"""What can be typed after `uni_train eval`."""
+"""What can be typed after `eval`, `watch` and `eval calibrate`: KEY=VALUE, and options for the keys that all use."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any, TypeVar
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from uni_train.cli.numbers import NAMES, Finite, Parsed
 from uni_train.errors import UsageError, did_you_mean
 
-PROJECT = "uni_train"
+if TYPE_CHECKING:
+    from uni_train.config.schema import EvalConfig
+
 F = TypeVar("F", bound=Callable[..., Any])
-REMOTE = (
-    click.option(
-        "--connections", type=click.IntRange(1, 1_000), default=8, show_default=True, help="To a remote model."
-    ),
-    click.option("--key-env", metavar="NAME", help="Environment variable with the remote model's key."),
-    click.option("--revision", default="", metavar="TEXT", help="What is behind a remote model's name."),
-)
-"""How an endpoint is asked."""
-
-
-def _pairs(text: str) -> dict[str, float]:
-    return {name.strip(): float(x) for name, _, x in (one.partition("=") for one in text.split(","))}
-
-
-def _price(text: str) -> tuple[float, float]:
-    read, written = (float(x) for x in text.split(","))
-    if not (0 <= read < math.inf and 0 <= written < math.inf):
-        raise ValueError
-    return read, written
-
-
-PAIRS = Parsed("NAME=X", _pairs, "NAME=NUMBER,NAME=NUMBER")
-PRICE = Parsed("IN,OUT", _price, "two numbers: dollars a million tokens read, and written")
+_KEY = re.compile(r"[A-Za-z_]\w*(\.\w+)*=")
+_LISTS = ("benchmarks", "sets", "settings")
 
 
 class Folder(click.Path):
@@ -49,50 +27,20 @@ class Folder(click.Path):
         return super().convert(value, param, ctx)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The options of `eval` and `watch`, as typed; see their help."""
+def complete_keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Keys of `eval` for the shell."""
+    from uni_train.config.reference import keys
+    from uni_train.config.schema import EvalConfig
 
-    benchmark: tuple[str, ...]
-    data: tuple[str, ...]
-    world: str | None
-    n: int
-    split: str
-    sets: tuple[str, ...]
-    settings: tuple[str, ...]
-    subset: int | None
-    k: int
-    seed: int
-    option: tuple[str, ...]
-    compat: str
-    verifier: str
-    sampling: tuple[str, ...]
-    batch: int | None
-    connections: int
-    key_env: str | None
-    revision: str
-    retry_failed: bool
-    judge: str
-    judge_base_url: str | None
-    judge_dialect: str
-    judge_way: str
-    judge_draws: int
-    judge_temperature: float | None
-    small_judge: tuple[str, ...]
-    small_way: str
-    small_sure: float
-    judge_key_env: str | None
-    judge_revision: str
-    judge_connections: int
-    judge_max_tokens: int
-    judge_timeout: float
-    judge_price: tuple[float, float] | None
-    judge_cost_limit: float | None
-    out: Path | None
-    store: Path | None
-    logger: str
-    project: str
-    group: str | None
+    return [f"{key.name}=" for key in keys(EvalConfig) if key.name.startswith(incomplete) and "[" not in key.name]
+
+
+def complete_benchmarks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of benchmarks for the shell, after a comma too."""
+    from uni_train.eval.benchmark import BENCHMARKS
+
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in (*BENCHMARKS.names(), "all") if name.startswith(last)]
 
 
 def _describe(context: click.Context, parameter: click.Parameter, name: str | None) -> None:
@@ -108,143 +56,59 @@ def _describe(context: click.Context, parameter: click.Parameter, name: str | No
         raise UsageError(f"there is no benchmark {name}", did_you_mean(name, known, "benchmarks"))
     kind = BENCHMARKS.get(name)
     click.echo(f"{name}: {(inspect.getdoc(kind) or '').partition(chr(10))[0]}\n")
-    click.echo(f"--sets {','.join(kind.known_sets)}")
-    for one in kind.options:
-        default = ",".join(one.default) if isinstance(one.default, tuple) else one.default
-        shown = f" ({', '.join(one.choices)})" if one.choices else ""
-        click.echo(f"--option {name}.{one.key}={default}\n    {one.help}{shown}")
+    click.echo(f"sets=[{','.join(kind.known_sets)}]")
+    for option in kind.options:
+        default = f"[{','.join(option.default)}]" if isinstance(option.default, tuple) else option.default
+        shown = f" ({', '.join(option.choices)})" if option.choices else ""
+        click.echo(f"options.{name}.{option.key}={default}\n    {option.help}{shown}")
     context.exit()
 
 
 def evaluation_options(command: F) -> F:
-    """The options that `eval` and `watch` share; a command takes them as keywords, for `Asked(**keywords)`."""
+    """Adds the options, which `config_of` takes as keywords, and the words beside them."""
     options = [
+        click.argument("words", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=complete_keys),
         click.option(
-            "--benchmark", "-b", type=NAMES, default="unisandbox", show_default=True, help="unisandbox,ureason; all"
+            "--benchmark", "-b", "benchmarks", metavar="NAME,...", shell_complete=complete_benchmarks,
+            help="The benchmarks; all for every one.  [default: unisandbox]",
         ),
-        click.option("--data", multiple=True, metavar="[NAME=]DIR", help="Published files of a benchmark; repeatable."),
+        click.option("--sets", metavar="NAME,...", help="Only these sets of them.  [default: all]"),
+        click.option("--settings", metavar="NAME,...", help="Only these settings, such as normal,cot.  [default: all]"),
+        click.option("--subset", metavar="N", help="About N cases of each benchmark.  [default: all]"),
+        click.option("--n", metavar="N", help="Generated questions of each set.  [default: 100]"),
+        click.option("--k", metavar="N", help="Draws of each case.  [default: 1]"),
+        click.option("--seed", metavar="N", help="The seed of the draws and the subset.  [default: 0]"),
+        click.option("--out", metavar="DIR", help="The folder of evaluations.  [default: evals]"),
         click.option(
-            "--world",
-            type=click.Choice(["nano", "everyday"]),
-            help="Of questions of our own, without --data.  [default: nano for nano, else everyday]",
+            "--help-benchmark", metavar="NAME", is_eager=True, expose_value=False, callback=_describe,
+            help="Print a benchmark's sets and options, and stop.",
         ),
-        click.option(
-            "--n", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Questions of our own a set."
-        ),
-        click.option("--split", type=click.Choice(["test", "validation", "train"]), default="test", show_default=True),
-        click.option("--sets", type=NAMES, default="", help="Which sets (math1, spatial, ...).  [default: all]"),
-        click.option("--settings", type=NAMES, default="", help="normal,cot; direct,...  [default: all]"),
-        click.option("--subset", type=click.IntRange(1), metavar="N", help="About N cases of each benchmark."),
-        click.option("--k", type=click.IntRange(1, 1_000), default=1, show_default=True, help="Draws of each case."),
-        click.option(
-            "--seed",
-            type=click.IntRange(0, 2**63 - 1),
-            default=0,
-            show_default=True,
-            help="Of the draws and the subset.",
-        ),
-        click.option(
-            "--option", multiple=True, metavar="NAME.KEY=VALUE", help="Of one benchmark; repeatable: --help-benchmark."
-        ),
-        click.option(
-            "--help-benchmark",
-            metavar="NAME",
-            is_eager=True,
-            expose_value=False,
-            callback=_describe,
-            help="Its sets and options.",
-        ),
-        click.option(
-            "--compat",
-            type=click.Choice(["paper", "official"]),
-            default="paper",
-            show_default=True,
-            help="Where paper and published code differ.",
-        ),
-        click.option(
-            "--verifier",
-            type=click.Choice(["program", "judge"]),
-            default="program",
-            show_default=True,
-            help="Who scores what a program could.",
-        ),
-        click.option("--sampling", multiple=True, metavar="KEY=VALUE", help="Replaces the model's own; repeatable."),
-        click.option(
-            "--batch", type=click.IntRange(1, 65_536), metavar="N", help="Requests at once.  [default: the model's]"
-        ),
-        *REMOTE,
-        click.option("--retry-failed", is_flag=True, help="Make calls again that brought no answer."),
-        click.option("--judge", default="none", show_default=True, metavar="none|MODEL,...", help="openai/gpt-4o, ..."),
-        click.option("--judge-base-url", metavar="URL", help="The judge's own OpenAI-compatible server."),
-        click.option("--judge-dialect", type=click.Choice(["paper", "nano"]), default="paper", show_default=True),
-        click.option(
-            "--judge-way",
-            type=click.Choice(["published", "binary", "chain_of_thought", "majority", "confidence", "tournament"]),
-            default="published",
-            show_default=True,
-            help="How it is asked: docs/judges.md.",
-        ),
-        click.option(
-            "--judge-draws",
-            type=click.IntRange(1, 1_000),
-            default=5,
-            show_default=True,
-            metavar="N",
-            help="Of majority and confidence.",
-        ),
-        click.option(
-            "--judge-temperature", type=Finite(0), metavar="X", help="[default: 0; 0.7 of majority and confidence]"
-        ),
-        click.option(
-            "--small-judge",
-            multiple=True,
-            metavar="URL#MODEL|NAME",
-            help="Asked first; --judge only where these differ or are unsure. Repeatable.",
-        ),
-        click.option(
-            "--small-way",
-            type=click.Choice(["published", "binary", "chain_of_thought", "majority", "confidence"]),
-            default="published",
-            show_default=True,
-        ),
-        click.option(
-            "--small-sure", type=Finite(0, 1), default=0.8, show_default=True, help="The least confidence that settles."
-        ),
-        click.option("--judge-key-env", metavar="NAME", help="Environment variable with the judge's key."),
-        click.option("--judge-revision", default="", metavar="TEXT", help="What is behind the judge's name."),
-        click.option("--judge-connections", type=click.IntRange(1, 1_000), default=16, show_default=True, metavar="N"),
-        click.option(
-            "--judge-max-tokens", type=click.IntRange(1, 1_048_576), default=1024, show_default=True, metavar="N"
-        ),
-        click.option("--judge-timeout", type=Finite(0.1), default=120.0, show_default=True, metavar="SECONDS"),
-        click.option("--judge-price", type=PRICE, help="Dollars a million tokens, read and written."),
-        click.option("--judge-cost-limit", type=Finite(0), metavar="DOLLARS", help="Stop judging there."),
-        click.option("--out", type=Folder(path_type=Path), metavar="DIR", help="[default: evals]"),
-        click.option(
-            "--store", type=Folder(path_type=Path), metavar="DIR", help="Finished calls.  [default: OUT/store]"
-        ),
-        click.option("--logger", type=click.Choice(["none", "wandb"]), default="none", show_default=True),
-        click.option("--project", default=PROJECT, show_default=True, help="W&B project, where no run says it."),
-        click.option("--group", metavar="NAME", help="W&B group.  [default: the training run's]"),
-    ]
+    ]  # fmt: skip
     for option in reversed(options):
         command = option(command)
     return command
 
 
-def child_arguments(asked: Asked) -> list[str]:
-    """The options as another process is given them (`watch`)."""
-    found: list[str] = []
-    for field in fields(Asked):
-        value, name = getattr(asked, field.name), f"--{field.name.replace('_', '-')}"
-        if value is None or value is False or value in ((), ""):
-            continue
-        if value is True:
-            found.append(name)
-        elif field.name in ("data", "sampling", "option", "small_judge"):
-            found += [part for one in value for part in (name, one)]
-        elif isinstance(value, tuple):
-            found += [name, ",".join(map(str, value))]
-        else:
-            found += [name, str(value)]
-    return found
+def overrides_of(words: Sequence[str], options: dict[str, str | None]) -> list[str]:
+    """KEY=VALUE of the options and the words. Raises UsageError for a word that is none."""
+    found = []
+    for key, value in options.items():
+        if value is not None:
+            found.append(f"{key}=[{value}]" if key in _LISTS else f"{key}={value}")
+    for word in words:
+        if not _KEY.match(word):
+            raise UsageError(f"{word!r:.80} is no KEY=VALUE", "Such as subset=60 or judge.model=openai/gpt-4o.")
+    return [*found, *words]
+
+
+def config_of(overrides: Sequence[str]) -> EvalConfig:
+    """The checked section."""
+    from uni_train.config.compose import compose_section
+    from uni_train.config.schema import EvalConfig
+
+    return compose_section(EvalConfig, overrides)
+
+
+def is_key(word: str) -> bool:
+    """Whether a word is KEY=VALUE and no path such as .../step=00000100."""
+    return _KEY.match(word) is not None

@@ -16,7 +16,7 @@ def pool(folders: tuple[Path, ...], as_json: Path | None) -> None:
     """Count UniSandbox's knowledge questions over several models, as its Table 4 does.
 
     Knowledge is taught to one model a character, or a pair. Evaluate each about those that it was taught
-    (--option unisandbox.characters=NAME,NAME), then pool the evaluations' folders.
+    (options.unisandbox.characters=NAME,NAME), then pool the evaluations' folders.
 
     \b
     Example:

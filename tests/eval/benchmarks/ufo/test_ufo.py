@@ -113,7 +113,7 @@ def test_a_row_that_does_not_fit_is_named_with_its_line(tmp_path: Path, change: 
 
 def test_where_the_data_are_missing_it_says_how_to_get_them(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "none"):
-        with pytest.raises(DataError, match=r"yzzyu/UFO.*--data ufo=FOLDER"):
+        with pytest.raises(DataError, match=r"yzzyu/UFO.*data.ufo=FOLDER"):
             Ufo(folder)
 
 

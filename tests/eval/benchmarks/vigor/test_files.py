@@ -65,7 +65,7 @@ GOOD = {"image": "a.png", "instruction": "Fill."}
         ([GOOD, 3], "record 1 must be an object"),
         (
             [{**GOOD, "hint": "x"}],
-            "record 0: unknown field 'hint'. Say what it is for: --option vigor.fields=hint=ROLE",
+            "record 0: unknown field 'hint'. Say what it is for: options.vigor.fields=hint=ROLE",
         ),
         ([{"image": "a.png"}], "record 0: no instruction"),
         ([{"instruction": "Fill."}], "record 0: no input image"),
