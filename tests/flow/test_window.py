@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uni_train.flow.window import SlidingWindow, Window, epoch_window
+from uni_train.flow.window import Window, epoch_window, sliding_window
 
 
 @settings(max_examples=25)
@@ -25,17 +25,5 @@ def test_windows_of_a_run_are_not_all_one():
 
 
 def test_a_sliding_window_moves_and_stays_at_the_end():
-    slide = SlidingWindow(size=4, steps=9, every=3, stride=2)
-    assert [slide.at(i).start for i in range(14)] == [0, 0, 0, 2, 2, 2, 4, 4, 4, 5, 5, 5, 5, 5]
-    assert slide.at(13) == Window(5, 4)
-    back = SlidingWindow(size=4, steps=9, every=3, stride=2, roll_back=True)
-    assert [back.at(i).start for i in (11, 12, 14, 15)] == [5, 0, 0, 2]
-    assert SlidingWindow(size=3, steps=3).at(1000) == Window(0, 3)
-    with pytest.raises(ValueError, match="does not fit"):
-        SlidingWindow(size=4, steps=3)
-
-
-def test_a_sliding_window_can_linger_where_it_is_noisy():
-    slide = SlidingWindow(size=4, steps=25, every=25, pace="exponential", decay=0.1, threshold=13)
-    assert [slide.kept(start) for start in (0, 13, 14, 21)] == [25, 25, 23, 12]
-    assert slide.at(25 * 14).start == 14 and slide.at(25 * 14 + 23).start == 15
+    assert [sliding_window(epoch, 3, (1, 6), 2).start for epoch in range(8)] == [1, 1, 2, 2, 3, 3, 3, 3]
+    assert sliding_window(1000, 3, (0, 3), 25) == Window(0, 3)

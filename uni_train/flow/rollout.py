@@ -45,7 +45,6 @@ def roll_out(
     mask: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
     keep_means: bool = False,
-    on_step: Callable[[int, int], None] | None = None,
 ) -> Trajectory:
     """From noise x [B, ...] to t = 0: random steps by `rule` inside the window, Euler steps outside.
 
@@ -56,7 +55,6 @@ def roll_out(
         dtype: latents in the window are rounded to it *before* they are scored. Scored unrounded and stored rounded,
             a bfloat16 latent moves the ratio by as much as the clip range.
         keep_means: store the means as well.
-        on_step: called with (done, in all) after each step.
 
     Raises:
         ValueError: the window is empty, or reaches steps that have no noise.
@@ -85,8 +83,6 @@ def roll_out(
                 means.append(transition.mean)
         else:
             x = euler_step(x, v.float(), t, t_next)
-        if on_step is not None:
-            on_step(step + 1, schedule.steps)
     return Trajectory(
         window,
         torch.stack(latents, 1),

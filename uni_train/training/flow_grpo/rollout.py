@@ -30,7 +30,7 @@ from uni_train.flow.euler import euler_step
 from uni_train.flow.rollout import roll_out
 from uni_train.flow.schedule import Schedule
 from uni_train.flow.steps import StepRule, step_rule
-from uni_train.flow.window import SlidingWindow, Window, epoch_window
+from uni_train.flow.window import Window, epoch_window, sliding_window
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.rewards.contract import Reward, Scores, Scoring, summed
 
@@ -285,8 +285,7 @@ def window_of(config: GrpoConfig, epoch: int) -> Window | None:
         case "fast":
             return epoch_window(config.seed, epoch, config.window_size, (low, high))
         case "mix":
-            slid = SlidingWindow(config.window_size, high - low, every=config.rollout.window_every).at(epoch)
-            return Window(low + slid.start, slid.size)
+            return sliding_window(epoch, config.window_size, (low, high), config.rollout.window_every)
         case _:
             return Window(low, config.window_size)
 
