@@ -23,7 +23,7 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_a_key_has_its_range_its_default_and_its_comment() -> None:
     found = {key.name: key for key in keys(StarsConfig)}
-    assert found["schedule.check_prompts"].allowed == "a whole number; 1 to 100,000"
+    assert found["schedule.check_prompts"].allowed == "int [1, 100000]"
     assert (found["optimizer.clip"].default, found["rounds[].prompts"].default) == ("1.0", "required")
     assert found["optimizer.clip"].meaning == "of the gradient's norm; 0 = no clipping"
     assert "budget.<name>.kept" in found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import re
 import typing
@@ -46,17 +47,27 @@ def page() -> str:
         "# All keys",
         "",
         "`uni_train recipes --keys` writes this page; a test compares the two. How keys are decided: "
-        "[configuration keys](config.md).",
+        "[configuration keys](config.md). A line has the key with its default, its type and range, and its meaning.",
         "",
         "## Of every recipe",
         "",
-        *_table(list(keys(RunConfig))),
+        *_list(list(keys(RunConfig))),
     ]
     common = {field.name for field in dataclasses.fields(RunConfig)}
+    judge = {key.name: key.allowed for key in keys(RunConfig) if key.name.startswith("judge.")}
+    users: dict[Key, list[str]] = {}
     for name in KINDS.names():
-        config = kind_named(name).config
-        own = [key for key in keys(config) if key.name.split(".")[0].removesuffix("[]") not in common]
-        lines += ["", f"## kind: {name}", "", f"{(config.__doc__ or '').splitlines()[0]}", "", *_table(own)]
+        for key in keys(kind_named(name).config):
+            before, _, last = key.name.partition(".judge.")
+            if last and judge.get(f"judge.{last}") == key.allowed:  # told once
+                key = Key(f"{before}.judge", "as `judge`", "null", "")
+            if key.name.split(".")[0].removesuffix("[]") not in common and name not in users.setdefault(key, []):
+                users[key].append(name)
+    for names in sorted(dict.fromkeys(map(tuple, users.values())), key=lambda names: (-len(names), names)):
+        lines += ["", f"## {'kind' if len(names) == 1 else 'kinds'}: {', '.join(names)}", ""]
+        if len(names) == 1:
+            lines += [f"{(kind_named(names[0]).config.__doc__ or '').splitlines()[0]}", ""]
+        lines += _list([key for key, kinds in users.items() if tuple(kinds) == names])
     return "\n".join(lines) + "\n"
 
 
@@ -118,22 +129,25 @@ def _section(hint: Any, name: str) -> tuple[type | None, str]:
     return None, ""
 
 
+_TYPES = {"a whole number": "int", "a number": "float", "true or false": "bool", "text": "str", "one of ": ""}
+
+
 def _allowed(hint: Any) -> str:
     limits = limits_of(hint)
     if limits is None:
         for member in members(hint):
             if typing.get_origin(member) in (tuple, dict):
                 limits = limits_of(typing.get_args(member)[-1]) or limits_of(typing.get_args(member)[0])
-    words = described(hint)
+    words = functools.reduce(lambda text, pair: text.replace(*pair), _TYPES.items(), described(hint))
     if limits is None:
         return words
-    low = _number(limits.ge) if limits.ge is not None else f"above {_number(limits.gt)}"
-    high = _number(limits.le) if limits.le is not None else f"below {_number(limits.lt)}"
-    return f"{words}; {low} to {high}"
+    low = f"[{_number(limits.ge)}" if limits.ge is not None else f"({_number(limits.gt)}"
+    high = f"{_number(limits.le)}]" if limits.le is not None else f"{_number(limits.lt)})"
+    return f"{words} {low}, {high}"
 
 
 def _number(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    return str(value) if isinstance(value, int) else f"{value:g}"
 
 
 def _default(field: dataclasses.Field[Any]) -> str:
@@ -164,9 +178,9 @@ def _comments(cls: type) -> dict[str, str]:
     return found
 
 
-def _table(rows: list[Key]) -> list[str]:
-    cells = [
-        (f"`{key.name}`", key.allowed, f"`{key.default}`", key.meaning.replace("|", "\\|").replace("<", "&lt;"))
-        for key in rows
-    ]
-    return ["| key | may be | default | meaning |", "|---|---|---|---|", *(f"| {' | '.join(row)} |" for row in cells)]
+def _list(rows: list[Key]) -> list[str]:
+    lines = []
+    for key in rows:
+        name = f"`{key.name}` required," if key.default == "required" else f"`{key.name}={key.default}`"
+        lines.append(f"- {name} {key.allowed}" + f": {key.meaning.replace('<', '&lt;')}" * bool(key.meaning))
+    return lines
