@@ -1,8 +1,8 @@
 """Named tensors in safetensors files, read and written one at a time.
 
 The format is simple enough to do by hand (8 bytes: length of a JSON header; the header: name -> dtype, shape, byte
-range; then the bytes), and by hand is how a 29 GB model never lies in memory twice: a tensor, or a rank's rows of it,
-is read straight into its own memory, and written straight from it. The safetensors library maps whole files when it
+range; then the bytes), and by hand is how a 29 GB model never lies in memory twice: a tensor is read straight into its
+own memory, and written straight from it. The safetensors library maps whole files when it
 reads, and wants all tensors at once when it writes.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,21 +107,17 @@ class Weights(Mapping[str, Stored]):
     def bytes(self) -> int:
         return sum(stored.bytes for stored in self.values())
 
-    def read(self, name: str, rows: slice | None = None) -> Tensor:
-        """A tensor in memory of its own; `rows` (start and stop) reads a part of its first dimension only.
+    def read(self, name: str) -> Tensor:
+        """A tensor in memory of its own.
 
         Raises:
             UserError: the file was changed since it was opened, or the tensor holds NaN or an infinity.
         """
         stored = self[name]
-        begin, shape = stored.begin, stored.shape
-        if rows is not None:
-            begin += rows.start * math.prod(shape[1:]) * stored.dtype.itemsize
-            shape = (max(rows.stop - rows.start, 0), *shape[1:])
-        value = torch.empty(shape, dtype=stored.dtype)
+        value = torch.empty(stored.shape, dtype=stored.dtype)
         if value.numel():
             with open(stored.file, "rb", buffering=0) as file:
-                file.seek(begin)
+                file.seek(stored.begin)
                 _fill(file, memoryview(_bytes(value)), stored.file)
             if value.is_floating_point() and value.dtype.itemsize > 1:
                 low, high = torch.aminmax(value)  # one pass, and NaN is both
@@ -131,28 +127,6 @@ class Weights(Mapping[str, Stored]):
                         "The training that made it has diverged, or the file is damaged: take an earlier checkpoint.",
                     )
         return value
-
-    def read_like(self, name: str, like: Tensor) -> Tensor:
-        """A tensor laid out as `like`: of a DTensor (FSDP2), only this rank's rows are read."""
-        if not _is_sharded(like):
-            return self.read(name)
-        shape, offset = _local(like)
-        local = self.read(name, slice(offset[0], offset[0] + shape[0]))
-        return _as_dtensor(local[_window(shape, offset, skip_rows=True)], like)
-
-
-def shard_like(full: Tensor, like: Tensor) -> Tensor:
-    """This rank's part of a whole tensor, if `like` is sharded; else the tensor itself."""
-    if not _is_sharded(like):
-        return full
-    shape, offset = _local(like)
-    return _as_dtensor(full[_window(shape, offset)], like)
-
-
-def whole(value: Tensor) -> Tensor:
-    """The whole tensor on every rank (a collective call, if it is sharded), without its gradient history."""
-    value = value.detach()
-    return value.full_tensor() if _is_sharded(value) else value  # type: ignore[attr-defined]
 
 
 def check(stored: Mapping[str, Sequence[int]], wanted: Mapping[str, Sequence[int]], file: str, hint: str) -> None:
@@ -214,25 +188,17 @@ def write_sharded(
     tensors: Mapping[str, tuple[torch.dtype, Sequence[int]]],
     get: Get,
     shard_bytes: int | None = None,
-    writes: bool = True,
 ) -> None:
     """`<stem>.safetensors`, or several files of at most `shard_bytes` (a larger tensor has its own) and an index.
 
-    Every file is written atomically, the index last. With `writes` False (ranks above 0) `get` is called in the same
-    order, and nothing is written.
+    Every file is written atomically, the index last.
     """
     parts = _parts(tensors, shard_bytes)
     names = [f"{stem}-{i + 1:05d}-of-{len(parts):05d}.safetensors" for i in range(len(parts))]
     if len(parts) == 1:
         names = [f"{stem}.safetensors"]
     for name, part in zip(names, parts, strict=True):
-        if writes:
-            write(folder / name, part, get)
-        else:
-            for tensor in sorted(part, key=lambda key: (-part[key][0].itemsize, key)):
-                get(tensor)
-    if not writes:
-        return
+        write(folder / name, part, get)
     index = folder / f"{stem}.safetensors.index.json"
     if len(parts) > 1:
         place = {tensor: name for name, part in zip(names, parts, strict=True) for tensor in part}
@@ -244,25 +210,11 @@ def write_sharded(
 
 
 def write_state(
-    state: Mapping[str, Tensor],
-    folder: Path,
-    stem: str,
-    dtype: torch.dtype | None,
-    shard_bytes: int | None,
-    beside: Callable[[], None],
+    state: Mapping[str, Tensor], folder: Path, stem: str, dtype: torch.dtype | None, shard_bytes: int | None
 ) -> None:
-    """Write a module's state by `write_sharded`, floating-point weights as `dtype` if one is given.
-
-    Of sharded parameters one tensor at a time is gathered: then every rank calls this, and rank 0 writes.
-
-    Args:
-        beside: called before the weights, by whoever writes: the files that stand beside them.
-    """
-    writes = not any(_is_sharded(value) for value in state.values()) or torch.distributed.get_rank() == 0
-    if writes:
-        beside()
+    """Write a module's state by `write_sharded`, floating-point weights as `dtype` if one is given."""
     tensors = {name: (stored_as(value.dtype, dtype), tuple(value.shape)) for name, value in state.items()}
-    write_sharded(folder, stem, tensors, lambda name: whole(state[name]), shard_bytes, writes)
+    write_sharded(folder, stem, tensors, lambda name: state[name].detach(), shard_bytes)
 
 
 def stored_as(own: torch.dtype, wanted: torch.dtype | None) -> torch.dtype:
@@ -359,36 +311,3 @@ def _parts(
         parts[-1][name] = (dtype, shape)
         used += size
     return parts
-
-
-# --- shards of a parameter --------------------------------------------------------------------------------------------
-
-
-def _is_sharded(value: Tensor) -> bool:
-    return hasattr(value, "placements")
-
-
-def _local(like: Any) -> tuple[Sequence[int], Sequence[int]]:
-    """Shape and offset of this rank's part of a DTensor."""
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
-    shape, offset = compute_local_shape_and_global_offset(like.shape, like.device_mesh, like.placements)
-    return shape, [min(start, size) for start, size in zip(offset, like.shape, strict=True)]
-
-
-def _window(shape: Iterable[int], offset: Iterable[int], skip_rows: bool = False) -> tuple[slice, ...]:
-    window = [slice(start, start + size) for start, size in zip(offset, shape, strict=True)]
-    return (slice(None), *window[1:]) if skip_rows else tuple(window)
-
-
-def _as_dtensor(local: Tensor, like: Any) -> Tensor:
-    from torch.distributed.tensor import DTensor
-
-    return DTensor.from_local(
-        local.contiguous().to(like.device_mesh.device_type),
-        like.device_mesh,
-        like.placements,
-        run_check=False,
-        shape=like.shape,
-        stride=like.stride(),
-    )

@@ -6,7 +6,7 @@
     tokenizer.json, ...              the tokenizer
 
 The model is made on the meta device and gets its tensors one by one, each cast and put into place: no second copy ever
-exists. Where a parameter is a DTensor (FSDP2's `fully_shard` on the meta model), a rank reads only its rows.
+exists.
 
 What descendants publish differs little, and is read as well: the weights as `model.safetensors` (ThinkMorph, SRUM) or
 `model_bf16.safetensors` (Bagel-Zebra-CoT), in shards with an index, without the two position tables (which training
@@ -45,7 +45,6 @@ from uni_train.models.weights import (
     check,
     indexed_files,
     problems,
-    shard_like,
     stored_as,
     write_sharded,
     write_state,
@@ -285,35 +284,29 @@ def load(
     """Read the weights of a folder into a model of the same sizes.
 
     Meta parameters are replaced by what is read, in `dtype` (None: as stored) on `device`; others are overwritten in
-    place, in theirs. Sharded ones get this rank's part. Nothing is loaded if anything does not fit.
+    place, in theirs. Nothing is loaded if anything does not fit.
 
     Raises:
         UserError: names and shapes that do not fit (at most ten), files that are missing or damaged.
     """
     opened = open_folder(path)
     reader = _checked(opened, model.bagel, model.vae)
-    _fill(model.bagel, reader.like, dtype, device)
-    _fill(model.vae, opened.autoencoder().read_like, None, device)
+    _fill(model.bagel, reader.read, dtype, device)
+    _fill(model.vae, opened.autoencoder().read, None, device)
     model.source = path
 
 
 def _fill(
-    module: nn.Module, read: Callable[[str, Tensor], Tensor], dtype: torch.dtype | None, device: torch.device | str
+    module: nn.Module, read: Callable[[str], Tensor], dtype: torch.dtype | None, device: torch.device | str
 ) -> None:
     """Fill a module tensor by tensor."""
     own = module.state_dict(keep_vars=True)
     if not any(value.is_meta for value in own.values()):
         with torch.no_grad():
             for name, value in own.items():
-                value.copy_(read(name, value))
+                value.copy_(read(name))
         return
-    state: dict[str, Tensor] = {}
-    for name, value in own.items():
-        got = read(name, value)
-        if dtype is not None:
-            got = got.to(dtype)
-        state[name] = got if hasattr(got, "placements") else got.to(device)
-    module.load_state_dict(state, assign=True)
+    module.load_state_dict({name: read(name).to(device, dtype) for name in own}, assign=True)
 
 
 class _Reader:
@@ -341,12 +334,6 @@ class _Reader:
         value = self.weights.read(name)
         # A patch vector is ordered (row, column, channel), a convolution's kernel (channel, row, column).
         return value.permute(0, 2, 3, 1).flatten(1) if name == _PATCHES and self.convolution else value
-
-    def like(self, name: str, like: Tensor) -> Tensor:
-        """The tensor laid out as the parameter that it is for."""
-        if name not in self.weights or (name == _PATCHES and self.convolution):
-            return shard_like(self.read(name), like)
-        return self.weights.read_like(name, like)
 
     def dtype(self, name: str) -> torch.dtype:
         """As stored; a computed table has the dtype of most weights."""
@@ -381,8 +368,6 @@ def compare(folder: BagelFolder) -> tuple[dict[str, Sequence[int]], list[str]]:
 def save(model: PublishedBagel, folder: Path, dtype: torch.dtype | None = None, shard_bytes: int | None = None) -> None:
     """Write a model to a folder in the official layout: all weights, whether trained or not.
 
-    With sharded parameters every rank calls this, and rank 0 writes; one tensor at a time is gathered.
-
     Args:
         dtype: of the model's floating-point weights; None keeps theirs.
         shard_bytes: write shards of at most this size and an index, instead of one file.
@@ -391,7 +376,8 @@ def save(model: PublishedBagel, folder: Path, dtype: torch.dtype | None = None, 
         UserError, OSError: the disk is full or the folder cannot be written. The weights are written last: a folder
             with weights is complete.
     """
-    write_state(model.bagel.state_dict(), folder, _STEM, dtype, shard_bytes, lambda: _carry(model.source, folder))
+    _carry(model.source, folder)
+    write_state(model.bagel.state_dict(), folder, _STEM, dtype, shard_bytes)
 
 
 def export(

@@ -286,18 +286,16 @@ def read_processor(config: ModelConfig) -> Processor | None:
 
 
 def _fill(module: nn.Module, weights: Weights, dtype: torch.dtype | None, device: torch.device | str) -> None:
-    """Give a module its weights: meta ones are replaced, others overwritten in place, sharded ones get their part."""
+    """Give a module its weights: meta ones are replaced, others overwritten in place."""
     own = module.state_dict(keep_vars=True)
     check(weights.shapes, _shapes(own), str(weights.files[0].parent), _HINT)
     state: dict[str, Tensor] = {}
     for name, value in own.items():
-        got = weights.read_like(name, value)
         if value.is_meta:
-            got = got if dtype is None else got.to(dtype)
-            state[name] = got if hasattr(got, "placements") else got.to(device)
+            state[name] = weights.read(name).to(device, dtype)
         else:
             with torch.no_grad():
-                value.copy_(got)
+                value.copy_(weights.read(name))
     if state:
         module.load_state_dict(state, assign=True)
 
@@ -343,8 +341,6 @@ def save(
 ) -> None:
     """Write a folder that diffusers' `from_pretrained` reads.
 
-    With a sharded transformer every rank calls this, and rank 0 writes; one tensor at a time is gathered.
-
     Args:
         dtype: of the transformer's floating-point weights; None keeps theirs.
         shard_bytes: write shards of at most this size; None: 10 GB.
@@ -352,8 +348,8 @@ def save(
     Raises:
         UserError, OSError: the disk is full or the folder cannot be written. The weights are written last.
     """
-    parts, limit = folder / "transformer", shard_bytes or _SHARD_BYTES
-    write_state(model.transformer.state_dict(), parts, _STEM, dtype, limit, lambda: _carry(model.source, folder))
+    _carry(model.source, folder)
+    write_state(model.transformer.state_dict(), folder / "transformer", _STEM, dtype, shard_bytes or _SHARD_BYTES)
 
 
 def export(
