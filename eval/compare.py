@@ -11,17 +11,17 @@ checkpoint, how it samples, who judges) may differ and is said in `notes`.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import BENCHMARKS, Scored, Table, Unit
+from uni_train.eval.benchmark import BENCHMARKS, Scored, Table
 from uni_train.eval.evaluation import Evaluation, counting, load
+from uni_train.eval.results import Results
 from uni_train.eval.shortcuts import Trivial, best
-from uni_train.eval.statistics import PairedComparison, detectable_change, paired
+from uni_train.eval.statistics import PairedComparison, detectable_change
 
 # What must be equal for two evaluations to have asked the same, and how it is called on the command line.
 _SAME = {"subset": "--subset", "seed": "--seed", "k": "--k"}
@@ -178,9 +178,9 @@ def compare(first: Path, second: Path) -> Comparison:
         kind = BENCHMARKS.get(name)
         for label in kind.labels(one.results[name].scores):
             with counting(one.folder, name):
-                before = kind.units(kept[0], label)
+                before = Results(kind.units(kept[0], label))
             with counting(two.folder, name):
-                after = kind.units(kept[1], label)
+                after = Results(kind.units(kept[1], label))
             found = _compare_units(name, label, before, after)
             rows += found[0]
             flips += found[1]
@@ -222,28 +222,23 @@ def _beside(scores: Mapping[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------------- what is counted
 
 
-def _compare_units(
-    benchmark: str, label: str, before: Sequence[Unit], after: Sequence[Unit]
-) -> tuple[list[Row], list[Flip]]:
-    later = {unit.key: unit for unit in after}
-    cells: dict[tuple[str, str], list[Unit]] = defaultdict(list)
-    for unit in before:
-        cells[unit.setting, unit.set].append(unit)
+def _compare_units(benchmark: str, label: str, before: Results, after: Results) -> tuple[list[Row], list[Flip]]:
     rows, flips = [], []
-    for (setting, name), units in cells.items():
-        now = [later[unit.key] for unit in units]
-        first, second = [unit.worth for unit in units], [unit.worth for unit in now]
-        change = paired(first, second, [unit.cluster for unit in units])
+    later = {unit.key: unit for unit in after}
+    for (setting, name), some in before.by(lambda unit: (unit.setting, unit.set)).items():
+        now = Results(later[unit.key] for unit in some)
+        change = now.minus(some)
+        assert change is not None, "a cell has units"
         detectable = None
-        if all(value in (0, 1) for value in (*first, *second)):
-            differing = (change.only_first + change.only_second) / len(units)
-            detectable = detectable_change(len({unit.cluster for unit in units}), differing)
-        means = sum(first) / len(units), sum(second) / len(units)
-        rows.append(Row(benchmark, label, setting, name, len(units), *means, change, detectable))
+        if all(unit.worth in (0, 1) for unit in (*some, *now)):
+            differing = (change.only_first + change.only_second) / len(some)
+            detectable = detectable_change(len(some.by("cluster")), differing)
+        first, second = (sum(unit.worth for unit in one) / len(some) for one in (some, now))
+        rows.append(Row(benchmark, label, setting, name, len(some), first, second, change, detectable))
         flips += [
             Flip(benchmark, label, setting, name, unit.name, unit.k, unit.ids, unit.right)
-            for unit, one in zip(units, now, strict=True)
-            if unit.right != one.right
+            for unit, other in zip(some, now, strict=True)
+            if unit.right != other.right
         ]
     return rows, flips
 

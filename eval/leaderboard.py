@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Scored, Table, Unit
+from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Scored, Table
 from uni_train.eval.evaluation import Evaluation, counting, load
-from uni_train.eval.statistics import Estimate, PairedComparison, paired, share
+from uni_train.eval.results import Results
+from uni_train.eval.statistics import Estimate, PairedComparison
 
 Mark = Literal["best", "equal", "below", ""]
 """Against the best of a column on the same questions; "": the only one, or asked other questions."""
@@ -97,21 +98,21 @@ def leaderboard(folders: Sequence[Path | str]) -> Leaderboard:
             what was written.
     """
     evaluations = _named(folders)
-    units: dict[tuple[str, Column], list[Unit]] = {}
-    complexity: dict[tuple[str, Column], dict[str, dict[float, list[Unit]]]] = {}
+    results: dict[tuple[str, Column], Results] = {}
+    complexity: dict[tuple[str, Column], dict[str, dict[float, Results]]] = {}
     for name, one in evaluations.items():
         for benchmark in one.results:
             kind, scored = BENCHMARKS.get(benchmark), _counted(one, benchmark)
             with counting(one.folder, benchmark):
                 known = {s.sample.ask.case.id: kind.complexity(s.sample.ask.case) for s in scored}
-                counted = list(_units(kind, one, benchmark, scored))
+                counted = list(_results(kind, one, benchmark, scored))
             for column, some in counted:
-                units[name, column] = some
+                results[name, column] = some
                 complexity[name, column] = _by_complexity(some, known)
-    columns = tuple(sorted({column for _, column in units}, key=lambda c: _place(c, evaluations)))
+    columns = tuple(sorted({column for _, column in results}, key=lambda c: _place(c, evaluations)))
     cells: dict[tuple[str, Column], Cell] = {}
     for column in columns:
-        cells |= _column({name: units[name, column] for name in evaluations if (name, column) in units}, column,
+        cells |= _column({name: results[name, column] for name in evaluations if (name, column) in results}, column,
                          evaluations)  # fmt: skip
     names = list(dict.fromkeys(benchmark for one in evaluations.values() for benchmark in one.results))
     return Leaderboard(
@@ -151,17 +152,14 @@ def _counted(one: Evaluation, benchmark: str) -> list[Scored]:
     return [s for s in one.scored(benchmark) if (s.sample.ask.setting, s.sample.ask.case.set) not in without]
 
 
-def _units(
+def _results(
     kind: type[Benchmark], one: Evaluation, benchmark: str, scored: Sequence[Scored]
-) -> Iterator[tuple[Column, list[Unit]]]:
-    for label in kind.labels(one.results[benchmark].scores):
-        by_setting: dict[str, list[Unit]] = defaultdict(list)
-        for unit in kind.units(scored, label):
-            if not kind.headline or unit.setting in kind.headline:
-                by_setting[unit.setting].append(unit)
-        labels = label if len(kind.labels(one.results[benchmark].scores)) > 1 else ""
-        for setting, some in by_setting.items():
-            yield Column(benchmark, setting, labels), some
+) -> Iterator[tuple[Column, Results]]:
+    labels = kind.labels(one.results[benchmark].scores)
+    for label in labels:
+        for setting, some in Results(kind.units(scored, label)).by("setting").items():
+            if not kind.headline or setting in kind.headline:
+                yield Column(benchmark, setting, label if len(labels) > 1 else ""), some
 
 
 def _place(column: Column, evaluations: Mapping[str, Evaluation]) -> tuple[Any, ...]:
@@ -171,22 +169,16 @@ def _place(column: Column, evaluations: Mapping[str, Evaluation]) -> tuple[Any, 
     return BENCHMARKS.names().index(column.benchmark), column.label, order.index(column.setting)
 
 
-def _mean(units: Sequence[Unit]) -> Estimate:
-    cells = [unit.set for unit in units]
-    return share([unit.worth for unit in units], [(unit.set, unit.name) for unit in units],
-                       [unit.cluster for unit in units], cells if len(set(cells)) > 1 else None)  # fmt: skip
-
-
 def _column(
-    found: Mapping[str, Sequence[Unit]], column: Column, evaluations: Mapping[str, Evaluation]
+    found: Mapping[str, Results], column: Column, evaluations: Mapping[str, Evaluation]
 ) -> dict[tuple[str, Column], Cell]:
-    means = {name: _mean(units) for name, units in found.items()}
+    means = {name: some.mean("set") for name, some in found.items()}
     best = max(means, key=lambda name: means[name].value or 0.0)
     cells: dict[tuple[str, Column], Cell] = {}
     for name, mean in means.items():
         comparison = None
         if name != best and _asked(evaluations[name], column) == _asked(evaluations[best], column):
-            comparison = _paired(found[best], found[name])
+            comparison = found[name].minus(found[best], "set")
         mark: Mark = "best" if name == best and len(means) > 1 else ""
         if comparison is not None:
             gap = comparison.difference
@@ -200,31 +192,17 @@ def _asked(one: Evaluation, column: Column) -> tuple[Any, ...]:
     return one.results[column.benchmark].revision, *(one.asked.get(key) for key in ("subset", "seed", "k"))
 
 
-def _paired(best: Sequence[Unit], other: Sequence[Unit]) -> PairedComparison | None:
-    """`other` minus `best` on the units that both have."""
-    mine = {unit.key: unit for unit in other}
-    both = [(unit, mine[unit.key]) for unit in best if unit.key in mine]
-    if not both:
-        return None
-    sets = [one.set for one, _ in both]
-    return paired([one.worth for one, _ in both], [two.worth for _, two in both],
-                         [one.cluster for one, _ in both], sets if len(set(sets)) > 1 else None)  # fmt: skip
-
-
-def _by_complexity(
-    units: Sequence[Unit], known: Mapping[str, tuple[str, float] | None]
-) -> dict[str, dict[float, list[Unit]]]:
-    found: dict[str, dict[float, list[Unit]]] = defaultdict(lambda: defaultdict(list))
-    for unit in units:
-        place = known.get(unit.ids[0])
+def _by_complexity(some: Results, known: Mapping[str, tuple[str, float] | None]) -> dict[str, dict[float, Results]]:
+    found: dict[str, dict[float, Results]] = defaultdict(dict)
+    for place, part in some.by(lambda unit: known.get(unit.ids[0])).items():
         if place is not None:
-            found[place[0]][place[1]].append(unit)
+            found[place[0]][place[1]] = part
     return found
 
 
 def _charts(
     columns: Sequence[Column],
-    complexity: Mapping[tuple[str, Column], Mapping[str, Mapping[float, Sequence[Unit]]]],
+    complexity: Mapping[tuple[str, Column], Mapping[str, Mapping[float, Results]]],
     names: Sequence[str],
 ) -> Iterator[Complexity]:
     """Those that have more than one place on their axis."""
@@ -232,7 +210,9 @@ def _charts(
         titles = dict.fromkeys(title for name in names for title in complexity.get((name, column), ()))
         for title in titles:
             lines = {
-                name: {x: _mean(units) for x, units in sorted(complexity[name, column][title].items())}
+                name: {
+                    x: complexity[name, column][title][x].mean("set") for x in sorted(complexity[name, column][title])
+                }
                 for name in names
                 if complexity.get((name, column), {}).get(title)
             }

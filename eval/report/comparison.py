@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.eval.benchmark import Scored
 from uni_train.eval.compare import Comparison, Pair, names, side_by_side
 from uni_train.eval.report import evaluation, page
-from uni_train.eval.report.gallery import data_url
+from uni_train.eval.report.gallery import card_of, shown
 
 MOST_CARDS = 1_000
-_ANSWERS = ("answer", "criterion", "expected")  # what benchmarks call that which is right
 
 
 def write_comparison(path: Path, comparison: Comparison) -> Path:
@@ -53,7 +49,8 @@ def build(comparison: Comparison) -> tuple[list[dict[str, Any]], int]:
     cards = []
     for pair in side_by_side(comparison, flips_only=False, images=True):
         if _key(pair) in chosen:
-            card = _card(pair, room > 0)
+            card = card_of(pair.first)
+            card |= {"before": shown(pair.first, room > 0), "after": shown(pair.second, room > 0)}
             room -= sum(len(card[when].get("image", "")) for when in ("before", "after"))
             cards.append((not pair.flipped, card))
     return [card for _, card in sorted(cards, key=lambda one: one[0])], len(light)
@@ -62,34 +59,3 @@ def build(comparison: Comparison) -> tuple[list[dict[str, Any]], int]:
 def _key(pair: Pair) -> tuple[str, str, str, int]:
     ask = pair.first.sample.ask
     return pair.benchmark, ask.case.id, ask.setting, ask.k
-
-
-def _card(pair: Pair, with_pictures: bool) -> dict[str, Any]:
-    ask = pair.first.sample.ask
-    return {
-        "id": ask.case.id,
-        "set": ask.case.set,
-        "setting": ask.setting,
-        "k": ask.k,
-        "prompt": ask.case.prompt,
-        "answer": _answer(ask.case.facts),
-        "before": _shown(pair.first, with_pictures),
-        "after": _shown(pair.second, with_pictures),
-    }
-
-
-def _answer(facts: Mapping[str, Any]) -> str:
-    found = next((facts[name] for name in _ANSWERS if facts.get(name)), "")
-    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str)
-
-
-def _shown(one: Scored, with_pictures: bool) -> dict[str, Any]:
-    shown: dict[str, Any] = {"status": one.outcome}
-    reason = one.verdict.reason if one.verdict is not None else one.sample.note
-    if reason or one.cause:
-        shown["reason"] = "; ".join(dict.fromkeys(part for part in (reason, one.cause) if part))
-    if one.sample.thought is not None:
-        shown["thought"] = one.sample.thought
-    if one.sample.image is not None and with_pictures:
-        shown["image"] = data_url(one.sample.image)
-    return shown

@@ -24,7 +24,8 @@ from uni_train.eval.benchmark import OUTCOMES, Scored, Table
 from uni_train.eval.images import Image, bytes_of, digest_of
 from uni_train.eval.report import evaluation_charts, page
 from uni_train.eval.report.gallery import data_url, thumbnail
-from uni_train.eval.statistics import Estimate, PairedComparison, share
+from uni_train.eval.results import Results, unit_of
+from uni_train.eval.statistics import Estimate, PairedComparison
 
 if TYPE_CHECKING:
     from uni_train.eval.evaluation import Evaluation, Result
@@ -258,9 +259,8 @@ def _cell(cell: str | Estimate | PairedComparison | None) -> dict[str, Any]:
 
 def _outcomes(part: Part, settings: Sequence[str]) -> list[dict[str, Any]]:
     """One row a set and setting: how many samples ended in what."""
-    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for one in part.scored:
-        counts[one.sample.ask.case.set, one.sample.ask.setting][one.outcome] += 1
+    cells = Results(map(unit_of, part.scored)).by(lambda unit: (unit.set, unit.setting))
+    counts = {cell: Counter(one.outcome for one in some.scored) for cell, some in cells.items()}
     return [
         {
             "set": name,
@@ -282,22 +282,15 @@ def charts(part: Part) -> list[evaluation_charts.Dots]:
     """Accuracy by set, and by category within each set that has several."""
     asked = {one.sample.ask.setting for one in part.scored}
     colours = {name: i % 6 + 1 for i, name in enumerate(name for name in part.settings if name in asked)}
-    by_set: dict[str, dict[str, Estimate]] = {}
-    counted = [
-        one for one in part.scored if (one.sample.ask.setting, one.sample.ask.case.set) not in part.without_score
-    ]
-    for name in part.sets:
-        inside = [one for one in counted if one.sample.ask.case.set == name]
-        if inside:
-            by_set[name] = {
-                setting: _headline(part.scores, setting, name) or found for setting, found in _shares(inside).items()
-            }
+    every = Results(map(unit_of, part.scored))
+    sets = every.where(lambda unit: (unit.setting, unit.set) not in part.without_score).by("set", part.sets)
+    by_set = {
+        name: {setting: _headline(part.scores, setting, name) or found for setting, found in _shares(some).items()}
+        for name, some in sets.items()
+    }
     drawn = [evaluation_charts.dots("By set", by_set, colours)] if by_set else []
-    for name in by_set:
-        categories: dict[str, list[Scored]] = defaultdict(list)
-        for one in counted:
-            if one.sample.ask.case.set == name and one.sample.ask.case.category:
-                categories[one.sample.ask.case.category].append(one)
+    for name, some in sets.items():
+        categories = some.where(lambda unit: bool(unit.case.category)).by(lambda unit: unit.case.category)
         if len(categories) > 1:
             values = {category: _shares(categories[category]) for category in sorted(categories)}
             drawn.append(evaluation_charts.dots(f"{name}, by category", values, colours))
@@ -312,15 +305,9 @@ def _headline(scores: Mapping[str, Any], setting: str, name: str) -> Estimate | 
     )
 
 
-def _shares(scored: Iterable[Scored]) -> dict[str, Estimate]:
+def _shares(some: Results) -> dict[str, Estimate]:
     """setting -> the share of samples that passed, clustered by case where one was asked several times."""
-    by_setting: dict[str, list[Scored]] = defaultdict(list)
-    for one in scored:
-        by_setting[one.sample.ask.setting].append(one)
-    found = {}
-    for setting, group in by_setting.items():
-        found[setting] = share([one.passed for one in group], [one.sample.ask.case.cluster_id for one in group])
-    return found
+    return {setting: part.mean(unit="cluster") for setting, part in some.by("setting").items()}
 
 
 # --- gallery --------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -56,11 +57,11 @@ def build(shards: Mapping[str, Path], budget: int = IMAGE_BUDGET) -> Gallery:
     size = _typical_size(shards.values())
     kept = _fitting(slots, max(1, budget // (len(shards) * size)) if size else len(slots))
 
-    cards = {key: _card(next(iter(slots[key].values()))) for key in kept}
+    cards = {key: card_of(next(iter(slots[key].values()))) for key in kept}
     for when, folder in shards.items():
         for one in read_folder(folder):
             if one.sample.identity in cards:
-                cards[one.sample.identity][when] = _shown(one)
+                cards[one.sample.identity][when] = shown(one)
     return Gallery([cards[key] for key in kept], len(slots))
 
 
@@ -114,8 +115,13 @@ def excerpt(run_dir: Path, n: int) -> dict[str, list[Scored]]:
     }
 
 
-def _card(one: Scored) -> dict[str, Any]:
+_ANSWERS = ("answer", "criterion", "expected")  # what benchmarks call that which is right
+
+
+def card_of(one: Scored) -> dict[str, Any]:
+    """What was asked, for gallery.js; `shown` of each answer stands below "before" and "after"."""
     ask = one.sample.ask
+    answer = next((ask.case.facts[name] for name in _ANSWERS if ask.case.facts.get(name)), "")
     return {
         "id": ask.case.id,
         "set": ask.case.set,
@@ -123,20 +129,22 @@ def _card(one: Scored) -> dict[str, Any]:
         "k": ask.k,
         "pair": ask.case.cluster,
         "prompt": ask.case.prompt,
-        "answer": ask.case.facts["answer"],
+        "answer": answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str),
     }
 
 
-def _shown(one: Scored) -> dict[str, Any]:
-    shown: dict[str, Any] = {"status": one.outcome}
-    if one.verdict is not None and one.verdict.reason:
-        shown["reason"] = one.verdict.reason
+def shown(one: Scored, with_picture: bool = True) -> dict[str, Any]:
+    """What came back: the outcome and why, the thought or the answer in words, the image."""
+    card: dict[str, Any] = {"status": one.outcome}
+    reason = one.verdict.reason if one.verdict is not None else one.sample.note
+    if reason or one.cause:
+        card["reason"] = "; ".join(dict.fromkeys(part for part in (reason, one.cause) if part))
     thought = one.sample.text if one.sample.thought is None else one.sample.thought
     if thought is not None:
-        shown["thought"] = thought
-    if one.sample.image is not None:
-        shown["image"] = data_url(one.sample.image)
-    return shown
+        card["thought"] = thought
+    if with_picture and one.sample.image is not None:
+        card["image"] = data_url(one.sample.image)
+    return card
 
 
 def data_url(image: bytes) -> str:

@@ -9,12 +9,13 @@ import pytest
 
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Ask, Benchmark, Sample, Scored, Unit
+from uni_train.eval.benchmark import Ask, Benchmark, Sample, Scored
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason
 from uni_train.eval.compare import compare, side_by_side
 from uni_train.eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Result
 from uni_train.eval.generation import asks_of
+from uni_train.eval.results import Results, Unit
 from uni_train.eval.scored import write_scored
 
 Right = Callable[[Ask], bool]
@@ -185,8 +186,8 @@ def test_graded_scores_are_compared_by_their_means(tmp_path: Path) -> None:
     """A unit's value counts, not whether it is right; there is no detectable flip then."""
     from uni_train.eval.compare import _compare_units
 
-    def units(*values: float) -> list[Unit]:
-        return [Unit("plain", "words", f"u{i}", 0, (f"u{i}",), v == 1, f"u{i}", v) for i, v in enumerate(values)]
+    def units(*values: float) -> Results:
+        return Results(Unit("plain", "words", f"u{i}", 0, (f"u{i}",), v == 1, f"u{i}", v) for i, v in enumerate(values))
 
     (row,), flips = _compare_units("echo", "", units(0.2, 0.5, 1.0, 0.4), units(0.4, 0.6, 0.9, 0.8))
     assert (row.first, row.second, row.detectable) == (pytest.approx(0.525), pytest.approx(0.675), None)
