@@ -168,11 +168,16 @@ class Evaluation:
         images: of an evaluation of an earlier version, whose rows hold them: False leaves them out.
 
         Raises:
-            DamagedShard: a file is not what was written.
+            UserError: a file is missing. DamagedShard: it is not what was written.
         """
         seen = set()
         for name in self.results[benchmark].shards:
             path = below(self.folder / SCORED, name)
+            if not path.exists():
+                raise UserError(
+                    f"{path} is missing",
+                    "Run the evaluation's command again in another folder: stored calls are shared.",
+                )
             for one in read_scored(path, images):
                 if one.sample.identity in seen:
                     case, setting, k = one.sample.identity

@@ -181,7 +181,7 @@ def read(folder: Path) -> Series:
             try:
                 stat = path.stat()
                 points = _points(path, stat.st_mtime_ns, stat.st_size)
-            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            except (OSError, ValueError, OverflowError, KeyError, TypeError, AttributeError):
                 continue
             for where, tag, step, value in points:
                 shown = where if where.is_relative_to(folder) else path.parent  # its run is not below what is shown

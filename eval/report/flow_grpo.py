@@ -57,6 +57,8 @@ def read_lines(path: Path) -> list[Line]:
             continue
         try:
             row = parse_json(line, path, number, nan=True)
+            if not math.isfinite(row["step"]):
+                raise ValueError(f"step {row['step']}")
             rows[float(row["step"])] = row
         except (ValueError, KeyError, TypeError) as error:
             if number == len(lines):

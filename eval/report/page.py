@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.data_gen.audit.shortcuts import chances
-from uni_train.data_gen.reading_limits import read_json, read_yaml, reason
+from uni_train.data_gen.reading_limits import read_json, read_text, read_yaml, reason
 from uni_train.data_gen.registry import TASKS
 from uni_train.errors import UserError
 from uni_train.eval import summary as run_summary
@@ -147,16 +147,21 @@ def environment() -> Environment:
 def _about(run_dir: Path) -> dict[str, Any]:
     path = run_dir / "run.json"
     starts = _json(path).get("starts") if path.exists() else None
-    first, last = (starts[0], starts[-1]) if starts else ({}, {})
-    git = last.get("git") or {}
-    return {
-        "command": " ".join(last.get("command") or []),
-        "started": first.get("time") or "",
-        "starts": len(starts or []),
-        "commit": git.get("commit") or "",
-        "changed_files": git.get("changed_files") or 0,
-        "versions": last.get("versions") or {},
-    }
+    try:
+        first, last = (starts[0], starts[-1]) if starts else ({}, {})
+        git = last.get("git") or {}
+        return {
+            "command": " ".join(last.get("command") or []),
+            "started": str(first.get("time") or ""),
+            "starts": len(starts or []),
+            "commit": str(git.get("commit") or ""),
+            "changed_files": int(git.get("changed_files") or 0),
+            "versions": dict(last.get("versions") or {}),
+        }
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{path} is damaged: its starts are not those of a run", "Delete it: the run itself does not need it."
+        ) from error
 
 
 def _curves(run_dir: Path) -> list[Curve]:
@@ -203,7 +208,10 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _text(path: Path) -> str | None:
-    return path.read_text(encoding="utf-8") if path.exists() else None
+    try:
+        return read_text(path) if path.exists() else None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({reason(error)})", "Restore it: a run needs it.") from error
 
 
 def _is_number(value: Any) -> bool:
