@@ -14,7 +14,7 @@ from typing import Any
 from uni_train.config.build import adapter, to_plain
 from uni_train.config.kinds import KINDS, kind_named
 from uni_train.config.messages import described, limits_of, members
-from uni_train.config.schema import RunConfig
+from uni_train.config.schema import EvalConfig, RunConfig
 
 _FIELD = re.compile(r"    (\w+): [^#]*(?:  # (.*))?")
 
@@ -68,6 +68,8 @@ def page() -> str:
         if len(names) == 1:
             lines += [f"{(kind_named(names[0]).config.__doc__ or '').splitlines()[0]}", ""]
         lines += _list([key for key, kinds in users.items() if tuple(kinds) == names])
+    asked = [key for key in keys(EvalConfig) if not key.name.startswith(("judge.", "logger."))]
+    lines += ["", "## Of `uni_train eval`", "", "`judge` and `logger` are as above.", "", *_list(asked)]
     return "\n".join(lines) + "\n"
 
 
