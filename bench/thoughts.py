@@ -42,9 +42,9 @@ CANDIDATES = 4
 def filters(sets: Sequence[tuple[str, int]], n: int, temperature: float, seed: int) -> Iterator[str]:
     """Precision and recall of every filter on the same thoughts, CANDIDATES of each of n prompts."""
     from uni_train.config.compose import compose
+    from uni_train.eval.sampler import Sampler
     from uni_train.models.load import build_model
     from uni_train.recipes.distil import thinking
-    from uni_train.stages.asking import about, asked
 
     sampled = [f"candidates={CANDIDATES}", f"temperature={temperature}", "model.threads=1"]
     model = build_model(compose("distil_math", ["level=1", *sampled]).model)
@@ -53,7 +53,7 @@ def filters(sets: Sequence[tuple[str, int]], n: int, temperature: float, seed: i
     for name, level in sets:
         task = get_task(name, "nano")
         items = task.generate(n // task.items_per_draw, level, "train", derive_seed("filters", seed))
-        asks = asked(about(items, "cot"), seed, CANDIDATES)
+        asks = Sampler(items, "cot").asks(seed, CANDIDATES)
         thoughts = thinking.thoughts(model, asks, temperature)
         prompts = [ask.case.cluster_id for ask in asks]
         found = {}

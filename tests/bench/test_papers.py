@@ -19,7 +19,7 @@ from uni_train.errors import UsageError, UserError
 from uni_train.eval import summary as run_summary
 from uni_train.eval.benchmark import Ask, Sample, Scored
 from uni_train.eval.benchmarks.unisandbox import SAID
-from uni_train.eval.benchmarks.unisandbox.cases import item_case
+from uni_train.eval.sampler import item_case
 from uni_train.eval.scored import write_scored
 
 

@@ -22,8 +22,8 @@ from uni_train.eval import summary
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.benchmarks.unisandbox.cases import item_of
 from uni_train.eval.report import write_report
+from uni_train.eval.sampler import item_of
 from uni_train.eval.scored import shard_path, write_scored
 from uni_train.models.pictures import encode_png
 

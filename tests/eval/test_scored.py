@@ -12,7 +12,7 @@ from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Sample, Scored
-from uni_train.eval.benchmarks.unisandbox.cases import item_case
+from uni_train.eval.sampler import item_case
 from uni_train.eval.scored import (
     TO_TRAIN_ON,
     completed,

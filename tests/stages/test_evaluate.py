@@ -9,10 +9,10 @@ from tests.tiny import MODEL, TINY, fit
 from uni_train.config.schema import SIX_SETS
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.benchmarks.unisandbox.cases import item_of
 from uni_train.eval.benchmarks.unisandbox.counting import accuracy_rows
 from uni_train.eval.compare import compare
 from uni_train.eval.evaluation import EvaluationPlan, load, run
+from uni_train.eval.sampler import item_of
 from uni_train.eval.scored import read_folder
 
 EXTRA = ("math1_seen", "mapping2_chain")

@@ -14,7 +14,7 @@ import pytest
 
 from tests.tiny import QUICK, TINY, finish, fit, shards
 from uni_train.config.schema import SIX_SETS
-from uni_train.eval.benchmarks.unisandbox.cases import item_of
+from uni_train.eval.sampler import item_of
 from uni_train.eval.scored import read_folder, read_scored
 from uni_train.eval.watch import checkpoints
 from uni_train.models.pictures import decode_png

@@ -24,15 +24,16 @@ from uni_train.eval import evaluation
 from uni_train.eval.benchmark import Scored
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.benchmarks.unisandbox.cases import Questions, item_case
+from uni_train.eval.benchmarks.unisandbox.cases import Questions
 from uni_train.eval.benchmarks.unisandbox.counting import accuracy, accuracy_rows, units
 from uni_train.eval.calls import CallStore, StoredModel
+from uni_train.eval.sampler import Sampler, item_case
 from uni_train.eval.scored import read_folder, without_images
 from uni_train.eval.shortcuts import Trivial
 from uni_train.models.base import UnifiedModel
 from uni_train.models.identity import ModelIdentity
 from uni_train.stages import judging
-from uni_train.stages.asking import Batched, about, asked, draw
+from uni_train.stages.batched import Batched
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import SHARDS, STORE, StageRun, Work, in_batches
 
@@ -132,13 +133,13 @@ def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Pat
     Args:
         folder: where images wait for a judge; it is removed afterwards.
     """
-    ranks, asked_of = work.ranks, about(watched(work, name), "normal")
-    asks = asked(asked_of, derive_seed("check", work.config.seed))
+    ranks, sampler = work.ranks, Sampler(watched(work, name), "normal")
+    asks = sampler.asks(derive_seed("check", work.config.seed))
     batches = [batch for _, batch in in_batches(asks, work.config.model.draw_batch)]
     respondent = Batched(model, work.config.model.think_batch)
 
     def make(index: int) -> list[Scored]:
-        return draw(respondent, asked_of, batches[index])
+        return sampler.sample(respondent, batches[index])
 
     if reads_images(work.config):
         judged = partial(judging.verified, work, folder)

@@ -8,7 +8,8 @@ paper.csv has the published ones.
 from uni_train.data_gen.registry import set_name, sources
 from uni_train.eval.benchmarks.unisandbox.benchmark import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.counting import PAPER
-from uni_train.eval.benchmarks.unisandbox.sets import LEVELS, SAID, SETS, SETTINGS, named, set_of
+from uni_train.eval.benchmarks.unisandbox.sets import LEVELS, SAID, SETS, SETTINGS, named
+from uni_train.eval.sampler import set_of
 
 __all__ = [
     "LEVELS",

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.sprites import verify_sprites
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UsageError
@@ -34,29 +33,25 @@ from uni_train.eval.benchmark import (
     Unit,
     benchmark,
     expect_known,
-    think_and_draw,
 )
 from uni_train.eval.benchmarks.unisandbox import counting
 from uni_train.eval.benchmarks.unisandbox.cases import (
     ALL_SETS,
     KNOWLEDGE_SETS,
-    LABELS,
     REASONING_SETS,
     Questions,
     generated,
-    item_of,
     published,
 )
 from uni_train.eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets
 from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion, said
-from uni_train.eval.images import StoredImage, encoded, pixels
+from uni_train.eval.images import pixels
 from uni_train.eval.prompts.unisandbox import direct_prompt
+from uni_train.eval.sampler import LABELS, drawn, item_of, verified
 from uni_train.eval.submission import first_draws
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from uni_train.models.base import OnStep, Request
+    from uni_train.models.base import OnStep
 
 LABEL_CHOICES = (*LABELS, "both")
 COMPATS = ("paper", "official")
@@ -142,47 +137,9 @@ class UniSandbox(Benchmark):
 
     def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
         """Cases that share a drawing (two labels of one question, asked with one seed) are asked once."""
-        from uni_train.models.base import Request
-
-        def key(ask: Ask) -> tuple[str, bool, int]:
-            return ask.case.facts["drawn_as"], ask.setting == "cot", ask.seed
-
+        images = iter(drawn(model, [ask for ask in asks if ask.setting != SAID], on_step))
         replies = _answers(model, [ask for ask in asks if ask.setting == SAID], on_step)
-        requests: dict[tuple[str, bool, int], Request] = {}
-        for ask in asks:
-            if ask.setting == SAID:
-                continue
-            drawn_as, _, seed = key(ask)
-            shown = tuple(pixels(image) for image in ask.case.images)
-            requests.setdefault(key(ask), Request(drawn_as, ask.case.prompt, shown, seed=seed))
-        aloud = {one: request for one, request in requests.items() if one[1]}
-        at_once = {one: request for one, request in requests.items() if not one[1]}
-        thoughts: dict[tuple[str, bool, int], str | Exception] = {}
-        images: dict[tuple[str, bool, int], np.ndarray | StoredImage | Exception] = {}
-        if at_once:
-            images.update(zip(at_once, model.draw(list(at_once.values()), on_step=on_step), strict=True))
-        if aloud:
-            said, drawn = think_and_draw(model, list(aloud.values()), on_step)
-            thoughts.update(zip(aloud, said, strict=True))
-            images.update(zip(aloud, drawn, strict=True))
-        samples = []
-        for ask in asks:
-            if ask.setting == SAID:
-                samples.append(next(replies))
-                continue
-            one = key(ask)
-            thought = thoughts.get(one)
-            if isinstance(thought, Exception):
-                note = f"no thought: {thought}"
-                samples.append(Sample(ask, "generation_failed", note, prompt=ask.case.prompt))
-                continue
-            image = images[one]
-            if isinstance(image, Exception):
-                note = f"no image: {image}"
-                samples.append(Sample(ask, "generation_failed", note, prompt=ask.case.prompt, thought=thought))
-                continue
-            samples.append(Sample(ask, prompt=ask.case.prompt, thought=thought, parts=(encoded(image),)))
-        return samples
+        return [next(replies if ask.setting == SAID else images) for ask in asks]
 
     def check(self, sample: Sample) -> Verdict | None:
         """Object and count read off the pixels, in the nano world; None for images of the everyday world. What is
@@ -192,11 +149,10 @@ class UniSandbox(Benchmark):
             return Verdict((Check(SAID, said(sample.text, item_of(sample.ask.case)), sample.text),))
         if "item" not in facts or self.verifier == "judge" or not sample.drawn:
             return None
-        item = item_of(sample.ask.case)
         if facts["task"] == "knowledge":
+            item = item_of(sample.ask.case)
             return verify_sprites(pixels(sample.drawn[-1]), item.facts["object"], item.facts["count"])
-        task = task_of(item)
-        return task.verify(item, pixels(sample.drawn[-1])) if task.has_image(item) else None
+        return verified(sample)
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """Caption, then compare (section 3.2)."""

@@ -29,15 +29,14 @@ from uni_train.data_gen.knowledge.injection import subjects
 from uni_train.data_gen.knowledge.nano import counted
 from uni_train.data_gen.knowledge.people import KnowledgeQuestion, read_test
 from uni_train.data_gen.objects import NANO, singular_of
-from uni_train.data_gen.registry import get_task, set_name, sources, task_of
+from uni_train.data_gen.registry import get_task, set_name, sources
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Question
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Case
-from uni_train.eval.benchmarks.unisandbox.sets import LEVELS, SETS, set_of
-from uni_train.models.pictures import encode_png
+from uni_train.eval.benchmarks.unisandbox.sets import LEVELS, SETS
+from uni_train.eval.sampler import LABELS, count_of_objects, item_case, item_of
 
-LABELS = ("official", "corrected")
 REASONING_SETS = SETS
 KNOWLEDGE_SETS = ("forward", "inverse")
 ALL_SETS = REASONING_SETS + KNOWLEDGE_SETS
@@ -170,33 +169,6 @@ def _people_files(folder: Path) -> list[tuple[str, Path]]:
     return sorted(("inverse" if "_" in path.stem else "forward", path) for path in files)
 
 
-def item_case(item: Item) -> Case:
-    """A question of our own."""
-    shown = task_of(item).input_image(item)
-    category = "" if item.pair is None else f"question {item.id[-1]}"
-    return Case(
-        id=item.id,
-        set=set_of(item),
-        prompt=item.prompt,
-        images=() if shown is None else (encode_png(shown),),
-        cluster=item.pair,
-        category=_counted(int(item.facts["count"])) if "count" in item.facts and item.pair is None else category,
-        facts={
-            "task": item.task,
-            "world": item.facts.get("world", ""),
-            "answer": item.answer,
-            "labels": list(LABELS),
-            "drawn_as": item.id,
-            "item": item.to_dict(),
-        },
-    )
-
-
-def item_of(case: Case) -> Item:
-    """The item of a question of our own."""
-    return Item.from_dict(case.facts["item"])
-
-
 def question_of(case: Case) -> Question | None:
     """A case of a reasoning set as a trivial strategy sees it, with the label that it is scored by; None: none does."""
     if "item" in case.facts:
@@ -311,11 +283,7 @@ def _category(answer: str) -> str:
         count = read_count(answer)[0].whole
     except UnreadableError:
         return ""
-    return "" if count is None else _counted(count)
-
-
-def _counted(count: int) -> str:
-    return "1 object" if count == 1 else f"{count} objects"
+    return "" if count is None else count_of_objects(count)
 
 
 def _right_count(row: MathsRow, audit: AuditRow) -> tuple[str | None, str]:

@@ -18,10 +18,11 @@ from uni_train.data_gen.audit.shortcuts import chances, known_shortcuts
 from uni_train.data_gen.registry import TASKS, sources, task_of
 from uni_train.eval import paper
 from uni_train.eval.benchmark import OUTCOMES, Case, Scored, Table
-from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS, item_of, question_of
+from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS, question_of
 from uni_train.eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets, per_unit
 from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion
 from uni_train.eval.results import Cell, Results, Unit, plain, unit_of
+from uni_train.eval.sampler import item_of
 from uni_train.eval.shortcuts import Trivial, best, counted, trivial
 from uni_train.eval.statistics import Estimate, PairedComparison, detectable_difference, shares
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from uni_train.data_gen.registry import TASKS, set_name, sources
+from uni_train.data_gen.registry import TASKS, sources
 from uni_train.data_gen.task import Item
 
 SETTINGS = ("normal", "cot")
@@ -27,11 +27,6 @@ def per_unit(name: str) -> int:
     """Questions that count once in a set: the two of a pair of mapping, else one."""
     source = sources().get(name)
     return 1 if source is None else TASKS.get(source.task).items_per_draw
-
-
-def set_of(item: Item) -> str:
-    """The set in which an item is counted: of its task and level, unless `named` says otherwise."""
-    return str(item.facts.get("set") or set_name(item.task, item.level))
 
 
 def named(items: Sequence[Item], name: str) -> list[Item]:

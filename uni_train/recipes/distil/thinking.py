@@ -18,15 +18,15 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Check, Status, Verdict
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored
-from uni_train.eval.benchmarks.unisandbox.cases import item_of
 from uni_train.eval.benchmarks.unisandbox.thoughts import Conclusion, concluded, conclusion
 from uni_train.eval.prompts.unisandbox import direct_prompt
+from uni_train.eval.sampler import Sampler, item_of
 from uni_train.eval.scored import read_folder
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.stars import filtering
 from uni_train.recipes.stars.config import RoundConfig
-from uni_train.recipes.stars.sampling import round_asks, until_kept
+from uni_train.recipes.stars.sampling import round_items, until_kept
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import StageRun, Work, in_batches
 
@@ -44,7 +44,7 @@ def run(work: Work[DistilConfig], stage: StageRun, one: RoundConfig) -> None:
         UserError: the filter keeps none.
     """
     config = work.config
-    _, wanted = round_asks(work, one, "cot")
+    wanted = Sampler(round_items(work, one), "cot").asks(config.seed, config.candidates)
     size = max(1, config.model.think_batch // config.candidates) * config.candidates
     batches = [batch for _, batch in in_batches(wanted, size)]
     teacher = None

@@ -20,12 +20,12 @@ from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Ask, Scored
-from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.sampler import Sampler
 from uni_train.recipes.stars import filtering
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig
 from uni_train.stages import judging
-from uni_train.stages.asking import Batched, about, asked, draw
+from uni_train.stages.batched import Batched
 from uni_train.stages.shards import Judged, make_shards
 from uni_train.stages.work import StageRun, Work, in_batches
 
@@ -33,13 +33,14 @@ from uni_train.stages.work import StageRun, Work, in_batches
 def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
     """Sample `candidates` images of each of the round's prompts, and store them with the verifier's verdicts."""
     config = work.config
-    benchmark, wanted = round_asks(work, round_, config.mode)
+    sampler = Sampler(round_items(work, round_), config.mode)
+    wanted = sampler.asks(config.seed, config.candidates)
     batches = [batch for _, batch in in_batches(wanted, config.model.draw_batch)]
     teacher = work.model(None if config.teacher == "base" else work.weights)
-    sampled = Batched(teacher, config.model.think_batch, config.temperature)
+    respondent = Batched(teacher, config.model.think_batch, config.temperature)
 
     def make(index: int) -> list[Scored]:
-        samples = draw(sampled, benchmark, batches[index])
+        samples = sampler.sample(respondent, batches[index])
         return samples if round_.kept is None else filtering.decided(config, lambda: teacher, samples)
 
     judgements: list[Judged] = []
@@ -63,12 +64,6 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
     counts = {"sampled": len(wanted)} if round_.kept is None else filtering.counted(work, stage, round_)
     stage.result = {"task": round_.task, "level": round_.level, **counts}
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
-
-
-def round_asks(work: Work[Any], round_: RoundConfig, setting: str) -> tuple[UniSandbox, list[Ask]]:
-    """The benchmark over a round's prompts in one setting, and its asks: each prompt `candidates` times."""
-    benchmark = about(round_items(work, round_), setting)
-    return benchmark, asked(benchmark, work.config.seed, work.config.candidates)
 
 
 def round_items(work: Work[Any], round_: RoundConfig) -> list[Item]:

@@ -1,4 +1,4 @@
-"""Asking a model about items of tasks, as a benchmark does: for sampling, and for evaluation while training."""
+"""A model that a run asks, in batches of the sizes that its recipe names."""
 
 from __future__ import annotations
 
@@ -6,34 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from uni_train.data_gen.seeds import derive_seed
-from uni_train.data_gen.task import Item
-from uni_train.eval.benchmark import Ask, Benchmark, Respondent, Scored
-from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.benchmarks.unisandbox.cases import Questions, item_case
 from uni_train.models.base import OnStep, Request, UnifiedModel
 from uni_train.stages.work import in_batches
-
-
-def about(items: Sequence[Item], setting: str) -> UniSandbox:
-    """UniSandbox over these items, asked in one setting."""
-    return UniSandbox(questions=Questions(tuple(item_case(item) for item in items), {}), settings=(setting,))
-
-
-def asked(benchmark: Benchmark, seed: int, draws: int = 1) -> list[Ask]:
-    """Every case `draws` times, in the benchmark's one setting; a seed follows from (run seed, prompt, setting, k)."""
-    (setting,) = benchmark.settings
-    return [
-        Ask(case, setting, k, derive_seed(seed, case.id, setting, k))
-        for case in benchmark.cases()
-        for k in range(draws)
-    ]
-
-
-def draw(model: Respondent, benchmark: Benchmark, asks: Sequence[Ask]) -> list[Scored]:
-    """What the model makes of them, each verified if a program can."""
-    samples = benchmark.respond(model, asks)
-    return [Scored(one, benchmark.check(one)) for one in samples]
 
 
 class Batched:
