@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import click
 import numpy as np
 import pytest
 
@@ -148,6 +149,18 @@ def test_a_reward_is_called_before_the_first_stage(tmp_path: Path) -> None:
     ended = fit(tmp_path / "out", *QUICK[:14], f"rewards.mine.function={file}:mine", recipe="flow_grpo_math")
     assert ended.exit_code == 1 and not (tmp_path / "out").exists(), ended.output
     assert f"the reward mine raised KeyError: 'mood' ({file}, line 2: return [columns" in ended.stderr
+
+
+def test_an_exit_is_a_plug_ins_error_only_where_its_own_line_raises_it() -> None:
+    def shown(end: Callable[[], object]) -> object:
+        try:
+            end()
+        except SystemExit as error:
+            return as_user_error(error)
+        raise AssertionError
+
+    assert "SystemExit: 0" in str(shown(leaves)) and "SystemExit: 3" in str(shown(lambda: exit(3)))
+    assert shown(lambda: click.Command("x").main([], standalone_mode=True)) is None
 
 
 def test_an_error_of_ours_keeps_its_traceback() -> None:

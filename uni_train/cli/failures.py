@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import traceback
 from typing import IO
 
 from uni_train.cli.terminal import plain
@@ -46,6 +47,9 @@ def as_user_error(error: BaseException) -> UserError | None:
     if isinstance(error, data_errors.DataError):
         return UserError(str(error))
     place = data_errors.place_of(error)
+    if isinstance(error, SystemExit):  # only of a line of theirs: a signal may end a run within it
+        frames = [one for one in traceback.walk_tb(error.__traceback__) if "<" not in one[0].f_code.co_filename]
+        place = data_errors.place_in(frames[-1:])
     return UserError(f"{type(error).__name__}: {error}{place}", _OWN_CODE) if place else None
 
 

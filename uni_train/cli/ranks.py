@@ -85,9 +85,10 @@ def _reason(ranks: Ranks, hosts: list[str], error: BaseException) -> tuple[int, 
     if not lost:
         # torchrun tells all to end as soon as one process has.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if isinstance(error, SystemExit) and not isinstance(error.__context__, KeyboardInterrupt):
+    ended = isinstance(error, SystemExit) and not isinstance(error.__context__, KeyboardInterrupt)
+    if isinstance(error, SystemExit) and ended and as_user_error(error) is None:
         return (error.code if isinstance(error.code, int) else int(error.code is not None)), None
-    if isinstance(error, KeyboardInterrupt | SystemExit):
+    if isinstance(error, KeyboardInterrupt | SystemExit) and not ended:
         reason, code = UserError("interrupted: run the same command again to continue"), INTERRUPTED
     elif lost or (user := None if debugging() else as_user_error(error)) is None:  # type: ignore[arg-type]
         if not (lost and ranks.is_main) or debugging():  # where rank 0 waited is no defect, and this the console
