@@ -104,7 +104,7 @@ def test_the_plan_of_an_evaluation_that_the_guide_shows_needs_no_weights(
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs/eval_cli.md").read_text(encoding="utf-8")
     (line,) = [line for line in text.splitlines() if line.startswith("    python ") and " --plan " in line]
-    result = run(*line.partition("uni_train ")[2].partition("#")[0].split())
+    result = run(*shlex.split(line.partition("uni_train ")[2], comments=True))
     assert result.exit_code == 0 and "judge, dollars" in result.output
     assert list(tmp_path.iterdir()) == []
 
