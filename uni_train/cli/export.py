@@ -14,11 +14,11 @@ _DTYPES = ("float32", "bfloat16", "float16")
 @click.command()
 @click.argument("source", type=click.Path(path_type=Path), metavar="RUN_OR_FOLDER")
 @click.argument("out", type=click.Path(path_type=Path), metavar="OUT")
-@click.option("--dtype", type=click.Choice(_DTYPES), help="Of the weights; the default keeps theirs.")
+@click.option("--dtype", type=click.Choice(_DTYPES), help="The dtype of the written weights.  [default: theirs]")
 @click.option("--shard-gb", type=Finite(min=0, min_open=True), help="Split into files of at most this size.")
 @click.option("--force", is_flag=True, help="Write into OUT although it holds other files.")
 @click.option("--push-to-hub", metavar="OWNER/NAME", help="Then upload OUT, with a model card, to this repository.")
-@click.option("--private", is_flag=True, help="Of the repository, if it is made.")
+@click.option("--private", is_flag=True, help="Make a new repository private.")
 @click.option("--license", "licence", metavar="NAME", help="For the model card, as the hub names it: apache-2.0.")
 def export(
     source: Path,

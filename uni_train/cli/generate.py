@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 @click.option("--steps", type=click.IntRange(1, 1_000), metavar="N", help="Denoising steps.  [default: the model's]")
 @click.option("--text-scale", type=Finite(0), metavar="X", help="Guidance by the text; 1 is none.")
 @click.option("--image-scale", type=Finite(0), metavar="X", help="Guidance by the images; 1 is none.")
-@click.option("--temperature", type=Finite(0), metavar="X", help="Of thoughts and answers; 0 is greedy.")
+@click.option(
+    "--temperature", type=Finite(0), metavar="X", help="The temperature of thoughts and answers; 0 is greedy."
+)
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, metavar="N")
 @click.option(
     "-n", "count", type=click.IntRange(1, 10_000), default=1, show_default=True, help="So many, seeds from --seed on."

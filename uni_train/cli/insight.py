@@ -113,7 +113,7 @@ def links(k: int, settings: tuple[str, ...], **asked: Any) -> None:
 @insight.command()
 @_about(n=16)
 @click.option("--layers", type=RANGE, multiple=True, help="A group of layers, from 1; repeatable.  [default: four]")
-@click.option("--tokens", type=RANGE, help="Whose influence is laid over images.  [default: the strongest words]")
+@click.option("--tokens", type=RANGE, help="Thought tokens for the influence maps.  [default: the strongest]")
 @click.option("--maps", type=click.IntRange(0), default=4, show_default=True, help="Items with influence maps.")
 @click.option("--interventions/--no-interventions", default=True, help="Also draw with changed thoughts.")
 def attention(

@@ -38,7 +38,7 @@ def _one_line(_: click.Context, option: click.Parameter, value: Any) -> Any:
 @click.option("--torchrun", is_flag=True, help="The torchrun command of each node.")
 @click.option("--submit", is_flag=True, help="Hand the script to sbatch at once.")
 @click.option("--partition", callback=_one_line, metavar="NAME", help="SLURM's partition.")
-@click.option("--account", callback=_one_line, metavar="NAME", help="Whose time it is.")
+@click.option("--account", callback=_one_line, metavar="NAME", help="The SLURM account.")
 @click.option("--time", metavar="D-HH:MM:SS", help="Time limit of the job.")
 @click.option("--cpus", type=click.IntRange(1), help="Cores of each process.")
 @click.option(

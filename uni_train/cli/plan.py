@@ -30,7 +30,7 @@ GIB = 2**30
     show_default=True,
     help="The share of the GPU's peak FLOP a second that training reaches.",
 )
-@click.option("--price", type=click.FloatRange(min=0), help="Of a GPU hour, in any currency.")
+@click.option("--price", type=click.FloatRange(min=0), help="The price of a GPU hour, in any currency.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, bytes and seconds, instead of tables.")
 def plan(
     recipe: str,

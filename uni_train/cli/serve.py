@@ -20,18 +20,23 @@ from uni_train.errors import UsageError, UserError
     type=click.Choice(["127.0.0.1", "0.0.0.0", "::"]),
     default="127.0.0.1",
     show_default=True,
-    help="Who is heard: this machine, or everybody (IPv4, IPv6).",
+    help="Accept clients of this machine, or of all (IPv4, IPv6).",
 )
 @click.option("--steps", type=click.IntRange(1, 1_000), metavar="N", help="Denoising steps.  [default: the model's]")
-@click.option("--temperature", type=Finite(0, 2), metavar="X", help="Where a client asks for none.")
+@click.option("--temperature", type=Finite(0, 2), metavar="X", help="The temperature of requests that name none.")
 @click.option(
     "--key-env", metavar="NAME", help="Ask clients for the key in this environment variable; a must for another --host."
 )
 @click.option(
-    "--max-body", type=Finite(0.001, 1024), default=32.0, show_default=True, metavar="MIB", help="Of a request."
+    "--max-body", type=Finite(0.001, 1024), default=32.0, show_default=True, metavar="MIB", help="The largest request."
 )
 @click.option(
-    "--max-images", type=click.IntRange(0, 1000), default=16, show_default=True, metavar="N", help="The same."
+    "--max-images",
+    type=click.IntRange(0, 1000),
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="Most images of a request.",
 )
 @click.option(
     "--max-megapixels",
@@ -39,14 +44,23 @@ from uni_train.errors import UsageError, UserError
     default=32.0,
     show_default=True,
     metavar="X",
-    help="Of all its images.",
+    help="Most pixels of a request's images.",
 )
-@click.option("--max-words", type=click.IntRange(1, 1_000_000), default=4000, show_default=True, help="Of its prompt.")
+@click.option("--max-words", type=click.IntRange(1, 1_000_000), default=4000, show_default=True, help="Longest prompt.")
 @click.option(
-    "--timeout", type=Finite(0.1, 86400), default=300.0, show_default=True, metavar="SECONDS", help="To its reply."
+    "--timeout",
+    type=Finite(0.1, 86400),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Longest wait for a reply.",
 )
 @click.option(
-    "--queue", type=click.IntRange(1, 100_000), default=256, show_default=True, help="Requests at once; then 429."
+    "--queue",
+    type=click.IntRange(1, 100_000),
+    default=256,
+    show_default=True,
+    help="Most waiting requests; others get 429.",
 )
 def serve(
     model: str,

@@ -32,7 +32,7 @@ _NAMES = {
 
 
 @click.command("calibrate")
-@click.option("--checkpoint", "-c", metavar="PATH|NAME|URL#MODEL", help="Whose samples people or programs have read.")
+@click.option("--checkpoint", "-c", metavar="PATH|NAME|URL#MODEL", help="The model whose samples have known truth.")
 @click.option(
     "--labels",
     type=click.Path(path_type=Path),
