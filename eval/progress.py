@@ -11,7 +11,7 @@ class Bar(Protocol):
 
 
 class Progress(Protocol):
-    """Receives messages and bars; `uni_train.cli.progress.ConsoleProgress` prints them."""
+    """Receives messages and bars; `uni_train.console.progress.ConsoleProgress` prints them."""
 
     def say(self, text: str) -> None: ...
 

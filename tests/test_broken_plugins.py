@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.tiny import QUICK, fit
-from uni_train.cli.failures import as_user_error
+from uni_train.console.failures import as_user_error
 from uni_train.data_gen import task as tasks
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.registry import TASKS, PluginError, load_plugins

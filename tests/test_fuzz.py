@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.bad_inputs import images, png
-from uni_train.cli.terminal import plain
 from uni_train.config.build import build, to_plain
 from uni_train.config.compose import compose
+from uni_train.console.terminal import plain
 from uni_train.data_gen.audit.mapping import read_mapping
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.jsonl import read_items, read_objects, read_published

@@ -20,7 +20,15 @@ LAYERS = (
     ("uni_train.training",),
     ("uni_train.stages", "uni_train.recipes"),
     ("uni_train.plan", "uni_train.serving"),
-    ("uni_train.api", "uni_train.view", "uni_train.cli", "uni_train.__main__", "uni_train.__init__"),
+    (
+        "uni_train.console",
+        "uni_train.fitting",
+        "uni_train.api",
+        "uni_train.view",
+        "uni_train.cli",
+        "uni_train.__main__",
+        "uni_train.__init__",
+    ),
 )
 """A package imports from its own layer and from those above it in this list, and from nowhere else."""
 

@@ -46,7 +46,7 @@ def _user_errors() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:
-        from uni_train.cli.failures import as_user_error
+        from uni_train.console.failures import as_user_error
 
         found = as_user_error(error)
         if found is None:
@@ -188,7 +188,7 @@ def fit(recipe: str | Path, overrides: Mapping[str, Any] | Sequence[str] = ()) -
         UserError: whatever a person can put right. UsageError: no such recipe, key or value. SystemExit: processes that
             the run has started (`strategy.devices`) have failed, and have said why.
     """
-    from uni_train.cli.fit import run_recipe
+    from uni_train.fitting import run_recipe
 
     typed = list(_typed(overrides)) if isinstance(overrides, Mapping) else list(overrides)
     config = run_recipe(str(recipe), typed, fresh=False, dry_run=False)
@@ -235,7 +235,7 @@ def run_evaluation(
     Raises:
         UserError: whatever a person can put right; last, where a set could not be scored.
     """
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.eval import evaluation as engine
     from uni_train.eval.configured import plan_of
     from uni_train.eval.report.evaluation import not_scored, report_of

@@ -23,10 +23,10 @@ from uni_train.cli import watch
 from uni_train.cli.evaluation import evaluate
 from uni_train.cli.evaluation.options import overrides_of
 from uni_train.cli.main import uni_train
-from uni_train.cli.terminal import plain
 from uni_train.config.build import build_section, to_plain
 from uni_train.config.compose import compose, compose_section
 from uni_train.config.schema import EvalConfig
+from uni_train.console.terminal import plain
 from uni_train.eval.configured import plan_of
 from uni_train.eval.watch import Checkpoint
 from uni_train.models.load import build_model, save_model

@@ -14,8 +14,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from uni_train.cli.failures import as_user_error
 from uni_train.cli.main import uni_train
+from uni_train.console.failures import as_user_error
 from uni_train.data_gen.errors import DataError
 from uni_train.errors import UsageError, UserError
 

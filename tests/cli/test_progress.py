@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from uni_train.cli.progress import ConsoleProgress
+from uni_train.console.progress import ConsoleProgress
 
 COLUMNS = ["model", *(f"setting {i}" for i in range(8))]
 ROWS = [[name, *(f"0.{i}2 [0.{i}0, 0.{i}7]" for i in range(8))] for name in ("nano before", "nano after")]

@@ -65,7 +65,7 @@ def oversleep() -> None:
 
 def work(ranks: Ranks, folder: Path, fails: Callable[[], None], who: int) -> None:
     """A few updates, then `who` fails."""
-    from uni_train.cli.ranks import one_message, open_log
+    from uni_train.console.ranks import one_message, open_log
     from uni_train.distributed.watchdog import note
 
     with one_message(ranks):

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tests.eval.sample_evaluation import sample_evaluation
 from uni_train.cli.evaluation.running import show
-from uni_train.cli.progress import ConsoleProgress
+from uni_train.console.progress import ConsoleProgress
 from uni_train.eval import evaluation as engine
 from uni_train.eval import summary, tracking
 from uni_train.eval.benchmark import generated_questions

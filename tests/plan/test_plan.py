@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from uni_train.cli import plan as cli
 from uni_train.cli.main import uni_train
-from uni_train.cli.progress import ConsoleProgress
 from uni_train.config import places
 from uni_train.config.compose import compose
+from uni_train.console.progress import ConsoleProgress
 from uni_train.data_gen.mapping.task import Mapping
 from uni_train.errors import UserError
 from uni_train.plan import plan as planning

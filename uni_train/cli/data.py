@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from uni_train.cli.terminal import plain
+from uni_train.console.terminal import plain
 from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.data_gen.task import Item, Task
     from uni_train.data_gen.verifying import Judged
 
@@ -246,7 +246,7 @@ def audit(file: Path, as_json: bool) -> None:
         for row in rows:
             click.echo(plain(json.dumps(row.to_dict(), ensure_ascii=False)))
     else:
-        from uni_train.cli.progress import ConsoleProgress
+        from uni_train.console.progress import ConsoleProgress
 
         progress = ConsoleProgress()
         doubtful = [row for row in rows if row.status != "ok"]
@@ -341,7 +341,7 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
 
 
 def _judge_all(items: list[Item], images: Path) -> list[Judged]:
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.data_gen.verifying import judge_folder
 
     found = []
@@ -354,7 +354,7 @@ def _judge_all(items: list[Item], images: Path) -> list[Judged]:
 
 def _print_verdicts(found: list[Judged], out: Path) -> None:
     """How many images, and how many of them in each check, have each status."""
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.console.progress import ConsoleProgress
 
     statuses = ("pass", "fail", "unreadable", "missing")
     rows: list[tuple[object, ...]] = [

@@ -54,7 +54,7 @@ def export(
 
     import torch
 
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.models.export import export_model
 
     progress = ConsoleProgress()

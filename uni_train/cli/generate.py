@@ -10,12 +10,12 @@ import click
 
 from uni_train.cli.numbers import Finite
 from uni_train.cli.recipe import complete_models
-from uni_train.cli.terminal import plain
+from uni_train.console.terminal import plain
 from uni_train.errors import UsageError, UserError
 
 if TYPE_CHECKING:
-    from uni_train.cli.progress import Bar, ConsoleProgress
     from uni_train.config.schema import ModelConfig
+    from uni_train.console.progress import Bar, ConsoleProgress
     from uni_train.models.base import UnifiedModel
 
 
@@ -97,7 +97,7 @@ def generate(
 
     from rich.console import Console
 
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.models.base import Request
     from uni_train.models.pictures import read_image
 
@@ -170,7 +170,7 @@ class _Steps:
         self._bar: Bar | None = None
 
     def __call__(self, done: int, total: int) -> None:
-        from uni_train.cli.progress import Bar
+        from uni_train.console.progress import Bar
 
         if done == 1 or self._bar is None:
             self.__exit__()

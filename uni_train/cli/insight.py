@@ -16,8 +16,8 @@ from uni_train.cli.recipe import complete_models
 from uni_train.errors import UsageError, UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from uni_train.cli.progress import ConsoleProgress
     from uni_train.config.schema import EvalConfig
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.eval.benchmark import Benchmark, Case
     from uni_train.eval.evaluation import Evaluation
     from uni_train.models.base import UnifiedModel
@@ -185,15 +185,12 @@ def _asked_of(cases: list[Case], asked: dict[str, Any]) -> dict[str, Any]:
 def _model(asked: dict[str, Any]) -> tuple[UnifiedModel, int]:
     """The model itself, whose layers are watched, and how many requests it draws at once."""
     from uni_train.api import build_here
-    from uni_train.config.build import build_section
-    from uni_train.config.schema import SamplingConfig
     from uni_train.eval.respondent import is_remote
     from uni_train.models.load import model_config
 
     if is_remote(asked["checkpoint"]):
         raise UserError("the layers of a remote model cannot be read", "Give its checkpoint.")
     config, keys = model_config(asked["checkpoint"]), _config(asked)
-    build_section(SamplingConfig, keys.sampling)
     config = replace(config, sampling=replace(config.sampling, **keys.sampling))
     return build_here(config), keys.batch or min(config.draw_batch, config.think_batch)
 
@@ -213,12 +210,17 @@ _KEYS = ("sampling", "batch", "judge", "remote", "retry_failed")
 
 def _config(asked: dict[str, Any]) -> EvalConfig:
     """The keys that analyses share with `eval`. Raises UsageError for others."""
+    from uni_train.config.build import build_section
+    from uni_train.config.schema import SamplingConfig
+
     overrides = overrides_of(asked["words"], {})
     for override in overrides:
         key = override.partition("=")[0].partition(".")[0]
         if key not in _KEYS:
             raise UsageError(f"insight takes no {key} ({override})", did_you_mean(key, _KEYS, "keys"))
-    return config_of([*overrides, f"out={_folder(asked) / 'evals'}"])
+    config = config_of([*overrides, f"out={_folder(asked) / 'evals'}"])
+    build_section(SamplingConfig, config.sampling)
+    return config
 
 
 def _cases(asked: dict[str, Any]) -> tuple[list[Case], ConsoleProgress]:
@@ -228,7 +230,7 @@ def _cases(asked: dict[str, Any]) -> tuple[list[Case], ConsoleProgress]:
 
     if "://" not in asked["checkpoint"]:
         expect_there(asked["checkpoint"])  # before torch is imported, which takes seconds
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.eval.configured import world_of
     from uni_train.insight.questions import cases_of_task
 

@@ -19,7 +19,6 @@ from uni_train.cli.data import data
 from uni_train.cli.doctor import doctor
 from uni_train.cli.evaluation import evaluate
 from uni_train.cli.export import export
-from uni_train.cli.failures import as_user_error, debugging, show
 from uni_train.cli.generate import generate
 from uni_train.cli.insight import insight
 from uni_train.cli.launch import launch
@@ -27,9 +26,10 @@ from uni_train.cli.models import models
 from uni_train.cli.plan import plan
 from uni_train.cli.recipe import TakesRecipe, complete, recipe_options
 from uni_train.cli.serve import serve
-from uni_train.cli.terminal import print_anything
 from uni_train.cli.view import view
 from uni_train.cli.watch import watch
+from uni_train.console.failures import as_user_error, debugging, show
+from uni_train.console.terminal import print_anything
 from uni_train.errors import nearest
 
 
@@ -103,7 +103,7 @@ def fit(recipe: str, fresh: bool, dry_run: bool, overrides: tuple[str, ...]) -> 
       uni_train fit stars_mapping level=2 seed=1 logger=wandb
       uni_train fit stars_curriculum model=bagel_7b --dry-run
     """
-    from uni_train.cli.fit import run_recipe
+    from uni_train.fitting import run_recipe
 
     run_recipe(recipe, overrides, fresh=fresh, dry_run=dry_run)
 

@@ -55,8 +55,8 @@ def plan(
     """
     from rich.console import Console
 
-    from uni_train.cli.progress import ConsoleProgress
     from uni_train.config.compose import compose
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.stages.run import expect_items
 
     config = compose(recipe, overrides)
@@ -184,7 +184,7 @@ def _parts(made: Plan, row: Row) -> list[list[str]]:
 
 def _table(rows: list[list[str]], width: int | None = None) -> list[str]:
     """Columns under each other, the first one to the left; in parts below each other where a terminal is too narrow."""
-    from uni_train.cli.progress import fold
+    from uni_train.console.progress import fold
 
     if width is None:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize

@@ -13,7 +13,7 @@ import click
 
 from uni_train.cli.evaluation.options import config_of, evaluation_options, overrides_of
 from uni_train.cli.numbers import Finite
-from uni_train.cli.terminal import plain
+from uni_train.console.terminal import plain
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def watch(run: Path, words: tuple[str, ...], once: bool, poll: float, **options:
       uni_train watch runs/stars_curriculum/seed0 --subset 100 logger=wandb
       uni_train watch runs/sft/seed0 -b unisandbox,ureason --once
     """
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.eval.watch import STATE
     from uni_train.eval.watch import watch as events
 

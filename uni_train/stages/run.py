@@ -20,7 +20,7 @@ from uni_train.stages.cpu import prepare_cpu
 from uni_train.stages.work import MODEL, PEAK, StageRun, Work, peak_rss
 
 if TYPE_CHECKING:
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.console.progress import ConsoleProgress
 
 
 def expect(config: RunConfig, progress: ConsoleProgress) -> None:

@@ -30,8 +30,8 @@ from uni_train.models.quantised import quantise
 from uni_train.run_folder import Manifest, RunFolder, decisive, stage_key
 
 if TYPE_CHECKING:
-    from uni_train.cli.progress import Bar, ConsoleProgress
     from uni_train.config.schema import JudgeConfig
+    from uni_train.console.progress import Bar, ConsoleProgress
     from uni_train.models.base import UnifiedModel
 
 C = TypeVar("C", bound=RunConfig)

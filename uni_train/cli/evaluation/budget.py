@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from uni_train.cli.progress import ConsoleProgress
     from uni_train.config.schema import EvalConfig
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.eval.benchmark import Ask, Benchmark
     from uni_train.eval.calls import Speed
     from uni_train.eval.evaluation import EvaluationPlan

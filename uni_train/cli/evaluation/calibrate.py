@@ -14,8 +14,8 @@ from uni_train.cli.numbers import NAMES
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from uni_train.cli.progress import ConsoleProgress
     from uni_train.config.schema import EvalConfig, JudgeConfig
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.eval.benchmark import Benchmark
     from uni_train.eval.evaluation import Evaluation
     from uni_train.eval.judges.agreement import Agreement
@@ -75,7 +75,7 @@ def calibrate(
       uni_train eval calibrate -c shipped judge.model=http://127.0.0.1:8000/v1#nano judge.dialect=nano
       uni_train eval calibrate -b ureason data.ureason=UReason --labels people.csv judge.model=openai/gpt-4o --reruns 2
     """
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.eval import evaluation as engine
     from uni_train.eval.configured import benchmarks_of, plan_of
     from uni_train.eval.judges.calibrating import calibrate as measured

@@ -17,8 +17,8 @@ from uni_train.cli.recipe import complete_models
 from uni_train.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from uni_train.cli.progress import ConsoleProgress
     from uni_train.config.schema import EvalConfig
+    from uni_train.console.progress import ConsoleProgress
 
 
 class TakesKeys(click.Group):
@@ -33,8 +33,11 @@ class TakesKeys(click.Group):
             ctx._protected_args, ctx.args = args[:1], args[1:]
         return ctx.args
 
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["[OPTIONS]", "[CHECKPOINT]", "[KEY=VALUE]..."]
 
-@click.group("eval", cls=TakesKeys, invoke_without_command=True, subcommand_metavar="")
+
+@click.group("eval", cls=TakesKeys, invoke_without_command=True)
 @click.option(
     "--checkpoint", "-c", metavar="PATH|NAME|URL#MODEL", shell_complete=complete_models,
     help="The same as CHECKPOINT: a folder, a run, a step of it, shipped, or a remote model.",
@@ -80,7 +83,7 @@ def evaluate(
 
     if not plan_only and "://" not in checkpoint:
         expect_there(checkpoint)  # before torch is imported, which takes seconds
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.console.progress import ConsoleProgress
 
     progress = ConsoleProgress()
     if plan_only:

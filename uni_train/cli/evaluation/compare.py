@@ -27,7 +27,7 @@ def compare(first: Path, second: Path, flips: int, html: Path | None, as_json: P
     Example:
       uni_train eval compare evals/before evals/after --html flips.html
     """
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.eval.compare import compare as compared
 
     progress = ConsoleProgress()

@@ -10,7 +10,7 @@ import click
 from uni_train.cli.evaluation.options import Folder
 
 if TYPE_CHECKING:
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.eval.leaderboard import Cell, Leaderboard
 
 
@@ -28,7 +28,7 @@ def leaderboard(folders: tuple[str, ...], out: Path, submissions: bool) -> None:
     Example:
       uni_train eval leaderboard before=evals/nano-1 after=evals/nano-2 --out board
     """
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.eval.leaderboard import leaderboard as counted
     from uni_train.eval.report.leaderboard import SCORES, write_leaderboard
 

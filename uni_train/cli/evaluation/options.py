@@ -27,6 +27,13 @@ class Folder(click.Path):
         return super().convert(value, param, ctx)
 
 
+class Words(click.Argument):
+    """Words of a command, which the usage of its own commands leaves out."""
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return super().get_usage_pieces(ctx) if self in ctx.command.params else []
+
+
 def complete_keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Keys of `eval` for the shell."""
     from uni_train.config.reference import keys
@@ -67,7 +74,7 @@ def _describe(context: click.Context, parameter: click.Parameter, name: str | No
 def evaluation_options(command: F) -> F:
     """Adds the options, which `config_of` takes as keywords, and the words beside them."""
     options = [
-        click.argument("words", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=complete_keys),
+        click.argument("words", cls=Words, nargs=-1, metavar="[KEY=VALUE]...", shell_complete=complete_keys),
         click.option(
             "--benchmark", "-b", "benchmarks", metavar="NAME,...", shell_complete=complete_benchmarks,
             help="The benchmarks; all for every one.  [default: unisandbox]",

@@ -22,7 +22,7 @@ def pool(folders: tuple[Path, ...], as_json: Path | None) -> None:
     Example:
       uni_train eval pool evals/lysendria evals/kaelorix
     """
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.eval.benchmarks.unisandbox.pooling import pool as pooled
 
     progress = ConsoleProgress()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.eval.benchmark import Table
     from uni_train.eval.evaluation import Evaluation
 

@@ -64,7 +64,7 @@ def _said_once(ranks: Ranks) -> Iterator[None]:
 def _run_with_others(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
     import torch
 
-    from uni_train.cli.ranks import one_message
+    from uni_train.console.ranks import one_message
     from uni_train.distributed.ranks import joined
 
     gpu = config.strategy.accelerator != "cpu" and torch.cuda.is_available()
@@ -77,8 +77,8 @@ def _run_with_others(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
 
 
 def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
-    from uni_train.cli.progress import ConsoleProgress
-    from uni_train.cli.ranks import open_log
+    from uni_train.console.progress import ConsoleProgress
+    from uni_train.console.ranks import open_log
     from uni_train.distributed.preemption import preemptible
     from uni_train.distributed.preflight import expect_shared, preflight
     from uni_train.plan.this_machine import expect_memory
@@ -138,7 +138,7 @@ def _print_plan(config: RunConfig) -> None:
     for stage in stage_list(config):
         print(f"#   {stage.index:02d}-{stage.name:<20} {stage.summary}")
 
-    from uni_train.cli.progress import ConsoleProgress
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.plan.this_machine import expect_memory
     from uni_train.stages.dry_run import describe
     from uni_train.stages.run import expect

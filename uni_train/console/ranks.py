@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from uni_train.cli.failures import as_user_error, debugging, show
+from uni_train.console.failures import as_user_error, debugging, show
 from uni_train.distributed.preemption import INTERRUPTED
 from uni_train.distributed.ranks import Ranks
 from uni_train.distributed.watchdog import watch

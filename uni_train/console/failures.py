@@ -12,7 +12,7 @@ import sys
 import traceback
 from typing import IO
 
-from uni_train.cli.terminal import plain
+from uni_train.console.terminal import plain
 from uni_train.errors import UserError
 
 _LONGEST = 2000  # letters of a message, and of a hint

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from uni_train.cli.terminal import plain
+from uni_train.console.terminal import plain
 from uni_train.distributed.watchdog import note
 
 EVERY = 15.0

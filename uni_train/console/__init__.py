@@ -1,0 +1,1 @@
+"""What is said on a terminal: progress, tables, errors. The Python API and the command line share it."""
