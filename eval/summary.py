@@ -22,7 +22,7 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uni_train.data_gen.audit.shortcuts import chances
 from uni_train.data_gen.reading_limits import read_json, reason
@@ -36,9 +36,6 @@ from uni_train.eval.results import Results, plain
 from uni_train.eval.shortcuts import Trivial, best, counted
 from uni_train.eval.statistics import Estimate, share
 from uni_train.files import atomic_write_json
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _ROUND_LABEL = re.compile(r"round([1-9]\d*)")
 _PAPER = {"mapping": " (paper, Table 3)", "maths": " (paper, Table 2)"}
@@ -313,8 +310,12 @@ def trivial(summary: Mapping[str, Any], name: str) -> Trivial | None:
     return best([Trivial.from_dict(raw) for raw in (summary.get("strategies") or {}).get(name, ())])
 
 
-def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
-    """rich tables in the paper's layout (mapping: Table 3, maths: Table 2) for what was evaluated, and the rounds.
+Printed = tuple[str, list[str], list[list[str]], str]
+"""Title, columns, rows and note of a table, for a progress that prints it."""
+
+
+def console_tables(summary: Mapping[str, Any]) -> Iterator[Printed]:
+    """Tables in the paper's layout (mapping: Table 3, maths: Table 2) for what was evaluated, and the rounds.
 
     Below the model's rows: the best trivial strategy, chance, and how much was asked. They fit into 80 columns with
     their intervals.
@@ -327,81 +328,53 @@ def console_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
         named = ", ".join(
             f"{column} {strategy.name}" for column, strategy in zip(shown.columns, plain, strict=True) if strategy
         )
-        table = _table(
-            shown.title,
-            _of(summary)
-            + f"Below: 95 % intervals. n = {n} {units} gives {about.chance:.2f}."
-            + (f"\nTrivial strategies: {named}." if named else ""),
-        )
-        table.add_column("Model", overflow="ellipsis", max_width=13)
-        for setting in ("Normal", "CoT"):
-            for column in shown.columns:
-                table.add_column(f"{setting}\n{column}", justify="center", no_wrap=True)
-        table.add_column("Average", justify="center", no_wrap=True)
-        table.add_column("Change", justify="right", no_wrap=True)
-        for row in body:
-            change = "" if row.delta is None else f"{round(row.delta, 2) + 0.0:+.2f}"
-            table.add_row(row.name.removeprefix("after "), *map(_cell, (*row.normal, *row.cot, row.average)), change)
+        rows = [
+            [
+                row.name.removeprefix("after "),
+                *map(_cell, (*row.normal, *row.cot)),
+                _cell(row.average) + ("" if row.delta is None else f"\n{round(row.delta, 2) + 0.0:+.2f}"),
+            ]
+            for row in body
+        ]
         if named:
-            table.add_section()
-            table.add_row("trivial", *[_cell(strategy.estimate if strategy else None) for strategy in plain] * 2)
-            table.add_row("chance", *[f"{about.chance:.2f}"] * 2 * len(shown.columns))
-            table.add_row("n / distinct", *[counted(strategy.estimate) if strategy else "-" for strategy in plain] * 2)
-        yield table
+            rows.append(["trivial", *[_cell(strategy.estimate if strategy else None) for strategy in plain] * 2])
+            rows.append(["chance", *[f"{about.chance:.2f}"] * 2 * len(shown.columns)])
+            rows.append(["n / distinct", *[counted(one.estimate) if one else "-" for one in plain] * 2])
+        columns = ["Model", *(f"{setting} {name}" for setting in ("Normal", "CoT") for name in shown.columns)]
+        columns += ["Average, change"]
+        note = f"Below: 95 % intervals. n = {n} {units} gives {about.chance:.2f}."
+        note += f" Trivial strategies: {named}." if named else ""
+        filled = [row + [""] * (len(columns) - len(row)) for row in rows]
+        yield _titled(shown.title, summary), columns, filled, note
     if any(unisandbox.SAID in scores for scores in summary["scores"].values()):
-        yield _said_table(summary)
+        found = {when: by_setting.get(unisandbox.SAID, {}) for when, by_setting in summary["scores"].items()}
+        names = [
+            n for n in dict.fromkeys([*unisandbox.SETS, *unisandbox.sources()]) if any(n in by for by in found.values())
+        ]
+        rows = [[when, *(_cell(_estimate(by.get(name))) for name in names)] for when, by in found.items() if by]
+        title = _titled("Said: the right answer in words at once, nothing drawn", summary)
+        yield title, ["When", *names], rows, "Below: 95 % intervals."
     if summary["rounds"]:
-        yield _rounds_table(summary["rounds"])
+        columns = ["Round", "Task, level", "Sampled", "Kept", "Precision", "Recall", "Updates", "Seconds"]
+        rows = [
+            [
+                str(number),
+                f"{entry['task']}, {entry['level']}",
+                str(entry["sampled"]),
+                f"{entry['kept']}\n{entry['kept'] / entry['sampled']:.0%}" if entry["sampled"] else "0",
+                _reliability_cell(entry, "precision"),
+                _reliability_cell(entry, "recall"),
+                str(entry["updates"]),
+                f"{entry['seconds']:.0f}",
+            ]
+            for number, entry in enumerate(summary["rounds"], 1)
+        ]
+        yield "Rounds: what the filter kept, against the exact verifier", columns, rows, "Below: 95 % intervals."
 
 
-def _of(summary: Mapping[str, Any]) -> str:
-    """What was asked, as the first line of a caption; "" in an older summary."""
-    text = str(summary.get("questions", ""))
-    return f"{text[:1].upper()}{text[1:]}.\n" if text else ""
-
-
-def _said_table(summary: Mapping[str, Any]) -> Table:
-    found = {when: by_setting.get(unisandbox.SAID, {}) for when, by_setting in summary["scores"].items()}
-    names = [
-        name
-        for name in dict.fromkeys([*unisandbox.SETS, *unisandbox.sources()])
-        if any(name in by_set for by_set in found.values())
-    ]
-    caption = _of(summary) + "Below: 95 % intervals."
-    table = _table("Said: the right answer in words at once, nothing drawn", caption)
-    table.add_column("When")
-    for name in names:
-        table.add_column(name, justify="center", no_wrap=True)
-    for when, by_set in found.items():
-        if by_set:
-            table.add_row(when, *(_cell(_estimate(by_set.get(name))) for name in names))
-    return table
-
-
-def _rounds_table(entries: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("Rounds: what the filter kept, against the exact verifier", "Below: 95 % intervals.")
-    for column in ("Round", "Task, level", "Sampled", "Kept", "Precision", "Recall", "Updates", "Seconds"):
-        left = column in ("Round", "Task, level")
-        table.add_column(column, justify="left" if left else "right", no_wrap=not left)
-    for number, entry in enumerate(entries, 1):
-        table.add_row(
-            str(number),
-            f"{entry['task']}, {entry['level']}",
-            str(entry["sampled"]),
-            f"{entry['kept']}\n{entry['kept'] / entry['sampled']:.0%}" if entry["sampled"] else "0",
-            _reliability_cell(entry, "precision"),
-            _reliability_cell(entry, "recall"),
-            str(entry["updates"]),
-            f"{entry['seconds']:.0f}",
-        )
-    return table
-
-
-def _table(title: str, caption: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    return Table(title=title, caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+def _titled(title: str, summary: Mapping[str, Any]) -> str:
+    """With what was asked below."""
+    return f"{title}\n{summary.get('questions', '')}".rstrip()
 
 
 def _reliability_cell(entry: Mapping[str, Any], name: str) -> str:
@@ -414,7 +387,6 @@ def _reliability_cell(entry: Mapping[str, Any], name: str) -> str:
 def _cell(estimate: Estimate | None, digits: int = 2) -> str:
     if estimate is None or estimate.value is None:
         return "-"
-    # Without brackets, which rich would read as markup.
     low, high = (_short(end, digits) for end in (estimate.low, estimate.high))
     return f"{estimate.value:.{digits}f}\n{low}-{high}"
 

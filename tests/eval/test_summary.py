@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from uni_train.cli.progress import ConsoleProgress
 from uni_train.errors import UserError
 from uni_train.eval import summary
 from uni_train.eval.benchmark import Ask, Sample, Scored
@@ -62,7 +63,7 @@ def test_console_tables_show_every_number(finished_run: Path) -> None:
     found = summary.read(finished_run)
     console = Console(width=80, record=True, file=io.StringIO())
     for table in summary.console_tables(found):
-        console.print(table)
+        ConsoleProgress(console).table(*table)
     text = console.export_text()
     assert "Table 3" in text and "Table 2" in text and "round 3" in text and "Precision" in text
     best = found["scores"]["after"]["normal"]["mapping1"]

@@ -91,7 +91,7 @@ def _conclude(work: Work[Any], runs: Stages) -> None:
             work.progress.table(title, table.columns, [[_cell(cell) for cell in row] for row in table.rows])
     elif evaluated:
         for shown in summary.console_tables(summary.read(folder.path)):
-            work.progress.print(shown)
+            work.progress.table(*shown)
     if summarised:
         _track(work)
 
