@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -15,15 +15,18 @@ from torch import Tensor
 
 from uni_train.models.bagel.masks import TokenMask
 
-if TYPE_CHECKING:
-    from uni_train.plan.trace import Trace
-
 _BACKWARD = 2.5
 """Forward passes that a backward one is worth, as it has five products and not two (Dao 2023, section 4.1)."""
 
 
+class Counter(Protocol):
+    """Where FLOPs are added up."""
+
+    flops: float
+
+
 @contextlib.contextmanager
-def gpu_kernels(trace: Trace) -> Iterator[None]:
+def gpu_kernels(trace: Counter) -> Iterator[None]:
     """Attention that keeps q, k, v, its output and a float32 a query (FlashAttention, Dao et al. 2022, algorithm 1;
     flex_attention keeps the same), RMSNorm that keeps its input and a float32 a row. Attention is counted as dense,
     whatever its mask.
@@ -73,7 +76,7 @@ def fused_adamw(optimizer: torch.optim.Optimizer) -> None:
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, trace: Trace) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, trace: Counter) -> Tensor:  # type: ignore[override]
         out = q.new_empty((*q.shape[:-1], v.shape[-1]))
         ctx.save_for_backward(q, k, v, out, q.new_empty(q.shape[:-1], dtype=torch.float32))
         ctx.trace, ctx.flops = trace, 2 * q[..., 0].numel() * k.shape[-2] * (q.shape[-1] + v.shape[-1])

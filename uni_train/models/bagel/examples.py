@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -33,9 +33,6 @@ from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, 
 from uni_train.models.bagel.positions import patchify
 from uni_train.models.base import Example, ImageSizes, States, SupervisedLoss, Turn
 
-if TYPE_CHECKING:
-    from uni_train.models.bagel.unified import Tokenizer
-
 _PADDING, _PADDING_WIDE, _WIDE = 500, 100, 512
 """Token places that cost about as much as one more forward pass, of models narrower than _WIDE and of wider ones.
 500 was measured for nano on a CPU; 100 follows a report at 100 million weights and is not measured here."""
@@ -46,6 +43,11 @@ _LONG = 512  # tokens; from here on GPUs take examples in one long row with a bl
 
 NoiseLevels = Literal["uniform", "logit_normal"]
 Grid = tuple[int, int]
+
+
+class Tokenizer(Protocol):
+    def encode(self, text: str) -> list[int]: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from uni_train.models.bagel.examples import (
     Dropout,
     ExamplePacker,
     NoiseLevels,
+    Tokenizer,
     pixels,
     supervised_loss,
     token_counts,
@@ -48,11 +49,6 @@ from uni_train.models.base import Example, OnStep, Request, SkillMissing, Superv
 from uni_train.models.pictures import check_image
 
 _VAE_PIXELS = 2**22  # at once: four images of 1024 x 1024, so that the VAE stays a small part of the memory
-
-
-class Tokenizer(Protocol):
-    def encode(self, text: str) -> list[int]: ...
-    def decode(self, ids: Sequence[int]) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Check, Verdict
 
 if TYPE_CHECKING:
+    from uni_train.config.schema import RunConfig
     from uni_train.eval.benchmark import Sample, Scored
     from uni_train.models.base import Request, UnifiedModel
-    from uni_train.recipes.stars.config import StarsConfig
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Asking:
         teacher: loads the model that sampled.
     """
 
-    config: StarsConfig
+    config: RunConfig
     teacher: Callable[[], UnifiedModel]
 
 
