@@ -111,9 +111,8 @@ def nano(n: int, temperature: float) -> Iterator[tuple[str, str, dict[str, Any]]
         return f"Caption: {shown[image.partition('base64,')[2]] if right else 'unclear'}"
 
     with JudgeServer(reply) as server, served() as url, tempfile.TemporaryDirectory() as name:
-        small = JudgeConfig(
-            "nano", url, revision="shipped", dialect="nano", temperature=temperature, way="majority", draws=3
-        )
+        asking = {"dialect": "nano", "temperature": temperature, "way": "majority", "draws": 3}
+        small = JudgeConfig(model=f"{url}#nano", revision="shipped", **asking)  # type: ignore[arg-type]
         found = _cascade(anchors, benchmark, (small,), server.url, "nano", Path(name))
         yield "nano", f"three draws at {temperature:g}, {len(anchors)} images", found
 

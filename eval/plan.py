@@ -13,28 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from uni_train.config.schema import CostsConfig, JudgeConfig
 from uni_train.eval.benchmark import Ask, Benchmark, Sample
 
 LETTERS = 4.0  # of English a token, about what Qwen's and OpenAI's tokenizers need
 _RENDERED = 8  # cases whose judge prompt is rendered
 KINDS = ("think", "draw", "answer", "compose", "judge")
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """What things cost, in one currency. judge_in, judge_out: a million tokens; gpu_hour: an hour of one GPU."""
-
-    judge_in: float | None = None
-    judge_out: float | None = None
-    gpu_hour: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Tokens of an image and of a reply, as the judge counts them."""
-
-    image_tokens: int = 1000
-    reply_tokens: int = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +51,23 @@ def estimate(
     benchmark: Benchmark,
     asks: Sequence[Ask],
     *,
-    judged: bool,
-    draws: int = 1,
-    prices: Prices = Prices(),
-    sizes: Sizes = Sizes(),
-    seconds: Mapping[str, float] | None = None,
+    judge: JudgeConfig | None,
+    draws: int,
+    costs: CostsConfig,
+    seconds: Mapping[str, float],
 ) -> Row:
     """What asking and scoring `asks` takes.
 
-    judged: whether a judge is asked at all. draws: how often it is asked each question. seconds: a call of each kind,
-    on one GPU, in batches as they would be made.
+    judge: None: nobody is asked; without a price there is no cost. draws: how often it is asked each question.
+    seconds: a call of each kind, on one GPU, in batches as they would be made.
     """
     calls = {kind: count for kind, count in benchmark.calls(asks).items() if kind in KINDS}
-    judge = calls["judge"] = calls.get("judge", 0) * draws if judged else 0
-    text, images = judge_prompt(benchmark, asks) if judge else (0.0, 0.0)
-    tokens_in = round(judge * (text / LETTERS + images * sizes.image_tokens))
-    tokens_out = judge * sizes.reply_tokens
-    cost = None
-    if prices.judge_in is not None and prices.judge_out is not None:
-        cost = (tokens_in * prices.judge_in + tokens_out * prices.judge_out) / 1e6
-    known = {kind: calls[kind] * each for kind, each in (seconds or {}).items() if kind in KINDS[:-1] and kind in calls}
+    asked = calls["judge"] = calls.get("judge", 0) * draws if judge is not None else 0
+    text, images = judge_prompt(benchmark, asks) if asked else (0.0, 0.0)
+    tokens_in = round(asked * (text / LETTERS + images * costs.image_tokens))
+    tokens_out = asked * costs.reply_tokens
+    cost = None if judge is None else judge.dollars(tokens_in, tokens_out)
+    known = {kind: calls[kind] * each for kind, each in seconds.items() if kind in KINDS[:-1] and kind in calls}
     cases = len({one.case.id for one in asks})
     return Row(benchmark.name, cases, len(asks), calls, tokens_in, tokens_out, cost, known)
 

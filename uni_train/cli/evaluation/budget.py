@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from uni_train.errors import UsageError, did_you_mean
 
@@ -27,33 +27,26 @@ def print_plan(checkpoint: str, config: EvalConfig, progress: ConsoleProgress) -
             raise UsageError(f"costs.seconds.{kind}: no such call", hint)
     measured = {kind: speed for kind, speed in _measured(plan).items() if kind not in costs.seconds}
     seconds = {kind: speed.each for kind, speed in measured.items()} | costs.seconds
-    price = config.judge.price if config.judge is not None else None
-    read, written = price or (None, None)
-    prices = planning.Prices(read, written, costs.gpu_hour)
-    sizes = planning.Sizes(costs.image_tokens, costs.reply_tokens)
-    judged = plan.judge is not None or price is not None
     draws = 1 if plan.judge is None else plan.judge.votes
     if plan.judge is not None and plan.judge.way == "tournament":
         draws = plan.k - 1  # each of k samples against the others, in two orders, which two samples share
     rows = [
-        planning.estimate(
-            one, _asks(one, plan), judged=judged, draws=draws, prices=prices, sizes=sizes, seconds=seconds
-        )
+        planning.estimate(one, _asks(one, plan), judge=config.judge, draws=draws, costs=costs, seconds=seconds)
         for one in plan.benchmarks
     ]
     if len(rows) > 1:
         rows.append(planning.total(rows))
-    shown = [_plan_column(row, prices) for row in rows]
+    shown = [_plan_column(row, costs.gpu_hour) for row in rows]
     progress.table(
         f"What it takes to evaluate {plan.checkpoint}",
         ["", *(row.benchmark for row in rows)],
         [[name, *(column[name] for column in shown)] for name in shown[0]],
     )
     progress.say("Nothing was asked. Calls that are stored already cost nothing, and are counted here all the same.")
-    if judged:
+    if config.judge is not None:
         progress.say(
-            f"A token of the judge: {planning.LETTERS:g} letters; an image {sizes.image_tokens} tokens, a reply "
-            f"{sizes.reply_tokens} (costs.image_tokens, costs.reply_tokens)."
+            f"A token of the judge: {planning.LETTERS:g} letters; an image {costs.image_tokens} tokens, a reply "
+            f"{costs.reply_tokens} (costs.image_tokens, costs.reply_tokens)."
         )
         if plan.judge is not None and plan.judge.small:
             progress.say("Small judges are asked about all of this, and the large one only about what they leave.")
@@ -102,7 +95,7 @@ def _asks(benchmark: Benchmark, plan: EvaluationPlan) -> list[Ask]:
     return asks_of(cases, settings, k=plan.k, seed=plan.seed)
 
 
-def _plan_column(row: Row, prices: Any) -> dict[str, str]:
+def _plan_column(row: Row, gpu_hour: float | None) -> dict[str, str]:
     from uni_train.eval import plan as planning
 
     hours = row.gpu_hours
@@ -111,6 +104,6 @@ def _plan_column(row: Row, prices: Any) -> dict[str, str]:
     found |= {"judge reads, tokens": f"{row.tokens_in:,}", "judge writes, tokens": f"{row.tokens_out:,}"}
     found["judge, dollars"] = "–" if row.cost is None else f"{row.cost:.2f}"
     found["GPU hours"] = "–" if hours is None else f"{hours:.2f}"
-    if hours is not None and prices.gpu_hour is not None:
-        found["GPU, dollars"] = f"{hours * prices.gpu_hour:.2f}"
+    if hours is not None and gpu_hour is not None:
+        found["GPU, dollars"] = f"{hours * gpu_hour:.2f}"
     return found
