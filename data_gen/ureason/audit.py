@@ -17,7 +17,7 @@ from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.jsonl import read_items, read_objects
 from uni_train.data_gen.task import Item
 from uni_train.data_gen.ureason import arithmetic, attribute, code, spatial, text
-from uni_train.data_gen.ureason.execution import ExecutionError, html, sql
+from uni_train.data_gen.ureason.execution import ExecutionError, html, python, sql
 from uni_train.data_gen.ureason.files import read_file
 from uni_train.data_gen.ureason.outcomes import Attributes, Counts, Layout, Outcome, Sprites, Writing, outcome_from
 
@@ -48,7 +48,7 @@ def _finding(id_: str, row: Mapping[str, Any], item: Item | None) -> Finding:
     outcome = outcome_from(item.facts["outcome"])
     try:
         found = worked_out(item.facts)
-    except (DataError, ExecutionError, UnreadableError, KeyError, TypeError, ValueError) as error:
+    except (DataError, ExecutionError, UnreadableError, KeyError, TypeError, ValueError, AttributeError) as error:
         return id_, "unparseable", None, label, f"the facts in items.jsonl cannot be followed: {error}"
     if not states(outcome, found):
         came = "; ".join(" ".join(parts) for parts in found)
@@ -62,7 +62,8 @@ def worked_out(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """What facts of an item come to: for each thing that its criterion names, in order, the words that must be said.
 
     Raises:
-        DataError, ExecutionError, UnreadableError, KeyError, TypeError, ValueError: facts that cannot be followed.
+        DataError, ExecutionError, UnreadableError, KeyError, TypeError, ValueError, AttributeError: facts that cannot
+            be followed.
     """
     match facts:
         case {"code": str(source), "language": "SQL"}:
@@ -71,7 +72,12 @@ def worked_out(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
             cells = [cell for cells in html.render(source) for cell in cells]
             return [(cell.text, cell.color) if cell.color else (cell.text,) for cell in cells]
         case {"code": str(source), "language": language, "asks": asks}:
-            value = code.run(source, language)[asks]
+            program = facts.get("program")
+            if program is not None and code.write(program, language) != source:
+                raise DataError("the code is not what its program writes")
+            if program is None and language != "Python":
+                raise DataError(f"code in {language} without its program")
+            value = (python.run(source) if program is None else code.run(program))[asks]
             return [(str(one),) for one in (value if isinstance(value, list) else [value])]
         case {"expression": texts}:
             return [(str(_value(one)),) for one in ([texts] if isinstance(texts, str) else texts)]

@@ -1,25 +1,25 @@
 """Code reasoning: what a snippet comes to, in eight languages (Yang et al. 2026, arXiv 2602.08336, section 2.1).
 
-A snippet is written, then run or rendered from its text (`execution`): the expected outcome is what came out, never
-what the writer meant. Python, C#, C++, Java and JavaScript share four programs (a shelf, a number, a colour, a label),
+A snippet is written, then run or rendered (`execution`): the expected outcome is what came out, never what the writer
+meant. Python, C#, C++, Java and JavaScript share four programs (a shelf, a number, a colour, a label),
 which end in a layout, a count, an attribute and a text; HTML and CSS end in a page, SQL in rows.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from uni_train.data_gen.ureason import words
-from uni_train.data_gen.ureason.execution import c_family, html, python, sql
+from uni_train.data_gen.ureason.execution import html, python, sql
 from uni_train.data_gen.ureason.outcomes import Attributes, Counts, Group, Layout, Writing
 from uni_train.data_gen.ureason.puzzle import Puzzle
 from uni_train.data_gen.ureason.spatial import GRIDS, ROWS, SHELVES
 from uni_train.data_gen.ureason.words import article
 
-PROGRAMMING = ("Python", *c_family.LANGUAGES)
 # The colour of a style sheet, and of the image.
 _COLOURS = ("red", "blue", "green", "yellow", "orange", "purple", "pink", "brown")
 _LABELS = (
@@ -39,10 +39,9 @@ def draw(subcategory: str, level: int, random_: random.Random) -> Puzzle | None:
     return (_table if subcategory == "HTML" else random_.choice((_flex, _cascade)))(level, random_)
 
 
-def run(code: str, language: str) -> dict[str, Any]:
-    """The variables at the end of a snippet in one of PROGRAMMING. Raises ExecutionError."""
-    found = python.run(code) if language == "Python" else c_family.run(code, language)
-    return dict(found.variables)
+def run(program: Sequence[Statement]) -> dict[str, Any]:
+    """The variables at the end of a program, which is run as the Python that it writes. Raises ExecutionError."""
+    return python.run(write(program, "Python"))
 
 
 # --- one program, five languages ---------------------------------------------------------------------------------
@@ -79,6 +78,7 @@ _SYNTAX = {
     "JavaScript": _Syntax(";", "// {}", "let {} = {}", 'let {} = "{}"', "let {} = [{}]",
                           "for (let {i} = 0; {i} < {n}; {i}++) {{", letter="{}[{}]", equals="===", **_BRACES),
 }  # fmt: skip
+PROGRAMMING = tuple(_SYNTAX)
 
 
 def write(program: Sequence[Statement], language: str) -> str:
@@ -149,13 +149,13 @@ def _shelf(language: str, level: int, random_: random.Random) -> Puzzle | None:
         program.append({"put": ("put", "shelf", i, spare.pop()), "swap": ("swap", "shelf", i, j),
                         "shift": ("shift", "shelf", size)}[kind])  # fmt: skip
     code = write(program, language)
-    final = run(code, language)["shelf"]
+    final = run(program)["shelf"]
     if final == names[:size]:
         return None
     outcome = Layout(tuple((place, article(thing)) for place, thing in zip(ROWS[size], final, strict=True)))
     return _puzzle("A shelf in code", code, language,
                    "The array shelf says what stands on a shelf, from left to right.",
-                   f"a shelf with {size} things in a row", outcome, "shelf", final)  # fmt: skip
+                   f"a shelf with {size} things in a row", outcome, "shelf", final, program)  # fmt: skip
 
 
 def _number(language: str, level: int, random_: random.Random) -> Puzzle | None:
@@ -176,14 +176,14 @@ def _number(language: str, level: int, random_: random.Random) -> Puzzle | None:
     if level > 1 and random_.random() < 0.5:
         program.append(("if", f"count > {random_.randint(3, 8)}", [("set", "count", f"count - {b}")], ()))
     code = write(program, language)
-    final = run(code, language)["count"]
+    final = run(program)["count"]
     if not 1 <= final <= 8 or final == a:
         return None
     outcome = Counts((Group(final, noun.singular, noun.plural, "on the plate"),))
     return _puzzle(f"{noun.plural.capitalize()} in code", code, language,
                    f"The number count says how many {noun.plural} lie on a plate.",
                    f"a large white plate seen from above, with the {noun.plural} on it",
-                   outcome, "count", final)  # fmt: skip
+                   outcome, "count", final, program)  # fmt: skip
 
 
 def _colour(language: str, level: int, random_: random.Random) -> Puzzle | None:
@@ -200,11 +200,11 @@ def _colour(language: str, level: int, random_: random.Random) -> Puzzle | None:
     otherwise = [("say", "color", third)] if level < 3 and random_.random() < 0.5 else []
     program.append(("if", f"n > {bound}", inner, otherwise))
     code = write(program, language)
-    final = run(code, language)["color"]
+    final = run(program)["color"]
     outcome = Attributes((f"the {thing} is {final}",))
     return _puzzle(f"{article(thing).capitalize()} in code", code, language,
                    f"The text color is the colour of the {thing}.",
-                   f"the {thing} in front of a plain wall", outcome, "color", final)  # fmt: skip
+                   f"the {thing} in front of a plain wall", outcome, "color", final, program)  # fmt: skip
 
 
 def _label(language: str, level: int, random_: random.Random) -> Puzzle | None:
@@ -217,10 +217,10 @@ def _label(language: str, level: int, random_: random.Random) -> Puzzle | None:
         ("text", "word", word), ("text", "label", ""), ("loop", n, [("letter", "label", "word", place)]),
     ]  # fmt: skip
     code = write(program, language)
-    final = run(code, language)["label"]
+    final = run(program)["label"]
     outcome = Writing(final, (word,))
     return _puzzle("A label in code", code, language, "The text label is what is printed on a paper tag.",
-                   "a paper tag on a string, with what is printed on it", outcome, "label", final)  # fmt: skip
+                   "a paper tag on a string, with what is printed on it", outcome, "label", final, program)  # fmt: skip
 
 
 # --- pages ---------------------------------------------------------------------------------------------------------
@@ -358,14 +358,25 @@ def _create(name: str, columns: str, rows: Sequence[Sequence[Any]]) -> str:
 
 
 def _puzzle(
-    title: str, code: str, language: str, meaning: str, scene: str, outcome: Any, asks: str, final: Any
+    title: str,
+    code: str,
+    language: str,
+    meaning: str,
+    scene: str,
+    outcome: Any,
+    asks: str,
+    final: Any,
+    program: Sequence[Statement] = (),
 ) -> Puzzle:
     came = ", ".join(map(str, final)) if isinstance(final, list) else str(final)
+    facts = {"code": code, "language": language, "asks": asks}
+    canonical = json.dumps(facts, sort_keys=True)
     return Puzzle(
         title,
         f"Code ({language}):\n{code}\n\n{meaning}",
         scene,
         outcome,
         (f"After the code has run, {asks} is: {came}.",),
-        {"code": code, "language": language, "asks": asks},
+        facts | ({"program": json.loads(json.dumps(program))} if program else {}),
+        canonical,
     )

@@ -71,7 +71,7 @@ def _code(level: int, random_: random.Random) -> Puzzle | None:
     snippet = "\n".join(lines)
     if not all(0 <= value <= NANO.max_value for value in values) or not 1 <= values[-1] <= 6:
         return None
-    count = python.run(snippet).variables[names[-1]]
+    count = python.run(snippet)[names[-1]]
     noun = random_.choice(NANO.nouns)
     joined = " \n ".join(lines)
     prompt = f"{joined} \n Draw as many {noun.plural} as {names[-1]} ."
