@@ -65,3 +65,14 @@ def test_nothing_is_claimed_without_the_facts(made: Path, tmp_path: Path) -> Non
     (tmp_path / "items.jsonl").write_bytes((made / "items.jsonl").read_bytes())
     change(file, '"prompt": "Task: ', '"prompt": "Another: ')
     assert "the prompt is not that of its item" in one(file, "unparseable").reason
+
+
+def test_code_that_is_not_its_program_s_is_told(made: Path, tmp_path: Path) -> None:
+    for name in ("code.jsonl", "items.jsonl"):
+        (tmp_path / name).write_bytes((made / name).read_bytes())
+    items = [json.loads(line) for line in (tmp_path / "items.jsonl").read_text(encoding="utf-8").splitlines()]
+    item = next(item for item in items if item["facts"].get("language") == "Java")
+    item["facts"]["program"].append(["set", item["facts"]["asks"], "1 + 1"])
+    lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in items)
+    (tmp_path / "items.jsonl").write_text(lines, encoding="utf-8")
+    assert "the code is not what its program writes" in one(tmp_path / "code.jsonl", "unparseable").reason
