@@ -1,9 +1,8 @@
 """A small part of HTML and CSS, laid out: which texts can be seen, in which rows, in which colours.
 
-Elements: table, tr, td, th, ul, ol, li, div, p, section. Rules: type, class and id selectors, joined or nested, and
-:first-child, :last-child, :nth-child(n); specificity, order, !important and style attributes decide as in a browser.
-Properties: display (none, block, flex, grid), flex-direction, order, grid-template-columns: repeat(n, 1fr), visibility,
-color, background-color. Whatever else is written is an error.
+Elements: table, tr, td, div. Rules: type, class and id selectors, joined or nested, and :first-child, :last-child,
+:nth-child(n); specificity, order, !important and style attributes decide as in a browser. Properties: display (none,
+flex), flex-direction, order, color, which is not inherited here. Whatever else is written is an error.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ from html.parser import HTMLParser
 
 from uni_train.data_gen.ureason.execution import ExecutionError
 
-_TAGS = {"html", "body", "style", "table", "tbody", "tr", "td", "th", "ul", "ol", "li", "div", "p", "section"}
-_PROPERTIES = {"display", "flex-direction", "order", "grid-template-columns", "visibility", "color", "background-color"}
-_INHERITED = ("color", "visibility")
-_DISPLAYS = ("none", "block", "flex", "grid")
+_TAGS = {"style", "table", "tr", "td", "div"}
+_PROPERTIES = {"display", "flex-direction", "order", "color"}
+_DISPLAYS = ("none", "flex")
 _DIRECTIONS = ("row", "row-reverse", "column", "column-reverse")
 _SIMPLE = re.compile(r"([a-z]+|\*)?((?:[.#][\w-]+|:[\w-]+(?:\(\d+\))?)*)")
 _PART = re.compile(r"([.#:])([\w-]+)(?:\((\d+)\))?")
@@ -29,11 +27,10 @@ Rows = list[list["Cell"]]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text that can be seen; colours as written in the style sheet, "" where none is."""
+    """A text that can be seen; its colour as written in the style sheet, "" where none is."""
 
     text: str
     color: str = ""
-    background: str = ""
 
 
 @dataclass(eq=False)
@@ -137,7 +134,7 @@ def _properties(body: str) -> dict[str, tuple[str, bool]]:
 
 
 def _style(element: _Element, rules: list[_Rule]) -> dict[str, str]:
-    """The properties of an element after the cascade, and those it has from its parent."""
+    """The properties of an element after the cascade."""
     weighed: dict[str, tuple[tuple[int, ...], str]] = {}
     for place, rule in enumerate(rules):
         if _matches(element, rule.selector):
@@ -150,10 +147,6 @@ def _style(element: _Element, rules: list[_Rule]) -> dict[str, str]:
         if name not in weighed or inline > weighed[name][0]:
             weighed[name] = (inline, value)
     style = {name: value for name, (_, value) in weighed.items()}
-    if element.parent is not None:
-        for name in _INHERITED:
-            if name in element.parent.style:
-                style.setdefault(name, element.parent.style[name])
     if "hidden" in element.attributes and "display" not in style:
         style["display"] = "none"
     return style
@@ -214,17 +207,13 @@ def _rows(element: _Element) -> Rows:
     if style.get("display") == "none" or element.tag == "style":
         return []
     if not element.children:
-        if not element.text or style.get("visibility") == "hidden":
-            return []
-        return [[Cell(element.text, style.get("color", ""), style.get("background-color", ""))]]
+        return [[Cell(element.text, style.get("color", ""))]] if element.text else []
     parts = [rows for child in _in_order(element) if (rows := _rows(child))]
     direction = style.get("flex-direction", "row") if style.get("display") == "flex" else "column"
     if element.tag == "tr":
         direction = "row"
     if direction.endswith("reverse"):
         parts.reverse()
-    if style.get("display") == "grid":
-        return _grid(parts, style.get("grid-template-columns", ""))
     if direction.startswith("row"):
         if any(len(rows) > 1 for rows in parts):
             raise ExecutionError("things of several rows stand side by side")
@@ -233,17 +222,8 @@ def _rows(element: _Element) -> Rows:
 
 
 def _in_order(element: _Element) -> list[_Element]:
-    """Children by `order`, which only flex and grid containers heed."""
+    """Children by `order`, which only flex containers heed."""
     children = list(element.children)
-    if element.style.get("display") in ("flex", "grid"):
+    if element.style.get("display") == "flex":
         children.sort(key=lambda child: int(child.style.get("order", "0")))
     return children
-
-
-def _grid(parts: list[Rows], columns: str) -> Rows:
-    found = re.fullmatch(r"repeat\((\d+), *1fr\)", columns)
-    if found is None or any(len(rows) > 1 or len(rows[0]) > 1 for rows in parts):
-        raise ExecutionError("a grid that is not known here")
-    cells = [rows[0][0] for rows in parts]
-    width = int(found[1])
-    return [cells[start : start + width] for start in range(0, len(cells), width)]
