@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from uni_train.cli.progress import ConsoleProgress
+from uni_train.console.progress import ConsoleProgress
 from uni_train.errors import UserError
 from uni_train.eval import summary
 from uni_train.eval.benchmark import Ask, Sample, Scored
