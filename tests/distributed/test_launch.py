@@ -92,10 +92,10 @@ def test_a_batch_script_places_its_processes_and_requeues_what_was_preempted(
 
 def test_what_slurm_is_asked() -> None:
     options = ["--partition", "big", "--account", "me", "--time", "1-00:00:00", "--cpus", "12", "--sbatch=--qos=high"]
-    shown = run("--nodes", "4", "--gpus", "8", "--slurm", *options, "--", "fit", "--recipe", "sft_maze").output
+    shown = run("--nodes", "2", "--gpus", "8", "--slurm", *options, "--", "fit", "--recipe", "sft_maze").output
     asked = [line.removeprefix("#SBATCH ") for line in shown.splitlines() if line.startswith("#SBATCH")]
     assert asked == [
-        *("--job-name=sft_maze-seed0", "--nodes=4", "--ntasks-per-node=8", "--gres=gpu:8", "--cpus-per-task=12"),
+        *("--job-name=sft_maze-seed0", "--nodes=2", "--ntasks-per-node=8", "--gres=gpu:8", "--cpus-per-task=12"),
         *("--partition=big", "--account=me", "--time=1-00:00:00", "--signal=USR1@300", "--requeue"),
         *("--open-mode=append", "--output=%x-%j.out", "--qos=high"),
     ]
