@@ -47,6 +47,9 @@ class EnginePrecision(DeepSpeedPrecision):
         return nullcontext()
 
     def backward(self, tensor: Tensor, model: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        zero = model.trainer.model.optimizer
+        if hasattr(zero, "setup_buckets"):
+            zero.setup_buckets()  # ZeRO-1 and 2 do so at the first gradient, which a micro-batch may not have
         model.trainer.model.backward(tensor, *args, scale_wrt_gas=False, **kwargs)
 
     def optimizer_step(self, optimizer: Any, model: Any, closure: Callable[[], Any], **kwargs: Any) -> Any:  # type: ignore[override]
