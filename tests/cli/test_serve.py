@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import re
 from dataclasses import fields
-from pathlib import Path
 
 import click
 import pytest
@@ -28,11 +26,8 @@ def test_what_cannot_be_meant_is_said_before_anything_is_loaded(options: list[st
     assert result.exit_code == 2 and message in str(result.exception) + result.output
 
 
-def test_the_options_and_the_page_have_the_defaults_of_the_limits() -> None:
+def test_the_options_have_the_defaults_of_the_limits() -> None:
     names = {"body": "max_body", "images": "max_images", "megapixels": "max_megapixels", "words": "max_words"}
     options = {names.get(f.name, {"seconds": "timeout"}.get(f.name, f.name)): f.default for f in fields(Limits)}
     typed = {one.name: one.default for one in serve.params if isinstance(one, click.Option)}
     assert {name: typed[name] for name in options} == options
-    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| `--([a-z-]+)` \| (\d+) \|", page, re.MULTILINE))
-    assert {name.replace("-", "_"): float(value) for name, value in rows.items()} == options
