@@ -151,7 +151,15 @@ def test_a_reward_is_called_before_the_first_stage(tmp_path: Path) -> None:
     assert f"the reward mine raised KeyError: 'mood' ({file}, line 2: return [columns" in ended.stderr
 
 
-def test_an_exit_is_a_plug_ins_error_only_where_its_own_line_raises_it() -> None:
+@pytest.mark.parametrize("replaced", [False, True])
+def test_an_exit_is_a_plug_ins_error_only_where_its_own_line_raises_it(
+    replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if replaced:  # as W&B does
+        monkeypatch.setattr(sys, "exit", sys.exit)
+        monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+        pytest.importorskip("wandb.sdk.lib.exit_hooks").ExitHooks().hook()
+
     def shown(end: Callable[[], object]) -> object:
         try:
             end()

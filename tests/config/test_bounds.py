@@ -19,18 +19,18 @@ from uni_train.config.messages import limits_of, members
 from uni_train.errors import UsageError
 
 
-def numbers(kind: Any, key: str) -> Iterator[tuple[str, Any]]:
-    """Each int or float within an annotation, with the key that leads to it."""
+def numbers(kind: Any, key: str, within: tuple[Any, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Each int or float within an annotation, with the key that leads to it. `within`: dataclasses that hold it."""
     for member in members(kind):
         bare = typing.get_args(member)[0] if hasattr(member, "__metadata__") else member
         if bare in (int, float):
             yield key, member
-        elif dataclasses.is_dataclass(bare):
+        elif dataclasses.is_dataclass(bare) and bare not in within:  # a judge may hold judges
             for name, hint in typing.get_type_hints(bare, include_extras=True).items():
-                yield from numbers(hint, f"{key}.{name}")
+                yield from numbers(hint, f"{key}.{name}", (*within, bare))
         elif typing.get_origin(bare) in (tuple, dict):
             for part in typing.get_args(bare):
-                yield from numbers(part, f"{key}[]")
+                yield from numbers(part, f"{key}[]", within)
 
 
 @pytest.mark.parametrize("kind", KINDS.names())

@@ -10,6 +10,7 @@ import errno
 import os
 import sys
 import traceback
+from types import FrameType
 from typing import IO
 
 from uni_train.console.terminal import plain
@@ -48,9 +49,14 @@ def as_user_error(error: BaseException) -> UserError | None:
         return UserError(str(error))
     place = data_errors.place_of(error)
     if isinstance(error, SystemExit):  # only of a line of theirs: a signal may end a run within it
-        frames = [one for one in traceback.walk_tb(error.__traceback__) if "<" not in one[0].f_code.co_filename]
+        frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if not _exits(frame)]
         place = data_errors.place_in(frames[-1:])
     return UserError(f"{type(error).__name__}: {error}{place}", _OWN_CODE) if place else None
+
+
+def _exits(frame: FrameType) -> bool:
+    """Whether it is `exit` itself: Python's, or what stands in for it (W&B replaces `sys.exit`)."""
+    return "<" in frame.f_code.co_filename or frame.f_code.co_name == "exit"
 
 
 def debugging() -> bool:

@@ -70,6 +70,7 @@ def test_an_editor_learns_from_itself_told_the_steps(folder: Path, tmp_path: Pat
         "lora.rank=2",
         "rounds=[{task:maze,level:3,prompts:4,updates:2}]",
         "batch.prompts=4",
+        "batch.accumulate=1",
         "optimizer.warmup_updates=0",
         "evaluation.sets=[maze3]",
         "evaluation.n=1",
