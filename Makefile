@@ -32,8 +32,8 @@ $(VENV)/.installed-dev: pyproject.toml constraints-cpu.txt | $(BIN)/python
 demo: $(VENV)/.installed ## train nano with the STARS curriculum: five to ten minutes, prints a table and a report's path
 	$(BIN)/python -m uni_train fit stars_curriculum
 
-test: $(VENV)/.installed-dev ## all tests
-	$(BIN)/python -m pytest $(WORKERS)
+test: $(VENV)/.installed-dev ## all tests, and the ten slowest
+	$(BIN)/python -m pytest $(WORKERS) --durations 10
 
 test-fast: $(VENV)/.installed-dev ## all tests but the slow ones
 	$(BIN)/python -m pytest $(WORKERS) -m "not slow"

@@ -38,7 +38,8 @@ DRAWS = 400
 
 @cache
 def rows(kind: str) -> tuple[Example, ...]:
-    return tuple(corpus.sources(noise_draws=3)[kind](random.Random(seed)) for seed in range(DRAWS))
+    draw = corpus.sources(noise_draws=3)[kind]
+    return tuple(draw(random.Random(seed)) for seed in range(DRAWS))
 
 
 def asked_for(question: str) -> tuple[str, int]:
