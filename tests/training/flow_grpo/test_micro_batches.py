@@ -55,17 +55,18 @@ def cut(config: GrpoConfig, flat: int, world_size: int, update: int) -> list[lis
 
 
 @pytest.mark.parametrize("world_size", [1, 4, 8])
-@pytest.mark.parametrize(("updates", "passes"), [(1, 1), (4, 1), (8, 2)])
+@pytest.mark.parametrize(("updates", "passes", "most"), [(1, 1, 3), (4, 1, 3), (4, 1, 64), (8, 2, 3)])
 @pytest.mark.parametrize("flat", [0, 5, 16])
 def test_every_row_is_trained_once_a_pass_by_the_rank_that_sampled_it_in_micro_batches_that_fit(
-    world_size: int, updates: int, passes: int, flat: int
+    world_size: int, updates: int, passes: int, most: int, flat: int
 ) -> None:
-    config = changed(GRPO, updates_per_epoch=updates, passes=passes)
+    config = changed(GRPO, updates_per_epoch=updates, passes=passes, rows=most)
     trained: Counter[Row] = Counter()
     for update in range(updates):
         ranks = cut(config, flat, world_size, update)
         assert len({len(batches) for batches in ranks}) == 1, "ranks have equally many"
-        assert len(ranks[0]) <= config.grad_accumulation_steps(world_size)
+        steps = config.grad_accumulation_steps(world_size)
+        assert min(2, steps) <= len(ranks[0]) <= steps, "the first and the last are none of the empty ones"
         every = [(rank, batch) for rank, batches in enumerate(ranks) for batch in batches]
         assert sum(batch.share for _, batch in every) == pytest.approx(1)
         for rank, batch in every:

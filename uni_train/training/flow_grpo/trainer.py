@@ -199,8 +199,8 @@ class FlowGrpoModule(SupervisedModule):
                 step = epoch * config.updates_per_epoch + update
                 content: list[Any] = self._micro_batches(update, context, on_policy=update == 0)
                 content += [] if sft is None else [sft[step][0].content]
-                # Lightning counts equally many in every update. ZeRO begins its sums with the first and steps with the
-                # last, so empty ones are between them.
+                # Lightning counts equally many in every update. ZeRO begins its sums with the first, and all strategies
+                # reduce in the last, so empty ones are between them.
                 empty = [None] * (self.updates.accumulate - len(content))
                 for micro, part in enumerate([*content[:1], *empty, *content[1:]]):
                     yield StepBatch(step, micro, self.updates.accumulate, part)
@@ -226,7 +226,7 @@ class FlowGrpoModule(SupervisedModule):
             context: of this rank's images; None: read it now.
             on_policy: the weights are those that sampled.
         """
-        config, rollouts, ranks = self.config, self.rollouts, self.ranks
+        config, rollouts = self.config, self.rollouts
         rows = update_rows(rollouts, config, self.stage, update)
         own = [row for row in rows if row[0] in rollouts.images]
         padding = (own[0][0] if own else rollouts.images.start, 0)
@@ -235,7 +235,8 @@ class FlowGrpoModule(SupervisedModule):
             with unsharded(self.model), self.losses.sampling(on_policy), self.precision():
                 context = read_context(self.model, {n: rollouts.requests[n] for n in needed}, config)  # type: ignore[arg-type]
         most = max(Counter(image // len(rollouts.images) for image, _ in rows).values(), default=0)
-        count = max(-(-most // config.rows), min(2, config.micro_batches(ranks.world_size)))
+        # Two where empty ones follow, for the first and the last must compute (see `batches`).
+        count = max(-(-most // config.rows), min(2, self.updates.accumulate - (config.sft is not None)))
         steps = sum(step < config.window_size for _, step in rows)
         batches = []
         for part in (own[micro::count] for micro in range(count)):
