@@ -163,6 +163,9 @@ BEHAVIOURS: dict[str, Callable[[Hostile, BaseHTTPRequestHandler], None]] = {
     "a list": _says(b"[null]"),
     "null within": _says(b'{"object": "list", "data": [null], "choices": [null]}'),
     "deep": _says(b"[" * 200_000 + b"]" * 200_000),
+    "echo": lambda server, handler: plain(
+        handler, json.dumps({"key": handler.headers["Authorization"] or "", "text": "next", "none": None}).encode()
+    ),
     "surrogate": _says(
         chat("\ud800 broken <answer>Yes</answer>", prompt_tokens=1, completion_tokens=1, total_tokens=2)
     ),

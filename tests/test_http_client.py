@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +46,31 @@ def test_what_is_no_reply_is_an_error_that_names_the_address(behave: str, kind: 
     with Hostile("500", models=True) as other:
         to = other.url.removesuffix("/v1")
         with Hostile(behave, models=True, to=to) as server, pytest.raises(kind, match=message) as caught:
-            get_json(f"{server.url}/models", "a-key", ServerConfig(retries=0, timeout=1 if kind is NoReply else 10))
+            get_json(f"{server.url}/models", "a-key", ServerConfig(retries=0, timeout=1 if "within" in message else 300))
         assert server.url in str(caught.value)
         assert other.asked == [] and {key for _, key in server.asked} == {"Bearer a-key"}
+
+
+def test_a_key_that_is_a_common_word_leaves_replies_as_they_are() -> None:
+    """Local servers take any key, and "null" and "x" are in most replies; a key as services give it is taken out."""
+    with Hostile("echo", models=True) as server:
+        for key, came in (("null", None), ("x", None), ("sk-a-secret-of-ours", "[key]")):
+            reply = get_json(f"{server.url}/models", key, ServerConfig(retries=0))
+            assert reply == {"key": f"Bearer {came or key}", "text": "next", "none": None}
+
+
+def test_no_password_of_netrc_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "netrc").write_text("default login me password mine\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with Hostile("echo", models=True) as server:
+        for key in ("sk-a-secret-of-ours", ""):
+            get_json(f"{server.url}/models", key, ServerConfig(retries=0))
+    assert [sent for _, sent in server.asked] == ["Bearer sk-a-secret-of-ours", ""]
+
+
+def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Hostile("echo", models=True) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url.removesuffix("/v1"))
+        monkeypatch.setenv("no_proxy", "localhost,127.0.0.1")
+        get_json("http://a.judge.test/v1/models", "a-key", ServerConfig(retries=0))
+        assert proxy.asked == [("http://a.judge.test/v1/models", "Bearer a-key")]

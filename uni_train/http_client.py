@@ -15,6 +15,8 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from uni_train.errors import UserError
 
@@ -28,6 +30,8 @@ LONGEST_WAIT = 120.0
 LETTERS_A_TOKEN = 32
 """Of a reply's text, at most, for each token that was allowed: a server that sends more has ignored the limit, and
 readers whose time grows with the square of a text would take minutes."""
+SECRET = 8
+"""Letters of a key that is taken out of replies. What local servers take, such as "x" or "EMPTY", is in many words."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 """Seconds between retries: twice as long each time, at random up to half more."""
 
@@ -98,7 +102,7 @@ class Client:
     """Asks servers within the limits; an async context manager.
 
     Args:
-        key: sent as a bearer token, "" for none, and taken out of whatever comes back.
+        key: sent as a bearer token, "" for none, and taken out of whatever comes back, if it has `SECRET` letters.
         config: seconds, retries and pauses.
     """
 
@@ -115,7 +119,6 @@ class Client:
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             connector=aiohttp.TCPConnector(limit=0),  # callers limit them
-            trust_env=True,
         )
         return self
 
@@ -159,7 +162,10 @@ class Client:
     async def _once(self, url: str, body: Any, form: Callable[[], Any] | None) -> Any:
         how = {"json": body} if form is None else {"data": form()}
         method = "GET" if body is None and form is None else "POST"
-        async with self._http.request(method, url, **how, allow_redirects=False) as response:
+        # Not aiohttp's trust_env: it sends passwords of ~/.netrc in the place of the key.
+        parts = urlsplit(url)
+        proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+        async with self._http.request(method, url, **how, allow_redirects=False, proxy=proxy) as response:
             status = response.status
             if status in REDIRECTS:
                 where = (response.headers.get("location") or "nowhere")[:200]
@@ -170,7 +176,7 @@ class Client:
                 if len(received) > MOST_BYTES:
                     raise BadReply(f"{url} sent more than {MOST_BYTES >> 20} MiB in reply, which is not read further")
         content = bytes(received)
-        if self.key:
+        if len(self.key) >= SECRET:
             content = content.replace(self.key.encode(), b"[key]")
         if not 200 <= status < 300:
             wait = asked_wait(response.headers.get("retry-after"))
