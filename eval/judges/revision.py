@@ -7,7 +7,7 @@ from dataclasses import replace
 from uni_train.addresses import key_for
 from uni_train.config.schema import JudgeConfig
 from uni_train.eval.last_seen import LastSeen
-from uni_train.http_client import BadReply, NoReply, get_json, served_content
+from uni_train.http_client import BadReply, NoReply, Refused, get_json, served_content
 
 _PATIENCE = 5.0  # seconds
 
@@ -30,10 +30,9 @@ def with_served_revision(judge: JudgeConfig, seen: LastSeen | None = None) -> Ju
         content = served_content(listed)
         if content and "uni_train" not in listed:  # no hash of the weights: it may not tell two servers apart
             content = f"{judge.base_url}@{content}"
-    except (BadReply, LookupError, TypeError, StopIteration):
-        pass
-    except NoReply:
-        return replace(judge, served=((seen and seen.of(server)) or {}).get("content", ""))
+    except (BadReply, NoReply, LookupError, TypeError, StopIteration) as error:
+        if isinstance(error, NoReply) or (isinstance(error, Refused) and error.passes):  # 502 of a gateway before it
+            return replace(judge, served=((seen and seen.of(server)) or {}).get("content", ""))
     if seen is not None:
         seen.keep(server, {"content": content})
     return replace(judge, served=content)

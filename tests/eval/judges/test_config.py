@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.eval.judges.server import JudgeServer
+from tests.hostile import Hostile
 from uni_train.addresses import key_for
 from uni_train.config.build import build_section
 from uni_train.config.schema import JudgeConfig
@@ -88,5 +89,10 @@ def test_a_server_that_says_what_it_serves_is_believed_and_remembered(tmp_path: 
         other = with_served_revision(JudgeConfig(model=f"{server.url}#v"))
         assert other.served.startswith(f"{server.url}@"), "vLLM says where its weights lie"
     assert with_served_revision(served, seen) == found  # nobody there
+    with Hostile("500", models=True) as gateway:
+        behind = JudgeConfig(model=f"{gateway.url}#nano")
+        seen.keep({"judge": "nano", "at": gateway.url}, {"content": "abc"})
+        for _ in range(2):  # whose error is not taken for another model, and not remembered
+            assert with_served_revision(behind, seen).served == "abc"
     assert with_served_revision(served, LastSeen(tmp_path / "other")) == with_served_revision(served) == served
     assert with_served_revision(JudgeConfig(model="openai/gpt-4o")) == JudgeConfig(model="openai/gpt-4o")
