@@ -127,6 +127,7 @@ class Comparison:
                 }
                 for flip in self.flips
             ],
+            "questions": {row.benchmark: self.first.results[row.benchmark].questions for row in self.rows},
             "notes": list(self.notes),
         }  # fmt: skip
 

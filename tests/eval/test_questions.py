@@ -72,8 +72,9 @@ def test_generated_questions_are_named_on_every_table_and_page(evaluated: Evalua
     assert NANO in (tmp_path / "board" / SCORES).read_text()
     files = list((tmp_path / "board" / "tables").iterdir())
     assert len(files) == 2 * len(result.tables) and all(NANO in file.read_text() for file in files)
-    page = write_comparison(tmp_path / "flips.html", compare(evaluated.folder, evaluated.folder)).read_text()
-    assert NANO in page
+    compared = compare(evaluated.folder, evaluated.folder)
+    assert NANO in write_comparison(tmp_path / "flips.html", compared).read_text()
+    assert compared.to_dict()["questions"] == {"unisandbox": NANO}
 
 
 def test_wandb_is_told(evaluated: Evaluation, monkeypatch: pytest.MonkeyPatch) -> None:
