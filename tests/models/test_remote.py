@@ -326,7 +326,7 @@ def test_an_endpoint_that_misbehaves_is_one_that_is_down(
     with Hostile("500") as other, Hostile(behave, to=other.url.removesuffix("/v1")) as server:
         settings = RemoteConfig(key_env="PAINTER_KEY", retries=2, timeout=1, patience=1.9, connections=2)
         if behave in ("endless", "bomb"):
-            settings = replace(settings, timeout=20, patience=20)
+            settings = replace(settings, timeout=300, patience=300)
         model = RemoteModel.open(f"{server.url}#judge", settings)
         with pytest.raises(ModelDown, match=message):
             model.draw([Request("a", "x"), Request("b", "y")], on_step=lambda done, total: seen.append(done))
