@@ -71,9 +71,15 @@ def compared(
 
 
 def _panel(judge: JudgeConfig) -> list[JudgeConfig]:
-    """The small judges, each of their draws by itself."""
+    """The small judges, each of their draws by itself, at the temperature of all of them."""
     return [
-        replace(small, way="published" if small.way == "majority" else small.way, draws=1, first_draw=draw)
+        replace(
+            small,
+            way="published" if small.way == "majority" else small.way,
+            draws=1,
+            first_draw=draw,
+            temperature=small.heat,
+        )
         for small in judge.small
         for draw in range(small.first_draw, small.first_draw + small.votes)
     ]

@@ -65,11 +65,13 @@ def test_draws_that_differ_and_words_of_doubt_go_to_the_large_judge(tmp_path: Pa
         return other if number(asked) == 0 and seen[0] == 2 else said
 
     with JudgeServer(doubtful) as server:
-        small = JudgeConfig(model=f"{server.url}#a", way="majority", draws=3, temperature=0.7, connections=1)
+        small = JudgeConfig(model=f"{server.url}#a", way="majority", draws=3, connections=1)
         judge = JudgeConfig(model=f"{server.url}#large", small=(small,))
         by = Counter(one.by for one in run(BENCHMARK.samples(), BENCHMARK, judge, tmp_path / "drawn"))
         # 0 is in doubt after its second draw, and is spared the third.
         assert by == {"a": 19, "large": 1} and models(server) == {"a": 59, "large": 1}
+        heats = {(asked.body["model"], asked.body["temperature"]) for asked in server.asked}
+        assert heats == {("a", 0.7), ("large", 0.0)}  # at 0 all draws would be one reply
         unsure = JudgeConfig(model=f"{server.url}#large", small=(replace(small, way="confidence", draws=1),))
         by = Counter(one.by for one in run(BENCHMARK.samples(), BENCHMARK, unsure, tmp_path / "unsure"))
         assert by == {"a": 15, "large": 5}
