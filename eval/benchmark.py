@@ -316,7 +316,7 @@ def generated_questions(world: str) -> str:
 class Benchmark(ABC):
     """One benchmark. `revision` is a content hash of its data and of what is asked, part of every result.
 
-    known_sets: what `sets` may name. options: keys of `options.NAME`. open(source, **options): makes it from these keys;
+    known_sets: what `sets` may name. options: keys of `options.NAME`. open(source, **options): makes it from these;
     who is registered has these three. headline: the settings that a leaderboard shows; empty: all. published: whether
     its questions are its paper's; None: it has no paper. world: of generated questions.
     """
