@@ -221,6 +221,8 @@ def test_what_was_drawn_is_scored_again_by_training_where_asked(
     again, _ = fit(tmp_path / "recompute", changed(GRPO, epochs=1, on_policy="recompute"))
     assert read_metrics(tmp_path / "recompute" / "metrics.jsonl")[0]["log_ratio_max"] == 0
     assert torch.allclose(again.body.weight, exact.body.weight, atol=1e-6)
+    flat = [Reward("still", still)]  # padding alone, which is not scored again: the check must not see it
+    fit(tmp_path / "flat", changed(GRPO, epochs=1, on_policy="recompute"), rewards=flat)
     fit(tmp_path / "trust", changed(GRPO, epochs=1, on_policy="trust"))
     assert read_metrics(tmp_path / "trust" / "metrics.jsonl")[0]["log_ratio_max"] == pytest.approx(0.1, abs=1e-4)
 

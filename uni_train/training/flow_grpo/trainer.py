@@ -310,6 +310,8 @@ class FlowGrpoModule(SupervisedModule):
             self._add(metrics, rows.share)
         if log_ratio is None and self.losses.rule is not None:
             log_ratio = zero.new_zeros(0)  # of no step: the check below is a collective
+        if log_ratio is not None and not rows.share:
+            log_ratio = log_ratio[:0]  # of padding, which `_score` does not score
         if rows.on_policy and log_ratio is not None and self.config.objective.on_policy != "trust":
             worst = self.trainer.strategy.reduce(_largest(log_ratio), reduce_op="max")
             check_on_policy(float(worst), self.config.objective, batch.step)
@@ -320,7 +322,7 @@ class FlowGrpoModule(SupervisedModule):
             loss = loss + self._weighted(own, rows.thoughts.share * self.thoughts.weight, times)
         self._add({"tokens": rows.mask.sum()}, float(rows.share > 0))
         if log_ratio is not None:
-            self._log_ratios.append(log_ratio if rows.share else log_ratio[:0])
+            self._log_ratios.append(log_ratio)
         if batch.last:
             self._gather_metrics(loss)
         return loss
