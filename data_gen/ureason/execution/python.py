@@ -29,6 +29,8 @@ def run(code: str) -> dict[str, Any]:
     try:
         with warnings.catch_warnings(action="ignore"):
             walker.block(ast.parse(code).body)
+    except ExecutionError:  # a ValueError, too
+        raise
     except (SyntaxError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError, MemoryError) as error:
         raise ExecutionError(f"the snippet fails: {type(error).__name__}: {error}") from error
     return walker.variables
