@@ -96,7 +96,7 @@ def test_only_so_many_points_are_sent(tmp_path: Path) -> None:
     assert runs.read_scalars(**{**query, "plugin_name": "images"}) == {}
 
 
-@pytest.mark.parametrize(("arguments", "said"), [(["nowhere"], "no such folder"), (["--port", "x"], "not a valid")])
+@pytest.mark.parametrize(("arguments", "said"), [(["runs"], "`fit` writes runs/"), (["--port", "x"], "not a valid")])
 def test_what_cannot_be_shown_is_said(arguments: list[str], said: str) -> None:
     result = CliRunner().invoke(command, ["view", *arguments])
     assert result.exit_code != 0 and said in result.output

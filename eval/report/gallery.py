@@ -88,6 +88,11 @@ def evaluations(run_dir: Path) -> dict[str, Path]:
     return {label: found[label] for label in ("before", "after") if label in found}
 
 
+def without_samples(run_dir: Path) -> list[Path]:
+    """The folders of `evaluations` whose shards are gone: the gallery lacks what they held."""
+    return [folder for folder in evaluations(run_dir).values() if not any(folder.glob("[!.]*.parquet"))]
+
+
 def excerpt(run_dir: Path, n: int) -> dict[str, list[Scored]]:
     """The same at most `n` answers under "before" and "after", images included, spread over sets and settings.
 

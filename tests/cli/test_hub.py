@@ -132,3 +132,8 @@ def test_folders_in_use_and_sizes_that_are_none_are_refused(tmp_path: Path) -> N
         assert export(bagel, tmp_path / "new", "--shard-gb", size).exit_code == 2
     assert export(bagel, out, "--force").exit_code == 0 and (out / "ema.safetensors").is_file()
     assert export(bagel, out, "--force").exit_code == 1
+
+
+def test_a_model_s_name_is_no_folder_to_export(tmp_path: Path) -> None:
+    result = export(Path("nano"), tmp_path / "out")
+    assert result.exit_code == 2 and "nano is a model's name" in result.output and "mean" not in result.output

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from uni_train.console.terminal import echo
 from uni_train.errors import UserError
 
 
@@ -25,7 +26,9 @@ def view(folder: Path, port: int) -> None:
       uni_train view runs/stars_curriculum --port 6007
     """
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder", "Give one that holds runs or evaluations, for example runs.")
+        raise UserError(
+            f"{folder}: no such folder", "`fit` writes runs/, `eval` evals/; give the folder that holds them."
+        )
     try:
         import tensorboard  # noqa: F401
     except ImportError as error:
@@ -34,7 +37,7 @@ def view(folder: Path, port: int) -> None:
 
     found = read(folder)
     if not found.scalars and not found.texts:
-        click.echo(f"nothing to show below {folder} yet: runs and evaluations appear when they have written something")
-    click.echo(f"{serve(folder, port)} shows {folder.resolve()}; Ctrl-C ends it")
+        echo(f"nothing to show below {folder} yet: runs and evaluations appear when they have written something")
+    echo(f"{serve(folder, port)} shows {folder.resolve()}; Ctrl-C ends it")
     while True:
         time.sleep(3600)

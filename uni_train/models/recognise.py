@@ -35,6 +35,8 @@ def _expect_path(path: Path) -> None:
     names = _names()
     if path.exists():
         return
+    if str(path) in names:
+        raise UsageError(f"{path} is a model's name, and a folder is needed", "Give a run's folder or a checkpoint's.")
     if len(path.parts) == 1:
         raise UsageError(f"no model {path}, and no such folder", did_you_mean(str(path), names, "models"))
     raise UserError(f"there is nothing at {path}", f"Give a folder, or a model's name: {', '.join(names)}.")

@@ -7,10 +7,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.bad_inputs import Case, outcome, run
 from tests.eval.test_compare import evaluation
+from uni_train.cli.main import uni_train as command
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.report import gallery
 
 STARTS = (3, {"a": 1}, [1], [None], [{"command": 3}], [{"command": [3]}], [{"git": [1]}], [{"versions": 3}])
 FILES = {
@@ -54,3 +57,13 @@ def test_an_evaluation_without_its_samples_says_so(command: str, tmp_path: Path)
                  "leaderboard": ("eval", "leaderboard", folder, "--out", tmp_path / "board")}  # fmt: skip
     found = outcome(Case("", "", lambda _: run(*arguments[command])), tmp_path)
     assert found.what == "refused" and "unisandbox.parquet is missing" in found.said, found
+
+
+def test_a_run_without_the_samples_of_an_evaluation_says_so(run_dir: Path) -> None:
+    (run_dir / "config.yaml").write_text(CONFIG)
+    folder = gallery.evaluations(run_dir)["after"]
+    for shard in folder.glob("*.parquet"):
+        shard.unlink()
+    done = CliRunner().invoke(command, ["report", str(run_dir)], catch_exceptions=False)
+    assert done.exit_code == 0 and f"{folder}: no samples" in done.output
+    assert done.output.count("no samples") == 1
