@@ -189,3 +189,9 @@ def test_invented_people_are_written_and_can_be_asked_about(tmp_path: Path) -> N
     again = run("knowledge", "--n", 2, "--out", tmp_path / "people")
     assert again.exit_code == 1 and "is not an empty folder" in again.output
     assert run("knowledge", "--split", "tset", "--out", tmp_path / "other").exit_code == 2
+
+
+def test_escape_sequences_in_a_folder_s_name_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    made = run("make", "--n", 1, "--out", tmp_path / "\x1b[31mred")
+    assert made.exit_code == 0 and "[31mred: 2 questions" in made.output
+    assert "\x1b" not in made.output

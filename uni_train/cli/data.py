@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from uni_train.console.terminal import plain
+from uni_train.console.terminal import echo
 from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
@@ -134,9 +134,9 @@ def make(n: int, out: Path, force: bool, seed: int, **drawn: Any) -> None:
     made = export(built, levels, n, drawn["split"], seed, drawn["world"] or "nano", out, force)
     pairs = f" ({made.pairs} pairs)" if made.pairs else ""
     pictures = f", {made.images} images" if made.images else ""
-    click.echo(f"{made.path}: {made.items} questions{pairs}{pictures}, {made.bytes / 1e3:.0f} kB")
+    echo(f"{made.path}: {made.items} questions{pairs}{pictures}, {made.bytes / 1e3:.0f} kB")
     if made.questions.name != "items.jsonl":
-        click.echo(f"in the published schema: {made.questions}")
+        echo(f"in the published schema: {made.questions}")
 
 
 @data.command()
@@ -166,8 +166,8 @@ def knowledge(n: int, split: str, seed: int, out: Path) -> None:
     if split not in (*SPLITS, PAPER):
         raise UsageError(f"unknown split {split}", did_you_mean(split, (*SPLITS, PAPER), "splits"))
     made = make_knowledge(out, n, seed, split)
-    click.echo(f"{made.path}: {len(made.names)} characters, {made.lessons} lessons, {made.questions} questions")
-    click.echo(", ".join(made.names))
+    echo(f"{made.path}: {len(made.names)} characters, {made.lessons} lessons, {made.questions} questions")
+    echo(", ".join(made.names))
 
 
 @data.command()
@@ -196,10 +196,10 @@ def show(made: Path | None, n: int, out: Path | None, seed: int, **drawn: Any) -
         items = [item for level in levels for item in built.generate(-(-draws // len(levels)), level, split, seed)][:n]
     for item in items:
         maze = "".join(f"\n    {line}" for line in item.facts.get("maze", ()))
-        click.echo(plain(f"{item.id}\n  {item.prompt}{maze}\n  {item.thought}\n  -> {item.answer}"))
+        echo(f"{item.id}\n  {item.prompt}{maze}\n  {item.thought}\n  -> {item.answer}")
     if out is not None:
         _write_sheet(items, out)
-        click.echo(f"sheet: {out}")
+        echo(f"sheet: {out}")
 
 
 def _write_sheet(items: list[Item], out: Path) -> None:
@@ -244,7 +244,7 @@ def audit(file: Path, as_json: bool) -> None:
     rows = audit_file(file)
     if as_json:
         for row in rows:
-            click.echo(plain(json.dumps(row.to_dict(), ensure_ascii=False)))
+            echo(json.dumps(row.to_dict(), ensure_ascii=False))
     else:
         from uni_train.console.progress import ConsoleProgress
 
@@ -325,7 +325,7 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
     if item_id is not None and image is not None:
         item = verifying.find_item(items, item_id)
         judged = verifying.Judged(item, image, verifying.judge_file(item, image))
-        click.echo(plain(json.dumps(judged.to_dict(), ensure_ascii=False)))
+        echo(json.dumps(judged.to_dict(), ensure_ascii=False))
         return
     assert images is not None and out is not None
     found = _judge_all(items, images)
@@ -336,7 +336,7 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
     missing = [one.item.id for one in found if one.verdict is None]
     if missing:
         more = f"\n  and {len(missing) - 10} more" if len(missing) > 10 else ""
-        click.echo(plain(f"no image in {images} of:\n  " + "\n  ".join(missing[:10]) + more), err=True)
+        echo(f"no image in {images} of:\n  " + "\n  ".join(missing[:10]) + more, err=True)
         raise SystemExit(1)
 
 

@@ -10,7 +10,7 @@ import click
 
 from uni_train.cli.numbers import Finite
 from uni_train.cli.recipe import complete_models
-from uni_train.console.terminal import plain
+from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, UserError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def generate(
         for _, batch in in_batches(asked, config.think_batch):
             with _Steps(progress, "answering") as steps_done:
                 for text in loaded.answer(batch, think=think, on_step=steps_done):
-                    click.echo(plain(text))
+                    echo(text)
         return
     for start, batch in in_batches(asked, config.draw_batch):
         thoughts: list[str] | list[None] = [None] * len(batch)
@@ -133,7 +133,7 @@ def generate(
         for i, (picture, thought) in enumerate(zip(pictures, thoughts, strict=True), start * config.draw_batch):
             path = out if count == 1 else out.with_name(f"{out.stem}-{seed + i}{out.suffix}")
             for written in _write(path, picture, thought):
-                click.echo(written)
+                echo(written)
 
 
 def _size(text: str | None) -> tuple[int, int] | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, UserError
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def launch(
         Slurm(name=f"{config.recipe}-{config.run_name}", **job),
         made_by=shlex.join(["uni_train", *sys.argv[1:]]),
     )
-    click.echo(_submit(script) if submit else script, nl=submit)
+    echo(_submit(script) if submit else script, nl=submit)
 
 
 def _checked(command: tuple[str, ...], nodes: int, each: int, *, requeued: bool) -> RunConfig:
@@ -175,7 +176,7 @@ def _hosts(given: str | None, nodes: int) -> list[str]:
 
 def _print_commands(commands: list[str], hosts: list[str]) -> None:
     for host, line in zip(hosts, commands, strict=True):
-        click.echo(f"# on {host}, in {Path.cwd()}:\n{line}")
+        echo(f"# on {host}, in {Path.cwd()}:\n{line}")
 
 
 def _submit(script: str) -> str:

@@ -29,7 +29,7 @@ from uni_train.cli.serve import serve
 from uni_train.cli.view import view
 from uni_train.cli.watch import watch
 from uni_train.console.failures import as_user_error, debugging, show
-from uni_train.console.terminal import print_anything
+from uni_train.console.terminal import echo, print_anything
 from uni_train.errors import nearest
 
 
@@ -124,7 +124,7 @@ def recipes(recipe: str | None, keys: bool, schema: bool) -> None:
     if keys or schema:
         from uni_train.config.reference import json_schema, page
 
-        click.echo(page() if keys else json.dumps(json_schema(), indent=2), nl=schema)
+        echo(page() if keys else json.dumps(json_schema(), indent=2), nl=schema)
         return
     from uni_train.cli.listings import print_described, print_recipe
     from uni_train.config import places
@@ -153,7 +153,7 @@ def report(run: Path) -> None:
         from uni_train.eval.evaluation import load
         from uni_train.eval.report.evaluation import report_of
 
-        click.echo(f"report: {report_of(load(run))}")
+        echo(f"report: {report_of(load(run))}")
         return
     if not (run / "config.yaml").is_file():
         raise UserError(
@@ -161,8 +161,11 @@ def report(run: Path) -> None:
             "Run folders are runs/<recipe>/<name>, evaluations evals/<name>.",
         )
     from uni_train.eval.report import write_report
+    from uni_train.eval.report.gallery import without_samples
 
-    click.echo(f"report: {write_report(run)}")
+    echo(f"report: {write_report(run)}")
+    for folder in without_samples(run):
+        echo(f"{folder}: no samples here, so the gallery lacks them")
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import click
 
 from uni_train.cli.numbers import Finite
 from uni_train.cli.recipe import complete_models
+from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, UserError
 
 
@@ -119,10 +120,8 @@ def serve(
     )
     served = Served.of(replace(config, sampling=sampling), key, limits)
     shown = f"[{host}]" if ":" in host else host
-    click.echo(f"loading {served.identity.name} for http://{shown}:{port}/v1", err=True)
-    serve_forever(
-        served, host, port, lambda: click.echo(f"ready: http://{shown}:{port}/v1  (Ctrl-C stops it)", err=True)
-    )
+    echo(f"loading {served.identity.name} for http://{shown}:{port}/v1", err=True)
+    serve_forever(served, host, port, lambda: echo(f"ready: http://{shown}:{port}/v1  (Ctrl-C stops it)", err=True))
 
 
 def _check_loads(model: str) -> None:

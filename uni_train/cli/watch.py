@@ -13,7 +13,7 @@ import click
 
 from uni_train.cli.evaluation.options import config_of, evaluation_options, overrides_of
 from uni_train.cli.numbers import Finite
-from uni_train.console.terminal import plain
+from uni_train.console.terminal import echo
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def evaluate(checkpoint: Checkpoint, out: Path, overrides: Sequence[str]) -> Out
             assert child.stdout is not None
             try:
                 for line in child.stdout:
-                    click.echo(plain(f"  {line.rstrip()}"))
+                    echo(f"  {line.rstrip()}")
                     last.append(line.strip())
                 code = child.wait()
             except BaseException:

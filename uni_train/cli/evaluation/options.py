@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -62,12 +63,12 @@ def _describe(context: click.Context, parameter: click.Parameter, name: str | No
     if name not in known:
         raise UsageError(f"there is no benchmark {name}", did_you_mean(name, known, "benchmarks"))
     kind = BENCHMARKS.get(name)
-    click.echo(f"{name}: {(inspect.getdoc(kind) or '').partition(chr(10))[0]}\n")
-    click.echo(f"sets=[{','.join(kind.known_sets)}]")
+    echo(f"{name}: {(inspect.getdoc(kind) or '').partition(chr(10))[0]}\n")
+    echo(f"sets=[{','.join(kind.known_sets)}]")
     for option in kind.options:
         default = f"[{','.join(option.default)}]" if isinstance(option.default, tuple) else option.default
         shown = f" ({', '.join(option.choices)})" if option.choices else ""
-        click.echo(f"options.{name}.{option.key}={default}\n    {option.help}{shown}")
+        echo(f"options.{name}.{option.key}={default}\n    {option.help}{shown}")
     context.exit()
 
 
