@@ -43,9 +43,7 @@ async def ask(
             if error.status in (400, 422) and _without_what_it_refuses(body, error.reason):
                 continue
             raise _understood(error, judge) from None
-        except NothingCame as error:
-            raise NoReply(str(error)[:_LONGEST], gone=True) from None
-        except BadReply as error:
+        except (NothingCame, BadReply) as error:
             raise NoReply(str(error)[:_LONGEST], gone=True) from None
 
 

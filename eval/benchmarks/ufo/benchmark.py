@@ -332,7 +332,7 @@ class Ufo(Benchmark):
 
     @classmethod
     def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
-        return list(map(counting.unit, scored))
+        return list(counting.units(scored))
 
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
         return counting.scores(counting.Count(scored))

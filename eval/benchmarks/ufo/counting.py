@@ -53,11 +53,13 @@ _HEADS = {"mcq": "multiple choice", "open": "open questions"}
 _Row = tuple[Cell, ...]
 
 
-def unit(one: Scored) -> Unit:
-    """Of our own questions the one with choices and the open one share their cues: they are one cluster."""
-    facts = one.sample.ask.case.facts
-    found = unit_of(one, one.value)
-    return replace(found, cluster=str(facts.get("drawn_as", found.cluster)))
+def units(scored: Iterable[Scored]) -> Results:
+    """Samples by themselves, without swaps that the data have no cue for: these were not asked.
+
+    Of our own questions the one with choices and the open one share their cues: they are one cluster.
+    """
+    each = (unit_of(one, one.value) for one in scored if one.outcome != "cue_missing")
+    return Results(replace(unit, cluster=str(unit.case.facts.get("drawn_as", unit.cluster))) for unit in each)
 
 
 def _regime(one: Unit) -> str:
@@ -74,10 +76,10 @@ def _half(one: Unit) -> tuple[str, str]:
 
 
 class Count:
-    """Samples by setting. A swap that the data have no cue for was not asked."""
+    """Samples by setting."""
 
     def __init__(self, scored: Iterable[Scored]) -> None:
-        every = Results(map(unit, scored)).where(lambda one: one.samples[0].outcome != "cue_missing")
+        every = units(scored)
         self.by_setting = every.by("setting", SETTINGS)
         self.kinds = [kind for kind in KINDS if any(kind_of_set(name) == kind for name in every.by("set"))]
 

@@ -261,6 +261,16 @@ def test_the_average_of_table_8_is_the_mean_of_five_within_rounding() -> None:
         assert mean == pytest.approx(float(row["average"]), abs=0.0151)
 
 
+def test_a_swap_without_a_cue_counts_nowhere(tmp_path: Path) -> None:
+    """In scores as where evaluations are compared."""
+    benchmark = Ufo(folder_with(tmp_path, ROW, {**ROW, "id": "2", "cue_image": None}), extra=("swap",))
+    right = Verdict((Check("answer", "pass"),))
+    asks = [Ask(case, "visual_true", 0, 0) for case in benchmark.cases()]
+    scored = [Scored(Sample(asks[0]), right), Scored(Sample(asks[1], "cue_missing"))]
+    (cell,) = {(unit.setting, unit.name) for unit in Ufo.units(scored, "")}
+    assert cell == ("visual_true", asks[0].case.id) and counting.Count(scored).of("visual_true").mean().value == 1
+
+
 def judge(asked: Asked) -> str:
     if "Role. You are a strict evaluator" in asked.words:
         return json.dumps(graded(5, ("critical", "missing")))
