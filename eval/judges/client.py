@@ -38,7 +38,7 @@ async def ask(
     body = _body(judge, name, turns, schema, draw)
     while True:
         try:
-            return _read(await client.ask(f"{url.rstrip('/')}/chat/completions", body), judge)
+            return _read(await client.ask(f"{url}/chat/completions", body), judge)
         except Refused as error:
             if error.status in (400, 422) and _without_what_it_refuses(body, error.reason):
                 continue

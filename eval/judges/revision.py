@@ -25,7 +25,7 @@ def with_served_revision(judge: JudgeConfig, seen: LastSeen | None = None) -> Ju
     content = ""
     try:
         how = replace(judge, retries=0, timeout=_PATIENCE)
-        about = get_json(judge.base_url.rstrip("/") + "/models", key_for(judge.address, judge.key_env), how)
+        about = get_json(f"{judge.base_url}/models", key_for(judge.address, judge.key_env), how)
         listed = next(model for model in about["data"] if model["id"] == judge.name)
         content = served_content(listed)
         if content and "uni_train" not in listed:  # no hash of the weights: it may not tell two servers apart

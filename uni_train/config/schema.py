@@ -277,14 +277,15 @@ class JudgeConfig(ServerConfig):
 
     @property
     def base_url(self) -> str | None:
-        """The address of its server; None for a service's."""
-        return str(self.model).rpartition("#")[0] or None
+        """The address of its server, with /v1 where it has no path; None for a service's."""
+        address = str(self.model).rpartition("#")[0]
+        return checked_address(address) if address else None
 
     @property
     def address(self) -> str:
         """URL#MODEL of where it is asked, a service's too."""
         service, _, name = self.name.partition("/")
-        return str(self.model) if self.base_url else f"{SERVICES[service][0]}#{name}"
+        return f"{self.base_url}#{self.name}" if self.base_url else f"{SERVICES[service][0]}#{name}"
 
     @property
     def where(self) -> str:

@@ -64,6 +64,9 @@ def test_identity_is_what_changes_replies() -> None:
     one = JudgeConfig(model="http://a/v1#m")
     assert one.key != JudgeConfig(model="http://b/v1#m").key != JudgeConfig(model="http://b/v1#m", temperature=1.0).key
     assert one.key == JudgeConfig(model="http://a/v1#m", attempts=1, connections=2, timeout=5, retries=0).key
+    # An address is read as that of a remote model is.
+    assert all(JudgeConfig(model=f"http://a{end}#m").key == one.key for end in ("", "/", "/v1/"))
+    assert JudgeConfig(model="http://a#m").address == "http://a/v1#m"
     # A revision says what is served, wherever it is.
     assert JudgeConfig(model="http://a/v1#m", revision="7").key == JudgeConfig(model="http://b/v1#m", revision="7").key
     assert JudgeConfig(model="http://a/v1#m", revision="7").key != JudgeConfig(model="http://a/v1#m", revision="8").key
