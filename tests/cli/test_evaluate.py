@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from tests.eval.judges.server import JudgeServer, Refused
 from tests.tiny import MODEL
 from uni_train.cli import watch
 from uni_train.cli.evaluation import evaluate
-from uni_train.cli.evaluation.options import overrides_of
+from uni_train.cli.evaluation.options import config_of, is_key, overrides_of
 from uni_train.cli.main import uni_train
 from uni_train.config.build import build_section, to_plain
 from uni_train.config.compose import compose, compose_section
@@ -140,6 +141,15 @@ def test_two_evaluations_are_compared(model: Path, tmp_path: Path) -> None:
 def planned(output: str) -> dict[str, str]:
     rows = (re.split("  +", line.strip()) for line in output.splitlines())
     return {cells[0]: cells[1] for cells in rows if len(cells) == 2}
+
+
+def test_keys_of_the_guides_commands_are_keys() -> None:
+    pages = [(page, page.read_text(encoding="utf-8")) for page in Path("docs").rglob("*.md")]
+    command = re.compile(r"^ *(?:python -m )?uni_train eval (?!leaderboard)(.*?)(?: #.*)?$", re.MULTILINE)
+    commands = [(page, shlex.split(words)) for page, text in pages for words in command.findall(text)]
+    assert len(commands) > 20
+    for page, words in commands:
+        assert config_of([word for word in words if is_key(word) and "URL#MODEL" not in word]), page
 
 
 def test_a_plan_asks_nobody_and_multiplies_right(tmp_path: Path) -> None:
