@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from torch.distributed.launcher import api
+from torch.distributed.launcher.api import LaunchConfig
 
 from uni_train.cli.main import uni_train
+from uni_train.distributed.launch import start
 from uni_train.distributed.preemption import EXIT_CODE
 from uni_train.distributed.scripts import Slurm, Start, sbatch_script
 
@@ -164,3 +167,11 @@ def test_submitting_without_slurm_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("PATH", str(tmp_path))
     refused = run("--gpus", "8", "--slurm", "--submit", "--", "fit", "-r", "sft_maze")
     assert refused.exit_code == 1 and "sbatch is not on this machine" in refused.output
+
+
+def test_processes_get_the_time_of_an_epoch_after_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's agent kills them after 30 seconds, in which few epochs end."""
+    configs: list[LaunchConfig] = []
+    monkeypatch.setattr(api, "elastic_launch", lambda config, python: configs.append(config) or (lambda *command: None))
+    assert start(["fit"], 2) == 0
+    assert configs[0].shutdown_timeout is not None and configs[0].shutdown_timeout >= 3600

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from uni_train.distributed.preemption import EXIT_CODE
+from uni_train.distributed.ranks import TIMEOUT
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def start(arguments: Sequence[str], processes: int) -> int:
         rdzv_endpoint="localhost:0",
         local_addr="localhost",
         max_restarts=0,
+        shutdown_timeout=int(TIMEOUT.total_seconds()),  # after Ctrl-C an epoch goes on and saves; a second ends at once
         logs_specs=DefaultLogsSpecs(),
     )
     try:
