@@ -60,6 +60,14 @@ def test_an_unwritable_run_folder_exits_with_1(tmp_path: Path) -> None:
     assert_one_screen(result, 1, "cannot write to the run folder", "out=")
 
 
+def test_insight_refuses_a_file_for_its_folder_before_any_work(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text("mine")
+    arguments = ("insight", "links", "-c", "shipped", "--task", "mapping", "--n", "1", "--out", str(file))
+    assert_one_screen(run(*arguments), 2, "page.html", "file")
+    assert file.read_text() == "mine"
+
+
 def test_a_real_process_prints_the_error_on_stderr_and_nothing_else() -> None:
     command = [sys.executable, "-m", "uni_train", "fit", "--recipe", "stars_maths"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

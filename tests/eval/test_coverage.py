@@ -24,6 +24,8 @@ DESIGNS = {
     "unequal, 60": ([1, 2, 3, 4] * 15, [60]),
     "five cells of 100": ([1] * 500, [100] * 5),
     "ten cells of 3": ([1] * 30, [3] * 10),
+    "twenty cells of two": ([1] * 40, [2] * 20),
+    "a hundred cells of two": ([1] * 200, [2] * 100),
     "cells of one": ([1] * 12, [1] * 12),
     "unequal cells": ([1] * 50, [25, 15, 10]),
     "unequal cells of pairs": ([2] * 50, [25, 15, 10]),

@@ -7,7 +7,15 @@ import time
 import pytest
 
 from uni_train.errors import UserError
-from uni_train.training.wandb_run import RUN_FILE, group_of, open_run, run_id, wandb_logger, wandb_mode
+from uni_train.training.wandb_run import (
+    RUN_FILE,
+    group_of,
+    offline_folders,
+    open_run,
+    run_id,
+    wandb_logger,
+    wandb_mode,
+)
 
 
 def test_the_id_stays_and_damage_is_reported(tmp_path):
@@ -54,4 +62,5 @@ def test_stages_and_resumes_share_one_offline_run(tmp_path, monkeypatch):
     time.sleep(1.1)  # wandb names the folder of an offline start by the second
     with open_run(tmp_path) as again:
         assert again.id == run.id and again is not run
-    assert len(list((tmp_path / "wandb").glob(f"offline-run-*-{run.id}"))) == 2
+    folders = offline_folders(tmp_path)  # what fit and eval name at their end
+    assert len(folders) == 2 and all(folder.name.endswith(run.id) for folder in folders)
