@@ -11,6 +11,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +48,14 @@ _STYLES = ("style.css", "evaluation.css", "leaderboard.css")
 def context(board: Leaderboard) -> dict[str, Any]:
     """What the template shows."""
     names = list(board.evaluations)
-    groups = [(name, sum(column.benchmark == name for column in board.columns)) for name in board.tables]
+    groups = groupby(column.benchmark for column in board.columns)
     values = {
         name: {str(column): cell.estimate for (whose, column), cell in board.cells.items() if whose == name}
         for name in names
     }
     axes = [str(column) for column in board.columns]
     return {
-        "groups": [(name, width) for name, width in groups if width],
+        "groups": [(name, len(list(columns))) for name, columns in groups],
         "columns": board.columns,
         "rows": [(name, [board.cells.get((name, column)) for column in board.columns]) for name in names],
         "marks": _MARKS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ import pytest
 from bench import report
 from tests.eval.sample_evaluation import SKILL, sample_evaluation
 from uni_train.eval.benchmark import Table
-from uni_train.eval.leaderboard import Leaderboard, leaderboard
-from uni_train.eval.report.leaderboard import PAGE, SCORES, table_csv, table_latex, write_leaderboard
+from uni_train.eval.leaderboard import Column, Leaderboard, leaderboard
+from uni_train.eval.report.leaderboard import PAGE, SCORES, context, table_csv, table_latex, write_leaderboard
 from uni_train.eval.statistics import Estimate
 
 HOSTILE = "</script><script>alert(1)</script>"
@@ -40,6 +41,13 @@ def test_the_page_is_one_file_and_names_stay_text(board: Leaderboard, tmp_path: 
     assert len(rows) == 6 and {row["against_best"] for row in rows} == {"best", "equal", "below"}
     assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == ["sums-1-sums.csv", "sums-1-sums.tex"]
     assert (tmp_path / PAGE).exists()
+
+
+def test_benchmarks_stand_above_their_own_columns(board: Leaderboard) -> None:
+    """Tables come in the order of the evaluations, columns in that of the registry."""
+    columns = tuple(Column(*names) for names in (("ueval", "a"), ("ureason", "b"), ("ureason", "c")))
+    shown = context(replace(board, columns=columns, cells={}, tables={"ureason": (), "ueval": ()}))
+    assert shown["groups"] == [("ueval", 1), ("ureason", 2)]
 
 
 class _Structure(HTMLParser):
