@@ -25,7 +25,7 @@ from uni_train.http_client import LETTERS_A_TOKEN
 
 def judged(server: Hostile, folder: Path, progress: Any = None, **settings: Any) -> list[Scored]:
     benchmark = Criteria(2)
-    config = JudgeConfig(model=f"{server.url}#judge", **{"retries": 0, "timeout": 2, **settings})
+    config = JudgeConfig(model=f"{server.url}#judge", **{"retries": 0, "timeout": 60, **settings})
     return run(benchmark.samples(), benchmark, config, folder, progress)
 
 
