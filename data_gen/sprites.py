@@ -12,7 +12,7 @@ a right one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -126,12 +126,16 @@ SPRITES: tuple[str, ...] = tuple(_SHAPES)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What an image shows. `name` is None when nothing or more than one kind is drawn; `count` counts all objects."""
+    """What an image shows. `name` is None when nothing or more than one kind is drawn; `count` counts all objects.
+
+    objects: the names of all objects, in scan order.
+    """
 
     readable: bool
     name: str | None
     count: int | None
     reason: str = ""
+    objects: tuple[str, ...] = field(default=(), compare=False)
 
 
 @cache
@@ -153,24 +157,35 @@ def _sprite(name: str) -> tuple[np.ndarray, np.ndarray]:
 @cache
 def _templates() -> tuple[np.ndarray, np.ndarray]:
     """All cells that can be drawn, [n, 8*8*3] in [0, 1], and the index of their sprite (-1: empty), [n]."""
-    empty = np.broadcast_to(np.asarray(_BACKGROUND) / 255, (CELL, CELL, 3))
-    cells, owners = [empty], [-1]
+    background = np.broadcast_to(np.asarray(_BACKGROUND) / 255, (CELL, CELL, 3))
+    cells, owners = [background], [-1]
     for index, name in enumerate(SPRITES):
         colour, coverage = _sprite(name)
         for dy in range(CELL - SIDE + 1):
             for dx in range(CELL - SIDE + 1):
-                cell = empty.copy()
-                window = cell[dy : dy + SIDE, dx : dx + SIDE]
+                template = background.copy()
+                window = template[dy : dy + SIDE, dx : dx + SIDE]
                 window[...] = colour + (1 - coverage) * window
-                cells.append(cell)
+                cells.append(template)
                 owners.append(index)
-    return np.stack([cell.reshape(-1) for cell in cells]), np.asarray(owners)
+    return np.stack(cells).reshape(len(cells), -1), np.asarray(owners)
 
 
 @cache
 def _squares() -> np.ndarray:
     """The squared length of every template, [n]."""
     return (_templates()[0] ** 2).sum(axis=1)
+
+
+def empty() -> np.ndarray:
+    """An image of nothing, uint8 [24, 24, 3]."""
+    return np.full((SIZE, SIZE, 3), _BACKGROUND, dtype=np.uint8)
+
+
+def cell(image: np.ndarray, place: int) -> np.ndarray:
+    """The view of a cell in scan order, from 0; [8, 8, 3]."""
+    row, column = divmod(place, GRID)
+    return image[row * CELL : (row + 1) * CELL, column * CELL : (column + 1) * CELL]
 
 
 def render(name: str, count: int, seed: int) -> np.ndarray:
@@ -194,12 +209,11 @@ def render(name: str, count: int, seed: int) -> np.ndarray:
     cells, owners = _templates()
     choices = np.flatnonzero(owners == SPRITES.index(name))
     random = rng("sprites", name, count, seed)
-    picture = np.tile(cells[0].reshape(CELL, CELL, 3), (GRID, GRID, 1))
+    image = empty()
     for place in range(count):
-        row, column = divmod(place, GRID)
-        cell = cells[random.choice(choices)].reshape(CELL, CELL, 3)
-        picture[row * CELL : (row + 1) * CELL, column * CELL : (column + 1) * CELL] = cell
-    return np.rint(picture * 255).astype(np.uint8)
+        drawn = cells[random.choice(choices)].reshape(CELL, CELL, 3)
+        cell(image, place)[...] = np.rint(drawn * 255).astype(np.uint8)
+    return image
 
 
 def read(image: np.ndarray) -> Reading:
@@ -225,13 +239,12 @@ def read(image: np.ndarray) -> Reading:
     if len(doubtful):
         place = int(doubtful[0]) + 1
         return Reading(False, None, None, f"cell {place} of {MAX_COUNT} is not clearly one sprite or empty")
-    found = [int(owner) for owner in nearest if owner >= 0]
-    if not found:
-        return Reading(True, None, 0, "the image is empty")
-    if len(set(found)) > 1:
-        names = ", ".join(sorted({SPRITES[i] for i in found}))
-        return Reading(True, None, len(found), f"several kinds of object: {names}")
-    return Reading(True, SPRITES[found[0]], len(found))
+    objects = tuple(SPRITES[owner] for owner in nearest.tolist() if owner >= 0)
+    kinds = sorted(set(objects))
+    if len(kinds) == 1:
+        return Reading(True, kinds[0], len(objects), objects=objects)
+    reason = f"several kinds of object: {', '.join(kinds)}" if kinds else "the image is empty"
+    return Reading(True, None, len(objects), reason, objects)
 
 
 def verify_sprites(image: np.ndarray, singular: str, count: int) -> Verdict:
@@ -239,9 +252,10 @@ def verify_sprites(image: np.ndarray, singular: str, count: int) -> Verdict:
     reading = read(image)
     if not reading.readable:
         return Verdict((Check("readable", "unreadable", reading.reason),))
-    right = reading.name == singular
-    exact = reading.count == count
-    return Verdict((
-        Check("object", "pass" if right else "fail", "" if right else f"{reading.name}, not {singular}"),
-        Check("count", "pass" if exact else "fail", "" if exact else f"{reading.count}, not {count}"),
-    ))  # fmt: skip
+    checks = (("object", reading.name, singular), ("count", reading.count, count))
+    return Verdict(
+        tuple(
+            Check(name, "pass") if seen == expected else Check(name, "fail", f"{seen}, not {expected}")
+            for name, seen, expected in checks
+        )
+    )

@@ -154,7 +154,7 @@ def _valued(subcategory: str, level: int, random_: random.Random) -> Puzzle | No
     steps = [sentence(f"in the end {reads.format(thing=thing, value=final[thing])}") for thing in chosen]
     return Puzzle(
         f"The {listed(chosen)}",
-        f"Scenario: {' '.join(map(sentence, told))}",
+        words.scenario(told),
         _SCENES[subcategory].format(things=listed([chosen[0], *(f"the {thing}" for thing in chosen[1:])])),
         Attributes(tuple(reads.format(thing=thing, value=final[thing]) for thing in chosen)),
         tuple(steps),
@@ -192,7 +192,7 @@ def _presence(level: int, random_: random.Random) -> Puzzle | None:
     shown = Attributes((f"the {carrier} has {listed([article(thing) for thing in there])}",), tuple(gone))
     return Puzzle(
         f"The {carrier}",
-        f"Scenario: {' '.join(map(sentence, told))}",
+        words.scenario(told),
         scene,
         shown,
         (f"What is there in the end: {listed(there)}.", f"What is not: {listed(gone)}."),

@@ -7,9 +7,11 @@ unambiguous, else None: then a judge reads them.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from uni_train.data_gen import sprites
 from uni_train.data_gen.errors import DataError
@@ -17,9 +19,11 @@ from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.sprites import verify_sprites
 from uni_train.data_gen.task import Check, Verdict
+from uni_train.data_gen.ureason.words import article, listed
 
 if TYPE_CHECKING:
     import numpy as np
+    from pydantic import TypeAdapter
 
 NUMBERS = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
@@ -30,11 +34,10 @@ _QUOTED = re.compile(r"[\"“`]([^\"“”`\n]{1,40})[\"”`]|(?<!\w)['‘]([^'�
 _NUMBER = r"\d{1,9}|" + "|".join(_VALUES)  # Python refuses to read thousands of digits
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """`count` of a thing ("red apple", "red apples"), in a place ("on the tray"; "" for the only one)."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # not the method of tuples
     singular: str
     plural: str
     place: str = ""
@@ -45,20 +48,38 @@ class Group:
         return " ".join(filter(None, (number, self.singular if self.count == 1 else self.plural, self.place)))
 
 
+class _Outcome:
+    """What all outcomes share; each is a frozen dataclass.
+
+    criterion: what the published files say, "Exactly 2 red apples on the tray and 1 pen on the desk.".
+    description: what a perfect refined prompt says: what is to be seen, and nothing that is not.
+    """
+
+    kind: ClassVar[str]
+    excluded: tuple[str, ...] = ()
+
+    def description(self) -> str:
+        raise NotImplementedError
+
+    def criterion(self) -> str:
+        absent = f" There is {listed([f'no {thing}' for thing in self.excluded])}." if self.excluded else ""
+        return f"{self.description()}{absent}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able: "kind" and the fields."""
+        return {"kind": self.kind} | {field.name: _as_lists(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(_Outcome):
     """How many of each thing there are."""
 
     kind: ClassVar[str] = "counts"
     groups: tuple[Group, ...]
 
-    def criterion(self) -> str:
-        """ "Exactly 2 red apples on the tray and 1 pen on the desk."."""
-        return f"Exactly {_join([str(group) for group in self.groups])}."
-
     def description(self) -> str:
-        """What a perfect refined prompt says: what is to be seen, and nothing that is not."""
-        return self.criterion()
+        """ "Exactly 2 red apples on the tray and 1 pen on the desk."."""
+        return f"Exactly {listed([str(group) for group in self.groups])}."
 
     def find(self, text: str) -> bool | None:
         """Every group's number stands before its noun, and no other number does. None: absent or ambiguous."""
@@ -72,24 +93,22 @@ class Counts:
             verdicts.append(found == {group.count})
         return all(verdicts)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "groups": [[g.count, g.singular, g.plural, g.place] for g in self.groups]}
-
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(_Outcome):
     """What is where: (place, thing), in reading order; `excluded` are things of the story that must not be seen."""
 
     kind: ClassVar[str] = "layout"
     places: tuple[tuple[str, str], ...]
     excluded: tuple[str, ...] = ()
 
-    def criterion(self) -> str:
-        """ "Top-left is a red mug, top-right is a fork. There is no knife."."""
-        return f"{self.description()}{_absent(self.excluded)}"
+    @classmethod
+    def of(cls, places: Sequence[str], things: Sequence[str], excluded: Sequence[str] = ()) -> Layout:
+        """A thing without an article at each place."""
+        return cls(tuple((place, article(thing)) for place, thing in zip(places, things, strict=True)), tuple(excluded))
 
     def description(self) -> str:
-        """The places and what is there."""
+        """ "Top-left is a red mug, top-right is a fork."."""
         seen = ", ".join(f"{place} is {thing}" for place, thing in self.places)
         return f"{seen[0].upper()}{seen[1:]}."
 
@@ -108,37 +127,27 @@ class Layout:
             return None
         return all(told[place] == {_bare(thing)} for place, thing in self.places)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "places": [list(pair) for pair in self.places], "excluded": list(self.excluded)}
-
 
 @dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(_Outcome):
     """What holds of the things in the end ("the kite is green"), and what must not be seen ("red kite")."""
 
     kind: ClassVar[str] = "attributes"
     present: tuple[str, ...]
     excluded: tuple[str, ...] = ()
 
-    def criterion(self) -> str:
-        """ "The kite is green and the ball is blue. There is no scarf."."""
-        return f"{self.description()}{_absent(self.excluded)}"
-
     def description(self) -> str:
-        """What holds."""
-        seen = _join(self.present)
+        """ "The kite is green and the ball is blue."."""
+        seen = listed(self.present)
         return f"{seen[0].upper()}{seen[1:]}."
 
     def find(self, text: str) -> bool | None:
         """None: how an attribute may be worded is for a judge."""
         return None
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "present": list(self.present), "excluded": list(self.excluded)}
-
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class Writing(_Outcome):
     """The text that is written in the image; `excluded` are texts that must not be."""
 
     kind: ClassVar[str] = "writing"
@@ -162,12 +171,9 @@ class Writing:
         alone = set(re.findall(r"(?<![\w:])[A-Z0-9][A-Z0-9:]+(?![\w:])", text))
         return alone == {self.text.upper()} if len(alone) == 1 else None
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "text": self.text, "excluded": list(self.excluded)}
-
 
 @dataclass(frozen=True, slots=True)
-class Sprites:
+class Sprites(_Outcome):
     """Numbers of nano's sprites; the one outcome that a program can also see in an image."""
 
     kind: ClassVar[str] = "sprites"
@@ -196,67 +202,51 @@ class Sprites:
         names = [name for name, count in self.groups for _ in range(count)]
         if len(names) > sprites.MAX_COUNT:
             raise DataError(f"{self} are {len(names)} sprites: an image holds {sprites.MAX_COUNT}")
-        picture = sprites.render(names[0], 1, seed)
+        image = sprites.empty()
         for place, name in enumerate(names):
             drawn = sprites.render(name, 1, derive_seed(seed, "cell", place))
-            _cell(picture, place)[...] = _cell(drawn, 0)
-        return picture
+            sprites.cell(image, place)[...] = sprites.cell(drawn, 0)
+        return image
 
     def verify(self, image: np.ndarray) -> Verdict:
         """Exactly the right number of each object and nothing else; uint8 [24, 24, 3]."""
         if len(self.groups) == 1:
             return verify_sprites(image, *self.groups[0])
-        if image.shape != (sprites.SIZE, sprites.SIZE, 3):
-            return Verdict((Check("readable", "unreadable", f"the image is {image.shape}"),))
-        found: dict[str, int] = {}
-        empty = sprites.render(sprites.SPRITES[0], 1, 0)
-        _cell(empty, 0)[...] = _cell(empty, 1)
-        for place in range(sprites.MAX_COUNT):
-            alone = empty.copy()
-            _cell(alone, place)[...] = _cell(image, place)
-            reading = sprites.read(alone)
-            if not reading.readable:
-                return Verdict((Check("readable", "unreadable", reading.reason),))
-            if reading.name is not None:
-                found[reading.name] = found.get(reading.name, 0) + 1
-        seen = " and ".join(NANO.noun(name).counted(count) for name, count in found.items()) or "nothing"
-        kinds, counts = set(found) == {name for name, _ in self.groups}, found == dict(self.groups)
-        return Verdict((
-            Check("object", "pass" if kinds else "fail", "" if kinds else f"{seen}, not {self}"),
-            Check("count", "pass" if counts else "fail", "" if counts else f"{seen}, not {self}"),
-        ))  # fmt: skip
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "groups": [list(group) for group in self.groups]}
+        reading = sprites.read(image)
+        if not reading.readable:
+            return Verdict((Check("readable", "unreadable", reading.reason),))
+        seen, expected = Counter(reading.objects), dict(self.groups)
+        reason = f"{' and '.join(NANO.noun(name).counted(n) for name, n in seen.items()) or 'nothing'}, not {self}"
+        checks = (("object", seen.keys() == expected.keys()), ("count", seen == expected))
+        return Verdict(tuple(Check(name, "pass" if ok else "fail", "" if ok else reason) for name, ok in checks))
 
 
 Outcome = Counts | Layout | Attributes | Writing | Sprites
 
 
+_KINDS: dict[str, type[Outcome]] = {cls.kind: cls for cls in (Counts, Layout, Attributes, Writing, Sprites)}
+
+
 def outcome_from(data: Mapping[str, Any]) -> Outcome:
     """The outcome that `to_dict` wrote. DataError for anything else."""
+    kind = data.get("kind") if isinstance(data, Mapping) else None
+    if kind not in _KINDS:
+        raise DataError(f'there is no outcome "{kind}": expected {", ".join(_KINDS)}')
     try:
-        kind = data["kind"]
-        if kind == "counts":
-            return Counts(tuple(Group(int(n), str(one), str(many), str(at)) for n, one, many, at in data["groups"]))
-        if kind == "layout":
-            return Layout(tuple((str(p), str(t)) for p, t in data["places"]), tuple(map(str, data["excluded"])))
-        if kind == "attributes":
-            return Attributes(tuple(map(str, data["present"])), tuple(map(str, data["excluded"])))
-        if kind == "writing":
-            return Writing(str(data["text"]), tuple(map(str, data["excluded"])))
-        if kind == "sprites":
-            return Sprites(tuple((str(name), int(count)) for name, count in data["groups"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"not an outcome ({type(error).__name__}: {error})") from error
-    raise DataError(f'there is no outcome "{kind}": expected counts, layout, attributes, writing or sprites')
+        return _adapter(kind).validate_python(data)
+    except ValueError as error:  # pydantic's
+        raise DataError(f"not an outcome ({error})") from error
 
 
-def _cell(image: np.ndarray, place: int) -> np.ndarray:
-    """The view of one cell of a nano image."""
-    row, column = divmod(place, sprites.GRID)
-    side = sprites.CELL
-    return image[row * side : (row + 1) * side, column * side : (column + 1) * side]
+@cache
+def _adapter(kind: str) -> TypeAdapter[Outcome]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(_KINDS[kind])
+
+
+def _as_lists(value: Any) -> Any:
+    return [_as_lists(part) for part in value] if isinstance(value, tuple) else value
 
 
 def _counted(text: str, group: Group) -> set[int]:
@@ -269,15 +259,6 @@ def _counted(text: str, group: Group) -> set[int]:
 
 def _value(word: str) -> int:
     return int(word) if word.isdigit() else _VALUES[word]
-
-
-def _join(parts: Sequence[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
-    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
-
-
-def _absent(things: Sequence[str]) -> str:
-    return f" There is {_join([f'no {thing}' for thing in things])}." if things else ""
 
 
 def _bare(thing: str) -> str:

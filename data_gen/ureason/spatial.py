@@ -16,7 +16,7 @@ from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.ureason import words
 from uni_train.data_gen.ureason.outcomes import Layout
 from uni_train.data_gen.ureason.puzzle import Puzzle
-from uni_train.data_gen.ureason.words import article, listed, sentence
+from uni_train.data_gen.ureason.words import article, listed
 
 ROWS = {
     3: ("left", "middle", "right"),
@@ -75,72 +75,76 @@ def _line(subcategory: str, level: int, random_: random.Random) -> Puzzle | None
     flat = subcategory == "Horizontal"
     size = random_.choice((3, 4) if level < 3 else (4, 5))
     order = words.things(size, random_)
-    spare = _others(order, level, random_)
-    ends = ("far left", "far right") if flat else ("top", "bottom")
-    changes: list[Change] = []
-    told: list[str] = []
-    for _ in range(level):
-        now = replay(order, changes)
-        a, b = random_.sample(now, 2)
-        kind = random_.choice(("swap", "first", "last", "reverse", "replace"))
-        if (kind == "first" and now[0] == a) or (kind == "last" and now[-1] == a):
-            return None
-        if kind == "swap":
-            changes.append((kind, a, b))
-            told.append(f"then the {a} and the {b} change places")
-        elif kind == "reverse":
-            changes.append((kind,))
-            told.append(f"then the whole order is turned round, so that the {now[0]} comes last")
-        elif kind == "replace":
-            new = spare.pop()
-            changes.append((kind, a, new))
-            told.append(f"the {a} {random_.choice(_REASONS)}, so {article(new)} takes its place")
-        else:
-            changes.append((kind, a))
-            told.append(f"{words.person(random_)} moves the {a} to the {ends[kind == 'last']} and the others close up")
-    final = replay(order, changes)
-    if final == order:
+    kinds = ("swap", "first", "last", "reverse", "replace")
+    drawn = _changes(order, level, kinds, ("far left", "far right") if flat else ("top", "bottom"), 0, random_)
+    if drawn is None:
         return None
     where = "in a row, from left to right" if flat else f"on {size} shelves, one on each, from top to bottom"
-    start = f"{words.person(random_)} puts {listed([article(one) for one in order])} {where}"
-    scene = "a long windowsill with a row of things" if flat else f"a narrow rack with {size} shelves"
-    return _layout(
-        "A row in order" if flat else "A rack in order", [start, *told], scene,
-        (ROWS if flat else SHELVES)[size], final, order, changes,
-    )  # fmt: skip
+    start = f"{words.person(random_)} puts {listed([article(thing) for thing in order])} {where}"
+    title, scene = (
+        ("A row in order", "a long windowsill with a row of things")
+        if flat
+        else ("A rack in order", f"a narrow rack with {size} shelves")
+    )
+    changes, told = drawn
+    return _layout(title, [start, *told], scene, (ROWS if flat else SHELVES)[size], order, changes)
 
 
 def _grid(level: int, random_: random.Random) -> Puzzle | None:
     columns = 2 if level < 3 else 3
-    places = GRIDS[columns]
-    order = words.things(len(places), random_)
-    spare = _others(order, level, random_)
-    changes: list[Change] = []
-    told: list[str] = []
-    for _ in range(level):
-        now = replay(order, changes, columns)
-        a, b = random_.sample(now, 2)
-        kind = random_.choice(("swap", "replace", "swap_rows"))
-        if kind == "swap_rows":
-            changes.append((kind,))
-            told.append("then the upper row and the lower row change places as a whole")
-        elif kind == "swap":
-            changes.append((kind, a, b))
-            told.append(f"then the {a} and the {b} change places")
-        else:
-            new = spare.pop()
-            changes.append((kind, a, new))
-            told.append(f"the {a} {random_.choice(_REASONS)}, so {article(new)} takes its place")
-    final = replay(order, changes, columns)
-    if final == order:
+    order = words.things(2 * columns, random_)
+    drawn = _changes(order, level, ("swap", "replace", "swap_rows"), ("", ""), columns, random_)
+    if drawn is None:
         return None
-    rows = [listed([article(one) for one in order[start : start + columns]]) for start in (0, columns)]
+    rows = [listed([article(thing) for thing in order[start : start + columns]]) for start in (0, columns)]
     start = (
         f"a display case has two rows of {columns} compartments; in the upper row, from left to right, are {rows[0]}, "
         f"in the lower row {rows[1]}"
     )
     scene = f"a display case with two rows of {columns} compartments, seen from the front"
-    return _layout("A display case", [start, *told], scene, places, final, order, changes, columns)
+    changes, told = drawn
+    return _layout("A display case", [start, *told], scene, GRIDS[columns], order, changes, columns)
+
+
+def _changes(
+    order: list[str],
+    level: int,
+    kinds: tuple[str, ...],
+    ends: tuple[str, str],
+    columns: int,
+    random_: random.Random,
+) -> tuple[list[Change], list[str]] | None:
+    """`level` changes of the kinds, and a sentence for each; None where one changes nothing, or all of them together.
+
+    ends: what the sentences call the first and the last place.
+    """
+    spare = _others(order, level, random_)
+    changes: list[Change] = []
+    sentences = []
+    for _ in range(level):
+        now = replay(order, changes, columns)
+        a, b = random_.sample(now, 2)
+        kind = random_.choice(kinds)
+        if (kind == "first" and now[0] == a) or (kind == "last" and now[-1] == a):
+            return None
+        change: Change
+        match kind:
+            case "swap":
+                change, said = (kind, a, b), f"then the {a} and the {b} change places"
+            case "swap_rows":
+                change, said = (kind,), "then the upper row and the lower row change places as a whole"
+            case "reverse":
+                change, said = (kind,), f"then the whole order is turned round, so that the {now[0]} comes last"
+            case "replace":
+                new = spare.pop()
+                change = kind, a, new
+                said = f"the {a} {random_.choice(_REASONS)}, so {article(new)} takes its place"
+            case _:
+                change = kind, a
+                said = f"{words.person(random_)} moves the {a} to the {ends[kind == 'last']} and the others close up"
+        changes.append(change)
+        sentences.append(said)
+    return None if replay(order, changes, columns) == order else (changes, sentences)
 
 
 def _absolute(level: int, random_: random.Random) -> Puzzle | None:
@@ -165,8 +169,8 @@ def _absolute(level: int, random_: random.Random) -> Puzzle | None:
             )
     changes = [("replace", old, dict(by_place)[place]) for place, old in planned.items()]
     order = [planned.get(place, thing) for place, thing in zip(places, final, strict=True)]
-    return _layout("Hooks on a wall", told, "a wall with hooks in two rows and one thing on each", places, final, order,
-                   changes, len(places) // 2)  # fmt: skip
+    scene = "a wall with hooks in two rows and one thing on each"
+    return _layout("Hooks on a wall", told, scene, places, order, changes, len(places) // 2)
 
 
 _BESIDE = {
@@ -289,22 +293,16 @@ def _layout(
     told: list[str],
     scene: str,
     places: Sequence[str],
-    final: Sequence[str],
     order: Sequence[str],
     changes: Sequence[Change],
     columns: int = 0,
 ) -> Puzzle:
-    gone = [thing for thing in order if thing not in final]
-    after = [replay(order, changes[:end], columns) for end in range(1, len(changes) + 1)]
+    """The puzzle of an order that is changed."""
+    *_, final = after = [replay(order, changes[:end], columns) for end in range(1, len(changes) + 1)]
     steps = [f"At first: {', '.join(order)}.", *(f"After change {i}: {', '.join(a)}." for i, a in enumerate(after, 1))]
-    return Puzzle(
-        title,
-        f"Scenario: {' '.join(map(sentence, told))}",
-        scene,
-        Layout(tuple((place, article(thing)) for place, thing in zip(places, final, strict=True)), tuple(gone)),
-        tuple(steps),
-        {"order": list(order), "changes": [list(change) for change in changes], "columns": columns},
-    )
+    outcome = Layout.of(places, final, [thing for thing in order if thing not in final])
+    facts = {"order": list(order), "changes": [list(change) for change in changes], "columns": columns}
+    return Puzzle(title, words.scenario(told), scene, outcome, tuple(steps), facts)
 
 
 def _deduced(
@@ -316,15 +314,10 @@ def _deduced(
     clues: Sequence[Clue],
     columns: int,
 ) -> Puzzle:
+    """The puzzle of an arrangement that follows from clues."""
     steps = [f"The {thing} must be {place}." for place, thing in zip(places, final, strict=True)]
-    return Puzzle(
-        title,
-        f"Scenario: {' '.join(map(sentence, told))}",
-        scene,
-        Layout(tuple((place, article(thing)) for place, thing in zip(places, final, strict=True))),
-        tuple(steps),
-        {"things": sorted(final), "clues": [list(clue) for clue in clues], "columns": columns},
-    )
+    facts = {"things": sorted(final), "clues": [list(clue) for clue in clues], "columns": columns}
+    return Puzzle(title, words.scenario(told), scene, Layout.of(places, final), tuple(steps), facts)
 
 
 def _others(known: Sequence[str], n: int, random_: random.Random) -> list[str]:

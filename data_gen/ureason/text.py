@@ -14,7 +14,7 @@ from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.ureason import words
 from uni_train.data_gen.ureason.outcomes import Writing
 from uni_train.data_gen.ureason.puzzle import Puzzle
-from uni_train.data_gen.ureason.words import listed, sentence
+from uni_train.data_gen.ureason.words import listed
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh")
 _WORDS = (
@@ -220,7 +220,7 @@ def _puzzle(
 ) -> Puzzle:
     return Puzzle(
         title,
-        f"Scenario: {' '.join(map(sentence, told))}",
+        words.scenario(told),
         f"{scene}, with what has to be on the {what}",
         Writing(answer, tuple(text for text in excluded if text not in answer)),
         tuple(steps),

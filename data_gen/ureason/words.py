@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from uni_train.data_gen.objects import EVERYDAY, Noun
 
@@ -66,6 +67,11 @@ def sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def listed(parts: list[str]) -> str:
+def scenario(sentences: Sequence[str]) -> str:
+    """The body of a prompt that tells a story."""
+    return f"Scenario: {' '.join(map(sentence, sentences))}"
+
+
+def listed(parts: Sequence[str]) -> str:
     """ "a, b and c"."""
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))

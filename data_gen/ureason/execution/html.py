@@ -8,222 +8,143 @@ flex), flex-direction, order, color, which is not inherited here. Whatever else 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from html.parser import HTMLParser
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+from xml.etree import ElementTree
 
 from uni_train.data_gen.ureason.execution import ExecutionError
 
-_TAGS = {"style", "table", "tr", "td", "div"}
-_PROPERTIES = {"display", "flex-direction", "order", "color"}
-_DISPLAYS = ("none", "flex")
-_DIRECTIONS = ("row", "row-reverse", "column", "column-reverse")
-_SIMPLE = re.compile(r"([a-z]+|\*)?((?:[.#][\w-]+|:[\w-]+(?:\(\d+\))?)*)")
+_TAGS = {"body", "style", "table", "tr", "td", "div"}
+_VALUES = {  # property -> its values
+    "display": "none|flex",
+    "flex-direction": "(row|column)(-reverse)?",
+    "order": r"-?\d{1,9}",
+    "color": "[^;]*",
+}
+_SIMPLE = re.compile(r"([a-z]+|\*)?((?:[.#][\w-]+|:first-child|:last-child|:nth-child\(\d+\))*)")
 _PART = re.compile(r"([.#:])([\w-]+)(?:\((\d+)\))?")
-_PSEUDO = {("first-child", False), ("last-child", False), ("nth-child", True)}
-
-Rows = list[list["Cell"]]
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """A text that can be seen; its colour as written in the style sheet, "" where none is."""
 
     text: str
-    color: str = ""
+    color: str
 
 
-@dataclass(eq=False)
-class _Element:
-    tag: str
-    attributes: dict[str, str]
-    parent: _Element | None = None
-    children: list[_Element] = field(default_factory=list)
-    text: str = ""
-    style: dict[str, str] = field(default_factory=dict)
+class _Element(NamedTuple):
+    """An element, its place among its parent's children, from 1, and the number of these."""
+
+    node: ElementTree.Element
+    place: int
+    siblings: int
 
 
-def render(source: str) -> Rows:
+class _Rule(NamedTuple):
+    """weight: ids, classes and types that are named. selector: simple selectors, ancestors first. properties: name ->
+    (value, whether it is important)."""
+
+    weight: tuple[int, int, int]
+    selector: Sequence[re.Match[str]]
+    properties: dict[str, tuple[str, bool]]
+
+
+def render(source: str) -> list[list[Cell]]:
     """The visible texts of a page, row by row, each row from left to right.
 
     Raises ExecutionError for elements, rules and properties that are not known here, and for a row of things of which
     one has several rows.
     """
-    reader = _Reader()
-    reader.feed(source)
-    reader.close()
-    if reader.open is not reader.root:
-        raise ExecutionError(f"<{reader.open.tag}> is not closed")
-    rules = list(_rules(reader.css))
-    for element in _all(reader.root):
-        element.style = _style(element, rules)
-    return [row for row in _rows(reader.root) if row]
-
-
-class _Reader(HTMLParser):
-    """The tree of elements, and the text of all <style>; comments are left out."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.root = _Element("body", {})
-        self.open = self.root
-        self.css = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in _TAGS:
-            raise ExecutionError(f"<{tag}> is not known here")
-        element = _Element(tag, {name: value or "" for name, value in attrs}, self.open)
-        self.open.children.append(element)
-        self.open = element
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag != self.open.tag or self.open.parent is None:
-            raise ExecutionError(f"</{tag}> closes <{self.open.tag}>")
-        self.open = self.open.parent
-
-    def handle_data(self, data: str) -> None:
-        if self.open.tag == "style":
-            self.css += data
-        elif data.strip():
-            if self.open.children:
-                raise ExecutionError(f"{data.strip()[:20]!r} stands beside an element")
-            self.open.text += " ".join(data.split())
-
-
-def _all(element: _Element) -> Iterator[_Element]:
-    yield element
-    for child in element.children:
-        yield from _all(child)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    selector: tuple[str, ...]  # simple selectors, ancestors first
-    weight: tuple[int, int, int]
-    properties: dict[str, tuple[str, bool]]  # value, important
+    try:
+        page = ElementTree.fromstring("<body>" + re.sub("<(td|div) hidden>", r'<\1 hidden="">', source) + "</body>")
+    except ElementTree.ParseError as error:
+        raise ExecutionError(f"the page cannot be read: {error}") from error
+    for node in page.iter():
+        if node.tag not in _TAGS:
+            raise ExecutionError(f"<{node.tag}> is not known here")
+        if len(node) and any(text and text.strip() for text in (node.text, *(child.tail for child in node))):
+            raise ExecutionError(f"a text of <{node.tag}> stands beside an element")
+    rules = sorted(_rules("".join(style.text or "" for style in page.iter("style"))), key=lambda rule: rule.weight)
+    return [row for row in _rows((_Element(page, 1, 1),), rules) if row]
 
 
 def _rules(css: str) -> Iterator[_Rule]:
     css = re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL)
     for selectors, body in re.findall(r"([^{}]+)\{([^{}]*)\}", css):
         for selector in selectors.split(","):
-            simple = tuple(selector.split())
-            if not simple:
-                raise ExecutionError("a rule without a selector")
-            yield _Rule(simple, _specificity(simple), _properties(body))
+            simple = [_SIMPLE.fullmatch(part) for part in selector.split()]
+            matches = [match for match in simple if match is not None]
+            if not matches or len(matches) < len(simple):
+                raise ExecutionError(f"the selector {selector.strip()} is not known here")
+            signs = [part[0] for match in matches for part in _PART.findall(match[2])]
+            types = sum(match[1] not in (None, "*") for match in matches)
+            yield _Rule((signs.count("#"), len(signs) - signs.count("#"), types), matches, _properties(body))
     if re.sub(r"[^{}]+\{[^{}]*\}", "", css).strip():
         raise ExecutionError("a style sheet that cannot be read")
 
 
 def _properties(body: str) -> dict[str, tuple[str, bool]]:
-    found = {}
-    for line in body.split(";"):
-        if not line.strip():
-            continue
-        name, colon, value = (part.strip().lower() for part in line.partition(":"))
-        important = value.endswith("!important")
-        value = value.removesuffix("!important").strip()
-        if not colon or name not in _PROPERTIES:
-            raise ExecutionError(f"the property {name} is not known here")
-        if (name == "display" and value not in _DISPLAYS) or (name == "flex-direction" and value not in _DIRECTIONS):
-            raise ExecutionError(f"{name}: {value} is not known here")
-        if name == "order" and not re.fullmatch(r"-?\d{1,9}", value):
-            raise ExecutionError(f"order: {value} is no whole number")
-        found[name] = (value, important)
-    return found
+    properties = {}
+    for line in filter(str.strip, body.split(";")):
+        name, _, value = (part.strip().lower() for part in line.partition(":"))
+        plain = value.removesuffix("!important").strip()
+        if not re.fullmatch(_VALUES.get(name, "(?!)"), plain) or ":" not in line:
+            raise ExecutionError(f"the property {line.strip()} is not known here")
+        properties[name] = (plain, plain != value)
+    return properties
 
 
-def _style(element: _Element, rules: list[_Rule]) -> dict[str, str]:
-    """The properties of an element after the cascade."""
-    weighed: dict[str, tuple[tuple[int, ...], str]] = {}
-    for place, rule in enumerate(rules):
-        if _matches(element, rule.selector):
-            for name, (value, important) in rule.properties.items():
-                key = (int(important), 0, *rule.weight, place)
-                if name not in weighed or key > weighed[name][0]:
-                    weighed[name] = (key, value)
-    for name, (value, important) in _properties(element.attributes.get("style", "")).items():
-        inline = (int(important), 1)
-        if name not in weighed or inline > weighed[name][0]:
-            weighed[name] = (inline, value)
-    style = {name: value for name, (_, value) in weighed.items()}
-    if "hidden" in element.attributes and "display" not in style:
-        style["display"] = "none"
+def _style(path: Sequence[_Element], rules: Sequence[_Rule]) -> dict[str, str]:
+    """The properties of the last element of a path after the cascade. rules: by rising weight."""
+    node = path[-1].node
+    declared = [rule.properties for rule in rules if _matches(path, rule.selector)]
+    declared.append(_properties(node.get("style", "")))
+    style = {"display": "none"} if "hidden" in node.attrib else {}
+    for important in (False, True):
+        for properties in declared:
+            style |= {name: value for name, (value, flag) in properties.items() if flag == important}
     return style
 
 
-def _specificity(selector: tuple[str, ...]) -> tuple[int, int, int]:
-    """How many ids, classes and types are named. ExecutionError for a selector that is not known here."""
-    ids = classes = types = 0
-    for simple in selector:
-        found = _SIMPLE.fullmatch(simple)
-        if found is None:
-            raise ExecutionError(f"the selector {simple} is not known here")
-        types += found[1] not in (None, "*")
-        for sign, name, number in _PART.findall(found[2]):
-            if sign == ":" and (name, bool(number)) not in _PSEUDO:
-                raise ExecutionError(f":{name} is not known here")
-            ids += sign == "#"
-            classes += sign != "#"
-    return ids, classes, types
+def _matches(path: Sequence[_Element], selector: Sequence[re.Match[str]]) -> bool:
+    """Whether the last simple selector fits the last element, and those before fit ancestors of it, in order."""
+    above = reversed(path[:-1])
+    return _fits(path[-1], selector[-1]) and all(
+        any(_fits(ancestor, simple) for ancestor in above) for simple in reversed(selector[:-1])
+    )
 
 
-def _matches(element: _Element, selector: tuple[str, ...]) -> bool:
-    """Whether the last simple selector fits the element, and those before fit ancestors of it, in order."""
-    if not _is(element, selector[-1]):
-        return False
-    wanted = list(selector[:-1])
-    above = element.parent
-    while above is not None and wanted:
-        if _is(above, wanted[-1]):
-            wanted.pop()
-        above = above.parent
-    return not wanted
+def _fits(element: _Element, simple: re.Match[str]) -> bool:
+    node, place, siblings = element
+    by_sign = {
+        "#": lambda name, _: node.get("id") == name,
+        ".": lambda name, _: name in node.get("class", "").split(),
+        ":": lambda name, n: place == {"first-child": 1, "last-child": siblings}.get(name, int(n or 0)),
+    }
+    return simple[1] in (None, "*", node.tag) and all(
+        by_sign[sign](name, number) for sign, name, number in _PART.findall(simple[2])
+    )
 
 
-def _is(element: _Element, simple: str) -> bool:
-    found = _SIMPLE.fullmatch(simple)
-    if found is None or found[1] not in (None, "*", element.tag):
-        return False
-    siblings = element.parent.children if element.parent is not None else [element]
-    place = siblings.index(element) + 1
-    for sign, name, number in _PART.findall(found[2]):
-        if sign == "#":
-            fits = element.attributes.get("id") == name
-        elif sign == ".":
-            fits = name in element.attributes.get("class", "").split()
-        elif name == "nth-child":
-            fits = place == int(number)
-        else:
-            fits = place == (1 if name == "first-child" else len(siblings))
-        if not fits:
-            return False
-    return True
-
-
-def _rows(element: _Element) -> Rows:
-    """The rows of cells that an element makes."""
-    style = element.style
-    if style.get("display") == "none" or element.tag == "style":
+def _rows(path: tuple[_Element, ...], rules: Sequence[_Rule]) -> list[list[Cell]]:
+    """The rows of cells that the last element of a path makes."""
+    node = path[-1].node
+    style = _style(path, rules)
+    if style.get("display") == "none" or node.tag == "style":
         return []
-    if not element.children:
-        return [[Cell(element.text, style.get("color", ""))]] if element.text else []
-    parts = [rows for child in _in_order(element) if (rows := _rows(child))]
-    direction = style.get("flex-direction", "row") if style.get("display") == "flex" else "column"
-    if element.tag == "tr":
-        direction = "row"
+    if not len(node):
+        text = " ".join((node.text or "").split())
+        return [[Cell(text, style.get("color", ""))]] if text else []
+    flex = style.get("display") == "flex"
+    children = [(*path, _Element(child, place, len(node))) for place, child in enumerate(node, 1)]
+    if flex:
+        children.sort(key=lambda child: int(_style(child, rules).get("order", "0")))
+    parts = [rows for child in children if (rows := _rows(child, rules))]
+    direction = "row" if node.tag == "tr" else style.get("flex-direction", "row") if flex else "column"
     if direction.endswith("reverse"):
         parts.reverse()
-    if direction.startswith("row"):
-        if any(len(rows) > 1 for rows in parts):
-            raise ExecutionError("things of several rows stand side by side")
-        return [[cell for rows in parts for cell in rows[0]]] if parts else []
-    return [row for rows in parts for row in rows]
-
-
-def _in_order(element: _Element) -> list[_Element]:
-    """Children by `order`, which only flex containers heed."""
-    children = list(element.children)
-    if element.style.get("display") == "flex":
-        children.sort(key=lambda child: int(child.style.get("order", "0")))
-    return children
+    if direction.startswith("column"):
+        return [row for rows in parts for row in rows]
+    if any(len(rows) > 1 for rows in parts):
+        raise ExecutionError("things of several rows stand side by side")
+    return [[cell for rows in parts for cell in rows[0]]] if parts else []
