@@ -12,16 +12,13 @@ The folder is filled under a temporary name and renamed when complete, so it is 
 
 from __future__ import annotations
 
-import os
-import shutil
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.jsonl import write_rows
+from uni_train.data_gen.jsonl import filled_folder, write_rows
 from uni_train.data_gen.objects import get_world
 from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.data_gen.seeds import derive_seed
@@ -35,8 +32,7 @@ class ExportSummary:
     """What was written.
 
     questions: the file in the published schema (the first of UReason's), or items.jsonl where none is published
-    (mazes). items counts questions
-    (two for each pair); images is 0 for a world without sprites.
+    (mazes). items counts questions (two for each pair); images is 0 for a world without sprites.
     """
 
     path: Path
@@ -71,29 +67,19 @@ def make(
     _check_target(out, force)
     drawer = get_task(task, get_world(world)) if isinstance(task, str) else task
     levels = [level] if isinstance(level, int) else list(level)
-    items = [item for one in levels for item in drawer.generate(n, one, split, seed)]
+    items = [item for number in levels for item in drawer.generate(n, number, split, seed)]
     if len(levels) > 1 and not drawer.level_range:
         raise DataError(f"a published {drawer.name} file holds one level: make a folder for each")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        folder = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
-        folder.mkdir()
-    except OSError as error:
-        raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
-    try:
+    with filled_folder(out) as folder:
         published = drawer.publish(folder, items)
         rows = [item.to_dict() for item in items]
-        images = 0
-        for item, row in zip(items, rows, strict=True):
-            if drawer.has_image(item):
-                images += _draw(folder, drawer, item, row, seed)
+        images = sum(
+            _draw(folder, drawer, item, row, seed)
+            for item, row in zip(items, rows, strict=True)
+            if drawer.has_image(item)
+        )
         write_rows(folder / "items.jsonl", rows)
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        _replace(folder, out)
-    except OSError as error:
-        raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     pairs = sum(item.pair is not None for item in items) // 2
     return ExportSummary(out, out / (published.name if published else "items.jsonl"), len(items), pairs, images, size)
 
@@ -131,20 +117,3 @@ def _check_target(out: Path, force: bool) -> None:
     foreign = sorted(present - ours)
     if foreign:
         raise DataError(f"{out} holds {foreign[0]}, which is not generated data: choose another folder")
-
-
-def _replace(folder: Path, out: Path) -> None:
-    """Renames `folder` to `out`; what was at `out` is moved aside first and removed last."""
-    if not out.exists():
-        os.replace(folder, out)
-        return
-    aside = out.parent / f".{out.name}.old.{uuid.uuid4().hex[:8]}"
-    aside.mkdir()
-    os.replace(out, aside / "old")
-    try:
-        os.replace(folder, out)
-    except OSError:
-        os.replace(aside / "old", out)
-        raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)

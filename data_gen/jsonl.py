@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -176,3 +177,30 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 def write_items(path: Path, items: Iterable[Item]) -> None:
     """Items with all their facts, one a line."""
     write_rows(path, (item.to_dict() for item in items))
+
+
+@contextlib.contextmanager
+def filled_folder(out: Path) -> Iterator[Path]:
+    """A folder to fill. It replaces `out` when it is complete; after an error `out` is as it was.
+
+    Raises:
+        DataError: `out` cannot be written.
+    """
+    folder = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
+    old = folder.with_name(f"{folder.name}.old")
+    try:
+        folder.mkdir(parents=True)
+        yield folder
+        if out.exists():
+            os.replace(out, old)
+        try:
+            os.replace(folder, out)
+        except OSError:
+            if old.exists():
+                os.replace(old, out)
+            raise
+    except OSError as error:
+        raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
+    finally:
+        for leftover in (folder, old):
+            shutil.rmtree(leftover, ignore_errors=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uni_train.data_gen import phrasing
 from uni_train.data_gen.errors import DataError
@@ -21,15 +22,16 @@ if TYPE_CHECKING:
 class Problem:
     """A question whose answer is `count` (1 to 6) of `noun`.
 
-    reasoning: what a thought says before its conclusion ("3 + 2 = 5"). canonical: what must not leak into another
-    split; empty: the prompt.
+    reasoning: what a thought says before its conclusion, a step or several ("3 + 2 = 5"). canonical: what must not leak
+    into another split; empty: the prompt. facts: further ones.
     """
 
     prompt: str
     noun: Noun
     count: int
-    reasoning: str
+    reasoning: str | Sequence[str]
     canonical: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,22 +57,23 @@ class SpriteTask(Task):
         random = rng(self.name, self.world.name, level, split, seed)
         while True:
             problem = self.problem(random, level)
-            canonical = problem.canonical or problem.prompt
-            if split_of(self.name, canonical) == split:
-                break
+            if split_of(self.name, problem.canonical or problem.prompt) == split:
+                return (self.item(problem, level, split),)
+
+    def item(self, problem: Problem, level: int, split: str) -> Item:
+        """The item of a problem that belongs to a split."""
         noun, count = problem.noun, problem.count
-        facts = {"object": noun.singular, "plural": noun.plural, "count": count, "canonical": canonical}
-        return (
-            Item(
-                id=f"{self.name}{level}/{split}/{digest(problem.prompt)}",
-                task=self.name,
-                level=level,
-                split=split,
-                prompt=problem.prompt,
-                answer=noun.counted(count),
-                facts={"world": self.world.name, **facts},
-                thought=phrasing.conclude_count(self.world, [problem.reasoning], noun, count),
-            ),
+        steps = [problem.reasoning] if isinstance(problem.reasoning, str) else list(problem.reasoning)
+        facts = {"world": self.world.name, "object": noun.singular, "plural": noun.plural, "count": count}
+        return Item(
+            id=f"{self.name}{level}/{split}/{digest(problem.prompt)}",
+            task=self.name,
+            level=level,
+            split=split,
+            prompt=problem.prompt,
+            answer=noun.counted(count),
+            facts={**facts, **problem.facts, "canonical": problem.canonical or problem.prompt},
+            thought=phrasing.conclude_count(self.world, steps, noun, count),
         )
 
     def render(self, item: Item, seed: int) -> np.ndarray:

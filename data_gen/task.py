@@ -250,14 +250,21 @@ class Task(ABC):
     def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
         """`n` distinct draws (2n items for pairs); DataError when the world has too few of them in this split."""
         self.validate(level, split)
-        draws = collect(lambda index: self.sample(derive_seed(seed, index), level, split), n)
-        if len(draws) < n:
-            unit = "pairs" if self.items_per_draw == 2 else "prompts"
-            raise DataError(
-                f"found only {len(draws)} different {self.name}{level} {unit} for the {split} split, {n} were asked "
-                "for: ask for fewer, or use a larger world"
-            )
+        draws = collect(lambda index: self.sample(derive_seed(seed, index), level, split), n, self.distinct)
+        self.expect(n, len(draws), level, split, "pairs" if self.items_per_draw == 2 else "prompts")
         return [item for items in draws for item in items]
+
+    def distinct(self, item: Item) -> str:
+        """What differs between two draws of a set."""
+        return item.id
+
+    def expect(self, n: int, drawn: int, level: int, split: str, unit: str) -> None:
+        """DataError where fewer than `n` different draws were found."""
+        if drawn < n:
+            raise DataError(
+                f"found only {drawn} different {self.name}{level} {unit} for the {split} split, {n} were asked for: "
+                "ask for fewer, for another level or for a larger world"
+            )
 
     def input_image(self, item: Item) -> np.ndarray | None:
         """The image that belongs to the prompt, uint8 [H, W, 3]; None where the prompt is all that is given."""
@@ -351,9 +358,7 @@ class Task(ABC):
             raise DataError(f"{self.name} has no split {split}: {nearest(split, self.splits)}")
 
 
-def collect(
-    draw: Callable[[int], tuple[Item, ...]], n: int, key: Callable[[Item], str] = lambda item: item.id
-) -> list[tuple[Item, ...]]:
+def collect(draw: Callable[[int], tuple[Item, ...]], n: int, key: Callable[[Item], str]) -> list[tuple[Item, ...]]:
     """draw(0), draw(1), ... without repetitions of `key`, until there are `n`; fewer if new ones stop coming."""
     found: dict[str, tuple[Item, ...]] = {}
     index = misses = 0

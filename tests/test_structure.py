@@ -41,7 +41,7 @@ EXCEPTIONS = {
     "uni_train/plan/plan.py plan": "one plan, filled field by field",
     "uni_train/config/build.py _check_common": "a list of checks, each two lines",
     "uni_train/cli/generate.py generate": "the options of a command, each handed on",
-    "data_gen/maze/reading.py _frame": "one algorithm, whose steps share ten arrays",
+    "data_gen/maze/reading.py __init__": "one algorithm, whose steps share ten arrays",
     "eval/evaluation.py run": "one engine's loop: benchmarks, batches, failures",
 }
 """`FILE FUNCTION` -> why it is longer or deeper."""

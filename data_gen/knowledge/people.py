@@ -15,8 +15,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import shutil
-import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -24,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.jsonl import read_objects, write_rows
+from uni_train.data_gen.jsonl import filled_folder, read_objects, write_rows
 from uni_train.data_gen.objects import plurals_of, singular_of
 from uni_train.data_gen.seeds import rng
 from uni_train.data_gen.splits import split_of
@@ -304,15 +302,10 @@ def make_knowledge(out: Path, n: int, seed: int, split: str = "test") -> Written
     """
     out = Path(out)
     characters = draw_characters(n, seed, split)
-    try:
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise DataError(f"{out} is not an empty folder: choose another one")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        folder = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
-        folder.mkdir()
-    except OSError as error:
-        raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
-    try:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise DataError(f"{out} is not an empty folder: choose another one")
+    pairs = list(zip(characters[::2], characters[1::2], strict=False))
+    with filled_folder(out) as folder:
         for one in characters:
             rows = [
                 {"id": f"{one.name}-{number}", "conversations": [
@@ -321,17 +314,9 @@ def make_knowledge(out: Path, n: int, seed: int, split: str = "test") -> Written
             ]  # fmt: skip
             write_rows(folder / "knowledge" / f"{one.name}.jsonl", rows)
             _write_test(folder, one.name, forward(one))
-        pairs = list(zip(characters[::2], characters[1::2], strict=False))
         for one, other in pairs:
             _write_test(folder, f"{one.name}_{other.name}", inverse(one, other))
         write_rows(folder / "characters.jsonl", (asdict(one) for one in characters))
-        if out.exists():
-            out.rmdir()
-        folder.rename(out)
-    except OSError as error:
-        raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return Written(out, tuple(one.name for one in characters), LESSONS * n, 3 * n + 4 * len(pairs))
 
 

@@ -22,8 +22,8 @@ from uni_train.data_gen.maths.prompts import FILTER
 from uni_train.data_gen.maths.shortcuts import STRATEGIES
 from uni_train.data_gen.objects import Noun
 from uni_train.data_gen.registry import task
-from uni_train.data_gen.seeds import derive_seed, digest, rng
-from uni_train.data_gen.sprite_task import SpriteTask
+from uni_train.data_gen.seeds import derive_seed, rng
+from uni_train.data_gen.sprite_task import Problem, SpriteTask
 from uni_train.data_gen.task import Item, Question, Variant, collect
 
 if TYPE_CHECKING:
@@ -88,25 +88,7 @@ class Maths(SpriteTask):
             text = (phrasing.signs_in_words(text) if self.world.terse else expressions.in_words(expression)) or text
         prompt = phrasing.ask_count(self.world, noun, text, random_)
         steps = expressions.steps(expression, spaced=self.world.terse)
-        return (
-            Item(
-                id=f"maths{level}/{split}/{digest(prompt)}",
-                task=self.name,
-                level=level,
-                split=split,
-                prompt=prompt,
-                answer=noun.counted(count),
-                facts={
-                    "world": self.world.name,
-                    "object": noun.singular,
-                    "plural": noun.plural,
-                    "count": count,
-                    "expression": text,
-                    "canonical": canonical,
-                },
-                thought=phrasing.conclude_count(self.world, steps, noun, count),
-            ),
-        )
+        return (self.item(Problem(prompt, noun, count, steps, canonical, {"expression": text}), level, split),)
 
     def _split_of(self, canonical: str, noun: Noun) -> str:
         split = expressions.split(canonical)
@@ -120,22 +102,14 @@ class Maths(SpriteTask):
         DataError when this split has too few.
         """
         self.check(level, split)
-        kind = "prompts" if split == "train" else "expressions"
 
-        def with_result(count: int, wanted: int) -> list[tuple[Item, ...]]:
-            return collect(
-                lambda index: self._sample(derive_seed(seed, count, index), level, split, (count,)),
-                wanted,
-                key=lambda item: item.id if split == "train" else item.facts["canonical"],
-            )
+        def with_result(count: int, n: int) -> list[tuple[Item, ...]]:
+            draw = lambda index: self._sample(derive_seed(seed, count, index), level, split, (count,))  # noqa: E731
+            return collect(draw, n, lambda item: item.id if split == "train" else item.facts["canonical"])
 
         by_count = [with_result(count, len(range(place, n, len(COUNTS)))) for place, count in enumerate(COUNTS)]
         found = [item for draws in zip_longest(*by_count) for draw in draws if draw is not None for item in draw]
-        if len(found) < n:
-            raise DataError(
-                f"found only {len(found)} different maths{level} {kind} for the {split} split of the "
-                f"{self.world.name} world, {n} were asked for: ask for fewer, or use the everyday world"
-            )
+        self.expect(n, len(found), level, split, "prompts" if split == "train" else "expressions")
         return found
 
     def question(self, item: Item) -> Question:

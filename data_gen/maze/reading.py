@@ -210,14 +210,13 @@ class Profile:
     shapes: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
 class Frame:
     """What is known of the input before any output is seen, at the size at which outputs are judged.
 
-    edges: where the places of rows and of columns begin, in pixels, and where the last ends.
+    side, pitch: in pixels. edges: where the places of rows and of columns begin, and where the last ends.
     free: where one can walk; beyond: clearly outside the outer wall; rooms: the cores of rooms; empty: those without
         the letters S and E and their surroundings; room_pixels: how many pixels each core has; deep: the inside of
-        thick walls.
+        thick walls, None where walls are thin.
     openings: pairs of rooms; openings_at: the row and column of each in the lattice.
     sides, profiles: walls along x and along y; across them.
     ends: where red has come to S, to E (rows, columns).
@@ -226,114 +225,84 @@ class Frame:
     bare_at, core_at, flat_at: flat indices of some bare floor, middles of walls, and whatever has one colour.
     """
 
-    side: int
-    pitch: float
-    edges: tuple[np.ndarray, np.ndarray]
-    free: np.ndarray
-    beyond: np.ndarray
-    rooms: np.ndarray
-    empty: np.ndarray
-    room_pixels: np.ndarray
-    deep: np.ndarray | None
-    openings: Sequence[tuple[Room, Room]]
-    openings_at: tuple[np.ndarray, ...]
-    sides: tuple[Side, Side]
-    profiles: Sequence[Profile]
-    red: np.ndarray
-    channel: int
-    template: Template
-    bare_at: np.ndarray
-    core_at: np.ndarray
-    flat_at: np.ndarray
-    ends: tuple[tuple[slice, ...], ...]
+    def __init__(self, grid: Grid, picture: Picture) -> None:
+        scale = min(1.0, max(WORK_SIDE / picture.side, WORK_PITCH / picture.pitch, WORK_WALL / picture.wall))
+        self.side = side = round(picture.side * scale)
+        image = resized(pictures.draw(grid, picture), side)
+        y, x = (np.rint(picture.edges(n // 2, begin) * scale).astype(int)
+                for n, begin in zip(grid.lattice.shape, (picture.top, picture.left), strict=True))  # fmt: skip
+        self.edges = (y, x)
+        inside, free, letters = (np.zeros((side, side), dtype=bool) for _ in range(3))
+        inside[y[0] : y[-1], x[0] : x[-1]] = True
+        free[y[0] : y[-1], x[0] : x[-1]] = grid.lattice.repeat(np.diff(y), axis=0).repeat(np.diff(x), axis=1)
+        self.free = free
+        wall = inside & ~free
+        pitch, thickness, corridor = (n * scale for n in (picture.pitch, picture.wall, picture.corridor))
+        self.pitch = pitch
+        tolerance = max(2, round(0.03 * pitch))
+        rim = round(corridor * (1 - ROOM_CORE) / 2)
+        in_core = []
+        for edges in (y, x):
+            in_core.append(np.zeros(side, dtype=bool))
+            for low, high in zip((edges[1:-1:2] + rim).tolist(), (edges[2::2] - rim).tolist(), strict=True):
+                in_core[-1][low:high] = True
+        self.rooms = in_core[0][:, None] & in_core[1]
+        self.room_pixels = self.per_place(self.rooms)[1::2, 1::2]
+        reach = picture.letter * scale * 0.5 + tolerance
+        self.ends: list[tuple[slice, ...]] = []
+        letters_at = []
+        for room in (grid.start, grid.end):
+            middle_x, middle_y = (at * scale for at in picture.centre(room))
+            around, arrived = (
+                tuple(slice(max(0, round(at - about)), round(at + about)) for at in (middle_y, middle_x))
+                for about in (reach, corridor / 2 + thickness - ARRIVED * pitch)
+            )
+            letters[around] = True
+            letters_at.append(around)
+            self.ends.append(arrived)
+        self.empty = self.rooms & ~letters
+        red = _redness(image)
+        # However blurred the letter E may be, it is not redder than this.
+        halo = tuple(
+            slice(max(0, at.start - round(0.15 * pitch)), at.stop + round(0.15 * pitch)) for at in letters_at[1]
+        )
+        sharp = red[halo].copy()
+        for share in (0.02, 0.04, 0.05):
+            red[halo] = cv2.max(red[halo], cv2.GaussianBlur(sharp, (0, 0), share * pitch))
+        self.red = cv2.dilate(red, _square(2))
+        floor, walls, path = (
+            np.array(rgb, dtype=float) for rgb in (picture.floor_rgb, picture.wall_rgb, picture.path_rgb)
+        )
+        self.channel = int(np.argmin(np.abs(path - floor) / np.maximum(1, np.abs(walls - floor))))
+        self.template = Template(np.ascontiguousarray(image[:, :, self.channel]))
+        bare = cv2.erode(free.view(np.uint8), _square(tolerance)).view(bool) & ~letters
+        self.beyond = np.ones((side, side), dtype=bool)
+        margin = max(1, round(0.06 * pitch))
+        self.beyond[max(0, y[0] - margin) : y[-1] + margin, max(0, x[0] - margin) : x[-1] + margin] = False
+        depth = cv2.distanceTransform(wall.view(np.uint8), cv2.DIST_L2, 3)
+        self.deep = wall & (depth >= 0.25 * thickness + 1) if thickness >= 7 else None
+        self.bare_at = _some(bare, 1500)
+        self.core_at = _some(wall & (depth >= max(1.0, 0.4 * thickness)), 1500)
+        self.flat_at = _some(bare | self.beyond | (False if self.deep is None else self.deep), 400)
+        pairs = dict(_openings(grid))
+        self.openings = list(pairs)
+        self.openings_at = tuple(np.array(list(pairs.values())).T)
+        self.sides = (
+            Side.of(False, ~grid.lattice[::2, 1::2], y, x, side),
+            Side.of(True, ~grid.lattice.T[::2, 1::2], x, y, side),
+        )
+        self.profiles = _profiles(self.sides, self.edges, letters, pitch)
 
     def per_place(self, mask: np.ndarray) -> np.ndarray:
         """How many pixels of `mask` lie in each place of the lattice, int [2R + 1, 2C + 1]."""
-        return _per_place(mask, self.edges)
-
-
-def _per_place(mask: np.ndarray, edges: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    y, x = edges
-    sums = cv2.integral(mask.view(np.uint8))[y[:, None], x]
-    return np.diff(np.diff(sums, axis=0), axis=1)
+        y, x = self.edges
+        sums = cv2.integral(mask.view(np.uint8))[y[:, None], x]
+        return np.diff(np.diff(sums, axis=0), axis=1)
 
 
 @lru_cache(maxsize=32)
 def _frame(lattice: bytes, shape: tuple[int, ...], start: Room, end: Room, picture: Picture) -> Frame:
-    grid = Grid(np.frombuffer(lattice, dtype=bool).reshape(shape), start, end)
-    scale = min(1.0, max(WORK_SIDE / picture.side, WORK_PITCH / picture.pitch, WORK_WALL / picture.wall))
-    side = round(picture.side * scale)
-    image = resized(pictures.draw(grid, picture), side)
-    y, x = (np.rint(picture.edges(n // 2, begin) * scale).astype(int)
-            for n, begin in zip(grid.lattice.shape, (picture.top, picture.left), strict=True))  # fmt: skip
-    inside, free, letters = (np.zeros((side, side), dtype=bool) for _ in range(3))
-    inside[y[0] : y[-1], x[0] : x[-1]] = True
-    free[y[0] : y[-1], x[0] : x[-1]] = grid.lattice.repeat(np.diff(y), axis=0).repeat(np.diff(x), axis=1)
-    wall = inside & ~free
-    pitch, thickness, corridor = (n * scale for n in (picture.pitch, picture.wall, picture.corridor))
-    tolerance = max(2, round(0.03 * pitch))
-    rim = round(corridor * (1 - ROOM_CORE) / 2)
-    in_core = []
-    for edges in (y, x):
-        in_core.append(np.zeros(side, dtype=bool))
-        for low, high in zip((edges[1:-1:2] + rim).tolist(), (edges[2::2] - rim).tolist(), strict=True):
-            in_core[-1][low:high] = True
-    rooms = in_core[0][:, None] & in_core[1]
-    reach = picture.letter * scale * 0.5 + tolerance
-    ends, letters_at = [], []
-    for room in (grid.start, grid.end):
-        middle_x, middle_y = (at * scale for at in picture.centre(room))
-        around, arrived = (
-            tuple(slice(max(0, round(at - about)), round(at + about)) for at in (middle_y, middle_x))
-            for about in (reach, corridor / 2 + thickness - ARRIVED * pitch)
-        )
-        letters[around] = True
-        letters_at.append(around)
-        ends.append(arrived)
-    away = cv2.erode(free.view(np.uint8), _square(tolerance)).view(bool)
-    depth = cv2.distanceTransform(wall.view(np.uint8), cv2.DIST_L2, 3)
-    red = _redness(image)
-    # However blurred the letter E may be, it is not redder than this.
-    halo = tuple(slice(max(0, at.start - round(0.15 * pitch)), at.stop + round(0.15 * pitch)) for at in letters_at[1])
-    sharp = red[halo].copy()
-    for share in (0.02, 0.04, 0.05):
-        red[halo] = cv2.max(red[halo], cv2.GaussianBlur(sharp, (0, 0), share * pitch))
-    red = cv2.dilate(red, _square(2))
-    floor, walls, path = (np.array(rgb, dtype=float) for rgb in (picture.floor_rgb, picture.wall_rgb, picture.path_rgb))
-    channel = int(np.argmin(np.abs(path - floor) / np.maximum(1, np.abs(walls - floor))))
-    bare = away & ~letters
-    beyond = np.ones((side, side), dtype=bool)
-    margin = max(1, round(0.06 * pitch))
-    beyond[max(0, y[0] - margin) : y[-1] + margin, max(0, x[0] - margin) : x[-1] + margin] = False
-    core = wall & (depth >= max(1.0, 0.4 * thickness))
-    deep = wall & (depth >= 0.25 * thickness + 1) if thickness >= 7 else None
-    pairs = dict(_openings(grid))
-    sides = (
-        Side.of(False, ~grid.lattice[::2, 1::2], y, x, side),
-        Side.of(True, ~grid.lattice.T[::2, 1::2], x, y, side),
-    )
-    return Frame(
-        side=side,
-        pitch=pitch,
-        edges=(y, x),
-        free=free,
-        beyond=beyond,
-        rooms=rooms,
-        empty=rooms & ~letters,
-        room_pixels=_per_place(rooms, (y, x))[1::2, 1::2],
-        deep=deep,
-        openings=list(pairs),
-        openings_at=tuple(np.array(list(pairs.values())).T),
-        sides=sides,
-        profiles=_profiles(sides, (y, x), letters, pitch),
-        red=red,
-        channel=channel,
-        template=Template(np.ascontiguousarray(image[:, :, channel])),
-        bare_at=_some(bare, 1500),
-        core_at=_some(core, 1500),
-        flat_at=_some(bare | beyond | (deep if deep is not None else False), 400),
-        ends=tuple(ends),
-    )
+    return Frame(Grid(np.frombuffer(lattice, dtype=bool).reshape(shape), start, end), picture)
 
 
 def _profiles(
@@ -386,10 +355,7 @@ def _is_red(stroke: np.ndarray, floor: np.ndarray) -> bool:
 
 def _some(mask: np.ndarray, most: int) -> np.ndarray:
     """At most so many flat indices of `mask`, evenly spread."""
-    return _few(np.flatnonzero(mask), most)
-
-
-def _few(at: np.ndarray, most: int) -> np.ndarray:
+    at = np.flatnonzero(mask)
     return at[np.linspace(0, len(at) - 1, min(most, len(at))).astype(int)]
 
 
@@ -501,7 +467,7 @@ def _colours(
         return floor, walls, np.array(picture.path_rgb, float)
     drawn = redness[drawn_at]
     reddest = int(np.searchsorted(np.bincount(drawn).cumsum(), 0.99 * len(drawn)))
-    stroke = np.median(pixels[_few(drawn_at[drawn >= math.ceil(0.7 * reddest)], 1500)], axis=0)
+    stroke = np.median(pixels[drawn_at[_some(drawn >= math.ceil(0.7 * reddest), 1500)]], axis=0)
     return floor, walls, stroke
 
 

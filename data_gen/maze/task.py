@@ -17,9 +17,9 @@ from uni_train.data_gen.maze.grid import ALGORITHMS, Grid, draw, moves
 from uni_train.data_gen.maze.picture import NANO, VARIED, Picture
 from uni_train.data_gen.objects import World
 from uni_train.data_gen.registry import task
-from uni_train.data_gen.seeds import derive_seed, digest, rng
+from uni_train.data_gen.seeds import digest, rng
 from uni_train.data_gen.splits import split_of
-from uni_train.data_gen.task import Item, Task, Verdict, collect
+from uni_train.data_gen.task import Item, Task, Verdict
 
 if TYPE_CHECKING:
     import random
@@ -109,20 +109,8 @@ class Maze(Task):
             if level == 2 or split_of(self.name, canonical) == split:
                 return algorithm, grid, canonical
 
-    def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
-        """`n` different mazes; DataError when this split has too few."""
-        self.check(level, split)
-        draws = collect(
-            lambda index: self.sample(derive_seed(seed, index), level, split),
-            n,
-            key=lambda item: "".join(item.facts["maze"]),
-        )
-        if len(draws) < n:
-            raise DataError(
-                f"found only {len(draws)} different mazes of {level} x {level} rooms for the {split} split, {n} were "
-                "asked for: ask for fewer, or for larger mazes"
-            )
-        return [item for items in draws for item in items]
+    def distinct(self, item: Item) -> str:
+        return "".join(item.facts["maze"])
 
     def has_image(self, item: Item) -> bool:
         return True

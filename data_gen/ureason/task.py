@@ -92,26 +92,22 @@ class UReason(Task):
         DataError when all have.
         """
         self.check(level, split)
-        found: dict[str, Item] = {}
+        items: dict[str, Item] = {}
         cells = list(self.cells)
         index = 0
-        while len(found) < n:
+        while len(items) < n and cells:
             for task, subcategory in tuple(cells):
                 for attempt in range(_REPEATS):
                     item = self._draw(task, subcategory, level, split, derive_seed(seed, index, attempt))
-                    if item is None or item.prompt not in found:
+                    if item is None or item.prompt not in items:
                         break
-                if item is None or item.prompt in found:
+                if item is None or item.prompt in items:
                     cells.remove((task, subcategory))
-                elif len(found) < n:
-                    found[item.prompt] = item
+                elif len(items) < n:
+                    items[item.prompt] = item
                 index += 1
-            if not cells and len(found) < n:
-                raise DataError(
-                    f"found only {len(found)} different UReason items of level {level} for the {split} split of the "
-                    f"{self.world.name} world, {n} were asked for: ask for fewer, or for other levels"
-                )
-        return list(found.values())
+        self.expect(n, len(items), level, split, "prompts")
+        return list(items.values())
 
     def render(self, item: Item, seed: int) -> np.ndarray:
         """The target image of an item of the nano world, uint8 [24, 24, 3]."""

@@ -102,5 +102,5 @@ def test_a_subcategory_that_is_used_up_drops_out_of_the_turn(monkeypatch):
     there = {item.facts["subcategory"] for item in items}
     assert there == {"Single-Type", "Multi-Type", "Add", "Subtract", "Divide"}  # no product of 1 to 6 is in this split
     monkeypatch.setattr("uni_train.data_gen.ureason.task._DRAWS", 3)
-    with pytest.raises(DataError, match=r"found only \d+ different UReason items of level 1 for the validation split"):
+    with pytest.raises(DataError, match=r"found only \d+ different ureason1 prompts for the validation split"):
         UReason(NANO, ("arithmetic",)).generate(500, 1, "validation", 0)
