@@ -26,8 +26,8 @@ import numpy as np
 
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Respondent, think_then_draw
 from uni_train.eval.images import StoredImage
+from uni_train.eval.sample import Respondent, think_then_draw
 from uni_train.eval.shards import disk_errors, first_line, read_rows, write_rows
 from uni_train.files import atomic_write_json
 from uni_train.models.identity import ModelIdentity

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from uni_train.eval.statistics import Estimate, PairedComparison, paired, share, shares
 
 if TYPE_CHECKING:
-    from uni_train.eval.benchmark import Case, Scored
+    from uni_train.eval.sample import Case, Scored
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from uni_train.eval.shards import disk_errors
 from uni_train.files import atomic_write_bytes, below
 
 if TYPE_CHECKING:
-    from uni_train.eval.benchmark import Scored
+    from uni_train.eval.sample import Scored
 
 
 def write_submission(folder: Path, files: Iterable[tuple[str, bytes]]) -> int:

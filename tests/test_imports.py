@@ -16,9 +16,6 @@ PACKAGES = ("data_gen", "eval", "uni_train")
 
 # Circles that are left, each as the modules in it. Only to be made shorter.
 KNOWN = (
-    frozenset(
-        {"uni_train.eval.benchmark", "uni_train.eval.calls", "uni_train.eval.results", "uni_train.eval.submission"}
-    ),
     frozenset({"uni_train.eval.benchmarks.ureason.benchmark", "uni_train.eval.benchmarks.ureason.counting"}),
     frozenset({"uni_train.eval.judges.asking", "uni_train.eval.judges.ways"}),
     # a kind of recipe is told of the work in progress, which has a configuration
