@@ -8,7 +8,8 @@ machine's network); "each": ranks a node (default 2); "environment": variables; 
 `rank` when for the `write`-th time it creates, renames or opens for writing a file below OUT whose path contains
 `path`: {"does": "kill"} kills it by SIGKILL, "kill node" its agent as well, "interrupt" sends SIGINT to the agent,
 "unplug" takes the cable away. "disk": OUT/small becomes a disk of that size, which the process mounts (so it wants a
-mount namespace of its own); when all is done its content is copied to OUT/kept. "deepspeed": import it before forking.
+mount namespace of its own); when all is done its content is copied to OUT/kept. "deepspeed": import it before forking;
+"alone": one rank is left that can speak, so that it need not wait long for what others say.
 
 Prints one JSON line a step: "exits" of the agents (0 or not), "out" and "err" of each node, "seconds".
 """
@@ -41,6 +42,7 @@ import uni_train.stages.run
 from tests.multinode.network import ADDRESSES, CABLE, enter, plug
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
+from uni_train.console import ranks as console
 from uni_train.distributed.launch import exit_code
 from uni_train.errors import UserError
 
@@ -51,6 +53,8 @@ def rank_main(step: dict[str, Any], out: str) -> None:
     """One rank, from torchrun's environment to its exit code."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a process that was started by its name
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if step.get("alone"):
+        console.GRACE, console.ANSWER = 0.2, 8.0
     fault = step.get("fault", {})
     if fault.get("rank") == int(os.environ["RANK"]):
         left = fault["write"]

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.once import once
 from tests.tiny import MODEL, QUICK, save_drawer, shards
 from uni_train.eval.scored import read_scored
 from uni_train.training.metric_log import read_metrics
 
-# The runs of the fixture take two minutes on an idle machine.
+# The runs of the fixture take half a minute on an idle machine.
 pytestmark = [pytest.mark.multinode, pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 STARS = ("fit", "--recipe", "stars_curriculum", *QUICK, "rounds=[{task:mapping,level:1},{task:mapping,level:2}]")
@@ -51,48 +52,54 @@ GRPO = (
 )
 
 
-def drive(out: Path, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the driver reports of every step; their arguments get `out`."""
-    steps = [step | {"arguments": [*step["arguments"], f"out={out}"]} for step in steps]
-    command = [sys.executable, "-m", "tests.multinode.driver", str(out), json.dumps(steps)]
+Start = tuple[str, tuple[str, ...], dict[str, Any]]
+"""The name of a run, its command, and further keys of the driver's step."""
+
+
+def drive(out: Path, starts: list[Start], *prefix: str) -> dict[str, list[dict[str, Any]]]:
+    """Recipe and name of each run -> what the driver reports of its starts. Runs are in `out` unless they say where."""
+    steps = []
+    for name, arguments, more in starts:
+        place = [] if any(key.startswith("out=") for key in arguments) else [f"out={out}"]
+        steps.append({"arguments": [*arguments, *place, f"name={name}"], **more})
+    command = [*prefix, sys.executable, "-m", "tests.multinode.driver", str(out), json.dumps(steps)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    reports: dict[str, list[dict[str, Any]]] = {}
+    for (name, arguments, _), line in zip(starts, done.stdout.splitlines(), strict=True):
+        reports.setdefault(f"{arguments[2]}/{name}", []).append(json.loads(line))
+    return reports
 
 
-def killed(rank: int, path: str, write: int = 1) -> dict[str, Any]:
-    return {"rank": rank, "path": path, "write": write, "does": "kill"}
+def killed(rank: int, path: str) -> dict[str, Any]:
+    return {"fault": {"rank": rank, "path": path, "write": 1, "does": "kill"}}
+
+
+def start(out: Path) -> dict[str, list[dict[str, Any]]]:
+    """All runs of this file, in one folder, and what became of every start of each."""
+    distil = (*DISTIL, f"model.checkpoint={save_drawer(out / 'drawer')}")
+    return drive(out, [
+        ("one", STARS, {"each": 1}),
+        ("two", STARS, {}),
+        ("changed", STARS, killed(1, "04-sample")),
+        ("changed", STARS, killed(0, "step=00000003")),
+        ("changed", STARS, {"each": 1}),
+        ("interrupted", STARS, {"fault": {"rank": 0, "path": "01-sample", "write": 1, "does": "interrupt"}}),
+        ("two", (*STARS, "optimizer.lr=0.5"), {}),
+        ("one", distil, {"each": 1}),
+        ("changed", distil, killed(0, "distil-mapping2/checkpoints/.step=00000003")),
+        ("changed", distil, {"each": 1}),
+        ("one", GRPO, {"each": 1}),
+        ("four", GRPO, {"each": 4}),
+        ("changed", GRPO, killed(0, "step=00000004")),
+        ("changed", GRPO, {"each": 1}),
+        ("broken", (*GRPO, "rewards.lit.function=tests/multinode/rewards.py:broken"), {}),
+    ])  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
-    """All runs of this file, in one folder, and what became of every start of each."""
-    out = tmp_path_factory.mktemp("ranks")
-    distil = (*DISTIL, f"model.checkpoint={save_drawer(out / 'drawer')}")
-    asked: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
-        ("one", STARS, {"each": 1}),
-        ("two", STARS, {}),
-        ("changed", STARS, {"fault": killed(1, "04-sample")}),
-        ("changed", STARS, {"fault": killed(0, "step=00000003")}),
-        ("changed", STARS, {"each": 1}),
-        ("interrupted", STARS, {"fault": killed(0, "01-sample") | {"does": "interrupt"}}),
-        ("two", (*STARS, "optimizer.lr=0.5"), {}),
-        ("one", distil, {"each": 1}),
-        ("two", distil, {}),
-        ("changed", distil, {"fault": killed(0, "step=00000002")}),
-        ("changed", distil, {"each": 1}),
-        ("one", GRPO, {"each": 1}),
-        ("two", GRPO, {}),
-        ("four", GRPO, {"each": 4}),
-        ("changed", GRPO, {"fault": killed(0, "step=00000002")}),
-        ("changed", GRPO, {"each": 1}),
-        ("broken", (*GRPO, "rewards.lit.function=tests/multinode/rewards.py:broken"), {}),
-    ]
-    steps = [{"arguments": [*arguments, f"name={name}"], **more} for name, arguments, more in asked]
-    found: dict[str, list[dict[str, Any]]] = {}
-    for (name, arguments, _), report in zip(asked, drive(out, steps), strict=True):
-        found.setdefault(f"{arguments[2]}/{name}", []).append(report)
-    return out, found
+    return once(tmp_path_factory, "ranks", start)
 
 
 def shown(report: dict[str, Any]) -> str:
@@ -129,57 +136,56 @@ def same_pictures(run: Path, expected: Path) -> None:
 
 
 def test_two_ranks_sample_filter_and_ask_what_one_does(runs: Any) -> None:
-    out, found = runs
+    out, reports = runs
     one, two = out / "stars_curriculum/one", out / "stars_curriculum/two"
-    assert [found[f"stars_curriculum/{name}"][0]["exits"] for name in ("one", "two")] == [[0], [0]]
+    assert [reports[f"stars_curriculum/{name}"][0]["exits"] for name in ("one", "two")] == [[0], [0]]
     same_samples(two, one)
     same_losses(two, one, 1e-5)
-    said = [found["stars_curriculum/two"][0]["out"][0], (two / "logs/rank1.log").read_text()]
+    said = [reports["stars_curriculum/two"][0]["out"][0], (two / "logs/rank1.log").read_text()]
     assert all(text.count("[8/8] evaluate-after") == 1 and "think and draw, rank" in text for text in said)
     assert "rank 1 of 2: 4/4" in said[1] and not (one / "logs").exists()
 
 
 def test_a_run_begun_on_two_ranks_goes_on_on_one(runs: Any) -> None:
-    out, found = runs
-    first, second, last = found["stars_curriculum/changed"]
+    out, reports = runs
+    first, second, last = reports["stars_curriculum/changed"]
     assert shown(first).startswith("error: rank 1 was ended by SIGKILL")
     assert second["exits"] != [0] and last["exits"] == [0], last["err"]
     same_samples(out / "stars_curriculum/changed", out / "stars_curriculum/one")
     same_losses(out / "stars_curriculum/changed", out / "stars_curriculum/one", 1e-5)
 
 
-def test_two_ranks_think_and_distil_what_one_does(runs: Any) -> None:
-    out, found = runs
-    one = out / "distil_curriculum/one"
-    for name in ("two", "changed"):
-        last = found[f"distil_curriculum/{name}"][-1]
-        assert last["exits"] == [0], last["err"]
-        run = out / "distil_curriculum" / name
-        files = [file.relative_to(one) for file in shards(one)]
-        assert len(files) == 2 and all(read_scored(run / file) == read_scored(one / file) for file in files)
-        same_losses(run, one, 1e-4)  # the student's own states carry rounding on, as images do in reinforcement
+def test_distillation_begun_on_two_ranks_goes_on_on_one(runs: Any) -> None:
+    """The first round is thought and trained by two ranks, the second one by two until its last checkpoint."""
+    out, reports = runs
+    one, run = out / "distil_curriculum/one", out / "distil_curriculum/changed"
+    first, last = reports["distil_curriculum/changed"]
+    assert first["exits"] != [0] and last["exits"] == [0], last["err"]
+    files = [file.relative_to(one) for file in shards(one)]
+    assert len(files) == 2 and all(read_scored(run / file) == read_scored(one / file) for file in files)
+    same_losses(run, one, 1e-4)  # the student's own states carry rounding on, as images do in reinforcement
 
 
 def test_what_ends_one_rank_is_said_once(runs: Any) -> None:
-    _, found = runs
-    assert shown(found["stars_curriculum/interrupted"][0]).startswith("error: interrupted: run the same command again")
-    assert "optimizer.lr was 0.0015, now 0.5" in shown(found["stars_curriculum/two"][1])
-    message = shown(found["flow_grpo_math/broken"][0])
-    assert message.startswith("error: rank 1: the reward lit of the image of maths1/train/") and "is nan" in message
+    _, reports = runs
+    assert shown(reports["stars_curriculum/interrupted"][0]).startswith(
+        "error: interrupted: run the same command again"
+    )
+    assert "optimizer.lr was 0.0015, now 0.5" in shown(reports["stars_curriculum/two"][1])
+    message = shown(reports["flow_grpo_math/broken"][0])
+    assert "rank 1" in message and "the reward lit of the image of maths1/train/" in message and "is nan" in message
 
 
-def test_two_and_four_ranks_draw_and_reward_what_one_does(runs: Any) -> None:
-    out, found = runs
-    one = out / "flow_grpo_math/one"
-    for name in ("two", "four"):
-        assert found[f"flow_grpo_math/{name}"][0]["exits"] == [0], found[f"flow_grpo_math/{name}"][0]["err"]
-        same_pictures(out / "flow_grpo_math" / name, one)
-        same_losses(out / "flow_grpo_math" / name, one, 1e-4)
+def test_four_ranks_draw_and_reward_what_one_does(runs: Any) -> None:
+    out, reports = runs
+    assert reports["flow_grpo_math/four"][0]["exits"] == [0], reports["flow_grpo_math/four"][0]["err"]
+    same_pictures(out / "flow_grpo_math/four", out / "flow_grpo_math/one")
+    same_losses(out / "flow_grpo_math/four", out / "flow_grpo_math/one", 1e-4)
 
 
-def test_reinforcement_stopped_inside_an_epoch_on_two_ranks_goes_on_on_one(runs: Any) -> None:
-    out, found = runs
-    first, last = found["flow_grpo_math/changed"]
+def test_reinforcement_stopped_inside_the_second_epoch_on_two_ranks_goes_on_on_one(runs: Any) -> None:
+    out, reports = runs
+    first, last = reports["flow_grpo_math/changed"]
     assert first["exits"] != [0] and last["exits"] == [0], last["err"]
     rollouts = read_metrics(out / "flow_grpo_math/changed/stages/00-grpo/rollouts.jsonl")
     assert [line["epoch"] for line in rollouts] == [0, 1]
