@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.rewards.server import Reply, serving
 from uni_train.config.compose import compose
 from uni_train.config.schema import HttpRewardConfig, RewardConfig
 from uni_train.data_gen.registry import get_task
@@ -22,42 +19,8 @@ from uni_train.models.pictures import decode_png
 from uni_train.rewards.contract import Reward, Scoring
 from uni_train.rewards.http import Http
 
-Reply = Callable[[dict[str, Any]], tuple[int, bytes]]
 IMAGES = [np.full((24, 24, 3), value, np.uint8) for value in (0, 100, 200, 250, 50)]
 COLUMNS = {"id": list("abcde"), "images": [[IMAGES[1]], [], [], [], []]}
-
-
-@contextmanager
-def serving(reply: Reply) -> Iterator[tuple[str, list[dict[str, Any]], list[str | None]]]:
-    seen: list[dict[str, Any]] = []
-    keys: list[str | None] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._send(405, b"{}")
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            seen.append(body)
-            keys.append(self.headers.get("Authorization"))
-            self._send(*reply(body))
-
-        def _send(self, status: int, content: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/score", seen, keys
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def bright(body: dict[str, Any]) -> tuple[int, bytes]:
@@ -75,7 +38,7 @@ def test_images_prompts_and_references_go_there_and_scores_come_back(monkeypatch
     item = task.sample(0, 4, "test")[0]
     with serving(bright) as (address, seen, keys):
         reward = reward_at(address, batch=2, connections=2, key_env="MY_KEY")
-        asked = Reward("bright", reward, apart=5.0)
+        asked = Reward("bright", reward, apart=60.0)
         with Scoring([asked], group_size=5) as scoring:
             scoring.add(["draw"] * 5, IMAGES, {**COLUMNS, "item": [item, None, None, None, None]})
             scores = scoring.scores()
@@ -105,27 +68,34 @@ def sends(scores: str, status: int = 200) -> Reply:
         (sends("dear friend"), "sent no JSON"),
         (sends('{"detail": "bad image"}', 422), "answers 422: bad image"),
         (sends('{"error": "broken"}', 500), "answers 500: broken"),
-        (lambda body: (time.sleep(2), (200, b"{}"))[1], "within 0.3 s"),
     ],
 )
 def test_what_is_no_score_ends_the_run_with_the_address(reply: Reply, said: str) -> None:
-    with serving(reply) as (address, _, _):
-        reward = reward_at(address, timeout=0.3 if "0.3 s" in said else 10.0, retries=0)
-        with pytest.raises(UserError) as caught:
-            reward(["draw"] * 5, IMAGES, **COLUMNS)
+    with serving(reply) as (address, _, _), pytest.raises(UserError) as caught:
+        reward_at(address, timeout=60.0, retries=0)(["draw"] * 5, IMAGES, **COLUMNS)
     assert said in caught.value.message and address in caught.value.message
 
 
+def test_what_does_not_come_is_waited_for_so_long() -> None:
+    ended = threading.Event()
+
+    def late(body: dict[str, Any]) -> tuple[int, bytes]:
+        ended.wait()
+        return 200, b"{}"
+
+    with serving(late) as (address, _, _):
+        with pytest.raises(UserError, match=r"nothing came from .* within 0\.3 s"):
+            reward_at(address, timeout=0.3, retries=0)(["draw"] * 5, IMAGES, **COLUMNS)
+        ended.set()
+
+
 def test_what_passes_by_itself_is_asked_again() -> None:
-    times: list[float] = []
-
     def flaky(body: dict[str, Any]) -> tuple[int, bytes]:
-        times.append(time.monotonic())
-        return (503, b"{}") if len(times) == 1 else bright(body)
+        return (503, b"{}") if len(seen) == 1 else bright(body)
 
-    with serving(flaky) as (address, _, _):
+    with serving(flaky) as (address, seen, _):
         assert reward_at(address, retries=1)(["draw"] * 5, IMAGES, **COLUMNS)[3] == 1.0
-    assert len(times) == 2 and times[1] - times[0] > 0.4
+        assert len(seen) == 2
 
 
 def test_an_address_where_nobody_is_is_said_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

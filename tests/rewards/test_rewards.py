@@ -168,7 +168,7 @@ def test_rewards_are_found_by_name_module_and_file(tmp_path: Path) -> None:
 # --- asked apart ------------------------------------------------------------------------------------------------------
 
 
-def in_parts(function: Any, patience: float = 30.0, then: Any = lambda: None) -> Any:
+def in_parts(function: Any, patience: float = 300.0, then: Any = lambda: None) -> Any:
     """A reward asked apart, beside a constant one, about one picture after the other; `then` before the last."""
     constant = Reward("one", lambda prompts, completions, **_: [1] * len(completions))
     with Scoring([Reward("far", function, apart=patience), constant]) as scoring:
@@ -184,7 +184,7 @@ def test_what_is_asked_apart_is_answered_while_pictures_are_drawn_and_worth_the_
 
     def slow(prompts: list[str], completions: list[np.ndarray], **columns: Any) -> list[float | None]:
         asked.append(columns["id"])
-        assert drawn.wait(20)  # never set, if the first question held up the drawing
+        assert drawn.wait(200)  # never set, if the first question held up the drawing
         return near(prompts, completions, **columns)
 
     found = in_parts(slow, then=drawn.set)
@@ -196,25 +196,25 @@ def test_what_is_asked_apart_is_answered_while_pictures_are_drawn_and_worth_the_
 
 def test_one_that_does_not_come_back_is_an_error_and_holds_up_nothing() -> None:
     never = threading.Event()
-    began = time.monotonic()
     with pytest.raises(UserError, match=r"the reward far lacks 3 of 3 images 0\.05 s after the last") as error:
-        in_parts(lambda **_: never.wait(20), patience=0.05)
-    assert time.monotonic() - began < 10 and "rewards.far.patience" in (error.value.hint or "")
+        in_parts(lambda **_: never.wait(), patience=0.05)
+    assert "rewards.far.patience" in (error.value.hint or "")
     never.set()
 
 
 def test_a_failure_elsewhere_is_seen_before_all_is_drawn() -> None:
     def broken(**_: Any) -> list[float]:
+        failed.set()
         raise KeyError("no such column")
 
-    until = time.monotonic() + 20
+    failed, until = threading.Event(), time.monotonic() + 200
     with (
-        Scoring([Reward("far", broken, apart=30.0)]) as scoring,
+        Scoring([Reward("far", broken, apart=300.0)]) as scoring,
         pytest.raises(UserError, match="the reward far raised KeyError"),
     ):
         while time.monotonic() < until:
             scoring.add(["x"], IMAGES[:1], {"id": ["a"]})
-            time.sleep(0.01)
+            failed.wait(0.01)
 
 
 def test_a_judge_that_is_away_for_a_moment_leaves_gaps_and_one_that_stays_away_ends_the_run() -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Case, Table
 from uni_train.eval.generation import asks_of
-from uni_train.eval.report.charts import Chart, Series, chart, linear_axis
+from uni_train.eval.report.charts import Axis, Chart, Series, chart, linear_axis
 from uni_train.eval.statistics import Estimate, share
 from uni_train.insight.interventions import refined_start
 from uni_train.insight.page import Overlay, Section
@@ -177,27 +177,30 @@ def weights_table(found: Mapping[str, Any]) -> Table:
 def shares_table(found: Mapping[str, Any]) -> Table:
     """The share of each group that has keys, by layers; intervals over items."""
     array = np.array(found["shares"])
-    used = [i for i in range(len(GROUPS)) if array[..., i].any()]
-    rows: list[tuple[str | Estimate, ...]] = []
-    for first, last in [*found["groups"], (1, array.shape[1])]:
-        values = array[:, first - 1 : last].mean(1)
-        cells = [share(values[:, i].clip(0, 1).tolist(), found["clusters"]) for i in used]
-        rows.append((f"{first}-{last}", *cells))
-    columns = ("Layers", *(_name(GROUPS[i]) for i in used))
-    return Table("Share of attention, by layers", columns, tuple(rows), "95 % intervals, clustered by item or pair.")
+    layers = [*found["groups"], (1, array.shape[1])]
+    parts = [(f"{first}-{last}", array[:, first - 1 : last]) for first, last in layers]
+    note = "95 % intervals, clustered by item or pair."
+    return _shares("Share of attention, by layers", "Layers", parts, found["clusters"], note)
 
 
 def levels_table(found: Mapping[str, Any]) -> Table:
     """The same by noise level: thirds of the steps, the noisiest first."""
     array, t = np.array(found["by_level"]), found["t"]
-    used = [i for i in range(len(GROUPS)) if array[..., i].any()]
+    thirds = np.array_split(np.arange(len(t)), min(NOISE_LEVELS, len(t)))
+    parts = [(f"{t[steps[0]]:.2f} to {t[steps[-1]]:.2f}", array[:, steps]) for steps in thirds]
+    return _shares("Share of attention, by noise level", "Noise level t", parts, found["clusters"])
+
+
+def _shares(
+    title: str, first: str, parts: Sequence[tuple[str, np.ndarray]], clusters: Sequence[str], note: str = ""
+) -> Table:
+    """A row a part, [items, layers or steps, groups]; a column a group that has keys."""
+    used = [i for i in range(len(GROUPS)) if any(array[..., i].any() for _, array in parts)]
     rows: list[tuple[str | Estimate, ...]] = []
-    for steps in np.array_split(np.arange(len(t)), min(NOISE_LEVELS, len(t))):
-        values = array[:, steps].mean(1)
-        cells = [share(values[:, i].clip(0, 1).tolist(), found["clusters"]) for i in used]
-        rows.append((f"{t[steps[0]]:.2f} to {t[steps[-1]]:.2f}", *cells))
-    columns = ("Noise level t", *(_name(GROUPS[i]) for i in used))
-    return Table("Share of attention, by noise level", columns, tuple(rows))
+    for name, array in parts:
+        means = array.mean(1).clip(0, 1)
+        rows.append((name, *(share(means[:, i].tolist(), clusters) for i in used)))
+    return Table(title, (first, *(_name(GROUPS[i]) for i in used)), tuple(rows), note)
 
 
 def _name(group: str) -> str:
@@ -207,22 +210,23 @@ def _name(group: str) -> str:
 def _layers_chart(found: Mapping[str, Any], what: str) -> Chart:
     array = np.array(found[what]).mean(0)
     scale, title = (1e4, "Weight of a token (10^-4), by layer") if what == "weights" else (1.0, "Share, by layer")
-    lines = []
-    for colour, (group, name) in enumerate(SHOWN.items(), start=1):
-        values = array[:, GROUPS.index(group)] * scale
-        lines.append(Series(name, list(enumerate(values.tolist(), start=1)), colour, markers=True))
-    most = max((y for line in lines for _, y in line.points), default=1.0)
-    return chart(title, "", lines, linear_axis(1, max(2, len(array)), "layer"), linear_axis(0, most or 1.0))
+    layers = list(range(1, len(array) + 1))
+    return _groups_chart(title, layers, array * scale, linear_axis(1, max(2, len(array)), "layer"))
 
 
 def _levels_chart(found: Mapping[str, Any]) -> Chart:
     array = np.array(found["by_level"]).mean(0)
+    return _groups_chart("Share, by noise level", found["t"], array, linear_axis(0, 1, "noise level t"))
+
+
+def _groups_chart(title: str, x: Sequence[float], array: np.ndarray, axis: Axis) -> Chart:
+    """A line for each group of SHOWN; array: [x, groups]."""
     lines = [
-        Series(name, list(zip(found["t"], array[:, GROUPS.index(group)].tolist(), strict=True)), colour, markers=True)
+        Series(name, list(zip(x, array[:, GROUPS.index(group)].tolist(), strict=True)), colour, markers=True)
         for colour, (group, name) in enumerate(SHOWN.items(), start=1)
     ]
     most = max((y for line in lines for _, y in line.points), default=1.0)
-    return chart("Share, by noise level", "", lines, linear_axis(0, 1, "noise level t"), linear_axis(0, most or 1.0))
+    return chart(title, "", lines, axis, linear_axis(0, most or 1.0))
 
 
 # --- influence ------------------------------------------------------------------------------------------------------

@@ -106,7 +106,18 @@ class Links(TaskBenchmark):
         """Right by setting, the links, where items break, and paired differences."""
         every = list(scored)
         units = units_of(every)
-        return [*super().tables(every), _links_table(units), _breaks_table(units), _pairs_table(units, self.settings)]
+        links, breaks = tuple(links_of(units).items()), tuple(breaks_of(units).items())
+        return [
+            *super().tables(every),
+            Table(
+                "Links: right, of those that reach it",
+                ("Link", "Holds"),
+                links,
+                "n: draws of items that reach the link.",
+            ),
+            Table("What breaks first, of all items", ("Link", "Share"), breaks),
+            _pairs_table(units, self.settings),
+        ]
 
 
 def units_of(scored: Iterable[Scored]) -> list[Unit]:
@@ -190,18 +201,6 @@ def sections(found: Mapping[str, Any]) -> list[Section]:
         f"{len(found['settings'])} times with one seed. A link is judged on the items that reach it."
     )
     return [Section("Know, plan, draw: which link breaks", text, tables=tables, flows=[flow_of(units)])]
-
-
-def _links_table(units: Sequence[Unit]) -> Table:
-    rows = tuple((name, one) for name, one in links_of(units).items())
-    return Table(
-        "Links: right, of those that reach it", ("Link", "Holds"), rows, "n: draws of items that reach the link."
-    )
-
-
-def _breaks_table(units: Sequence[Unit]) -> Table:
-    rows = tuple((name, one) for name, one in breaks_of(units).items())
-    return Table("What breaks first, of all items", ("Link", "Share"), rows)
 
 
 def _pairs_table(units: Sequence[Unit], settings: Sequence[str]) -> Table:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
@@ -22,16 +21,14 @@ ANALYSES = ("links", "attention", "states")
 """Modules of this package; each has `sections(found)` for its NAME.json."""
 
 
-@dataclass(frozen=True, slots=True)
-class Overlay:
+class Overlay(NamedTuple):
     """An image with a caption; `url` is a data URL."""
 
     url: str
     caption: str
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(NamedTuple):
     """A part of the page: what it says, its tables and its plots."""
 
     title: str
@@ -62,12 +59,11 @@ def write(folder: Path) -> Path:
     from uni_train.eval.report.page import write_page
 
     results = {name: read_json(folder / f"{name}.json") for name in ANALYSES if (folder / f"{name}.json").is_file()}
-    sections = []
+    sections: list[Section] = []
     facts: dict[str, str] = {}
     for name, found in results.items():
-        of: Callable[[Any], list[Section]] = import_module(f"uni_train.insight.{name}").sections
         try:
-            sections += of(found)
+            sections += import_module(f"uni_train.insight.{name}").sections(found)
             asked = {f"{name}: {key}": str(value) for key, value in found["asked"].items()}
             facts |= {"Model": str(found["model"]), **asked}
         except (AttributeError, LookupError, TypeError, ValueError) as error:  # somebody has edited it
@@ -76,15 +72,8 @@ def write(folder: Path) -> Path:
                 f"{file} is damaged ({error!r:.200})", "Delete it; its analysis writes it again."
             ) from error
     shown = [
-        {
-            "title": one.title,
-            "text": one.text,
-            "tables": [shown_table(table) for table in one.tables if table.rows],
-            "charts": one.charts,
-            "flows": one.flows,
-            "images": one.images,
-        }
-        for one in sections
+        section._asdict() | {"tables": [shown_table(table) for table in section.tables if table.rows]}
+        for section in sections
     ]
     context = {"title": f"Inside {facts.get('Model', 'a model')}", "facts": list(facts.items()), "sections": shown}
     return write_page(folder / PAGE, "insight.html", context, ("style.css", "evaluation.css", "insight.css"), "")

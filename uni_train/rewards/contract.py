@@ -25,7 +25,7 @@ import numpy as np
 from uni_train.data_gen.errors import place_of
 from uni_train.data_gen.task import Verdict
 from uni_train.errors import UserError
-from uni_train.rewards.apart import Apart
+from uni_train.rewards.background import Background
 
 LARGEST = 1e12
 """Of a reward's value times its weight: squares of larger ones, in advantages, would leave the range of numbers."""
@@ -118,16 +118,16 @@ class Scoring:
         self._prompts: list[str] = []
         self._completions: list[np.ndarray] = []
         self._columns: dict[str, list[Any]] = {}
-        self._apart = {
-            r: Apart(reward.name, reward.apart) for r, reward in enumerate(rewards) if reward.apart is not None
+        self._background = {
+            r: Background(reward.name, reward.apart) for r, reward in enumerate(rewards) if reward.apart is not None
         }
 
     def __enter__(self) -> Scoring:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for asking in self._apart.values():
-            asking.close()
+        for queue in self._background.values():
+            queue.close()
 
     def add(
         self, prompts: Sequence[str], completions: Sequence[np.ndarray], columns: Mapping[str, Sequence[Any]]
@@ -138,8 +138,8 @@ class Scoring:
             UserError: a reward that is asked apart has failed.
         """
         ids = list(columns.get("id", range(len(self._prompts), len(self._prompts) + len(prompts))))
-        for r, asking in self._apart.items():
-            asking.ask(len(completions), partial(_values, self.rewards[r], prompts, completions, columns, ids))
+        for r, queue in self._background.items():
+            queue.ask(len(completions), partial(_values, self.rewards[r], prompts, completions, columns, ids))
         self._prompts += prompts
         self._completions += completions
         for name, values in columns.items():
@@ -162,13 +162,13 @@ class Scoring:
         verdicts: tuple[Verdict | None, ...] = ()
         columns = dict(self._columns)
         for r, reward in enumerate(rewards):
-            if r not in self._apart:
-                table[:, r], brought = _asked(reward, self._prompts, self._completions, columns, ids)
+            if r not in self._background:
+                table[:, r], brought = _called(reward, self._prompts, self._completions, columns, ids)
                 if any(brought) and not verdicts:
                     verdicts = tuple(brought)
                     columns.setdefault("verdict", brought)
-        for r, asking in self._apart.items():
-            table[:, r] = asking.values()
+        for r, queue in self._background.items():
+            table[:, r] = queue.values()
         scores = summed(rewards, table, verdicts, self.group_size)
         blank = scores.unrewarded
         if blank.sum() >= most_missing * len(blank):
@@ -192,11 +192,11 @@ def _filled(table: np.ndarray) -> np.ndarray:
     return np.where(known, table, np.where(low == high, low, mean))
 
 
-def _values(*asked: Any) -> np.ndarray:
-    return _asked(*asked)[0]
+def _values(*arguments: Any) -> np.ndarray:
+    return _called(*arguments)[0]
 
 
-def _asked(
+def _called(
     reward: Reward,
     prompts: Sequence[str],
     completions: Sequence[np.ndarray],

@@ -12,8 +12,9 @@ tasks know of the prompt. A score of null says that the reward does not apply. L
 
 from __future__ import annotations
 
+import asyncio
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -72,37 +73,25 @@ class Http:
         Raises:
             UserError: no reply within the limits, or one that has not a finite number or null for each image.
         """
-        import anyio
-
         items = item if item is not None else [None] * len(prompts)
         rows = list(zip(id, prompts, completions, images, items, strict=True))
         parts = [rows[begin : begin + self.config.batch] for begin in range(0, len(rows), self.config.batch)]
-        found = anyio.run(self._all, parts)
-        return [value for part, reply in zip(parts, found, strict=True) for value in self._read(part, reply)]
+        try:
+            replies = asyncio.run(self._replies(parts))
+        except (NoReply, BadReply) as error:
+            raise UserError(f"the reward failed: {error}", _HINT) from None
+        return [value for part, reply in zip(parts, replies, strict=True) for value in self._read(part, reply)]
 
-    async def _all(self, parts: Sequence[Sequence[Any]]) -> list[Any]:
-        """The replies about all parts, `connections` at a time."""
-        import anyio
+    async def _replies(self, parts: Sequence[Sequence[Any]]) -> list[Any]:
+        """The replies about all parts, `connections` at a time. Raises the first NoReply or BadReply."""
+        slots = asyncio.Semaphore(self.config.connections)
 
-        replies: list[Any] = [None] * len(parts)
-        failed: list[UserError] = []
-        todo: Iterator[int] = iter(range(len(parts)))
+        async def ask(part: Sequence[Any]) -> Any:
+            async with slots:
+                return await client.ask(self.url, _body(part))
 
-        async def work() -> None:
-            for number in todo:
-                try:
-                    replies[number] = await client.ask(self.url, _body(parts[number]))
-                except (NoReply, BadReply) as error:
-                    failed.append(UserError(f"the reward failed: {error}", _HINT))
-                    group.cancel_scope.cancel()
-                    return
-
-        async with Client(self.key, self.config) as client, anyio.create_task_group() as group:
-            for _ in range(min(self.config.connections, len(parts))):
-                group.start_soon(work)
-        if failed:
-            raise failed[0]
-        return replies
+        async with Client(self.key, self.config) as client:
+            return await asyncio.gather(*map(ask, parts))
 
     def _read(self, part: Sequence[Any], reply: Any) -> list[float | None]:
         scores = reply.get("scores") if isinstance(reply, dict) else None

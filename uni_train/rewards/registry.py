@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _BUILT_IN = {
     "verifier": "uni_train.rewards.verifier",
     "verifier_dense": "uni_train.rewards.verifier",
-    "self_check": "uni_train.rewards.asking",
-    "judge": "uni_train.rewards.asking",
+    "self_check": "uni_train.rewards.judging",
+    "judge": "uni_train.rewards.judging",
     "http": "uni_train.rewards.http",
 }
 REWARDS: Registry[Any] = Registry("reward", _BUILT_IN, required=("__call__",))

@@ -17,28 +17,28 @@ Ask = Callable[[], np.ndarray]
 """The values of some images, float64 [N], NaN where the reward has none."""
 
 
-class Apart:
+class Background:
     """The questions of one reward in an epoch, asked in order by a daemon thread."""
 
     def __init__(self, name: str, patience: float) -> None:
         """patience: seconds that `values` waits."""
         self.name, self.patience = name, patience
         self._parts: list[tuple[int, Future[np.ndarray]]] = []
-        self._asks: SimpleQueue[tuple[Ask, Future[np.ndarray]] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Ask, Future[np.ndarray]] | None] = SimpleQueue()
         threading.Thread(target=self._work, name=f"reward {name}", daemon=True).start()
 
-    def ask(self, pictures: int, ask: Ask) -> None:
+    def ask(self, images: int, ask: Ask) -> None:
         """Ask about the next so many images.
 
         Raises:
             UserError: about those before, the reward has failed.
         """
-        for _, part in self._parts:
-            if part.done():
-                self._value(part)
+        for _, part in self._parts:  # ModelDown may hold for this part alone: `values` decides
+            if part.done() and not isinstance(part.exception(), ModelDown):
+                part.result()
         future: Future[np.ndarray] = Future()
-        self._parts.append((pictures, future))
-        self._asks.put((ask, future))
+        self._parts.append((images, future))
+        self._queue.put((ask, future))
 
     def values(self) -> np.ndarray:
         """All answers in order: float64 [N]. Where nobody could be asked about some of the images, NaN.
@@ -47,42 +47,35 @@ class Apart:
             UserError: the reward failed, could not be had at all, or is late.
         """
         until = time.monotonic() + self.patience
-        found, down = [], []
-        for number, (pictures, part) in enumerate(self._parts):
+        values, down = [], []
+        for number, (images, part) in enumerate(self._parts):
             try:
-                found.append(self._value(part, max(until - time.monotonic(), 0.0)))
+                values.append(part.result(max(until - time.monotonic(), 0.0)))
             except ModelDown as error:
                 down.append(error)
-                found.append(np.full(pictures, np.nan))
+                values.append(np.full(images, np.nan))
             except TimeoutError:
-                late = sum(count for count, _ in self._parts[number:])
-                total = sum(count for count, _ in self._parts)
+                counts = [count for count, _ in self._parts]
                 raise UserError(
-                    f"the reward {self.name} lacks {late} of {total} images {self.patience:g} s after the last was "
-                    "drawn",
+                    f"the reward {self.name} lacks {sum(counts[number:])} of {sum(counts)} images {self.patience:g} s "
+                    "after the last was drawn",
                     f"See why it is slow, allow more judge.connections, or raise rewards.{self.name}.patience.",
                 ) from None
         if down and len(down) == len(self._parts):
             raise down[0]
-        return np.concatenate(found)
+        return np.concatenate(values)
 
     def close(self) -> None:
         """End the thread after its current question."""
         for _, part in self._parts:
             part.cancel()
-        self._asks.put(None)
-
-    def _value(self, part: Future[np.ndarray], seconds: float | None = None) -> np.ndarray:
-        if seconds is None and isinstance(part.exception(), ModelDown):
-            return np.empty(0)  # perhaps for this part alone: `values` decides
-        return part.result(seconds)
+        self._queue.put(None)
 
     def _work(self) -> None:
-        while (asked := self._asks.get()) is not None:
-            ask, future = asked
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(ask())
-            except BaseException as error:
-                future.set_exception(error)
+        while (question := self._queue.get()) is not None:
+            ask, future = question
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(ask())
+                except BaseException as error:
+                    future.set_exception(error)

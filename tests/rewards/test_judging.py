@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.rewards.server import serving
 from tests.tiny import MODEL, save_talker
 from uni_train.config.compose import compose
 from uni_train.config.schema import JudgeConfig, RewardConfig
@@ -21,9 +20,10 @@ from uni_train.data_gen.registry import get_task
 from uni_train.errors import UsageError, UserError
 from uni_train.models.base import Request
 from uni_train.models.load import build_model
+from uni_train.models.pictures import decode_png
 from uni_train.recipes.flow_grpo.training import rewards
-from uni_train.rewards.asking import Asked, Judge, SelfCheck, read_score
 from uni_train.rewards.contract import Reward, score
+from uni_train.rewards.judging import Judge, ModelReward, SelfCheck, read_score
 from uni_train.rewards.registry import Trained
 from uni_train.training.flow_grpo.losses import Reference
 
@@ -66,7 +66,7 @@ def test_the_question_shows_inputs_and_picture_and_a_failure_is_none() -> None:
         seen.extend(requests)
         return ["Score: 3", UserError("away"), "no idea", "Score: 9"]
 
-    asked = Asked(answer, lambda prompt, item: f"is it {prompt}?", read_score)
+    asked = ModelReward(answer, lambda prompt, item: f"is it {prompt}?", read_score)
     columns = {"id": list("abcd"), "images": [[PICTURES[3]], [], [], []], "level": [1] * 4}
     assert asked(["red"] * 4, PICTURES, **columns) == [0.3, None, None, 0.9]
     assert [len(one.images) for one in seen] == [2, 1, 1, 1] and seen[0].prompt == "is it red?"
@@ -90,70 +90,33 @@ def test_the_model_checks_its_pictures_with_its_first_weights(said: str, value: 
     assert trained_now([item.prompt] * 4, PICTURES, **columns) == [None] * 4, "nothing readable, so no reward"
 
 
-class Server(BaseHTTPRequestHandler):
-    """Scores by the brightness of the last picture; refuses dark ones; needs a key."""
-
-    def do_GET(self) -> None:
-        self._reply(200, {"object": "list", "data": [{"id": "judge", "object": "model"}]})
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.headers["Authorization"] != "Bearer sesame":
-            self._reply(401, {"error": {"message": "wrong key"}})
-            return
-        content = asked["messages"][-1]["content"]
-        value = _brightness(content[-2]["image_url"]["url"])
-        text = {0: "I cannot tell.", 100: "Dim.\nScore: 4", 250: "Bright.\nScore: 10"}.get(value)
-        if text is None:
-            self._reply(400, {"error": {"message": "bad picture"}})
-            return
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
-        self._reply(200, {"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [choice]})
-
-    def _reply(self, status: int, body: Any) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        """Not on the console."""
-
-
-def _brightness(url: str) -> int:
-    import base64
-
-    from uni_train.models.pictures import decode_png
-
-    return int(decode_png(base64.b64decode(url.split(",")[1])).mean())
-
-
-@contextmanager
-def serving() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1#judge"
-    finally:
-        server.shutdown()
-        server.server_close()
+def rated(body: dict[str, Any]) -> tuple[int, bytes]:
+    """Scores by the brightness of the last image; refuses one of them."""
+    url = body["messages"][-1]["content"][-2]["image_url"]["url"]
+    value = int(decode_png(base64.b64decode(url.split(",")[1])).mean())
+    text = {0: "I cannot tell.", 100: "Dim.\nScore: 4", 250: "Bright.\nScore: 10"}.get(value)
+    if text is None:
+        return 400, b'{"error": {"message": "bad picture"}}'
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+    return 200, json.dumps({"object": "chat.completion", "model": "judge", "choices": [choice]}).encode()
 
 
 def test_a_judge_scores_and_what_it_cannot_score_is_no_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     columns = {"id": list("abcd"), "images": [[]] * 4}
-    with serving() as address:
-        config = JudgeConfig(model=address, key_env="JUDGE_KEY", connections=4, retries=0)
+    key_is_right = True
+    with serving(lambda body: rated(body) if key_is_right else (401, b'{"error": {"message": "wrong key"}}')) as server:
+        address, _, keys = server
+        config = JudgeConfig(model=address.replace("/score", "/v1#judge"), key_env="JUDGE_KEY", retries=0)
         monkeypatch.setenv("JUDGE_KEY", "sesame")
         asked = judge(config)
         assert asked(["red"] * 4, PICTURES, **columns) == [None, 0.4, None, 1.0]
+        assert set(keys) == {"Bearer sesame"}
         found = score(
             [Reward("judge", asked), Reward("bright", lambda completions, **_: [float(i.mean()) for i in completions])],
             ["red"] * 4, PICTURES, columns, group_size=4,
         )  # fmt: skip
         assert found.total.tolist() == [0.7 + 0, 0.4 + 100, 0.7 + 200, 1.0 + 250]
+        key_is_right = False
         monkeypatch.setenv("JUDGE_KEY", "wrong")
         with pytest.raises(UserError, match="refuses the key in JUDGE_KEY") as error:
             judge(config)(["red"] * 4, PICTURES, **columns)

@@ -33,21 +33,20 @@ _SCORE = re.compile(r"^[ \t]*(?:\*\*)?Score:(?:\*\*)?[ \t]*(\d+(?:\.\d+)?)(?:[ \
 
 
 @dataclass(frozen=True)
-class Asked:
+class ModelReward:
     """A reward function with trl's contract.
 
     Attributes:
         answer: who is asked.
-        question: (what the image was drawn from, its item or None) -> what is asked about it.
+        question: (what the image was drawn from, its item or None) -> what is asked about it. Images that came with the
+            prompt are shown before the image.
         read: a reply as a number, None where it says none.
-        show_inputs: show the images that came with the prompt before the image.
         within: what the questions are asked in: a model's frozen weights.
     """
 
     answer: Answer
     question: Callable[[str, Item | None], str]
     read: Callable[[str], float | None]
-    show_inputs: bool = True
     within: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def __call__(
@@ -67,22 +66,11 @@ class Asked:
             UserError: nobody answers at all (models.batches.ModelDown), or the model cannot answer questions.
         """
         items = item if item is not None else [None] * len(prompts)
+        places = place if place is not None else range(len(prompts))
+        columns = zip(places, id, prompts, items, images, completions, strict=True)
         requests = [
-            Request(
-                name,
-                self.question(prompt, one),
-                (*(shown if self.show_inputs else ()), image),
-                seed=derive_seed("asked", name, number),
-            )
-            for number, name, prompt, one, shown, image in zip(
-                place if place is not None else range(len(prompts)),
-                id,
-                prompts,
-                items,
-                images,
-                completions,
-                strict=True,
-            )
+            Request(name, self.question(prompt, row), (*inputs, image), seed=derive_seed("asked", name, number))
+            for number, name, prompt, row, inputs, image in columns
         ]
         with self.within():
             replies = self.answer(requests)
@@ -97,7 +85,7 @@ def read_score(reply: str) -> float | None:
 
 
 @reward("self_check")
-class SelfCheck(Asked):
+class SelfCheck(ModelReward):
     """1 where the model's own understanding accepts the image, as in the filter of STARS, else 0. The weights that the
     run starts from judge, whatever is trained since."""
 
@@ -120,7 +108,7 @@ class SelfCheck(Asked):
 
 
 @reward("judge")
-class Judge(Asked):
+class Judge(ModelReward):
     """The score that a model behind an OpenAI-compatible address gives, 0 to 1.
 
     Raises:
