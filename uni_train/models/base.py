@@ -312,6 +312,15 @@ class UnifiedModel(nn.Module, ABC):
         """
         return None
 
+    @property
+    def vocabulary(self) -> int | None:
+        """Number of token ids; None where a model counts none."""
+        return None
+
+    def tokenizer_problem(self, text: str) -> str | None:
+        """What is wrong with the markers, or with `text` after encoding and decoding; None: nothing."""
+        return None
+
     def describe(self) -> dict[str, Any]:
         """What config.json says beside the weights: sizes, JSON-able."""
         return {}

@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 
 from uni_train.errors import UserError
-from uni_train.models.family import Found, Start, family_of
+from uni_train.models.family import Found, family_of
 from uni_train.models.recognise import recognise
+from uni_train.models.weights import Start
 
 
 def export_model(

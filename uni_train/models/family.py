@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -28,13 +28,10 @@ if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig
     from uni_train.models.base import UnifiedModel
     from uni_train.models.shapes import Shapes
-    from uni_train.models.weights import Weights
+    from uni_train.models.weights import Start, Weights
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
-
-Start = Callable[[int], Callable[[], object]]
-"""Told how many tensors there will be; what it returns is called after each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +145,10 @@ class Family(ABC):
             UserError, OSError: the disk is full or the folder cannot be written; an older checkpoint is untouched.
         """
         from uni_train.files import atomic_write_json
-        from uni_train.models.weights import stored_as, write
+        from uni_train.models.weights import write_state
 
         folder.mkdir(parents=True, exist_ok=True)
-        state = model.state_dict()
-        tensors = {name: (stored_as(value.dtype, dtype), tuple(value.shape)) for name, value in state.items()}
-        write(folder / WEIGHTS, tensors, lambda name: state[name].detach())
+        write_state(model.state_dict(), folder, Path(WEIGHTS).stem, dtype)
         atomic_write_json(folder / CONFIG, {"model": model.name, **model.describe()})
 
     def load(self, model: UnifiedModel, folder: Path) -> None:
@@ -162,9 +157,7 @@ class Family(ABC):
         Raises:
             UserError: a missing or damaged file, or tensors that do not fit (at most ten are named).
         """
-        import torch
-
-        from uni_train.models.weights import Weights, check
+        from uni_train.models.weights import Weights, check, fill, shapes_of
 
         file = folder / WEIGHTS
         if not file.is_file():
@@ -172,11 +165,8 @@ class Family(ABC):
                 f"{folder} holds no {WEIGHTS}", "Give a folder that a run has written, e.g. runs/.../model."
             )
         stored = Weights([file])
-        own = model.state_dict()
-        check(stored.shapes, {name: tuple(value.shape) for name, value in own.items()}, str(file), "Check model=...")
-        with torch.no_grad():
-            for name, value in own.items():
-                value.copy_(stored.read(name))
+        check(stored.shapes, shapes_of(model), file, "Check model=...")
+        fill(model, stored.read)
 
     def export(
         self,
@@ -198,20 +188,13 @@ class Family(ABC):
         import shutil
 
         from uni_train.files import atomic_path
-        from uni_train.models.weights import Weights, stored_as, write_sharded
+        from uni_train.models.weights import Weights, copy
 
         weights = Weights([source / WEIGHTS])
-        tensors = {name: (stored_as(stored.dtype, dtype), stored.shape) for name, stored in weights.items()}
-        advance = start(len(tensors))
-
-        def get(name: str) -> torch.Tensor:
-            advance()
-            return weights.read(name)
-
         out.mkdir(parents=True, exist_ok=True)
         with atomic_path(out / CONFIG) as temporary:
             shutil.copyfile(source / CONFIG, temporary)
-        write_sharded(out, Path(WEIGHTS).stem, tensors, get, shard_bytes)
+        copy(weights, out, Path(WEIGHTS).stem, start, dtype, shard_bytes)
 
     def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
         """What a checkpoint of this family holds, from its headers alone. `config`: tells its configuration.
@@ -219,20 +202,37 @@ class Family(ABC):
         Raises:
             UserError: damaged files.
         """
-        from uni_train.models.weights import Weights
+        from uni_train.models.weights import Weights, problems, shapes_of
 
-        model, _ = self.skeleton(config())
-        return self.inspected(checkpoint, [Weights([checkpoint.path / WEIGHTS])], model.state_dict())
+        weights = Weights([checkpoint.path / WEIGHTS])
+        wrong = problems(weights.shapes, shapes_of(self.skeleton(config())[0]))
+        return self.inspected(checkpoint, [weights], weights.shapes, wrong)
 
-    def inspected(self, found: Found, files: Sequence[Weights], own: Mapping[str, torch.Tensor]) -> Inspection:
-        """Of a checkpoint with the weights `files`; `own`: the state of a model of its sizes, on any device."""
-        from uni_train.models.weights import problems
+    def inspected(
+        self,
+        checkpoint: Found,
+        files: Sequence[Weights],
+        shapes: Mapping[str, Sequence[int]],
+        problems: Iterable[str],
+        hint: str = "",
+    ) -> Inspection:
+        """What a checkpoint with the weights `files` holds.
 
-        shapes = {name: shape for weights in files for name, shape in weights.shapes.items()}
-        wrong = tuple(problems(shapes, {name: tuple(value.shape) for name, value in own.items()}))
-        size = sum(weights.bytes for weights in files)
-        parameters = self.by_part(shapes)
-        return Inspection(self.name, found.what, str(found.path), dtypes_of(files), size, parameters, wrong)
+        Args:
+            shapes: of all its tensors, by the names that the model has for them.
+            problems: what is wrong with it. hint: what to do about that.
+        """
+        wrong = tuple(problems)
+        return Inspection(
+            self.name,
+            checkpoint.what,
+            str(checkpoint.path),
+            {file.name: weights.dtype_names for weights in files for file in weights.files},
+            sum(weights.bytes for weights in files),
+            self.by_part(shapes),
+            wrong,
+            hint if wrong else "",
+        )
 
     def by_part(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
         """Numbers of parameters by part, in the order of `parts`; `shapes` by the names that the model has for them."""
@@ -240,11 +240,6 @@ class Family(ABC):
         for name, shape in shapes.items():
             counts[self.part_of(name)] += math.prod(shape)
         return counts
-
-
-def dtypes_of(files: Sequence[Weights]) -> dict[str, tuple[str, ...]]:
-    """File name -> its dtypes ("bfloat16"), most bytes first."""
-    return {file.name: weights.dtype_names for weights in files for file in weights.files}
 
 
 FAMILIES: Registry[type[Family]] = Registry(

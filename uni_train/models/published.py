@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.models.family import Family, Start
+from uni_train.models.family import Family
 from uni_train.models.recognise import expect_family
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from uni_train.config.schema import ModelConfig
     from uni_train.models.base import UnifiedModel
+    from uni_train.models.weights import Start
 
 
 class PublishedFamily(Family):

@@ -1,25 +1,24 @@
 """Named tensors in safetensors files, read and written one at a time.
 
-The format is simple enough to do by hand (8 bytes: length of a JSON header; the header: name -> dtype, shape, byte
-range; then the bytes), and by hand is how a 29 GB model never lies in memory twice: a tensor is read straight into its
-own memory, and written straight from it. The safetensors library maps whole files when it
-reads, and wants all tensors at once when it writes.
+The safetensors library reads. Its mapping of a file lasts for one tensor, so that a 29 GB model is in memory once.
+The library writes only what it is given as a whole, so `write` makes the files itself, tensor by tensor.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
 
-from uni_train.data_gen.reading_limits import open_file, parse_json, read_json, reason
+from uni_train.data_gen.reading_limits import open_file, read_json, reason
 from uni_train.errors import UserError
 from uni_train.files import atomic_path, atomic_write_json
 from uni_train.models.quantised import plain
@@ -39,21 +38,21 @@ DTYPES: Mapping[str, torch.dtype] = {
 """The format's names of the dtypes that are read and written."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
-_LONGEST_HEADER = 100_000_000
 _LISTED = 10
 
 Get = Callable[[str], Tensor]
 """A tensor by its name."""
+Start = Callable[[int], Callable[[], object]]
+"""Called with the number of tensors; its result is called after each tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where one tensor lies: `begin` counts bytes from the start of the file."""
+    """One tensor in a file."""
 
     file: Path
     dtype: torch.dtype
     shape: tuple[int, ...]
-    begin: int
 
     @property
     def bytes(self) -> int:
@@ -113,43 +112,63 @@ class Weights(Mapping[str, Stored]):
         Raises:
             UserError: the file was changed since it was opened, or the tensor holds NaN or an infinity.
         """
-        stored = self[name]
-        value = torch.empty(stored.shape, dtype=stored.dtype)
-        if value.numel():
-            with open(stored.file, "rb", buffering=0) as file:
-                file.seek(stored.begin)
-                _fill(file, memoryview(_bytes(value)), stored.file)
-            if value.is_floating_point() and value.dtype.itemsize > 1:
-                low, high = torch.aminmax(value)  # one pass, and NaN is both
-                if not bool(torch.isfinite(low) & torch.isfinite(high)):
-                    raise UserError(
-                        f"{stored.file}: {name} holds numbers that are none (NaN or infinity)",
-                        "The training that made it has diverged, or the file is damaged: take an earlier checkpoint.",
-                    )
+        file = self[name].file
+        with _damage_named(file), safe_open(file, "pt") as opened:
+            value: Tensor = opened.get_tensor(name).clone()
+        if value.numel() and value.is_floating_point() and value.dtype.itemsize > 1:
+            low, high = torch.aminmax(value)  # one pass, and NaN is both
+            if not bool(torch.isfinite(low) & torch.isfinite(high)):
+                raise UserError(
+                    f"{file}: {name} holds numbers that are none (NaN or infinity)",
+                    "The training that made it has diverged, or the file is damaged: take an earlier checkpoint.",
+                )
         return value
 
 
-def check(stored: Mapping[str, Sequence[int]], wanted: Mapping[str, Sequence[int]], file: str, hint: str) -> None:
+Shapes = Mapping[str, Sequence[int]]
+
+
+def shapes_of(module: nn.Module) -> dict[str, Sequence[int]]:
+    """Names and shapes of a module's state."""
+    return {name: tuple(value.shape) for name, value in module.state_dict().items()}
+
+
+def check(stored: Shapes, expected: Shapes, file: object, hint: str) -> None:
     """Compare names and shapes.
 
     Raises:
         UserError: what does not fit, at most ten names.
     """
-    found_problems = list(problems(stored, wanted))
-    if found_problems:
-        more = f" (and {len(found_problems) - _LISTED} more)" if len(found_problems) > _LISTED else ""
-        raise UserError(f"{file} does not fit the model: {'; '.join(found_problems[:_LISTED])}{more}", hint)
+    wrong = list(problems(stored, expected))
+    if wrong:
+        more = f" (and {len(wrong) - _LISTED} more)" if len(wrong) > _LISTED else ""
+        raise UserError(f"{file} does not fit the model: {'; '.join(wrong[:_LISTED])}{more}", hint)
 
 
-def problems(stored: Mapping[str, Sequence[int]], wanted: Mapping[str, Sequence[int]]) -> Iterator[str]:
+def problems(stored: Shapes, expected: Shapes) -> Iterator[str]:
     """Missing, extra and misshapen names, a phrase each, in this order."""
-    yield from (f"{name} is missing" for name in wanted if name not in stored)
-    yield from (f"{name} is not part of the model" for name in stored if name not in wanted)
+    yield from (f"{name} is missing" for name in expected if name not in stored)
+    yield from (f"{name} is not part of the model" for name in stored if name not in expected)
     yield from (
         f"{name} has shape {list(stored[name])}, not {list(shape)}"
-        for name, shape in wanted.items()
+        for name, shape in expected.items()
         if name in stored and tuple(stored[name]) != tuple(shape)
     )
+
+
+def fill(module: nn.Module, get: Get, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> None:
+    """Fill a module tensor by tensor.
+
+    Tensors on the meta device are replaced, in `dtype` (None: as stored) on `device`. Others are overwritten in place.
+    """
+    state = module.state_dict(keep_vars=True)
+    replaced = {name: get(name).to(device, dtype) for name, value in state.items() if value.is_meta}
+    with torch.no_grad():
+        for name, value in state.items():
+            if name not in replaced:
+                value.copy_(get(name))
+    if replaced:
+        module.load_state_dict(replaced, strict=False, assign=True)
 
 
 def write(file: Path, tensors: Mapping[str, tuple[torch.dtype, Sequence[int]]], get: Get) -> None:
@@ -210,11 +229,38 @@ def write_sharded(
 
 
 def write_state(
-    state: Mapping[str, Tensor], folder: Path, stem: str, dtype: torch.dtype | None, shard_bytes: int | None
+    state: Mapping[str, Tensor],
+    folder: Path,
+    stem: str,
+    dtype: torch.dtype | None = None,
+    shard_bytes: int | None = None,
 ) -> None:
     """Write a module's state by `write_sharded`, floating-point weights as `dtype` if one is given."""
     tensors = {name: (stored_as(value.dtype, dtype), tuple(value.shape)) for name, value in state.items()}
     write_sharded(folder, stem, tensors, lambda name: state[name].detach(), shard_bytes)
+
+
+def copy(
+    weights: Weights,
+    folder: Path,
+    stem: str,
+    start: Start,
+    dtype: torch.dtype | None = None,
+    shard_bytes: int | None = None,
+) -> None:
+    """Write stored tensors by `write_sharded`, one at a time, floating-point ones as `dtype` if one is given."""
+    tensors = {name: (stored_as(stored.dtype, dtype), stored.shape) for name, stored in weights.items()}
+    write_sharded(folder, stem, tensors, counted(weights.read, start(len(tensors))), shard_bytes)
+
+
+def counted(get: Get, advance: Callable[[], object]) -> Get:
+    """`get`, which also calls `advance`."""
+
+    def count(name: str) -> Tensor:
+        advance()
+        return get(name)
+
+    return count
 
 
 def stored_as(own: torch.dtype, wanted: torch.dtype | None) -> torch.dtype:
@@ -222,12 +268,21 @@ def stored_as(own: torch.dtype, wanted: torch.dtype | None) -> torch.dtype:
     return wanted if wanted is not None and own.is_floating_point else own
 
 
-def indexed_files(index: Path) -> list[Path]:
-    """The files that a `*.safetensors.index.json` names.
+def weight_files(folder: Path, names: Sequence[str], hint: str) -> list[Path]:
+    """The first file that exists of `names`, or the shards that its `NAME.index.json` lists.
 
     Raises:
-        UserError: the index is damaged.
+        UserError: there is none, or the index is damaged.
     """
+    for name in names:
+        if (folder / name).is_file():
+            return [folder / name]
+        if (folder / f"{name}.index.json").is_file():
+            return _indexed_files(folder / f"{name}.index.json")
+    raise UserError(f"{folder} holds no weights: none of {', '.join(names)}, alone or with an index.json", hint)
+
+
+def _indexed_files(index: Path) -> list[Path]:
     try:
         names = sorted(set(read_json(index)["weight_map"].values()))
         if not all(isinstance(name, str) and "/" not in name for name in names):
@@ -237,65 +292,63 @@ def indexed_files(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
+def read_object(file: Path, missing: str = "Copy it again.") -> dict[str, Any]:
+    """A JSON object beside weights.
+
+    Args:
+        missing: hint where the file is not there.
+
+    Raises:
+        UserError: no such file, a damaged one, or no JSON object.
+    """
+    try:
+        loaded = read_json(file)
+        if not isinstance(loaded, dict):
+            raise ValueError("it is no JSON object")
+    except FileNotFoundError:
+        raise UserError(f"{file.parent} holds no {file.name}", missing) from None
+    except (ValueError, OSError) as error:
+        raise UserError(f"{file} is damaged ({reason(error)})", "Copy it again.") from error
+    return loaded
+
+
 # --- the format -----------------------------------------------------------------------------------------------------
 
 
-def _read_header(file: Path) -> dict[str, Stored]:
-    """Name -> place of every tensor, all byte ranges checked against the file's length."""
+@contextmanager
+def _damage_named(file: Path) -> Iterator[None]:
     try:
+        yield
+    except FileNotFoundError:
+        raise UserError(f"{file} is missing", "Copy it again.") from None
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UserError(f"{file} is damaged ({reason(error)})", "Copy it again, or make it anew.") from error
+
+
+def _read_header(file: Path) -> dict[str, Stored]:
+    """Name -> dtype and shape of every tensor. The library compares all byte ranges with the file's length."""
+    with _damage_named(file):
         with open_file(file) as opened:
-            length = os.fstat(opened.fileno()).st_size
-            start = opened.read(8)
-            if start == b"version ":
+            if opened.read(8) == b"version ":
                 raise UserError(
                     f"{file} is the note that git leaves in a file's place, not the weights",
                     "Run `git lfs pull` there.",
                 )
-            size = int.from_bytes(start, "little")
-            if length < 8 or size > min(length - 8, _LONGEST_HEADER):
-                raise ValueError("it ends before its header does" if length >= 8 else "it is too short")
-            header = parse_json(opened.read(size), file)
-    except FileNotFoundError:
-        raise UserError(f"{file} is missing", "Copy it again.") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file} is damaged ({reason(error)})", "Copy it again, or make it anew.") from error
-    try:
-        return _parse_header(file, header, 8 + size, length)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{file} is damaged ({reason(error)})", "Copy it again, or make it anew.") from error
-
-
-def _parse_header(file: Path, header: Mapping[str, Any], start: int, length: int) -> dict[str, Stored]:
-    found: dict[str, Stored] = {}
-    for name, about in header.items():
-        if name == "__metadata__":
-            continue
-        if about["dtype"] not in DTYPES:
-            raise UserError(
-                f"{file} holds {name} as {about['dtype']}, which cannot be read",
-                f"Known dtypes: {', '.join(DTYPES)}. Quantised checkpoints are not supported.",
-            )
-        begin, end = about["data_offsets"]
-        stored = Stored(file, DTYPES[about["dtype"]], tuple(int(n) for n in about["shape"]), start + begin)
-        if begin < 0 or end - begin != stored.bytes:
-            raise ValueError(f"the header contradicts itself about {name}")
-        if start + end > length:
-            raise ValueError(f"it ends inside {name}: {length} bytes of at least {start + end}")
-        found[name] = stored
-    return found
+        with safe_open(file, "pt") as opened:
+            slices = {name: opened.get_slice(name) for name in opened.offset_keys()}
+            described = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
+    unknown = next((name for name, (dtype, _) in described.items() if dtype not in DTYPES), None)
+    if unknown is not None:
+        raise UserError(
+            f"{file} holds {unknown} as {described[unknown][0]}, which cannot be read",
+            f"Known dtypes: {', '.join(DTYPES)}. Quantised checkpoints are not supported.",
+        )
+    return {name: Stored(file, DTYPES[dtype], shape) for name, (dtype, shape) in described.items()}
 
 
 def _bytes(value: Tensor) -> Any:
     """The memory of a contiguous CPU tensor as a flat numpy array of bytes."""
     return value.reshape(-1).view(torch.uint8).numpy()
-
-
-def _fill(file: Any, memory: memoryview, path: Path) -> None:
-    while memory:
-        read = file.readinto(memory)
-        if not read:
-            raise UserError(f"{path} was cut short while it was read", "Copy it again.")
-        memory = memory[read:]
 
 
 def _parts(

@@ -17,16 +17,15 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from uni_train.config.schema import ModelConfig
-from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.files import atomic_path
 from uni_train.models.bagel.bagel import Bagel
@@ -41,11 +40,16 @@ from uni_train.models.meta import without_weights
 from uni_train.models.recognise import PICKLES
 from uni_train.models.shapes import Guess
 from uni_train.models.weights import (
+    Start,
     Weights,
     check,
-    indexed_files,
+    counted,
+    fill,
     problems,
+    read_object,
+    shapes_of,
     stored_as,
+    weight_files,
     write_sharded,
     write_state,
 )
@@ -63,6 +67,7 @@ _TABLES = ("latent_pos_embed.pos_embed", "vit_pos_embed.pos_embed")
 _VOCABULARY = 152_064  # of the released model; a folder's llm_config.json says its own
 _LATENTS_PER_SIDE = 64  # what the released loader sets
 _VIT_PATCHES_PER_SIDE = 70
+_FROM_RELEASE = "Copy it from the folder of BAGEL-7B-MoT, whose sizes it tells."
 _HINT = "It must be BAGEL-7B-MoT or fine-tuned from it; `uni_train models inspect` shows what it is."
 
 
@@ -155,38 +160,22 @@ def open_folder(path: Path) -> BagelFolder:
         folder,
         Weights(files),
         Weights([vae]) if vae.is_file() else None,
-        _read_json(folder / LLM),
-        _read_json(folder / VIT),
+        read_object(folder / LLM, _FROM_RELEASE),
+        read_object(folder / VIT, _FROM_RELEASE),
     )
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    for name in WEIGHTS:
-        if (folder / name).is_file():
-            return [folder / name]
-        if (folder / f"{name}.index.json").is_file():
-            return indexed_files(folder / f"{name}.index.json")
-    pickles = sorted(file.name for file in folder.glob("*") if file.suffix in PICKLES)
-    if pickles:
+    try:
+        return weight_files(folder, WEIGHTS, _HINT)
+    except UserError:
+        pickles = sorted(file.name for file in folder.glob("*") if file.suffix in PICKLES)
+        if not pickles:
+            raise
         raise UserError(
             f"{folder} holds its weights as a pickle ({pickles[0]})",
             "Pickles can run any code and are never read. Get the safetensors files, or convert it where you trust it.",
-        )
-    raise UserError(f"{folder} holds no weights: none of {', '.join(WEIGHTS)}, alone or with an index.json", _HINT)
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        loaded = read_json(file)
-    except FileNotFoundError:
-        raise UserError(
-            f"{file.parent} holds no {file.name}", "Copy it from the folder of BAGEL-7B-MoT, whose sizes it tells."
         ) from None
-    except (ValueError, OSError) as error:
-        raise UserError(f"{file} is damaged ({error})", "Copy it again.") from error
-    if not isinstance(loaded, dict):
-        raise UserError(f"{file} is damaged: it is no JSON object", "Copy it again.")
-    return loaded
 
 
 # --- building ---------------------------------------------------------------------------------------------------------
@@ -291,30 +280,17 @@ def load(
     """
     opened = open_folder(path)
     reader = _checked(opened, model.bagel, model.vae)
-    _fill(model.bagel, reader.read, dtype, device)
-    _fill(model.vae, opened.autoencoder().read, None, device)
+    fill(model.bagel, reader.read, dtype, device)
+    fill(model.vae, opened.autoencoder().read, None, device)
     model.source = path
-
-
-def _fill(
-    module: nn.Module, read: Callable[[str], Tensor], dtype: torch.dtype | None, device: torch.device | str
-) -> None:
-    """Fill a module tensor by tensor."""
-    own = module.state_dict(keep_vars=True)
-    if not any(value.is_meta for value in own.values()):
-        with torch.no_grad():
-            for name, value in own.items():
-                value.copy_(read(name))
-        return
-    module.load_state_dict({name: read(name).to(device, dtype) for name in own}, assign=True)
 
 
 class _Reader:
     """The model's tensors as they must be: tables computed where the file lacks them, the patch embedding linear."""
 
-    def __init__(self, weights: Weights, wanted: Mapping[str, Sequence[int]]) -> None:
+    def __init__(self, weights: Weights, expected: Mapping[str, Sequence[int]]) -> None:
         self.weights = weights
-        self.wanted = wanted
+        self.expected = expected
         conv = weights[_PATCHES].shape if _PATCHES in weights else ()
         self.convolution = len(conv) == 4
         self.shapes: dict[str, Sequence[int]] = {
@@ -323,13 +299,13 @@ class _Reader:
         if self.convolution:
             self.shapes[_PATCHES] = (conv[0], math.prod(conv[1:]))
         for name in _TABLES:
-            if name not in weights and name in wanted:
-                self.shapes[name] = wanted[name]
+            if name not in weights and name in expected:
+                self.shapes[name] = expected[name]
 
     def read(self, name: str) -> Tensor:
         """The whole tensor."""
         if name not in self.weights:
-            places, width = self.wanted[name]
+            places, width = self.expected[name]
             return sincos_table(width, math.isqrt(places))
         value = self.weights.read(name)
         # A patch vector is ordered (row, column, channel), a convolution's kernel (channel, row, column).
@@ -342,23 +318,19 @@ class _Reader:
 
 def _checked(opened: BagelFolder, bagel: Bagel, vae: AutoEncoder) -> _Reader:
     """A reader of the folder's model. Raises UserError if its names and shapes, or the autoencoder's, do not fit."""
-    reader = _Reader(opened.weights, _shapes(bagel))
-    check(reader.shapes, reader.wanted, opened.file, _HINT)
-    check(opened.autoencoder().shapes, _shapes(vae), str(opened.autoencoder().files[0]), _HINT)
+    reader = _Reader(opened.weights, shapes_of(bagel))
+    check(reader.shapes, reader.expected, opened.file, _HINT)
+    check(opened.autoencoder().shapes, shapes_of(vae), str(opened.autoencoder().files[0]), _HINT)
     return reader
-
-
-def _shapes(module: nn.Module) -> dict[str, Sequence[int]]:
-    return {name: tuple(value.shape) for name, value in module.state_dict().items()}
 
 
 def compare(folder: BagelFolder) -> tuple[dict[str, Sequence[int]], list[str]]:
     """Shapes by name of what a folder's weights amount to; and what keeps them from fitting its sizes, in phrases."""
     bagel, vae = _meta(folder.config(), folder.vae_config() if folder.vae is not None else VaeConfig())
-    reader = _Reader(folder.weights, _shapes(bagel))
-    found = list(problems(reader.shapes, reader.wanted))
+    reader = _Reader(folder.weights, shapes_of(bagel))
+    found = list(problems(reader.shapes, reader.expected))
     if folder.vae is not None:
-        found += [f"{VAE}: {problem}" for problem in problems(folder.vae.shapes, _shapes(vae))]
+        found += [f"{VAE}: {problem}" for problem in problems(folder.vae.shapes, shapes_of(vae))]
     return reader.shapes, found
 
 
@@ -383,7 +355,7 @@ def save(model: PublishedBagel, folder: Path, dtype: torch.dtype | None = None, 
 def export(
     source: Path,
     folder: Path,
-    start: Callable[[int], Callable[[], object]],
+    start: Start,
     dtype: torch.dtype | None = None,
     shard_bytes: int | None = None,
 ) -> None:
@@ -397,15 +369,9 @@ def export(
     """
     opened = open_folder(source)
     reader = _checked(opened, *_meta(opened.config(), opened.vae_config()))
-    advance = start(len(reader.wanted))
-
-    def get(name: str) -> Tensor:
-        advance()
-        return reader.read(name)
-
     _carry(source, folder)
-    tensors = {name: (stored_as(reader.dtype(name), dtype), shape) for name, shape in reader.wanted.items()}
-    write_sharded(folder, _STEM, tensors, get, shard_bytes)
+    tensors = {name: (stored_as(reader.dtype(name), dtype), shape) for name, shape in reader.expected.items()}
+    write_sharded(folder, _STEM, tensors, counted(reader.read, start(len(tensors))), shard_bytes)
 
 
 def _carry(source: Path, folder: Path) -> None:

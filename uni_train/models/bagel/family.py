@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.models.family import FAMILIES, Found, Inspection, dtypes_of
+from uni_train.models.family import FAMILIES, Found, Inspection
 from uni_train.models.published import PublishedFamily
 
 if TYPE_CHECKING:
@@ -61,14 +61,7 @@ class BagelFamily(PublishedFamily):
         if not has_tokenizer(folder.path):
             wrong.append("tokenizer.json is missing")
         files = [folder.weights] if folder.vae is None else [folder.weights, folder.vae]
-        vae = {f"vae.{name}": shape for name, shape in folder.vae.shapes.items()} if folder.vae is not None else {}
-        return Inspection(
-            self.name,
-            checkpoint.what,
-            str(checkpoint.path),
-            dtypes_of(files),
-            sum(weights.bytes for weights in files),
-            self.by_part({**{f"bagel.{name}": shape for name, shape in shapes.items()}, **vae}),
-            tuple(wrong),
-            "Copy what is missing from the folder of BAGEL-7B-MoT; see docs/models/bagel.md." if wrong else "",
-        )
+        named = {f"bagel.{name}": shape for name, shape in shapes.items()}
+        named |= {f"vae.{name}": shape for name, shape in folder.vae.shapes.items()} if folder.vae is not None else {}
+        hint = "Copy what is missing from the folder of BAGEL-7B-MoT; see docs/models/bagel.md."
+        return self.inspected(checkpoint, files, named, wrong, hint)

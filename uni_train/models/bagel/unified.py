@@ -259,6 +259,19 @@ class BagelUnified(UnifiedModel):
         template = self.speech.verification
         return None if template is None else template.replace("{question}", question)
 
+    @property
+    def vocabulary(self) -> int:
+        return self.bagel.config.llm.vocab_size
+
+    def tokenizer_problem(self, text: str) -> str | None:
+        """Texts come back, and the markers are four ids of the vocabulary."""
+        marks = self.bagel.config.tokens
+        ids = (marks.bos, marks.eos, marks.start_of_image, marks.end_of_image)
+        if len(set(ids)) < len(ids) or not all(0 <= marker < self.vocabulary for marker in ids):
+            return f"markers {ids} must be four ids below {self.vocabulary}"
+        decoded = self.tokenizer.decode(self.tokenizer.encode(text))
+        return f"{text!r} comes back as {decoded!r}" if decoded.split() != text.split() else None
+
     def describe(self) -> dict[str, Any]:
         return {"bagel": self.bagel.config.to_dict(), "image_size": self.image_size}
 

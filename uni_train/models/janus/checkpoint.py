@@ -5,7 +5,8 @@ config.json, model.safetensors alone or in shards with an index, the tokenizer, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,12 @@ import torch
 from torch import nn
 
 from uni_train.config.schema import ModelConfig
-from uni_train.data_gen.reading_limits import read_json, reason
 from uni_train.errors import UserError
 from uni_train.files import atomic_path
 from uni_train.models.janus.unified import Janus, JanusSampling
 from uni_train.models.meta import without_weights
 from uni_train.models.shapes import Guess
-from uni_train.models.weights import Weights, indexed_files, stored_as, write_sharded
+from uni_train.models.weights import Start, Weights, copy, read_object, shapes_of, weight_files
 
 _STEM = "model"
 _HINT = "It must be a Janus in transformers' layout, such as deepseek-community/Janus-Pro-7B."
@@ -75,18 +75,14 @@ def on_meta(sizes: Mapping[str, Any]) -> Any:
 
 def shapes(janus: nn.Module) -> dict[str, Sequence[int]]:
     """Names and shapes as they are stored: a head that is the embedding is not."""
-    found: dict[str, Sequence[int]] = {name: tuple(value.shape) for name, value in janus.state_dict().items()}
+    found = shapes_of(janus)
     if janus.config.tie_word_embeddings:  # type: ignore[union-attr]
         del found[_HEAD]
     return found
 
 
 def sizes(folder: Path) -> dict[str, Any]:
-    file = folder / "config.json"
-    try:
-        return dict(read_json(file))
-    except (ValueError, TypeError, OSError) as error:
-        raise UserError(f"{file} is damaged ({reason(error)})", "Copy it again.") from error
+    return read_object(folder / "config.json", _HINT)
 
 
 def _sizes_of_recipe(config: ModelConfig) -> dict[str, Any]:
@@ -123,33 +119,21 @@ def _sizes_of_recipe(config: ModelConfig) -> dict[str, Any]:
 
 def open_weights(folder: Path) -> Weights:
     """The headers of a folder's weights. Raises UserError: files that are missing or damaged."""
-    file, index = folder / f"{_STEM}.safetensors", folder / f"{_STEM}.safetensors.index.json"
-    if not file.is_file() and not index.is_file():
-        raise UserError(f"{folder} holds no {file.name}, alone or in shards with {index.name}", _HINT)
-    return Weights([file] if file.is_file() else indexed_files(index))
+    return Weights(weight_files(folder, (f"{_STEM}.safetensors",), _HINT))
 
 
 def export(
     source: Path,
     out: Path,
-    start: Callable[[int], Callable[[], object]],
+    start: Start,
     dtype: torch.dtype | None = None,
     shard_bytes: int | None = None,
 ) -> None:
     """Copy a folder tensor by tensor, its small files as they are."""
-    import shutil
-
     weights = open_weights(source)
-    tensors = {name: (stored_as(stored.dtype, dtype), stored.shape) for name, stored in weights.items()}
-    advance = start(len(tensors))
-
-    def get(name: str) -> torch.Tensor:
-        advance()
-        return weights.read(name)
-
     out.mkdir(parents=True, exist_ok=True)
     for file in sorted(source.iterdir()):
         if file.suffix in (".json", ".jinja", ".txt", ".model") and "safetensors" not in file.name:
             with atomic_path(out / file.name) as temporary:
                 shutil.copyfile(file, temporary)
-    write_sharded(out, _STEM, tensors, get, shard_bytes)
+    copy(weights, out, _STEM, start, dtype, shard_bytes)

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.models.family import CONFIG, FAMILIES, Family, Found, Inspection, Start, dtypes_of
+from uni_train.models.family import CONFIG, FAMILIES, Family, Found, Inspection
 
 if TYPE_CHECKING:
     import torch
 
     from uni_train.config.schema import ModelConfig
     from uni_train.models.base import UnifiedModel
+    from uni_train.models.weights import Start
 
 _SMALL = 2048  # the width of the 1B
 _PARTS = {
@@ -79,14 +80,5 @@ class JanusFamily(Family):
         from uni_train.models.weights import problems
 
         stored = open_weights(found.path)
-        wrong = tuple(problems(stored.shapes, shapes(on_meta(sizes(found.path)))))
-        return Inspection(
-            self.name,
-            found.what,
-            str(found.path),
-            dtypes_of([stored]),
-            stored.bytes,
-            self.by_part(stored.shapes),
-            wrong,
-            "Copy the folder again." if wrong else "",
-        )
+        wrong = problems(stored.shapes, shapes(on_meta(sizes(found.path))))
+        return self.inspected(found, [stored], stored.shapes, wrong, "Copy the folder again.")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from uni_train.data_gen.reading_limits import read_json, reason
+from uni_train.data_gen.reading_limits import reason
 from uni_train.errors import UserError
 from uni_train.models.bagel.family import BagelFamily
 from uni_train.models.family import CONFIG, FAMILIES, WEIGHTS, Family, Found, Inspection
@@ -67,15 +67,16 @@ class NanoFamily(Family):
 
     def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
         import torch
+        from torch import nn
 
         from uni_train.models.bagel.bagel import Bagel
         from uni_train.models.bagel.config import BagelConfig
         from uni_train.models.nano.edit import Pixels
         from uni_train.models.nano.vae import PatchVAE
-        from uni_train.models.weights import Weights
+        from uni_train.models.weights import Weights, problems, read_object, shapes_of
 
         try:
-            described = read_json(checkpoint.path / CONFIG)
+            described = read_object(checkpoint.path / CONFIG)
             name, sizes = str(described["model"]), BagelConfig.from_dict(described["bagel"])
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{checkpoint.path / CONFIG} is damaged ({reason(error)})", "Copy it again.") from error
@@ -85,6 +86,5 @@ class NanoFamily(Family):
             bagel = Bagel(sizes)
             learned = PatchVAE(sizes.latent_channels, hidden=patch[0], downsample=patch[-1])
             vae = Pixels() if name == "nano_edit" else learned
-        own = {f"bagel.{name}": value for name, value in bagel.state_dict().items()}
-        own |= {f"vae.{name}": value for name, value in vae.state_dict().items()}
-        return self.inspected(checkpoint, [stored], own)
+        expected = shapes_of(nn.ModuleDict({"bagel": bagel, "vae": vae}))
+        return self.inspected(checkpoint, [stored], stored.shapes, problems(stored.shapes, expected))

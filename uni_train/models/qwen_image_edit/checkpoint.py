@@ -14,17 +14,16 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from uni_train.config.schema import EditingConfig, ModelConfig
-from uni_train.data_gen.reading_limits import read_json, reason
 from uni_train.errors import UserError
 from uni_train.files import atomic_path
 from uni_train.flow.schedule import DynamicShift
@@ -32,7 +31,18 @@ from uni_train.models.meta import without_weights
 from uni_train.models.qwen_image_edit.reading import Processor, image_processor
 from uni_train.models.qwen_image_edit.unified import EditSampling, QwenImageEdit
 from uni_train.models.shapes import Guess
-from uni_train.models.weights import Weights, check, indexed_files, problems, stored_as, write_sharded, write_state
+from uni_train.models.weights import (
+    Start,
+    Weights,
+    check,
+    copy,
+    fill,
+    problems,
+    read_object,
+    shapes_of,
+    weight_files,
+    write_state,
+)
 
 PIPELINES = ("QwenImageEditPipeline", "QwenImageEditPlusPipeline")
 _STEM = "diffusion_pytorch_model"
@@ -94,35 +104,15 @@ def open_folder(path: Path) -> EditorFolder:
     Raises:
         UserError: files that are missing or damaged, or another pipeline.
     """
-    name = _read_json(path / "model_index.json").get("_class_name")
+    name = read_object(path / "model_index.json", _HINT).get("_class_name")
     if name not in PIPELINES:
         raise UserError(f"{path} is a diffusers pipeline ({name}), but none of {', '.join(PIPELINES)}", _HINT)
-    weights = {part: Weights(_weight_files(path / part, stem)) for part, stem in _STEMS.items()}
-    configs = {part: _read_json(path / part / "config.json") for part in _STEMS}
-    configs["scheduler"] = _read_json(path / "scheduler" / "scheduler_config.json")
+    weights = {
+        part: Weights(weight_files(path / part, (f"{stem}.safetensors",), _HINT)) for part, stem in _STEMS.items()
+    }
+    configs = {part: read_object(path / part / "config.json", _HINT) for part in _STEMS}
+    configs["scheduler"] = read_object(path / "scheduler" / "scheduler_config.json", _HINT)
     return EditorFolder(path, name == PIPELINES[1], weights, configs)
-
-
-def _weight_files(folder: Path, stem: str) -> list[Path]:
-    file = folder / f"{stem}.safetensors"
-    if file.is_file():
-        return [file]
-    index = folder / f"{stem}.safetensors.index.json"
-    if index.is_file():
-        return indexed_files(index)
-    raise UserError(f"{folder} holds no {file.name}, alone or in shards with {index.name}", _HINT)
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        loaded = read_json(file)
-    except FileNotFoundError:
-        raise UserError(f"{file} is missing", _HINT) from None
-    except (ValueError, OSError) as error:
-        raise UserError(f"{file} is damaged ({reason(error)})", "Copy it again.") from error
-    if not isinstance(loaded, dict):
-        raise UserError(f"{file} is damaged: it is no JSON object", "Copy it again.")
-    return loaded
 
 
 @contextmanager
@@ -286,18 +276,9 @@ def read_processor(config: ModelConfig) -> Processor | None:
 
 
 def _fill(module: nn.Module, weights: Weights, dtype: torch.dtype | None, device: torch.device | str) -> None:
-    """Give a module its weights: meta ones are replaced, others overwritten in place."""
-    own = module.state_dict(keep_vars=True)
-    check(weights.shapes, _shapes(own), str(weights.files[0].parent), _HINT)
-    state: dict[str, Tensor] = {}
-    for name, value in own.items():
-        if value.is_meta:
-            state[name] = weights.read(name).to(device, dtype)
-        else:
-            with torch.no_grad():
-                value.copy_(weights.read(name))
-    if state:
-        module.load_state_dict(state, assign=True)
+    """Give a module its weights. Raises UserError for names and shapes that do not fit."""
+    check(weights.shapes, shapes_of(module), weights.files[0].parent, _HINT)
+    fill(module, weights.read, dtype, device)
 
 
 def load(model: PublishedEditor, path: Path) -> None:
@@ -310,10 +291,6 @@ def load(model: PublishedEditor, path: Path) -> None:
     model.source = path
 
 
-def _shapes(state: Mapping[str, Tensor]) -> dict[str, Sequence[int]]:
-    return {name: tuple(value.shape) for name, value in state.items()}
-
-
 def compare(opened: EditorFolder) -> list[str]:
     """What keeps a folder's weights from fitting its sizes, in phrases."""
     with _libraries("qwen_image_edit"):
@@ -321,7 +298,7 @@ def compare(opened: EditorFolder) -> list[str]:
     return [
         f"{part}: {problem}"
         for part, module in zip(("transformer", "vae"), modules, strict=True)
-        for problem in problems(opened.weights[part].shapes, _shapes(module.state_dict()))
+        for problem in problems(opened.weights[part].shapes, shapes_of(module))
     ]
 
 
@@ -355,7 +332,7 @@ def save(
 def export(
     source: Path,
     folder: Path,
-    start: Callable[[int], Callable[[], object]],
+    start: Start,
     dtype: torch.dtype | None = None,
     shard_bytes: int | None = None,
 ) -> None:
@@ -371,16 +348,9 @@ def export(
     wrong = compare(opened)
     if wrong:
         raise UserError(f"{source} does not fit its config.json: {'; '.join(wrong[:10])}", _HINT)
-    weights = opened.weights["transformer"]
-    advance = start(len(weights))
-
-    def get(name: str) -> Tensor:
-        advance()
-        return weights.read(name)
-
     _carry(source, folder)
-    tensors = {name: (stored_as(stored.dtype, dtype), stored.shape) for name, stored in weights.items()}
-    write_sharded(folder / "transformer", _STEM, tensors, get, shard_bytes or _SHARD_BYTES)
+    to = folder / "transformer"
+    copy(opened.weights["transformer"], to, _STEM, start, dtype, shard_bytes or _SHARD_BYTES)
 
 
 def _carry(source: Path, folder: Path) -> None:
