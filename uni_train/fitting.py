@@ -18,9 +18,17 @@ from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
 from uni_train.run_folder import RunFolder
 
+PROCESS = 2**30  # bytes of memory that a process of nano takes, rounded up
+MOST_PROCESSES = 8  # an update of 40 rows gains nothing from more
 
-def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: bool) -> RunConfig:
-    """The composed recipe, which has run. Raises UserError for everything that a person can put right."""
+
+def run_recipe(
+    recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: bool, all_cores: bool = False
+) -> RunConfig:
+    """The composed recipe, which has run. Raises UserError for everything that a person can put right.
+
+    all_cores: obey `strategy.all_cores`. Other processes know nothing that the caller has registered in Python.
+    """
     ranks = Ranks.from_environment()
     with _said_once(ranks):
         config = compose(recipe, overrides)
@@ -37,16 +45,43 @@ def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: b
         expect_layout(ranks, config)
     if ranks.world_size > 1:
         _run_with_others(config, ranks, fresh)
-    elif config.strategy.devices > 1:
+        return config
+    processes = _processes(config) if all_cores else config.strategy.devices
+    if processes > 1:
         from uni_train.distributed.launch import start
 
         options = ["--fresh"] if fresh else []
-        code = start(["fit", "--recipe", recipe, *options, *overrides], config.strategy.devices)
+        code = start(["fit", "--recipe", recipe, *options, *overrides], processes)
         if code:
             raise SystemExit(code)
     else:
         _run(config, ranks, fresh)
     return config
+
+
+def _processes(config: RunConfig) -> int:
+    """How many processes of this machine run the recipe: `strategy.devices`, or by `strategy.all_cores` one a core."""
+    strategy = config.strategy
+    if not strategy.all_cores or strategy.devices > 1 or strategy.nodes > 1 or config.model.threads != "auto":
+        return strategy.devices
+    import torch
+
+    from uni_train.plan.this_machine import memory
+    from uni_train.stages.cpu import usable_cores
+
+    if strategy.accelerator != "cpu" and torch.cuda.is_available():
+        return 1
+    most = min(usable_cores(), memory() // PROCESS, MOST_PROCESSES)
+    return next((count for count in range(most, 1, -1) if _shares(config, count)), 1)
+
+
+def _shares(config: RunConfig, ranks: int) -> bool:
+    """Whether each of `ranks` processes gets rows of every update."""
+    try:
+        kind_of(config).check_ranks(config, ranks)
+    except UserError:
+        return False
+    return True
 
 
 @contextmanager
@@ -109,6 +144,8 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
         if ranks.world_size > 1:
             nodes = f" on {config.strategy.nodes} nodes" if config.strategy.nodes > 1 else ""
             progress.say(f"{ranks.world_size} processes{nodes}; their logs are in {run.path / 'logs'}")
+        elif config.strategy.all_cores:
+            progress.say("one process")
         if fresh and run.name != config.run_name:
             progress.say(f"to continue it later, leave out --fresh and add name={run.name}")
 

@@ -105,7 +105,7 @@ def fit(recipe: str, fresh: bool, dry_run: bool, overrides: tuple[str, ...]) -> 
     """
     from uni_train.fitting import run_recipe
 
-    run_recipe(recipe, overrides, fresh=fresh, dry_run=dry_run)
+    run_recipe(recipe, overrides, fresh=fresh, dry_run=dry_run, all_cores=True)
 
 
 @uni_train.command()

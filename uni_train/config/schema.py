@@ -426,6 +426,7 @@ class StrategyConfig:
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
     precision: Literal["32-true", "bf16-true", "bf16-mixed"] = "32-true"
     devices: Few = 1  # processes a node, one a device; under torchrun: as many as it started
+    all_cores: bool = False  # `fit` on CPUs with devices=1 and model.threads=auto: a process for each core
     nodes: Size = 1
     offload_optimizer: bool = False  # its state in the memory of the CPU, where it steps (deepspeed_*)
     timeout: Seconds = 1800.0  # seconds that ranks wait for one of them before the run ends with its name

@@ -35,6 +35,7 @@ def start(arguments: Sequence[str], processes: int) -> int:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     # torchrun does the same: cores are divided by the processes themselves (stages.cpu).
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # DDP says that it found every weight used
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,

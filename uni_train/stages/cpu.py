@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from pathlib import Path
 from typing import Literal
 
+_CGROUP = Path("/sys/fs/cgroup/cpu.max")
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
 
@@ -41,5 +43,17 @@ def keep_memory() -> None:
         return
 
 
+def usable_cores() -> int:
+    """Cores that processes of this machine may use together: at most OMP_NUM_THREADS, where it is set."""
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return min(_cores(), int(limit)) if limit.isdigit() and int(limit) else _cores()
+
+
 def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Those of this process, or of its container where that has fewer."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = _CGROUP.read_text(encoding="ascii").split()
+        return max(min(cores, int(quota) // int(period)), 1)
+    except (OSError, ValueError):  # no such file, or "max"
+        return cores
