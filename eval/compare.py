@@ -19,7 +19,7 @@ from typing import Any
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import BENCHMARKS, Scored, Table
 from uni_train.eval.evaluation import Evaluation, counting, load
-from uni_train.eval.results import Results
+from uni_train.eval.results import Results, paired_cells
 from uni_train.eval.shortcuts import Trivial, best
 from uni_train.eval.statistics import PairedComparison, detectable_change
 
@@ -225,11 +225,8 @@ def _beside(scores: Mapping[str, Any]) -> str:
 
 def _compare_units(benchmark: str, label: str, before: Results, after: Results) -> tuple[list[Row], list[Flip]]:
     rows, flips = [], []
-    later = {unit.key: unit for unit in after}
-    for (setting, name), some in before.by(lambda unit: (unit.setting, unit.set)).items():
-        now = Results(later[unit.key] for unit in some)
-        change = now.minus(some)
-        assert change is not None, "a cell has units"
+    for some, now, change in paired_cells(before, after):
+        setting, name = some.units[0].setting, some.units[0].set
         detectable = None
         if all(unit.worth in (0, 1) for unit in (*some, *now)):
             differing = (change.only_first + change.only_second) / len(some)

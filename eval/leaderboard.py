@@ -21,12 +21,11 @@ from typing import Any, Literal
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Scored, Table
 from uni_train.eval.evaluation import Evaluation, counting, load
-from uni_train.eval.results import Results
+from uni_train.eval.results import PAPER, Results
 from uni_train.eval.statistics import Estimate, PairedComparison
 
 Mark = Literal["best", "equal", "below", ""]
 """Against the best of a column on the same questions; "": the only one, or asked other questions."""
-PAPER = "the paper"
 
 
 @dataclass(frozen=True, slots=True)

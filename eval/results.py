@@ -59,6 +59,8 @@ class Unit:
 Key = str | Callable[[Unit], Any]
 """A column of the table: an attribute of a unit, or a function of it."""
 Cell = str | Estimate | PairedComparison | None
+PAPER = "the paper"
+"""Whose the rows are that a paper prints."""
 
 
 def unit_of(scored: Scored, value: float | None = None) -> Unit:
@@ -134,6 +136,36 @@ class Results:
         return cells if len(set(cells)) > 1 else None
 
 
+def paired_cells(before: Results, after: Results) -> Iterator[tuple[Results, Results, PairedComparison]]:
+    """What both have of each set in each setting, in the order of `before`, and the difference.
+
+    Raises ValueError where a set has different units in the two.
+    """
+    later = after.by(_setting_and_set)
+    for (setting, name), first in before.by(_setting_and_set).items():
+        if (second := later.get((setting, name))) is None:
+            continue
+        places = {unit.place: unit for unit in second}
+        if places.keys() != {unit.place for unit in first}:
+            raise ValueError(f"{setting} {name}: the two were not measured on the same items")
+        second = Results(places[unit.place] for unit in first)
+        difference = second.minus(first)
+        assert difference is not None, "a cell has units"
+        yield first, second, difference
+
+
+def changes(before: Results, after: Results) -> dict[str, dict[str, PairedComparison]]:
+    """setting -> set -> the same units before and after."""
+    found: dict[str, dict[str, PairedComparison]] = {}
+    for first, _, difference in paired_cells(before, after):
+        found.setdefault(first.units[0].setting, {})[first.units[0].set] = difference
+    return found
+
+
+def _setting_and_set(unit: Unit) -> tuple[str, str]:
+    return unit.setting, unit.set
+
+
 def _column(key: Key) -> Callable[[Unit], Any]:
     return (lambda unit: getattr(unit, key)) if isinstance(key, str) else key
 
@@ -142,7 +174,8 @@ def _column(key: Key) -> Callable[[Unit], Any]:
 class Table:
     """A table in the layout of its paper. A cell is a text, an Estimate, a PairedComparison, or None (not asked).
 
-    questions: whose they are (`Benchmark.questions`); whoever shows the table shows it.
+    questions: whose they are (`Benchmark.questions`); whoever shows the table shows it. digits: of scores after the
+    point.
     """
 
     title: str
@@ -150,18 +183,20 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
     questions: str = ""
+    digits: int = 2
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able; `from_dict` gives an equal table."""
+        """JSON-able; `from_dict` gives an equal table. `digits` is there where it is not 2."""
         rows = [[_cell_to_json(cell) for cell in row] for row in self.rows]
-        about = {"note": self.note, "questions": self.questions}
+        about: dict[str, Any] = {"note": self.note, "questions": self.questions}
+        about |= {} if self.digits == 2 else {"digits": self.digits}
         return {"title": self.title, "columns": list(self.columns), "rows": rows, **about}
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Table:
         rows = tuple(tuple(_cell_from_json(cell) for cell in row) for row in raw["rows"])
-        about = (str(raw.get(name, "")) for name in ("note", "questions"))
-        return cls(str(raw["title"]), tuple(raw["columns"]), rows, *about)
+        note, questions = (str(raw.get(name, "")) for name in ("note", "questions"))
+        return cls(str(raw["title"]), tuple(raw["columns"]), rows, note, questions, int(raw.get("digits", 2)))
 
 
 def _cell_to_json(cell: Cell) -> Any:

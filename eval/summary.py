@@ -1,4 +1,4 @@
-"""`summary.json`, a run in numbers, and the paper's tables on the console.
+"""`summary.json`, a run in numbers, and the paper's tables of it.
 
 The first seven keys are a contract, and nothing else is inside `scores` and its estimates:
 
@@ -12,8 +12,8 @@ per_image, one_of_two, statuses, changes, chance, strategies {math1: [{name, val
 what trivial strategies reach, the best first. An estimate also has `distinct` where fewer expressions (or sets of
 rules) than n were asked.
 
-It is a view of the scored samples of the run's evaluations: `build` counts them as `eval` does, `write` writes, the
-tables only format what is in the summary.
+It is a view of the scored samples of the run's evaluations: `build` counts them as `eval` does, before and after as
+`eval compare`; `write` writes; `tables` only arranges what is in the summary (`eval.report.tables` prints it).
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from uni_train.eval.benchmark import Scored, generated_questions
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox import counting
 from uni_train.eval.benchmarks.unisandbox.sets import all_sets
-from uni_train.eval.results import Results, plain
+from uni_train.eval.results import Cell, Results, Table, changes, plain
 from uni_train.eval.shortcuts import Trivial, best, counted
-from uni_train.eval.statistics import Estimate, share
+from uni_train.eval.statistics import Estimate, proportion, share
 from uni_train.files import atomic_write_json
 
 _ROUND_LABEL = re.compile(r"round([1-9]\d*)")
 _PAPER = {"mapping": " (paper, Table 3)", "maths": " (paper, Table 2)"}
+_PUBLISHED = {"mapping": unisandbox.PAPER["Table 3"], "maths": unisandbox.PAPER["Table 2"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ def build(
             for label in ("before", "after")
         },
         "statuses": each(_statuses),
-        "changes": plain(counting.compare(units["before"], units["after"])) if results["after"] else {},
+        "changes": plain(changes(units["before"], units["after"])),
         "chance": chances(),
         "strategies": {
             name: [one.to_dict() for one in found]
@@ -252,29 +253,12 @@ def _key(task: str, variant: str) -> str:
     return f"{task}_{variant}" if variant else task
 
 
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """What a table shows. task, variant: as in `data_gen.registry.Source`. trivial: the best strategy of a set."""
-
-    task: str
-    variant: str
-    title: str
-    columns: tuple[str, ...]
-    rows: list[Row]
-    trivial: list[Trivial | None]
-
-
-def score_tables(summary: Mapping[str, Any]) -> Iterator[Scores]:
-    """The tables of what was evaluated: mapping, maths, then the sets beside the six."""
+def score_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, list[Row]]]:
+    """Task, variant and rows of what was evaluated: mapping, maths, then the sets beside the six."""
     asked = {name for scores in summary["scores"].values() for by_set in scores.values() for name in by_set}
     for task, variant in _parts(asked):
-        about = TASKS.get(task)
-        title = about.title + (f": {about.variants[variant].said}" if variant else _PAPER.get(task, ""))
-        columns = tuple(f"{about.short}{level}" for level in about.sets)
-        found = rows(summary, task, variant)
-        if found:
-            sets = [unisandbox.set_name(task, level, variant) for level in about.sets]
-            yield Scores(task, variant, title, columns, found, [trivial(summary, name) for name in sets])
+        if found := rows(summary, task, variant):
+            yield task, variant, found
 
 
 def rows(summary: Mapping[str, Any], task: str, variant: str = "") -> list[Row]:
@@ -310,91 +294,98 @@ def trivial(summary: Mapping[str, Any], name: str) -> Trivial | None:
     return best([Trivial.from_dict(raw) for raw in (summary.get("strategies") or {}).get(name, ())])
 
 
-Printed = tuple[str, list[str], list[list[str]], str]
-"""Title, columns, rows and note of a table, for a progress that prints it."""
+def tables(summary: Mapping[str, Any], printed: bool = False) -> Iterator[Table]:
+    """Tables in the paper's layout (mapping: Table 3, maths: Table 2), the answers in words, and the rounds.
 
-
-def console_tables(summary: Mapping[str, Any]) -> Iterator[Printed]:
-    """Tables in the paper's layout (mapping: Table 3, maths: Table 2) for what was evaluated, and the rounds.
-
-    Below the model's rows: the best trivial strategy, chance, and how much was asked. They fit into 80 columns with
-    their intervals.
+    Below the model's rows: the best trivial strategy, chance, and how much was asked. printed: also the paper's rows.
     """
-    for shown in score_tables(summary):
-        task, body, plain = shown.task, shown.rows, shown.trivial
-        n = " or ".join(str(n) for n in sorted({cell.n for row in body for cell in row.normal + row.cot if cell}))
-        about = TASKS.get(task)
-        units = f"{'pairs, both right' if about.items_per_draw == 2 else 'prompts'}; {about.guess}"
-        named = ", ".join(
-            f"{column} {strategy.name}" for column, strategy in zip(shown.columns, plain, strict=True) if strategy
-        )
-        rows = [
-            [
-                row.name.removeprefix("after "),
-                *map(_cell, (*row.normal, *row.cot)),
-                _cell(row.average) + ("" if row.delta is None else f"\n{round(row.delta, 2) + 0.0:+.2f}"),
-            ]
-            for row in body
-        ]
-        if named:
-            rows.append(["trivial", *[_cell(strategy.estimate if strategy else None) for strategy in plain] * 2])
-            rows.append(["chance", *[f"{about.chance:.2f}"] * 2 * len(shown.columns)])
-            rows.append(["n / distinct", *[counted(one.estimate) if one else "-" for one in plain] * 2])
-        columns = ["Model", *(f"{setting} {name}" for setting in ("Normal", "CoT") for name in shown.columns)]
-        columns += ["Average, change"]
-        note = f"Below: 95 % intervals. n = {n} {units} gives {about.chance:.2f}."
-        note += f" Trivial strategies: {named}." if named else ""
-        filled = [row + [""] * (len(columns) - len(row)) for row in rows]
-        yield _titled(shown.title, summary), columns, filled, note
+    for task, variant, found in score_rows(summary):
+        yield _score_table(summary, task, variant, found, printed)
     if any(unisandbox.SAID in scores for scores in summary["scores"].values()):
-        found = {when: by_setting.get(unisandbox.SAID, {}) for when, by_setting in summary["scores"].items()}
-        names = [
-            n for n in dict.fromkeys([*unisandbox.SETS, *unisandbox.sources()]) if any(n in by for by in found.values())
-        ]
-        rows = [[when, *(_cell(_estimate(by.get(name))) for name in names)] for when, by in found.items() if by]
-        title = _titled("Said: the right answer in words at once, nothing drawn", summary)
-        yield title, ["When", *names], rows, "Below: 95 % intervals."
+        said = {when: by_setting.get(unisandbox.SAID, {}) for when, by_setting in summary["scores"].items()}
+        known = dict.fromkeys([*unisandbox.SETS, *unisandbox.sources()])
+        names = [name for name in known if any(name in by_set for by_set in said.values())]
+        cells = [(when, *(_estimate(by_set.get(name)) for name in names)) for when, by_set in said.items() if by_set]
+        title = "Said: the right answer in words at once, nothing drawn"
+        yield Table(title, ("When", *names), tuple(cells), "95 % intervals.", str(summary.get("questions", "")))
     if summary["rounds"]:
-        columns = ["Round", "Task, level", "Sampled", "Kept", "Precision", "Recall", "Updates", "Seconds"]
-        rows = [
-            [
-                str(number),
-                f"{entry['task']}, {entry['level']}",
-                str(entry["sampled"]),
-                f"{entry['kept']}\n{entry['kept'] / entry['sampled']:.0%}" if entry["sampled"] else "0",
-                _reliability_cell(entry, "precision"),
-                _reliability_cell(entry, "recall"),
-                str(entry["updates"]),
-                f"{entry['seconds']:.0f}",
-            ]
-            for number, entry in enumerate(summary["rounds"], 1)
-        ]
-        yield "Rounds: what the filter kept, against the exact verifier", columns, rows, "Below: 95 % intervals."
+        yield _round_table(summary["rounds"])
 
 
-def _titled(title: str, summary: Mapping[str, Any]) -> str:
-    """With what was asked below."""
-    return f"{title}\n{summary.get('questions', '')}".rstrip()
+def _score_table(summary: Mapping[str, Any], task: str, variant: str, found: Sequence[Row], printed: bool) -> Table:
+    about, pairs = TASKS.get(task), TASKS.get(task).items_per_draw == 2
+    names = [f"{about.short}{level}" for level in about.sets]
+    leading = [trivial(summary, unisandbox.set_name(task, level, variant)) for level in about.sets]
+    body: list[tuple[Cell, ...]] = [
+        (row.name.removeprefix("after "), *row.normal, *row.cot, row.average, _change(row.delta)) for row in found
+    ]
+    body += [("chance", *[f"{about.chance:.2f}"] * (2 * len(names) + 1), "")]
+    named = ", ".join(f"{name} {one.name}" for name, one in zip(names, leading, strict=True) if one)
+    if named:
+        body.append(("trivial", *[one.estimate if one else None for one in leading] * 2, "", ""))
+        body.append(("n / distinct", *[counted(one.estimate) if one else None for one in leading] * 2, "", ""))
+    n = " or ".join(str(n) for n in sorted({cell.n for row in found for cell in row.normal + row.cot if cell}))
+    note = f"95 % intervals. n = {n} {'pairs, both right' if pairs else 'prompts'}; {about.guess} gives "
+    note += f"{about.chance:.2f}. Averages and repeats are clustered by {'rules' if pairs else 'expression'}."
+    note += f" Trivial strategies: {named}." if named else ""
+    if theirs := _PUBLISHED.get(task, ()) if printed and not variant else ():
+        body += _paper_rows(theirs)
+        note += " The paper's model is BAGEL-7B, on other questions; its intervals are computed here from n = 100."
+    title = about.title + (f": {about.variants[variant].said}" if variant else _PAPER.get(task, ""))
+    columns = ("Model", *(f"{setting} {name}" for setting in ("Normal", "CoT") for name in names), "Average", "Change")
+    return Table(title, columns, tuple(body), note, str(summary.get("questions", "")))
 
 
-def _reliability_cell(entry: Mapping[str, Any], name: str) -> str:
-    estimate = _estimate(entry.get(f"{name}_estimate"))
-    if estimate is not None:
-        return _cell(estimate, digits=3)
-    return "-" if entry[name] is None else f"{entry[name]:.3f}"
+def _paper_rows(printed: Sequence[Mapping[str, str]]) -> Iterator[tuple[Cell, ...]]:
+    """What the paper prints, which are shares of 100 pairs, and how far each average lies above the first."""
+    for row in printed:
+        scores = [float(row[f"{setting} {level}"]) for setting in unisandbox.SETTINGS for level in unisandbox.LEVELS]
+        average = float(row["average"])
+        change = None if row is printed[0] else average - float(printed[0]["average"])
+        cells = (proportion(round(score * 100), 100) for score in scores)
+        yield (f"paper: {row['model']}", *cells, f"{average:.2f}", _change(change))
 
 
-def _cell(estimate: Estimate | None, digits: int = 2) -> str:
-    if estimate is None or estimate.value is None:
-        return "-"
-    low, high = (_short(end, digits) for end in (estimate.low, estimate.high))
-    return f"{estimate.value:.{digits}f}\n{low}-{high}"
+def _change(delta: float | None) -> str:
+    return "" if delta is None else f"{round(delta, 2) + 0.0:+.2f}"
 
 
-def _short(value: float, digits: int) -> str:
-    """.25 and 1.0, so that eight columns of intervals fit beside each other."""
-    text = f"{value:.{digits}f}"
-    return text[1:] if text.startswith("0") else text[: digits + 1]
+def _round_table(rounds: Sequence[Mapping[str, Any]]) -> Table:
+    columns = (
+        "Round",
+        "Task, level",
+        "Filter",
+        "Sampled",
+        "Kept",
+        "Share",
+        "Precision",
+        "Recall",
+        "Updates",
+        "Seconds",
+    )
+    body = tuple(
+        (
+            str(number),
+            f"{entry['task']}, {entry['level']}",
+            str(entry.get("filter", "self")),
+            str(entry["sampled"]),
+            str(entry["kept"]),
+            _estimate(entry.get("acceptance_estimate")) or proportion(entry["kept"], entry["sampled"]),
+            _reliability(entry, "precision"),
+            _reliability(entry, "recall"),
+            str(entry["updates"]),
+            f"{entry['seconds']:.0f}",
+        )
+        for number, entry in enumerate(rounds, 1)
+    )
+    note = "Precision: of the kept images, the share that is right. Recall: of the right ones, the share that was kept."
+    return Table("Rounds: what the filter kept, against the exact verifier", columns, body, note, digits=3)
+
+
+def _reliability(entry: Mapping[str, Any], name: str) -> Cell:
+    if (estimate := _estimate(entry.get(f"{name}_estimate"))) is not None:
+        return estimate
+    return None if entry[name] is None else f"{entry[name]:.3f}"
 
 
 def _estimate(raw: Mapping[str, Any] | None) -> Estimate | None:

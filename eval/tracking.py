@@ -15,14 +15,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.registry import TASKS
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.eval import summary as run_summary
 from uni_train.eval.benchmark import Table
-from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.report import gallery
-from uni_train.eval.statistics import PairedComparison
+from uni_train.eval.report.tables import wandb_table
 
 if TYPE_CHECKING:
     from wandb.sdk.wandb_run import Run
@@ -48,20 +46,9 @@ def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
     logged: dict[str, Any] = dict(flat_scores(summary))
     if questions := str(summary.get("questions", "")):
         logged["questions"] = questions
-    for task in dict.fromkeys(scores.task for scores in run_summary.score_tables(summary)):
-        columns, rows = table(summary, task)
-        if rows:
-            logged[f"tables/{task}"] = wandb.Table(
-                columns=[*columns, "questions"], data=[[*row, questions] for row in rows]
-            )
-    rounds = list(summary["rounds"])
-    if rounds:
-        columns = [str(name) for name in rounds[0] if not name.endswith("_estimate")]
-        data = [[str(entry[name]) if name == "level" else entry[name] for name in columns] for entry in rounds]
-        logged["tables/rounds"] = wandb.Table(columns=list(columns), data=data)
-    for place, raw in enumerate(summary.get("tables", ()), 1):
-        paper = Table.from_dict(raw)
-        logged[f"tables/{place}_{_slug(paper.title)}"] = wandb.Table(**_logged(paper))
+    shown = [*run_summary.tables(summary), *map(Table.from_dict, summary.get("tables", ()))]
+    for place, table in enumerate(shown, 1):
+        logged[f"tables/{place}_{_slug(table.title)}"] = wandb.Table(**wandb_table(table))
     for when, samples in gallery.excerpt(run_dir, n_images).items():
         logged[f"gallery/{when}"] = [wandb.Image(_picture(one.sample.image), caption=_told(one)) for one in samples]
     run.log(logged)
@@ -89,7 +76,7 @@ def log_evaluation(run: Run, evaluation: Evaluation, step: int | None, n_images:
                 counts.update(one)
             logged.update({f"{name}/outcomes/{setting}/{k}": v / counts.total() for k, v in counts.items()})
         for place, paper in enumerate(result.tables, 1):
-            logged[f"{name}/tables/{place}_{_slug(paper.title)}"] = wandb.Table(**_logged(paper))
+            logged[f"{name}/tables/{place}_{_slug(paper.title)}"] = wandb.Table(**wandb_table(paper))
         logged[f"{name}/gallery"] = [
             wandb.Image(_picture(one.sample.image), caption=_told(one)) for one in _spread(evaluation, name, n_images)
         ]
@@ -110,22 +97,9 @@ def _estimates(prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, floa
             yield from _estimates(f"{prefix}/{key}", child)
 
 
-def _logged(paper: Table) -> dict[str, Any]:
-    """Columns and data of a table for W&B; the last column says what was asked."""
-    rows = [[*map(_plain, row), paper.questions] for row in paper.rows]
-    return {"columns": [*(column or "-" for column in paper.columns), "questions"], "data": rows}
-
-
 def _slug(title: str) -> str:
     """A table's title up to its parenthesis, as a part of a key."""
     return "_".join(re.findall(r"[a-z0-9]+", title.partition("(")[0].lower()))
-
-
-def _plain(cell: Any) -> str | None:
-    """A table's cell as it reads: W&B wants one kind of value in a column."""
-    if isinstance(cell, PairedComparison):
-        return f"{cell.difference} p={cell.p_value:.2g}"
-    return None if cell is None else str(cell)
 
 
 def _spread(evaluation: Evaluation, benchmark: str, n: int) -> list[Scored]:
@@ -168,33 +142,3 @@ def flat_scores(summary: Mapping[str, Any]) -> Iterator[tuple[str, float | int]]
         yield from _estimates(top, summary.get(top) or {})
     for key in ("wall_seconds", "peak_rss_bytes"):
         yield key, summary[key]
-
-
-def table(summary: Mapping[str, Any], task: str) -> tuple[list[str | int], list[list[Any]]]:
-    """Columns and rows of the paper's table for one task (mapping: Table 3, maths: Table 2), and what stands beside
-    the scores: the best trivial strategy, chance."""
-    about = TASKS.get(task)
-    names = [f"{about.short}{level}" for level in about.sets]
-    columns: list[str | int] = [
-        "model",
-        *(f"{setting} {name}" for setting in ("Normal", "CoT") for name in names),
-        "average",
-        "change",
-    ]
-    rows = [
-        [
-            row.name,
-            *(cell and cell.value for cell in row.normal + row.cot),
-            row.average and row.average.value,
-            row.delta,
-        ]
-        for row in run_summary.rows(summary, task)
-    ]
-    plain = [run_summary.trivial(summary, unisandbox.set_name(task, level)) for level in about.sets]
-    if rows and any(plain):
-        values = [one.estimate.value if one else None for one in plain]
-        rows += [
-            ["best trivial strategy", *values * 2, None, None],
-            ["chance", *[about.chance] * (2 * len(plain) + 1), None],
-        ]
-    return columns, rows

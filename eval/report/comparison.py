@@ -9,6 +9,7 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.eval.compare import Comparison, Pair, names, side_by_side
 from uni_train.eval.report import evaluation, page
 from uni_train.eval.report.gallery import card_of, shown
+from uni_train.eval.report.tables import shown_table
 
 MOST_CARDS = 1_000
 
@@ -25,7 +26,7 @@ def write_comparison(path: Path, comparison: Comparison) -> Path:
         "first": first,
         "second": second,
         "folders": [str(comparison.first.folder), str(comparison.second.folder)],
-        "tables": [evaluation.shown_table(table) for table in comparison.tables()],
+        "tables": [shown_table(table) for table in comparison.tables()],
         "notes": comparison.notes,
         "flips": {
             kind: sum(flip.direction == kind for flip in comparison.flips)

@@ -8,7 +8,6 @@ quickly with thousands of samples.
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,8 +23,9 @@ from uni_train.eval.benchmark import OUTCOMES, Scored, Table
 from uni_train.eval.images import Image, bytes_of, digest_of
 from uni_train.eval.report import evaluation_charts, page
 from uni_train.eval.report.gallery import data_url, thumbnail
+from uni_train.eval.report.tables import shown_table
 from uni_train.eval.results import Results, unit_of
-from uni_train.eval.statistics import Estimate, PairedComparison
+from uni_train.eval.statistics import Estimate
 
 if TYPE_CHECKING:
     from uni_train.eval.evaluation import Evaluation, Result
@@ -34,7 +34,6 @@ REPORT = "report.html"
 IMAGE_BUDGET = 12_000_000  # bytes of images in the page, as base64: some 2,500 of a large model
 MOST_CARDS = 6_000
 _BLOCK = 48  # images that are read at once
-_NUMBER = re.compile(r"[-+−–]?[\d.,]*(e[-+]?\d+)?( ?%)?")
 OUTCOME_NAMES = {
     "pass": "right",
     "fail": "wrong",
@@ -230,31 +229,6 @@ def _summed(causes: Mapping[tuple[str, str], int]) -> dict[str, int]:
 def link(benchmark: str, **wanted: str) -> str:
     """The address within the page at which the gallery shows the samples that are `wanted`."""
     return "#gallery?" + urlencode({"benchmark": benchmark, **{key: value for key, value in wanted.items() if value}})
-
-
-def shown_table(table: Table) -> dict[str, Any]:
-    """For table.html."""
-    words = [any(_is_text(row[i]) for row in table.rows) for i in range(len(table.columns))]
-    rows = [[_cell(cell) | {"words": words[i]} for i, cell in enumerate(row)] for row in table.rows]
-    return {
-        "title": table.title,
-        "note": table.note,
-        "questions": table.questions,
-        "columns": list(zip(table.columns, words, strict=True)),
-        "rows": rows,
-    }
-
-
-def _is_text(cell: Any) -> bool:
-    return isinstance(cell, str) and not _NUMBER.fullmatch(cell)
-
-
-def _cell(cell: str | Estimate | PairedComparison | None) -> dict[str, Any]:
-    if isinstance(cell, Estimate):
-        return {"kind": "estimate", "value": cell}
-    if isinstance(cell, PairedComparison):
-        return {"kind": "paired", "value": cell}
-    return {"kind": "text" if cell else "none", "value": cell}
 
 
 def _outcomes(part: Part, settings: Sequence[str]) -> list[dict[str, Any]]:

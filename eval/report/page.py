@@ -16,15 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.audit.shortcuts import chances
 from uni_train.data_gen.reading_limits import read_json, read_text, read_yaml, reason
 from uni_train.data_gen.registry import TASKS
 from uni_train.errors import UserError
 from uni_train.eval import summary as run_summary
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.report import charts, flow_grpo, gallery
-from uni_train.eval.shortcuts import counted
-from uni_train.eval.statistics import Estimate, proportion
+from uni_train.eval.report.tables import shown_table
+from uni_train.eval.statistics import Estimate
 from uni_train.files import atomic_write_text
 from uni_train.run_folder import stage_folders
 
@@ -83,7 +82,6 @@ def write_report(run_dir: Path) -> Path:
         "config": _text(run_dir / "config.yaml"),
         "tiles": _tiles(summary),
         "tables": _tables(summary),
-        "rounds": _rounds(summary),
         "outcomes": _outcomes(summary),
         "accuracy_charts": list(_accuracy_charts(summary)),
         "loss_charts": list(_loss_charts(_curves(run_dir))),
@@ -92,7 +90,6 @@ def write_report(run_dir: Path) -> Path:
         "sets": [name for name in gallery.all_sets() if any(card["set"] == name for card in cards.cards)],
         "setting_names": {key: name for key, name in _SETTING_NAMES.items() if key in _settings(summary)},
         "status_names": _STATUS_NAMES,
-        "chance": chances(),
         "questions": str(summary.get("questions", "")),
         "paper_name": "BAGEL-7B, other questions",  # a run asks questions of its own split
     }
@@ -135,7 +132,6 @@ def environment() -> Environment:
         "duration": _duration,
         "p_value": _p_value,
         "signed": _signed,
-        "counted": counted,
         "sentence": lambda text: f"{text[:1].upper()}{text[1:]}.",
     }
     return environment
@@ -239,59 +235,8 @@ def _tiles(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _tables(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Table 3 and Table 2: our rows, then the paper's; then ours of the sets beside the six."""
-    tables = []
-    published = {"mapping": unisandbox.PAPER["Table 3"], "maths": unisandbox.PAPER["Table 2"]}
-    for shown in run_summary.score_tables(summary):
-        task, ours, about = shown.task, shown.rows, TASKS.get(shown.task)
-        cells = [cell for row in ours for cell in row.normal + row.cot if cell]
-        theirs = [
-            {
-                "name": row["model"],
-                # The paper prints no intervals. Its scores are shares of 100 pairs.
-                "cells": [
-                    proportion(round(float(row[f"{setting} {level}"]) * 100), 100)
-                    for setting in unisandbox.SETTINGS
-                    for level in unisandbox.LEVELS
-                ],
-                "average": float(row["average"]),
-                "delta": float(row["average"]) - float(published[task][0]["average"]),
-            }
-            for row in (() if shown.variant else published.get(task, ()))
-        ]
-        tables.append(
-            {
-                "id": f"{task}-{shown.variant}" if shown.variant else task,
-                "task": task,
-                "name": shown.title.partition(" (")[0],
-                "title": shown.title,
-                "columns": shown.columns,
-                "ours": [
-                    {"name": row.name, "cells": row.normal + row.cot, "average": row.average, "delta": row.delta}
-                    for row in ours
-                ],
-                "theirs": theirs,
-                "n": sorted({cell.n for cell in cells}),
-                "guess": about.guess.capitalize(),
-                "unit": "pairs" if about.items_per_draw == 2 else "prompts",
-                "chance": about.chance,
-                "trivial": shown.trivial,
-            }
-        )
-    return tables
-
-
-def _rounds(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    rounds = []
-    for entry in summary["rounds"]:
-        known = dict(entry) | {"acceptance": proportion(entry["kept"], entry["sampled"])}
-        estimates = {name: entry.get(f"{name}_estimate") for name in ("precision", "recall", "acceptance")}
-        rounds.append(
-            known
-            | {name: Estimate.from_dict(raw) if raw else known[name] for name, raw in estimates.items()}
-            | {"filter": entry.get("filter", "self")}
-        )
-    return rounds
+    """What the model scored, and what each round's filter kept, for table.html."""
+    return [shown_table(table, f"table-{i}") for i, table in enumerate(run_summary.tables(summary, printed=True), 1)]
 
 
 def _settings(summary: Mapping[str, Any]) -> tuple[str, ...]:
@@ -340,10 +285,11 @@ def _dig(tree: Mapping[str, Any], *keys: str) -> Any:
 
 def _accuracy_charts(summary: Mapping[str, Any]) -> Iterator[charts.Chart]:
     """Accuracy after each round, one chart per task and setting, with the chance line."""
-    for shown in run_summary.score_tables(summary):
-        about, rows, columns = TASKS.get(shown.task), shown.rows, shown.columns
-        if shown.variant or len(rows) < 2:
+    for task, variant, rows in run_summary.score_rows(summary):
+        about = TASKS.get(task)
+        if variant or len(rows) < 2:
             continue
+        columns = [f"{about.short}{level}" for level in about.sets]
         names = ["base", *(row.name.removeprefix("after ") for row in rows[1:])]
         x = charts.Axis(-0.25, len(rows) - 0.75, [(i, name) for i, name in enumerate(names)])
         y = charts.Axis(0, 1, [(value / 4, f"{value / 4:.2f}") for value in range(5)])

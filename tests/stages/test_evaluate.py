@@ -51,7 +51,9 @@ def test_sets_beside_the_six_have_their_own_scores_and_tables(tmp_path: Path) ->
     for title in ("new objects, seen expressions", "rules in chain order", "n / distinct", "best trivial strategy"):
         assert title in shown
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert 'id="maths-seen"' in page and 'id="mapping-chain"' in page and "mapping2_chain, Normal" in page
+    assert (
+        "new objects, seen expressions" in page and "rules in chain order" in page and "mapping2_chain, Normal" in page
+    )
 
 
 def test_a_set_without_trivial_strategies_has_its_row() -> None:

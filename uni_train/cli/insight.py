@@ -199,7 +199,7 @@ def _say_tables(found: dict[str, Any], analysis: str, progress: ConsoleProgress)
     """The first two tables of an analysis's first section."""
     from importlib import import_module
 
-    from uni_train.cli.evaluation.running import print_table
+    from uni_train.eval.report.tables import print_table
 
     for table in import_module(f"uni_train.insight.{analysis}").sections(found)[0].tables[:2]:
         print_table(table, progress)

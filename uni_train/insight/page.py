@@ -55,8 +55,8 @@ def keep(folder: Path, analysis: str, found: Mapping[str, Any]) -> Path:
 
 def write(folder: Path) -> Path:
     """Write FOLDER/insight.html from the results that lie there. Raises UserError: one of them is damaged."""
-    from uni_train.eval.report.evaluation import shown_table
     from uni_train.eval.report.page import write_page
+    from uni_train.eval.report.tables import shown_table
 
     results = {name: read_json(folder / f"{name}.json") for name in ANALYSES if (folder / f"{name}.json").is_file()}
     sections: list[Section] = []

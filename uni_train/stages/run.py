@@ -11,8 +11,8 @@ from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.eval import summary, tracking
 from uni_train.eval.evaluation import SCORED
 from uni_train.eval.report import write_report
+from uni_train.eval.report.tables import print_table
 from uni_train.eval.scored import read_folder
-from uni_train.eval.statistics import PairedComparison
 from uni_train.models.load import expect_precision, expect_tiles
 from uni_train.run_folder import RunFolder
 from uni_train.stages import evaluate, judging
@@ -85,19 +85,13 @@ def _conclude(work: Work[Any], runs: Stages) -> None:
         elif evaluated:
             _summarise(work, runs)
         write_report(folder.path)
-    if concluded is not None:
-        for table in concluded[1][:4]:  # the report has them all
-            title = f"{table.title}: {table.questions}" if table.questions else table.title
-            work.progress.table(title, table.columns, [[_cell(cell) for cell in row] for row in table.rows])
-    elif evaluated:
-        for shown in summary.console_tables(summary.read(folder.path)):
-            work.progress.table(*shown)
+    shown = concluded[1][:4] if concluded is not None else []  # the report has them all
+    if concluded is None and evaluated:
+        shown = list(summary.tables(summary.read(folder.path)))
+    for table in shown:
+        print_table(table, work.progress)
     if summarised:
         _track(work)
-
-
-def _cell(cell: Any) -> str:
-    return "" if cell is None else str(cell.difference if isinstance(cell, PairedComparison) else cell)
 
 
 def _about(work: Work[Any], runs: Stages) -> dict[str, Any]:

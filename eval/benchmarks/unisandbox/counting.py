@@ -187,23 +187,6 @@ def cot_gain(some: Results, sets: Sequence[str]) -> dict[str, PairedComparison]:
     return {name: gain for name, gain in found.items() if gain is not None}
 
 
-def compare(before: Results, after: Results) -> dict[str, dict[str, PairedComparison]]:
-    """setting -> set -> the same prompts and pairs before and after.
-
-    By McNemar's exact test; where expressions or rules repeat, by sign flips of these. Raises ValueError when a set
-    has different items in the two.
-    """
-    first, found = by_cell(before, lambda some: some), dict[str, dict[str, PairedComparison]]()
-    for setting, by_set in by_cell(after, lambda some: some).items():
-        for name, later in by_set.items():
-            if earlier := first[setting].get(name):
-                if {unit.place for unit in earlier} != {unit.place for unit in later}:
-                    raise ValueError(f"{setting} {name}: before and after were not measured on the same items")
-                if change := later.minus(earlier):
-                    found.setdefault(setting, {})[name] = change
-    return found
-
-
 def accuracy_rows(
     scores: Mapping[str, Mapping[str, Mapping[str, Any]]], plain: Mapping[str, Sequence[Trivial]]
 ) -> tuple[list[str], list[list[str]]]:

@@ -15,7 +15,8 @@ from bench import report
 from tests.eval.sample_evaluation import SKILL, sample_evaluation
 from uni_train.eval.benchmark import Table
 from uni_train.eval.leaderboard import Column, Leaderboard, leaderboard
-from uni_train.eval.report.leaderboard import PAGE, SCORES, context, table_csv, table_latex, write_leaderboard
+from uni_train.eval.report.leaderboard import PAGE, SCORES, context, write_leaderboard
+from uni_train.eval.report.tables import table_csv, table_latex
 from uni_train.eval.statistics import Estimate
 
 HOSTILE = "</script><script>alert(1)</script>"

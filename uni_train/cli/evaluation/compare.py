@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from uni_train.cli.evaluation.running import print_table
+from uni_train.eval.report.tables import print_table
 
 
 @click.command("compare")

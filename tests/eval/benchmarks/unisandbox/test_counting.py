@@ -10,8 +10,8 @@ from uni_train.data_gen.task import Check, Status, Verdict
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Table
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import Questions
-from uni_train.eval.benchmarks.unisandbox.counting import accuracy, average, by_cell, compare, strategies, units
-from uni_train.eval.results import Results
+from uni_train.eval.benchmarks.unisandbox.counting import accuracy, average, by_cell, strategies, units
+from uni_train.eval.results import Results, changes
 from uni_train.eval.statistics import Estimate, PairedComparison
 
 
@@ -195,10 +195,10 @@ def test_average_is_the_mean_of_the_columns() -> None:
 def test_the_same_questions_are_compared() -> None:
     before = units(answers("math1", True, False, False, False), "official")
     after = units(answers("math1", False, True, True, False), "official")
-    change = compare(before, after)["normal"]["math1"]
+    change = changes(before, after)["normal"]["math1"]
     assert (change.only_first, change.only_second, change.neither) == (1, 2, 1)
     with pytest.raises(ValueError, match="same items"):
-        compare(before, Results(after.units[:2]))
+        changes(before, Results(after.units[:2]))
 
 
 def test_prompts_that_ask_for_one_expression_are_one_cluster() -> None:
@@ -216,7 +216,7 @@ def test_prompts_that_ask_for_one_expression_are_one_cluster() -> None:
     assert (found.value, found.n, found.distinct) == (0.5, 8, 2)
     assert found.high - found.low > 0.9
     assert average(asked, "maths").distinct == 2
-    change = compare(asked, units([one(case, True) for case in repeats], "official"))["normal"]["math1"]
+    change = changes(asked, units([one(case, True) for case in repeats], "official"))["normal"]["math1"]
     assert (change.only_second, change.difference.n) == (4, 2) and change.p_value > 0.05
 
 
