@@ -29,17 +29,12 @@ from PIL import Image, ImageFilter
 
 from uni_train.data_gen import sprites
 from uni_train.data_gen.objects import NANO
-from uni_train.data_gen.sprites import CELL, MAX_COUNT, SIZE, SPRITES, Reading, read, render, verify_sprites
+from uni_train.data_gen.sprites import CELL, MAX_COUNT, SIZE, SPRITES, Reading, empty, read, render, verify_sprites
 
 seeds = st.integers(0, 2**62)
 names = st.sampled_from(SPRITES)
 counts = st.integers(1, MAX_COUNT)
 pairs = st.lists(names, min_size=2, max_size=2, unique=True)
-
-
-def empty() -> np.ndarray:
-    """A picture of nothing: the background, as it shows in the last cell of a picture with one object."""
-    return np.tile(render("apple", 1, 0)[-CELL:, -CELL:], (sprites.GRID, sprites.GRID, 1))
 
 
 def can_pass(image: np.ndarray) -> bool:
@@ -53,18 +48,12 @@ def test_the_world_draws_exactly_its_nouns() -> None:
 
 
 @pytest.mark.parametrize("name", SPRITES)
-@pytest.mark.parametrize("count", range(1, MAX_COUNT + 1))
-def test_reading_inverts_rendering(name: str, count: int) -> None:
-    for seed in range(4):
-        assert read(render(name, count, seed)) == Reading(True, name, count)
-
-
-@given(names, counts, seeds)
-def test_a_picture_is_a_function_of_its_seed_and_always_read_right(name: str, count: int, seed: int) -> None:
-    image = render(name, count, seed)
-    assert image.dtype == np.uint8 and image.shape == (SIZE, SIZE, 3)
-    assert np.array_equal(image, render(name, count, seed))
-    assert read(image) == Reading(True, name, count)
+def test_reading_inverts_rendering(name: str) -> None:
+    for count in range(1, MAX_COUNT + 1):
+        for seed in range(4):
+            image = render(name, count, seed)
+            assert image.dtype == np.uint8 and np.array_equal(image, render(name, count, seed))
+            assert read(image) == Reading(True, name, count)
 
 
 def test_seeds_move_the_objects() -> None:
@@ -130,14 +119,6 @@ def test_a_blend_of_two_objects_is_unreadable(share: float) -> None:
         for seed in range(4):
             blend = share * render(one, 1, seed) + (1 - share) * render(other, 1, seed + 7)
             assert not read(np.rint(blend).astype(np.uint8)).readable, (one, other, seed)
-
-
-@given(pairs, counts, seeds, st.floats(0.4, 0.6))
-def test_blended_pictures_are_unreadable_whatever_their_counts(
-    kinds: list[str], count: int, seed: int, share: float
-) -> None:
-    blend = share * render(kinds[0], count, seed) + (1 - share) * render(kinds[1], count, seed)
-    assert not read(np.rint(blend).astype(np.uint8)).readable
 
 
 @given(names, seeds, st.floats(0.4, 0.6))

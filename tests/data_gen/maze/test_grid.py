@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import ndimage
 
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.maze.grid import ALGORITHMS, Grid, carve, draw, moves
@@ -24,25 +25,12 @@ def test_a_drawn_maze_is_perfect_and_its_route_walks_through_openings(grid: Grid
     rooms = grid.rows * grid.columns
     assert grid.lattice[1::2, 1::2].all() and not grid.lattice[::2, ::2].any()
     assert grid.lattice.sum() == 2 * rooms - 1  # a tree has one opening less than rooms, and the next line connects it
-    assert len(flood(grid)) == rooms
+    assert ndimage.label(grid.lattice)[1] == 1
     route = grid.route()
     assert (route[0], route[-1]) == (grid.start, grid.end) and len(set(route)) == len(route) >= 2
     assert len(moves(route)) == len(route) - 1
     for (r, c), (o, p) in pairwise(route):
         assert abs(r - o) + abs(c - p) == 1 and grid.lattice[r + o + 1, c + p + 1]
-
-
-def flood(grid: Grid) -> set[tuple[int, int]]:
-    """Another way than the grid's own to find what can be reached."""
-    reached, edge = {grid.start}, [grid.start]
-    while edge:
-        r, c = edge.pop()
-        for dr, dc in ((0, 1), (0, -1), (1, 0), (-1, 0)):
-            there = (r + dr, c + dc)
-            if grid.lattice[2 * r + 1 + dr, 2 * c + 1 + dc] and there not in reached:
-                reached.add(there)
-                edge.append(there)
-    return reached
 
 
 @given(grids, st.integers(0, 3), st.booleans(), st.booleans())

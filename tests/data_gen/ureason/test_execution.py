@@ -39,29 +39,13 @@ def test_programs_agree_with_python(snippets):
 @pytest.mark.parametrize(
     "snippet",
     [
-        "import os",
-        "open('x')",
-        "a = ().__class__",
-        "a = 'x'.upper()",
-        "f = lambda: 1",
-        "def f(): pass",
-        "a = 'x' * 10 ** 9",
-        "a = 'x' * 1000000000",
-        "a = '%99999d' % 1",
-        "a = [0] * 1000000000",
-        "a = 10\nwhile True:\n  a = 10",
-        "for i in range(1000000000):\n  a = i",
-        "a = 'xx'\nfor i in range(100):\n  a = a + a",
-        "a = 7 << 3",
-        "print(undefined)",
-        "a = undefined",
-        "a = [1][5]",
-        "a = 99999 * 99999 * 99999",
-        "a = 1\na[0] = 2",
-        "a = (",
-        "a = " + "(" * 500 + "1" + ")" * 500,
+        "import os", "open('x')", "a = ().__class__", "a = 'x'.upper()", "f = lambda: 1", "def f(): pass",
+        "a = 'x' * 10 ** 9", "a = 'x' * 1000000000", "a = '%99999d' % 1", "a = [0] * 1000000000",
+        "a = 10\nwhile True:\n  a = 10", "for i in range(1000000000):\n  a = i",
+        "a = 'xx'\nfor i in range(100):\n  a = a + a", "a = 7 << 3", "print(undefined)", "a = undefined",
+        "a = [1][5]", "a = 99999 * 99999 * 99999", "a = 1\na[0] = 2", "a = (", "a = " + "(" * 500 + "1" + ")" * 500,
     ],
-)
+)  # fmt: skip
 def test_python_reaches_nothing_and_stops(snippet):
     with pytest.raises(ExecutionError):
         python.run(snippet)
@@ -149,37 +133,29 @@ def test_html_hides_and_orders():
 @pytest.mark.parametrize(
     "page",
     [
-        "<script>1</script>",
-        "<div>a",
-        "<div>a</p>",
-        "<style>div { float: left }</style><div>a</div>",
-        "<style>div > p { color: red }</style><div>a</div>",
-        "<style>p:hover { color: red }</style><div>a</div>",
-        "<style>div { display: inline }</style><div>a</div>",
-        "<div>a<p>b</p>c</div>",
+        "<script>1</script>", "<div>a", "<div>a</p>", "<style>div { float: left }</style><div>a</div>",
+        "<style>div > p { color: red }</style><div>a</div>", "<style>p:hover { color: red }</style><div>a</div>",
+        "<style>div { display: inline }</style><div>a</div>", "<div>a<p>b</p>c</div>",
     ],
-)
+)  # fmt: skip
 def test_html_that_is_not_known_is_an_error(page):
     with pytest.raises(ExecutionError):
         html.render(page)
 
 
-def _execute(snippet, language):
-    if language == "Python":
-        return python.run(snippet)
-    return sql.run(snippet) if language == "SQL" else html.render(snippet)
+EXECUTE = {"Python": python.run, "SQL": sql.run, "HTML": html.render, "CSS": html.render}
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_snippet_runs_or_is_an_error_of_execution(snippets, data):
-    language = data.draw(st.sampled_from(("Python", "SQL", "HTML", "CSS")))
+    language = data.draw(st.sampled_from(tuple(EXECUTE)))
     snippet = data.draw(st.sampled_from(snippets[language]))[0]
     start = data.draw(st.integers(0, len(snippet)))
     end = data.draw(st.integers(start, min(len(snippet), start + 8)))
     put = data.draw(st.text(st.sampled_from("{}()[];=+-*/%\"'<>.,:!?&|\n 09azé\x00"), max_size=4))
     with contextlib.suppress(ExecutionError):
-        _execute(snippet[:start] + put + snippet[end:], language)
+        EXECUTE[language](snippet[:start] + put + snippet[end:])
 
 
 @pytest.mark.slow

@@ -27,22 +27,6 @@ def test_subcategories_come_in_turn_and_all_prompts_differ(world):
         assert set(counts) == {(task, sub) for task, subs in SUBCATEGORIES.items() for sub in subs}
 
 
-@worlds
-def test_equal_arguments_give_equal_items_which_survive_json(world):
-    one, two = (get_task("ureason", world.name).generate(40, 3, "train", 7) for _ in range(2))
-    assert one == two and one != get_task("ureason", world.name).generate(40, 3, "train", 8)
-    assert [Item.from_dict(item.to_dict()) for item in one] == one
-
-
-@worlds
-def test_splits_share_no_canonical_form(world):
-    forms = [
-        {(item.facts["task"], item.facts["canonical"]) for item in UReason(world).generate(60, 2, split, 0)}
-        for split in ("train", "validation", "test")
-    ]
-    assert not (forms[0] & forms[1] or forms[0] & forms[2] or forms[1] & forms[2])
-
-
 def test_no_expression_of_nano_s_pretraining_is_asked_in_test():
     asked = {i.facts["canonical"] for i in UReason(NANO, ("arithmetic",)).generate(60, 2, "test", 0)}
     assert not asked & {i.facts["canonical"] for i in Maths(NANO).generate(400, 2, "train", 0)}
