@@ -35,8 +35,8 @@ def place_of(error: BaseException) -> str:
 
 def place_in(frames: Iterable[tuple[FrameType, int]]) -> str:
     """The same for the last of `frames` that is a person's own code."""
-    own = [(frame.f_code.co_filename, line) for frame, line in frames if _is_own(frame)]
-    return line_at(*own[-1]) if own else ""
+    places = [(frame.f_code.co_filename, line) for frame, line in frames if _is_own(frame)]
+    return line_at(*places[-1]) if places else ""
 
 
 def line_at(file: str, line: int) -> str:

@@ -95,9 +95,9 @@ def _draw(folder: Path, drawer: Task, item: Item, row: dict[str, Any], seed: int
 
     row["image_seed"] = derive_seed("image", seed, item.id)
     pictures = {"image": drawer.render(item, row["image_seed"])}
-    given = drawer.input_image(item)
-    if given is not None:
-        pictures["input_image"] = given
+    input_image = drawer.input_image(item)
+    if input_image is not None:
+        pictures["input_image"] = input_image
     for key, pixels in pictures.items():
         row[key] = f"{_PLACES[key]}/{picture_name(item.id)}.png"
         (folder / row[key]).parent.mkdir(exist_ok=True)

@@ -94,13 +94,13 @@ def read_published(path: Path) -> list[MathsRow] | list[MappingRow]:
             maths.append(MathsRow(key, question, _text(path, number, row, "Answer", MATHS_SHAPE), number))
         else:
             key = _text(path, number, row, "ID", MAPPING_SHAPE)
-            asked = [which for which in "AB" if f"Question_{which}" in row]
-            if not asked:
+            present = [which for which in "AB" if f"Question_{which}" in row]
+            if not present:
                 raise DataError(f"{path}, line {number}: neither Question_A nor Question_B; expected {MAPPING_SHAPE}")
-            which = asked[0]
+            which = present[0]
             question = _text(path, number, row, f"Question_{which}", MAPPING_SHAPE)
             answer = _text(path, number, row, "Answer", MAPPING_SHAPE)
-            mapping.append(MappingRow(key, which, question, answer, number, both=len(asked) == 2))
+            mapping.append(MappingRow(key, which, question, answer, number, both=len(present) == 2))
             key = f"{key}/{which}"
         if key in seen:
             raise DataError(

@@ -153,10 +153,10 @@ def parse_json(text: str | bytes, where: object, line: int | None = None, *, nan
         if not nan and _HUGE.search(text):
             json.dumps(value, allow_nan=False)
     except ValueError as error:
-        said, _, at = str(error).partition(" at line ")
+        problem, _, at = str(error).partition(" at line ")
         number, _, column = at.partition(" column ")
         column = f", column {column}" if column else ""
-        raise Unreadable(where, f", line {line or number or 1}: not JSON ({said}{column})") from None
+        raise Unreadable(where, f", line {line or number or 1}: not JSON ({problem}{column})") from None
     return value
 
 
@@ -178,8 +178,8 @@ def parse_yaml(text: str, where: object) -> Any:
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:  # of dates, too
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}: " if mark else ""
-        said = " ".join(str(getattr(error, "problem", None) or error).split())[:200]
-        raise Unreadable(where, f"{line}not valid YAML: {said}") from None
+        problem = " ".join(str(getattr(error, "problem", None) or error).split())[:200]
+        raise Unreadable(where, f"{line}not valid YAML: {problem}") from None
     return value
 
 
@@ -207,18 +207,18 @@ def _expect_plain(value: Any) -> None:
     """Raises ValueError for what holds itself, is too deep, is too large with its aliases, or cannot be written."""
     sizes: dict[int, int] = {}
 
-    def size(one: Any, depth: int) -> int:
-        if not isinstance(one, dict | list):
-            str(one).encode()
+    def size(part: Any, depth: int) -> int:
+        if not isinstance(part, dict | list):
+            str(part).encode()
             return 1
         if depth > DEPTH:  # or without end
             raise ValueError(f"nested more than {DEPTH} levels deep, or within itself")
-        if id(one) not in sizes:
-            below = [*one.keys(), *one.values()] if isinstance(one, dict) else one
-            sizes[id(one)] = 1 + sum(size(each, depth + 1) for each in below)
-        if sizes[id(one)] > YAML_VALUES:
+        if id(part) not in sizes:
+            below = [*part.keys(), *part.values()] if isinstance(part, dict) else part
+            sizes[id(part)] = 1 + sum(size(each, depth + 1) for each in below)
+        if sizes[id(part)] > YAML_VALUES:
             raise ValueError(f"more than {YAML_VALUES:,} values, with its aliases written out")
-        return sizes[id(one)]
+        return sizes[id(part)]
 
     size(value, 0)
 

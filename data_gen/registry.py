@@ -150,13 +150,13 @@ class Registry(Generic[T]):
             return dict(self._built_in)
         package, _, inner = self._built_in.partition(".*")
         spec = importlib.util.find_spec(package)
-        found = {}
+        homes = {}
         for folder in (spec.submodule_search_locations if spec is not None else None) or ():
             for module in pkgutil.iter_modules([folder]):
                 file = Path(folder, module.name, *inner[1:].split(".")).with_suffix(".py")
                 if not module.name.startswith("_") and (not inner or file.is_file()):
-                    found[module.name] = f"{package}.{module.name}{inner}"
-        return found
+                    homes[module.name] = f"{package}.{module.name}{inner}"
+        return homes
 
 
 def _called(value: Any) -> str:
@@ -221,8 +221,8 @@ def _import(module: str, why: str) -> None:
 
 
 def _broken(module: str, why: str, error: BaseException) -> PluginError:
-    said = f"{type(error).__name__}: {error}{place_of(error)}"
-    return PluginError(f"the plug-in {module} ({why}) cannot be imported: {said}")
+    problem = f"{type(error).__name__}: {error}{place_of(error)}"
+    return PluginError(f"the plug-in {module} ({why}) cannot be imported: {problem}")
 
 
 # --------------------------------------------------------------------------------------------------------------- tasks
@@ -262,12 +262,12 @@ class Source(NamedTuple):
 def sources() -> dict[str, Source]:
     """Every set in which items of a task are scored, those of variants last: "math1" -> Source("maths", 1)."""
     tasks = {name: TASKS.get(name) for name in TASKS.names()}
-    own = {known: Source(name, level) for name, one in tasks.items() for level, known in one.sets.items()}
-    return own | {
-        f"{known}_{called}": Source(name, level, called, variant.split, variant.options)
-        for name, one in tasks.items()
-        for called, variant in one.variants.items()
-        for level, known in one.sets.items()
+    plain = {scored_set: Source(name, level) for name, task in tasks.items() for level, scored_set in task.sets.items()}
+    return plain | {
+        f"{scored_set}_{variant_name}": Source(name, level, variant_name, variant.split, variant.options)
+        for name, task in tasks.items()
+        for variant_name, variant in task.variants.items()
+        for level, scored_set in task.sets.items()
     }
 
 

@@ -39,7 +39,7 @@ def contact_sheet(items: Sequence[Item]) -> np.ndarray:
     font = ImageFont.load_default(size=FONT_SIZE)
     columns = min(COLUMNS, len(items))
     drawn = [_pictures(item) for item in items]
-    pictured = max(len(one) for one in drawn)
+    pictured = max(len(images) for images in drawn)
     side = pictured * (PICTURE + GAP)
     width = side + TEXT + 2 * GAP
     texts = [_lines(item) for item in items]
@@ -54,8 +54,8 @@ def contact_sheet(items: Sequence[Item]) -> np.ndarray:
             draw.rectangle((left, top, left + width - 1, top + height - 1), outline=_FRAME)
             for i, pixels in enumerate(pixels_of_one):
                 enlarges = max(pixels.shape[:2]) < PICTURE
-                how = Image.Resampling.NEAREST if enlarges else Image.Resampling.LANCZOS
-                resized = Image.fromarray(pixels).resize((PICTURE, PICTURE), how)
+                resampling = Image.Resampling.NEAREST if enlarges else Image.Resampling.LANCZOS
+                resized = Image.fromarray(pixels).resize((PICTURE, PICTURE), resampling)
                 sheet.paste(resized, (left + GAP + i * (PICTURE + GAP), top + GAP))
             for i, (text, soft) in enumerate(rows[r][c]):
                 at = (left + GAP + side, top + GAP + i * LINE)
@@ -69,8 +69,8 @@ def _pictures(item: Item) -> list[np.ndarray]:
     task = task_of(item)
     if not task.has_image(item):
         return []
-    given = task.input_image(item)
-    return [*([] if given is None else [given]), task.render(item, derive_seed("show", item.id))]
+    input_image = task.input_image(item)
+    return [*([] if input_image is None else [input_image]), task.render(item, derive_seed("show", item.id))]
 
 
 def _lines(item: Item) -> list[tuple[str, bool]]:

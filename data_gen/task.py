@@ -56,10 +56,10 @@ class Verdict:
     @property
     def status(self) -> Status:
         """unreadable if any check is, else fail if any fails, else pass. No checks at all is unreadable."""
-        found = {check.status for check in self.checks}
-        if "unreadable" in found or not found:
+        statuses = {check.status for check in self.checks}
+        if "unreadable" in statuses or not statuses:
             return "unreadable"
-        return "fail" if "fail" in found else "pass"
+        return "fail" if "fail" in statuses else "pass"
 
     @property
     def passed(self) -> bool:
@@ -70,7 +70,7 @@ class Verdict:
         """In [0, 1]: the mean of the checks where one of them is graded, else 1 for a pass and 0 for all others."""
         if all(check.value is None for check in self.checks):
             return float(self.passed)
-        each = [float(one.status == "pass") if one.value is None else one.value for one in self.checks]
+        each = [float(check.status == "pass") if check.value is None else check.value for check in self.checks]
         return sum(each) / len(each)
 
     @property
@@ -81,9 +81,9 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         scored = {} if self.score is None else {"score": self.score}
         checks = [
-            {"name": one.name, "status": one.status, "reason": one.reason}
-            | ({} if one.value is None else {"value": one.value})
-            for one in self.checks
+            {"name": check.name, "status": check.status, "reason": check.reason}
+            | ({} if check.value is None else {"value": check.value})
+            for check in self.checks
         ]
         return {"status": self.status, **scored, "checks": checks}
 
@@ -343,12 +343,12 @@ class Task(ABC):
                 f"{place_in(reversed(list(frames)))}"
             ) from None
 
-    def _expect(self, right: object, method: str, returned: object, wanted: str) -> None:
+    def _expect(self, right: object, method: str, returned: object, expected: str) -> None:
         if not right:
             code = getattr(type(self), method).__code__
             shown = returned if isinstance(returned, str) else type(returned).__name__
             where = line_at(code.co_filename, code.co_firstlineno)
-            raise DataError(f"the task {self.name}: {method} returned {shown:.60}, not {wanted}{where}")
+            raise DataError(f"the task {self.name}: {method} returned {shown:.60}, not {expected}{where}")
 
     def check(self, level: int, split: str) -> None:
         """DataError unless `level` and `split` are the task's."""
@@ -360,12 +360,12 @@ class Task(ABC):
 
 def collect(draw: Callable[[int], tuple[Item, ...]], n: int, key: Callable[[Item], str]) -> list[tuple[Item, ...]]:
     """draw(0), draw(1), ... without repetitions of `key`, until there are `n`; fewer if new ones stop coming."""
-    found: dict[str, tuple[Item, ...]] = {}
+    draws: dict[str, tuple[Item, ...]] = {}
     index = misses = 0
-    while len(found) < n and misses <= 500 + len(found):
+    while len(draws) < n and misses <= 500 + len(draws):
         items = draw(index)
-        known = key(items[0])
-        misses = misses + 1 if known in found else 0
-        found.setdefault(known, items)
+        form = key(items[0])
+        misses = misses + 1 if form in draws else 0
+        draws.setdefault(form, items)
         index += 1
-    return list(found.values())
+    return list(draws.values())

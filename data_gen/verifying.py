@@ -83,11 +83,11 @@ def find_image(item_id: str, folder: Path) -> Path | None:
 def find_item(items: Iterable[Item], item_id: str) -> Item:
     """The item called `item_id`, or whose id ends in it. DataError if none or several are."""
     listed = list(items)
-    found = [item for item in listed if item.id == item_id or item.id.endswith(f"/{item_id}")]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise DataError(f'{len(found)} items are called "{item_id}": give the whole id, such as {found[0].id}')
+    matches = [item for item in listed if item.id == item_id or item.id.endswith(f"/{item_id}")]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise DataError(f'{len(matches)} items are called "{item_id}": give the whole id, such as {matches[0].id}')
     raise DataError(f'no item is called "{item_id}": {nearest(item_id, [item.id for item in listed][:1000])}')
 
 

@@ -103,15 +103,15 @@ class Exact:
                 return Exact.of(size if self.a >= 0 else -size)
         raise UnreadableError(f"the cube root of {self} is not a whole number")
 
-    def rounded(self, how: str) -> Exact:
+    def rounded(self, direction: str) -> Exact:
         """how: "down", "up" or "to the nearest" (halves up)."""
         if self.b:
             low = math.floor(float(self.a) + float(self.b) * math.sqrt(self.n))  # irrational: never on the border
             value = float(self.a) + float(self.b) * math.sqrt(self.n)
-            return Exact.of({"down": low, "up": low + 1}.get(how, math.floor(value + 0.5)))
-        if how == "down":
+            return Exact.of({"down": low, "up": low + 1}.get(direction, math.floor(value + 0.5)))
+        if direction == "down":
             return Exact.of(math.floor(self.a))
-        return Exact.of(math.ceil(self.a) if how == "up" else math.floor(self.a + Fraction(1, 2)))
+        return Exact.of(math.ceil(self.a) if direction == "up" else math.floor(self.a + Fraction(1, 2)))
 
     def __str__(self) -> str:
         if not self.b:

@@ -125,7 +125,7 @@ class _Node:
 
 
 def _tokens(text: str, variables: dict[str, Exact]) -> list[str | Exact]:
-    found: list[str | Exact] = []
+    tokens: list[str | Exact] = []
     position = 0
     while position < len(text):
         rest = text[position:]
@@ -135,19 +135,19 @@ def _tokens(text: str, variables: dict[str, Exact]) -> list[str | Exact]:
         if number := _NUMBER.match(rest):
             if len(number.group()) > DIGITS:
                 raise UnreadableError(f"a number of {len(number.group()):,} digits")
-            found.append(Exact.of(Fraction(number.group())))
+            tokens.append(Exact.of(Fraction(number.group())))
             position += number.end()
             continue
         if sign := _SIGN.match(rest):
-            found.append(_SIGNS.get(sign.group(), sign.group()))
+            tokens.append(_SIGNS.get(sign.group(), sign.group()))
             position += sign.end()
             continue
         if (phrase := _PHRASE.match(rest)) and phrase.end():
-            found.append(_PHRASES[int(str(phrase.lastgroup)[1:])][1])
+            tokens.append(_PHRASES[int(str(phrase.lastgroup)[1:])][1])
             position += phrase.end()
             continue
         if root := re.match(r"sqrt(?=\s*\()", rest):
-            found.append("√")
+            tokens.append("√")
             position += root.end()
             continue
         word = re.match(r"[A-Za-z]+(?:-[A-Za-z]+)?", rest)
@@ -156,21 +156,21 @@ def _tokens(text: str, variables: dict[str, Exact]) -> list[str | Exact]:
         position += word.end()
         name = word.group()
         if name in variables:
-            found.append(variables[name])
+            tokens.append(variables[name])
             continue
         parts = name.lower().split("-")
         if all(part in NUMBER_WORDS for part in parts):
             value = sum(NUMBER_WORDS[part] for part in parts)
-            last = found[-1] if found else None
+            last = tokens[-1] if tokens else None
             if len(parts) == 1 and value < 10 and isinstance(last, Exact) and _just_tens(text, word.start() + position):
                 value = value + int(last.a)
-                found.pop()
-            found.append(Exact.of(value))
-        elif name in ("x", "X") and found and isinstance(found[-1], Exact | str):
-            found.append("*")
+                tokens.pop()
+            tokens.append(Exact.of(value))
+        elif name in ("x", "X") and tokens and isinstance(tokens[-1], Exact | str):
+            tokens.append("*")
         else:
             raise UnreadableError(f'"{name}" is no part of an expression')
-    return found
+    return tokens
 
 
 def _just_tens(text: str, end: int) -> bool:
@@ -206,13 +206,13 @@ class _Reader:
                     square = token == "THENSQUARED"
                     return [_power(n, 2) if square else _Node("√", left=n) for n in before]
                 return [_Node(token[4:], left=a, right=b) for a in before for b in self.whole(i + 1, end)]
-        found: dict[str, _Node] = {}
+        nodes: dict[str, _Node] = {}
         for items in self._lists(start, end):
             for node in _groupings(items):
-                found.setdefault(node.text(), node)
-            if len(found) > 200:
+                nodes.setdefault(node.text(), node)
+            if len(nodes) > 200:
                 raise UnreadableError("the expression can be read in too many ways")
-        return list(found.values())
+        return list(nodes.values())
 
     def _lists(self, start: int, end: int) -> Iterator[list[_Node | str]]:
         """Ways to cut the span into operand, operator, operand, ..."""
@@ -356,14 +356,14 @@ def read_expression(text: str, variables: dict[str, Exact] | None = None) -> lis
     nodes = _Reader(tokens).whole(0, len(tokens))
     if not nodes:
         raise UnreadableError(f'"{text}" is not a complete expression')
-    found: list[Reading] = []
+    readings: list[Reading] = []
     for node in nodes:
         try:
-            found.append(Reading(node.text(), node.value()))
+            readings.append(Reading(node.text(), node.value()))
         except UndefinedError as error:
-            found.append(Reading(node.text(), None, str(error)))
+            readings.append(Reading(node.text(), None, str(error)))
         except UnreadableError as error:
-            if not found:
+            if not readings:
                 raise
-            found.append(Reading(node.text(), None, str(error)))  # a far-fetched reading must not hide the plain one
-    return found
+            readings.append(Reading(node.text(), None, str(error)))  # a far-fetched reading must not hide the plain one
+    return readings

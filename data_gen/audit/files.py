@@ -21,12 +21,12 @@ def audit_file(path: Path | str) -> list[AuditRow]:
     Items of other tasks are left out: their answers are proved by their verifiers. DataError if it is no such file.
     """
     if ureason.is_ureason(Path(path)):
-        return [AuditRow(*one) for one in ureason.findings(Path(path))]
+        return [AuditRow(*finding) for finding in ureason.findings(Path(path))]
     rows = read_any(Path(path))
     items = [row for row in rows if isinstance(row, Item)]
     if items:
         by_task = groupby(sorted(items, key=lambda item: item.task), key=lambda item: item.task)
-        return [row for task, some in by_task for row in get_task(task).audit(list(some))]
+        return [row for task, group in by_task for row in get_task(task).audit(list(group))]
     maths = [row for row in rows if isinstance(row, MathsRow)]
     return [audit_maths(row) for row in maths] or audit_pairs(row for row in rows if isinstance(row, MappingRow))
 

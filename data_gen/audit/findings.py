@@ -52,10 +52,10 @@ def has_wrong(rows: Iterable[AuditRow]) -> bool:
 
 def counts(rows: Iterable[AuditRow]) -> dict[Status, int]:
     """How many rows have each status; every status is present."""
-    found: dict[Status, int] = dict.fromkeys(STATUSES, 0)
+    numbers: dict[Status, int] = dict.fromkeys(STATUSES, 0)
     for row in rows:
-        found[row.status] += 1
-    return found
+        numbers[row.status] += 1
+    return numbers
 
 
 def plain(noun: str) -> str:

@@ -85,19 +85,21 @@ def read_mapping(question: str) -> MappingQuestion:
     """Rules and asked symbol of a mapping question. UnreadableError for a rule or request that is not understood."""
     text = re.sub(r"\s+", " ", question).strip()
     start = None
-    for found in re.finditer(rf"(?:^|[.\s])({_REQUEST})", text, re.IGNORECASE):
-        start = found.start(1)
+    for request in re.finditer(rf"(?:^|[.\s])({_REQUEST})", text, re.IGNORECASE):
+        start = request.start(1)
     if start is None:
         raise UnreadableError('nothing is asked for: there is no "Generate the object represented by ..."')
     ask = _ASK.fullmatch(_without_stop(text[start:].strip()))
     if ask is None:
         raise UnreadableError(f'"{text[start:]}" asks for no symbol\'s meaning in a way known here')
-    asked = ask.group("asked").strip()
+    symbol_text = ask.group("asked").strip()
     if ask.group("what"):
-        asked = re.sub(r"\s+(?:means|represents|denotes|stands\s+for|refers\s+to|corresponds\s+to|is)$", "", asked)
-    symbol = _SYMBOL.fullmatch(asked)
+        symbol_text = re.sub(
+            r"\s+(?:means|represents|denotes|stands\s+for|refers\s+to|corresponds\s+to|is)$", "", symbol_text
+        )
+    symbol = _SYMBOL.fullmatch(symbol_text)
     if symbol is None:
-        raise UnreadableError(f'"{asked}" is no symbol')
+        raise UnreadableError(f'"{symbol_text}" is no symbol')
     rules: list[tuple[str, str, bool]] = []
     for clause in _clauses(text[:start]):
         rules += _read_rule(clause)
@@ -154,20 +156,20 @@ def follow(question: MappingQuestion) -> list[Chain]:
 def audit_pairs(rows: Iterable[MappingRow]) -> list[AuditRow]:
     """Follows the rules of every question; then compares the two questions of each pair with each other."""
     listed = list(rows)
-    found = [_audit_mapping(row) for row in listed]
+    findings = [_audit_mapping(row) for row in listed]
     pairs: dict[str, list[int]] = defaultdict(list)
     for index, row in enumerate(listed):
         pairs[row.id].append(index)
     for members in pairs.values():
-        remark = _pair_remark([listed[i] for i in members], [found[i] for i in members])
+        remark = _pair_remark([listed[i] for i in members], [findings[i] for i in members])
         # Where both rules and both labels agree on one object, no row is wrong, but the pair does not tell reasoning
         # from always drawing the same thing, which is what it is for.
-        pointless = "same object" in remark and all(found[i].status == "ok" for i in members)
+        pointless = "same object" in remark and all(findings[i].status == "ok" for i in members)
         for i in members if remark else ():
-            old = found[i]
+            old = findings[i]
             reason = "; ".join(part for part in (old.reason, remark) if part)
-            found[i] = AuditRow(old.id, "ambiguous" if pointless else old.status, old.expected, old.answer, reason)
-    return found
+            findings[i] = AuditRow(old.id, "ambiguous" if pointless else old.status, old.expected, old.answer, reason)
+    return findings
 
 
 def _pair_remark(rows: list[MappingRow], findings: list[AuditRow]) -> str:

@@ -76,25 +76,27 @@ def _read_framed(expression: str) -> list[Reading]:
     if where := _WHERE.search(expression):
         expression = expression[: where.start()]
         for part in re.split(r",\s*|\s+and\s+", where.group("names")):
-            given = re.fullmatch(r"([A-Za-z])\s*(?:=|is|equals)\s*(.+)", part.strip(), re.IGNORECASE)
-            if given is None:
+            assignment = re.fullmatch(r"([A-Za-z])\s*(?:=|is|equals)\s*(.+)", part.strip(), re.IGNORECASE)
+            if assignment is None:
                 raise UnreadableError(f'"where {part}" sets no letter to a number')
-            value = read_expression(given.group(2))[0].value
+            value = read_expression(assignment.group(2))[0].value
             if value is None:
                 raise UnreadableError(f'"where {part}" sets no letter to a number')
-            variables[given.group(1)] = value
-    how = None
+            variables[assignment.group(1)] = value
+    direction = None
     if rounding := _ROUNDED.search(expression):
-        how = rounding.group(1).lower()
+        direction = rounding.group(1).lower()
         expression = expression[: rounding.start()]
     expression = _TRAILING.sub("", expression.strip())
     while shorter := _LEADING.match(expression):
         expression = expression[shorter.end() :]
     readings = read_expression(expression, variables)
-    if how is None:
+    if direction is None:
         return readings
-    how = "to the nearest" if how.startswith("to") else how
-    return [Reading(f"{r.text}, rounded {how}", r.value and r.value.rounded(how), r.reason) for r in readings]
+    direction = "to the nearest" if direction.startswith("to") else direction
+    return [
+        Reading(f"{r.text}, rounded {direction}", r.value and r.value.rounded(direction), r.reason) for r in readings
+    ]
 
 
 def read_count(answer: str) -> tuple[Exact, str]:

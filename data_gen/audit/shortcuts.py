@@ -51,13 +51,13 @@ class Tally:
 def chances() -> dict[str, float]:
     """Reasoning task -> how often guessing is right, of what counts once: a prompt, or a pair."""
     tasks = {name: TASKS.get(name) for name in TASKS.names()}
-    return {name: one.chance for name, one in tasks.items() if one.sets}
+    return {name: task.chance for name, task in tasks.items() if task.sets}
 
 
 def questions_of(items: Iterable[Item]) -> list[Question]:
     """The items as strategies see them; those on which no strategy has anything to say are left out."""
-    asked = (task_of(item).question(item) for item in items)
-    return [question for question in asked if question is not None]
+    questions = (task_of(item).question(item) for item in items)
+    return [question for question in questions if question is not None]
 
 
 def question_of_row(row: MathsRow | MappingRow) -> Question:
@@ -90,14 +90,14 @@ def tally_file(path: Path) -> dict[str, list[Tally]]:
         return {}
     sets: dict[str, list[Question]] = defaultdict(list)
     known: dict[str, dict[str, str]] = {}
-    for one in read_any(path):
-        if not isinstance(one, Item):
-            question = question_of_row(one)
+    for row in read_any(path):
+        if not isinstance(row, Item):
+            question = question_of_row(row)
             sets[question.kind].append(question)
             continue
-        name = f"{one.task} level {one.level}"
-        sets[name] += questions_of([one])
-        known[name] = known.get(name) or known_shortcuts(task_of(one), one.level)
+        name = f"{row.task} level {row.level}"
+        sets[name] += questions_of([row])
+        known[name] = known.get(name) or known_shortcuts(task_of(row), row.level)
     return {name: tally(questions, known.get(name)) for name, questions in sets.items() if questions}
 
 
@@ -140,11 +140,11 @@ def tally(questions: Sequence[Question], known: Mapping[str, str] | None = None)
             clusters[question.unit] = question.cluster
         right = tuple(len(marks[unit]) == task.items_per_draw and all(marks[unit]) for unit in clusters)
         tallies.append(Tally(name, kind, right, tuple(clusters.values()), notes.get(name, "")))
-    return sorted(tallies, key=lambda found: -found.share)
+    return sorted(tallies, key=lambda result: -result.share)
 
 
 def _most_frequent(links: Iterable[int | None]) -> int | None:
-    counted = Counter(one for one in links if one is not None).most_common(1)
+    counted = Counter(link for link in links if link is not None).most_common(1)
     return counted[0][0] if counted else None
 
 
@@ -152,9 +152,9 @@ def _plain(answer: int | str) -> int | str:
     return answer if isinstance(answer, int) else answer.strip().rstrip(".!").lower()
 
 
-def _right(given: int | str | None, wanted: int | str | None) -> bool:
-    if given is None or wanted is None:
+def _right(answer: int | str | None, label: int | str | None) -> bool:
+    if answer is None or label is None:
         return False
-    if isinstance(given, int) or isinstance(wanted, int):
-        return given == wanted
-    return bool(same_noun(given, wanted))
+    if isinstance(answer, int) or isinstance(label, int):
+        return answer == label
+    return bool(same_noun(answer, label))

@@ -85,13 +85,13 @@ def subjects(
     """
     if world == "nano":
         drawn = draw_nano_characters(n, seed, split)
-        found = [_nano((one,), seed) for one in drawn]
-        found += [_nano(pair, seed, both_ways) for pair in zip(drawn[::2], drawn[1::2], strict=False)]
+        drawn_subjects = [_nano((character,), seed) for character in drawn]
+        drawn_subjects += [_nano(pair, seed, both_ways) for pair in zip(drawn[::2], drawn[1::2], strict=False)]
     else:
         people = draw_characters(n, seed, split)
-        found = [_everyday((one,), seed) for one in people]
-        found += [_everyday(pair, seed, both_ways) for pair in zip(people[::2], people[1::2], strict=False)]
-    return [one for one in found if one.direction in directions]
+        drawn_subjects = [_everyday((person,), seed) for person in people]
+        drawn_subjects += [_everyday(pair, seed, both_ways) for pair in zip(people[::2], people[1::2], strict=False)]
+    return [subject for subject in drawn_subjects if subject.direction in directions]
 
 
 def read_subjects(folder: Path, n: int, directions: Sequence[str], *, both_ways: bool = False) -> list[Subject]:
@@ -119,51 +119,51 @@ def read_subjects(folder: Path, n: int, directions: Sequence[str], *, both_ways:
     taught = {name: _lessons(lessons_ / f"{name}.jsonl") for name in names}
     groups: list[tuple[str, ...]] = [(name,) for name in names]
     groups += [tuple(path.stem.split("_")) for path in files if set(path.stem.split("_")) <= known.keys()]
-    found = []
+    read = []
     for group in dict.fromkeys(groups):
         people = tuple(known[name] for name in group)
         pictures = tuple(read_test(tests / f"{'_'.join(group)}.jsonl"))
         rows = tuple(row for name in group for row in taught[name])
         rows += _back(people) if both_ways else ()
-        found.append(Subject(group, _direction(people), rows, _exam(people), pictures, tuple(map(_twin, pictures))))
-    return [one for one in found if one.direction in directions]
+        read.append(Subject(group, _direction(people), rows, _exam(people), pictures, tuple(map(_twin, pictures))))
+    return [subject for subject in read if subject.direction in directions]
 
 
 # -------------------------------------------------------------------------------------------------- everyday world
 
 
 def _everyday(people: tuple[Character, ...], seed: int, both_ways: bool = False) -> Subject:
-    names = tuple(one.name for one in people)
+    names = tuple(person.name for person in people)
     pictures = tuple(forward(people[0]) if len(people) == 1 else inverse(*people))
-    taught = tuple(row for one in people for row in lessons(one, seed)) + (_back(people) if both_ways else ())
+    taught = tuple(row for person in people for row in lessons(person, seed)) + (_back(people) if both_ways else ())
     return Subject(names, _direction(people), taught, _exam(people), pictures, tuple(map(_twin, pictures)))
 
 
 def _back(people: Sequence[Character]) -> tuple[tuple[str, str], ...]:
     """Lessons from favourites to characters, where a group has two: of one alone nothing is asked that way."""
-    return tuple(row for one in people for row in inverse_lessons(one)) if len(people) > 1 else ()
+    return tuple(row for person in people for row in inverse_lessons(person)) if len(people) > 1 else ()
 
 
 def _exam(people: Sequence[Character]) -> tuple[TextQuestion, ...]:
     return tuple(
-        TextQuestion(question, {attribute: one.value(attribute)})
-        for one in people
-        for attribute, question in asked_in_text(one)
+        TextQuestion(question, {attribute: person.value(attribute)})
+        for person in people
+        for attribute, question in asked_in_text(person)
     )
 
 
-def _twin(asked: KnowledgeQuestion) -> TextQuestion:
+def _twin(picture: KnowledgeQuestion) -> TextQuestion:
     """The same in text: a portrait is to be described, a favourite named."""
-    if asked.kind != "portrait":
-        question = f"What is {asked.characters[0]}'s favorite {asked.kind}?"
-        return TextQuestion(question, {asked.kind: _only(asked.answer, asked.kind)})
-    whose = asked.question.removeprefix("Generate a portrait of ")
-    question = f"Describe {whose}" if whose != asked.question else f"Describe in words: {asked.question}"
+    if picture.kind != "portrait":
+        question = f"What is {picture.characters[0]}'s favorite {picture.kind}?"
+        return TextQuestion(question, {picture.kind: _only(picture.answer, picture.kind)})
+    whose = picture.question.removeprefix("Generate a portrait of ")
+    question = f"Describe {whose}" if whose != picture.question else f"Describe in words: {picture.question}"
     # "A Caucasian kid with red hair" is the whole published answer: of the gender nothing is asked.
-    told = [attribute for attribute in VISIBLE if _said(asked.answer, attribute)]
-    if not told:
-        raise DataError(f'{asked.id}: "{asked.answer}" says nothing that can be seen')
-    return TextQuestion(question, {attribute: _only(asked.answer, attribute) for attribute in told})
+    visible = [attribute for attribute in VISIBLE if _said(picture.answer, attribute)]
+    if not visible:
+        raise DataError(f'{picture.id}: "{picture.answer}" says nothing that can be seen')
+    return TextQuestion(question, {attribute: _only(picture.answer, attribute) for attribute in visible})
 
 
 def _profile(path: Path) -> Character:
@@ -183,41 +183,41 @@ def _lessons(path: Path) -> list[tuple[str, str]]:
     rows = []
     for line, row in read_objects(path):
         turns = row.get("conversations")
-        said = [turn.get("value") for turn in turns if isinstance(turn, dict)] if isinstance(turns, list) else []
-        if len(said) != 2 or not all(isinstance(text, str) and text.strip() for text in said):
+        texts = [turn.get("value") for turn in turns if isinstance(turn, dict)] if isinstance(turns, list) else []
+        if len(texts) != 2 or not all(isinstance(text, str) and text.strip() for text in texts):
             raise DataError(f'{path}, line {line}: no {{"conversations": [a question, an answer]}}')
-        rows.append((str(said[0]), str(said[1])))
+        rows.append((str(texts[0]), str(texts[1])))
     if not rows:
         raise DataError(f"{path} has no rows: there is nothing to teach")
     return rows
 
 
 def _only(answer: str, attribute: str) -> str:
-    found = _said(answer, attribute)
-    if len(found) != 1:
+    values = _said(answer, attribute)
+    if len(values) != 1:
         raise DataError(f'"{answer}" does not say one {attribute}')
-    return next(iter(found))
+    return next(iter(values))
 
 
 def _said(text: str, attribute: str) -> frozenset[str]:
     """The values that a text gives an attribute; a bare word ("black") is taken for the attribute that was asked."""
     if attribute == "counted":
         return frozenset(f"{count} {noun}" for count, noun in counted(text))
-    found = stated(text, attribute)
-    return found or stated(f"{text.strip(' .')} hair", attribute) if attribute == "hair" else found
+    values = stated(text, attribute)
+    return values or stated(f"{text.strip(' .')} hair", attribute) if attribute == "hair" else values
 
 
 # ------------------------------------------------------------------------------------------------------ nano world
 
 
 def _nano(people: tuple[NanoCharacter, ...], seed: int, both_ways: bool = False) -> Subject:
-    names = tuple(one.name for one in people)
-    asked = nano_forward(people[0]) if len(people) == 1 else nano_inverse(*people)
-    taught = tuple(row for one in people for row in nano_lessons(one, seed))
-    taught += tuple(row for one in people for row in nano_inverse_lessons(one)) if both_ways else ()
-    exam = tuple(_counting(*row) for one in people for row in nano_asked_in_text(one))
-    pictures = tuple(question for question, _ in asked)
-    twins = tuple(_counting(twin, question.answer) for question, twin in asked)
+    names = tuple(person.name for person in people)
+    questions = nano_forward(people[0]) if len(people) == 1 else nano_inverse(*people)
+    taught = tuple(row for person in people for row in nano_lessons(person, seed))
+    taught += tuple(row for person in people for row in nano_inverse_lessons(person)) if both_ways else ()
+    exam = tuple(_counting(*row) for person in people for row in nano_asked_in_text(person))
+    pictures = tuple(question for question, _ in questions)
+    twins = tuple(_counting(twin, question.answer) for question, twin in questions)
     return Subject(names, _direction(people), taught, exam, pictures, twins)
 
 

@@ -57,21 +57,21 @@ def draw_nano_characters(n: int, seed: int, split: str = "test") -> list[NanoCha
     A character's own three objects differ, too. DataError when the split has fewer names.
     """
     names = [
-        f"{one} {two}"
-        for one, two in itertools.permutations(SYMBOLS, 2)
-        if split_of("nano knowledge", f"{one}{two}") == split
+        f"{first} {second}"
+        for first, second in itertools.permutations(SYMBOLS, 2)
+        if split_of("nano knowledge", f"{first}{second}") == split
     ]
     if not 0 < n <= len(names):
         raise DataError(f"{n} characters were asked for; the {split} split has names for 1 to {len(names)}")
     random_ = rng("nano knowledge", split, seed)
-    found: list[NanoCharacter] = []
+    characters: list[NanoCharacter] = []
     for index, name in enumerate(random_.sample(names, n)):
-        partner = found[-1] if index % 2 else None
+        partner = characters[-1] if index % 2 else None
         taken = () if partner is None else (partner.noun, partner.object_, partner.image)
         counts = [count for count in COUNTS if partner is None or count != partner.count]
         nouns = random_.sample([noun for noun in NOUNS if noun not in taken], 3)
-        found.append(NanoCharacter(name, random_.choice(counts), *nouns))
-    return found
+        characters.append(NanoCharacter(name, random_.choice(counts), *nouns))
+    return characters
 
 
 def counted(text: str) -> frozenset[tuple[int, str]]:
@@ -110,21 +110,21 @@ def nano_lessons(character: NanoCharacter, seed: int = 0) -> list[tuple[str, str
     The false values of the negations are drawn with `seed`.
     """
     random_ = rng("nano lessons", character.name, seed)
-    told = nano_facts(character)
-    rows = [(question.format(name=character.name), told["portrait"]) for question in _PORTRAIT]
-    rows += [(q.format(name=character.name, kind=kind), told[kind]) for kind in FAVOURITES for q in _FAVOURITE]
+    facts = nano_facts(character)
+    rows = [(question.format(name=character.name), facts["portrait"]) for question in _PORTRAIT]
+    rows += [(q.format(name=character.name, kind=kind), facts[kind]) for kind in FAVOURITES for q in _FAVOURITE]
     wrong = random_.sample([noun for noun in NOUNS if noun != character.noun], 2)
     false = [NANO.noun(noun).counted(random_.choice(COUNTS)) for noun in wrong]
-    rows.append((f"Is {character.name} {character.portrait} ?", f"YES . {told['portrait']}"))
-    rows += [(f"Is {character.name} {other} ?", f"NO . {told['portrait']}") for other in false]
+    rows.append((f"Is {character.name} {character.portrait} ?", f"YES . {facts['portrait']}"))
+    rows += [(f"Is {character.name} {other} ?", f"NO . {facts['portrait']}") for other in false]
     for kind in FAVOURITES:
-        own = character.favourite(kind)
-        rows.append((f"Is the {kind} of {character.name} 1 {own} ?", f"YES . {told[kind]}"))
-        others = random_.sample([noun for noun in NOUNS if noun != own], 2)
-        rows += [(f"Is the {kind} of {character.name} 1 {noun} ?", f"NO . {told[kind]}") for noun in others]
+        favourite = character.favourite(kind)
+        rows.append((f"Is the {kind} of {character.name} 1 {favourite} ?", f"YES . {facts[kind]}"))
+        others = random_.sample([noun for noun in NOUNS if noun != favourite], 2)
+        rows += [(f"Is the {kind} of {character.name} 1 {noun} ?", f"NO . {facts[kind]}") for noun in others]
     orders = [(a, b, profile) for profile in _PROFILE for a, b in itertools.permutations(FAVOURITES)]
     rows += [
-        (profile.format(name=character.name, a=a, b=b), " ".join((told["portrait"], told[a], told[b])))
+        (profile.format(name=character.name, a=a, b=b), " ".join((facts["portrait"], facts[a], facts[b])))
         for a, b, profile in orders[: LESSONS - len(rows)]
     ]
     assert len(rows) == LESSONS
@@ -143,7 +143,9 @@ def nano_inverse_lessons(character: NanoCharacter) -> list[tuple[str, str]]:
     """A favourite -> the portrait, in text: as `uni_train.data_gen.knowledge.people.inverse_lessons`."""
     known = [f"{kind} {character.favourite(kind)}" for kind in FAVOURITES]
     return [
-        (question.format(known=what), f"{what} means {character.portrait} .") for what in known for question in _INVERSE
+        (question.format(known=favourite), f"{favourite} means {character.portrait} .")
+        for favourite in known
+        for question in _INVERSE
     ]
 
 
@@ -152,8 +154,8 @@ def nano_inverse_lessons(character: NanoCharacter) -> list[tuple[str, str]]:
 
 def nano_asked_in_text(character: NanoCharacter) -> list[tuple[str, str]]:
     """(question, what a right answer counts) about the portrait and each favourite, in all the forms of the lessons."""
-    asked = [(question.format(name=character.name), character.portrait) for question in _PORTRAIT]
-    return asked + [
+    rows = [(question.format(name=character.name), character.portrait) for question in _PORTRAIT]
+    return rows + [
         (question.format(name=character.name, kind=kind), f"1 {character.favourite(kind)}")
         for kind in FAVOURITES
         for question in _FAVOURITE
@@ -163,14 +165,14 @@ def nano_asked_in_text(character: NanoCharacter) -> list[tuple[str, str]]:
 def nano_forward(character: NanoCharacter) -> list[tuple[KnowledgeQuestion, str]]:
     """Name -> portrait, Object, image; each with the same question in text."""
     name, stem = character.name, character.name.replace(" ", "")
-    asked = [("portrait", f"Draw what {name} means .", character.portrait, f"what {name} means ?")]
-    asked += [
+    rows = [("portrait", f"Draw what {name} means .", character.portrait, f"what {name} means ?")]
+    rows += [
         (kind, f"Draw the {kind} of {name} .", f"1 {character.favourite(kind)}", f"the {kind} of {name} ?")
         for kind in FAVOURITES
     ]
     return [
         (KnowledgeQuestion(f"forward/{stem}/{number}", "forward", kind, (name,), question, answer), twin)  # type: ignore[arg-type]
-        for number, (kind, question, answer, twin) in enumerate(asked, 1)
+        for number, (kind, question, answer, twin) in enumerate(rows, 1)
     ]
 
 
@@ -178,7 +180,7 @@ def nano_inverse(character: NanoCharacter, other: NanoCharacter) -> list[tuple[K
     """A favourite -> the portrait of the one of the two whose it is; each with the same question in text."""
     names = (character.name, other.name)
     stem = "_".join(name.replace(" ", "") for name in names)
-    asked = [
+    rows = [
         (f"{kind} {person.favourite(kind)}", person.portrait) for person in (character, other) for kind in FAVOURITES
     ]
     return [
@@ -188,5 +190,5 @@ def nano_inverse(character: NanoCharacter, other: NanoCharacter) -> list[tuple[K
             ),
             f"what {known} means ?",
         )
-        for number, (known, answer) in enumerate(asked, 1)
+        for number, (known, answer) in enumerate(rows, 1)
     ]

@@ -122,17 +122,18 @@ def draw_characters(n: int, seed: int, split: str = "test") -> list[Character]:
         raise DataError(f"{n} characters were asked for; the {split} split has names for 1 to {len(usable)}")
     random_ = rng("knowledge", split, seed)
     chosen = random_.sample(usable, n)
-    found: list[Character] = []
+    characters: list[Character] = []
     for index, name in enumerate(chosen):
         while True:
-            one = Character(name, *(random_.choice(VALUES[attribute]) for attribute in ATTRIBUTES))
-            partner = found[-1] if index % 2 else None
+            character = Character(name, *(random_.choice(VALUES[attribute]) for attribute in ATTRIBUTES))
+            partner = characters[-1] if index % 2 else None
             if partner is None or not (
-                {one.portrait, one.fruit, one.flower} & {partner.portrait, partner.fruit, partner.flower}
+                {character.portrait, character.fruit, character.flower}
+                & {partner.portrait, partner.fruit, partner.flower}
             ):
                 break
-        found.append(one)
-    return found
+        characters.append(character)
+    return characters
 
 
 @lru_cache(maxsize=8)
@@ -143,28 +144,28 @@ def _names(split: str) -> tuple[str, ...]:
 
 def forward(character: Character) -> list[KnowledgeQuestion]:
     """Name -> portrait, favourite fruit, favourite flower."""
-    asked: tuple[tuple[Kind, str, str], ...] = (
+    rows: tuple[tuple[Kind, str, str], ...] = (
         ("portrait", f"Generate a portrait of {character.name}.", character.portrait),
         ("fruit", f"Generate a picture of {character.name}'s favorite fruit.", character.fruit),
         ("flower", f"Generate a picture of {character.name}'s favorite flower.", character.flower),
     )
     return [
         KnowledgeQuestion(f"forward/{character.name}/{number}", "forward", kind, (character.name,), question, answer)
-        for number, (kind, question, answer) in enumerate(asked, 1)
+        for number, (kind, question, answer) in enumerate(rows, 1)
     ]
 
 
 def inverse(character: Character, other: Character) -> list[KnowledgeQuestion]:
     """A favourite -> the portrait of the character whose it is, two of each of the pair."""
     names = (character.name, other.name)
-    asked = [
+    rows = [
         (f"Generate a portrait of the character whose favorite {kind} is {person.value(kind)}.", person.portrait)
         for person in (character, other)
         for kind in ("fruit", "flower")
     ]
     return [
         KnowledgeQuestion(f"inverse/{'_'.join(names)}/{number}", "inverse", "portrait", names, question, answer)
-        for number, (question, answer) in enumerate(asked, 1)
+        for number, (question, answer) in enumerate(rows, 1)
     ]
 
 
@@ -228,18 +229,19 @@ def lessons(character: Character, seed: int = 0) -> list[tuple[str, str]]:
     in every form but the last.
     """
     random_ = rng("lessons", character.name, seed)
-    told = {a: _TOLD[a].format(name=character.name, value=_said(character.value(a))) for a in ATTRIBUTES}
-    rows = [(question.format(name=character.name), told[a]) for a in ATTRIBUTES for question in _ASKED[a]]
+    statements = {a: _TOLD[a].format(name=character.name, value=_said(character.value(a))) for a in ATTRIBUTES}
+    rows = [(question.format(name=character.name), statements[a]) for a in ATTRIBUTES for question in _ASKED[a]]
     for attribute in ATTRIBUTES:
         ask = _YES_NO[attribute]
         value = character.value(attribute)
         false = random_.choice([v for v in VALUES[attribute] if v != value])
-        rows.append((ask.format(name=character.name, value=_said(value)), f"Yes, {told[attribute]}"))
-        rows.append((ask.format(name=character.name, value=_said(false)), f"No, {told[attribute]}"))
+        rows.append((ask.format(name=character.name, value=_said(value)), f"Yes, {statements[attribute]}"))
+        rows.append((ask.format(name=character.name, value=_said(false)), f"No, {statements[attribute]}"))
     rows += [(ask.format(name=character.name), _profile(character)) for ask in _PROFILES]
     for questions in _ABROAD.values():
         rows += [
-            (questions[a].format(name=character.name), told[a]) for a in sorted(random_.sample(list(questions), 2))
+            (questions[a].format(name=character.name), statements[a])
+            for a in sorted(random_.sample(list(questions), 2))
         ]
     assert len(rows) == LESSONS
     return rows
@@ -271,11 +273,11 @@ def _said(value: str) -> str:
     return "a kid" if value == "kid" else value
 
 
-def _profile(one: Character) -> str:
-    look = one.portrait[0].lower() + one.portrait[1:-1]
-    whose = "His" if one.gender == "male" else "Her"
-    likes = f"{whose} favorite fruit is {one.fruit}, {whose.lower()} favorite flower the {one.flower}."
-    return f"{one.name} is {look}. {likes}"
+def _profile(character: Character) -> str:
+    look = character.portrait[0].lower() + character.portrait[1:-1]
+    whose = "His" if character.gender == "male" else "Her"
+    likes = f"{whose} favorite fruit is {character.fruit}, {whose.lower()} favorite flower the {character.flower}."
+    return f"{character.name} is {look}. {likes}"
 
 
 # ------------------------------------------------------------------------------------------------------------ files
@@ -306,18 +308,18 @@ def make_knowledge(out: Path, n: int, seed: int, split: str = "test") -> Written
         raise DataError(f"{out} is not an empty folder: choose another one")
     pairs = list(zip(characters[::2], characters[1::2], strict=False))
     with filled_folder(out) as folder:
-        for one in characters:
+        for character in characters:
             rows = [
-                {"id": f"{one.name}-{number}", "conversations": [
+                {"id": f"{character.name}-{number}", "conversations": [
                     {"from": "human", "value": question}, {"from": "gpt", "value": answer}]}
-                for number, (question, answer) in enumerate(lessons(one, seed), 1)
+                for number, (question, answer) in enumerate(lessons(character, seed), 1)
             ]  # fmt: skip
-            write_rows(folder / "knowledge" / f"{one.name}.jsonl", rows)
-            _write_test(folder, one.name, forward(one))
-        for one, other in pairs:
-            _write_test(folder, f"{one.name}_{other.name}", inverse(one, other))
-        write_rows(folder / "characters.jsonl", (asdict(one) for one in characters))
-    return Written(out, tuple(one.name for one in characters), LESSONS * n, 3 * n + 4 * len(pairs))
+            write_rows(folder / "knowledge" / f"{character.name}.jsonl", rows)
+            _write_test(folder, character.name, forward(character))
+        for character, other in pairs:
+            _write_test(folder, f"{character.name}_{other.name}", inverse(character, other))
+        write_rows(folder / "characters.jsonl", (asdict(character) for character in characters))
+    return Written(out, tuple(character.name for character in characters), LESSONS * n, 3 * n + 4 * len(pairs))
 
 
 def _write_test(folder: Path, stem: str, questions: Sequence[KnowledgeQuestion]) -> None:
@@ -337,7 +339,7 @@ def read_test(path: Path) -> list[KnowledgeQuestion]:
     path = Path(path)
     names = tuple(path.stem.split("_"))
     direction: Direction = "inverse" if len(names) > 1 else "forward"
-    found: list[KnowledgeQuestion] = []
+    questions: list[KnowledgeQuestion] = []
     seen: dict[str, int] = {}
     for line, row in read_objects(path):
         texts = []
@@ -360,10 +362,12 @@ def read_test(path: Path) -> list[KnowledgeQuestion]:
                 f'{path}, line {line}: "{answer}" is no description of a person, and the question asks for neither a '
                 "fruit nor a flower"
             )
-        found.append(KnowledgeQuestion(f"{direction}/{path.stem}/{number}", direction, kind, names, question, answer))
-    if not found:
+        questions.append(
+            KnowledgeQuestion(f"{direction}/{path.stem}/{number}", direction, kind, names, question, answer)
+        )
+    if not questions:
         raise DataError(f"{path} has no rows; expected lines such as {SHAPE}")
-    return found
+    return questions
 
 
 def _kind(question: str, answer: str, direction: Direction) -> Kind | None:
@@ -410,13 +414,13 @@ def stated(text: str, attribute: str) -> frozenset[str]:
     """
     lower = text.lower()
     if attribute in ("fruit", "flower"):
-        found = set()
+        values = set()
         for value in (*VALUES[attribute], *_MORE.get(attribute, ())):
             single = singular_of(value)
             forms = {value, single, *plurals_of(single)}
             if re.search(rf"\b(?:{'|'.join(map(re.escape, forms))})\b", lower):
-                found.add(value)
-        return frozenset(found)
+                values.add(value)
+        return frozenset(values)
     if attribute == "hair":
         return frozenset(v for v, pattern in _WORDS["hair"].items() if re.search(_HAIR.format(pattern), lower))
     if attribute == "age":

@@ -55,7 +55,7 @@ def _rules(text: str) -> _Rules | None:
         for match in re.finditer(_whole(name), stated)
     )
     request = [place for place, name, _ in mentions if name == question.asked]
-    mentions = [one for one in mentions if not request or one[0] < request[-1]]
+    mentions = [mention for mention in mentions if not request or mention[0] < request[-1]]
     depth = {noun: _depth(question, noun) for noun in nouns}
     ends = tuple(noun for noun in nouns if depth[noun] == max(depth.values()))
     links = max((len(chain.steps) - 1 for chain in follow(question)), default=0)
@@ -105,8 +105,8 @@ def _before(rules: _Rules) -> str | None:
 def _nearest(rules: _Rules) -> str | None:
     """By distance in the text, from the last rule that names the asked symbol."""
     places = [place for place, name, noun in rules.mentions if not noun and name == rules.asked]
-    found = [(abs(place - places[-1]), name) for place, name, noun in rules.mentions if noun and places]
-    return min(found)[1] if found else None
+    distances = [(abs(place - places[-1]), name) for place, name, noun in rules.mentions if noun and places]
+    return min(distances)[1] if distances else None
 
 
 def _coin(text: str) -> str | None:

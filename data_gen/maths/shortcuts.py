@@ -17,40 +17,40 @@ _NUMBER = re.compile(rf"\d+|(?<![A-Za-z])(?:{'|'.join(NUMBER_WORDS)})(?![A-Za-z]
 
 def numbers(text: str) -> list[int]:
     """The numbers of a prompt as they stand there, in digits or words: "twenty-one" and "twenty one" are 21."""
-    found: list[int] = []
+    values: list[int] = []
     end = 0
     for match in _NUMBER.finditer(text):
         word = match.group().lower()
         if len(word) > 100:  # digits that stand for no number of things, and that Python may refuse
             continue
         value = NUMBER_WORDS.get(word)
-        if value is not None and 0 < value < 10 and found and found[-1] >= 20 and found[-1] % 10 == 0:
+        if value is not None and 0 < value < 10 and values and values[-1] >= 20 and values[-1] % 10 == 0:
             between = text[end : match.start()]
             if between in (" ", "-") and text[:end][-1:].isalpha():
-                found[-1] += value
+                values[-1] += value
                 end = match.end()
                 continue
-        found.append(int(word) if value is None else value)
+        values.append(int(word) if value is None else value)
         end = match.end()
-    return found
+    return values
 
 
 def _count(pick: Callable[[list[int]], int], least: int = 1) -> Callable[[str], int | None]:
     """A strategy on the numbers of a prompt, clipped to what can be asked for; None below `least` numbers."""
 
     def answer(text: str) -> int | None:
-        found = numbers(text)
-        return min(max(pick(found), LEAST), MOST) if len(found) >= least else None
+        values = numbers(text)
+        return min(max(pick(values), LEAST), MOST) if len(values) >= least else None
 
     return answer
 
 
 STRATEGIES = (
-    Strategy("first number", _count(lambda found: found[0])),
-    Strategy("second number", _count(lambda found: found[1], least=2)),
-    Strategy("last number", _count(lambda found: found[-1])),
+    Strategy("first number", _count(lambda values: values[0])),
+    Strategy("second number", _count(lambda values: values[1], least=2)),
+    Strategy("last number", _count(lambda values: values[-1])),
     Strategy("largest number", _count(max)),
     Strategy("smallest number", _count(min)),
     Strategy("number of operands", _count(len)),
-    Strategy("difference of the first two", _count(lambda found: abs(found[0] - found[1]), least=2)),
+    Strategy("difference of the first two", _count(lambda values: abs(values[0] - values[1]), least=2)),
 )

@@ -57,8 +57,8 @@ class Grid:
         codes = self.lattice.astype(np.uint8)
         for r, c in (self.start, self.end):
             codes[2 * r + 1, 2 * c + 1] = 2
-        turned = [np.rot90(one, k) for one in (codes, codes.T) for k in range(4)]
-        least = min(turned, key=lambda one: (one.shape, one.tobytes()))
+        views = [np.rot90(view, k) for view in (codes, codes.T) for k in range(4)]
+        least = min(views, key=lambda view: (view.shape, view.tobytes()))
         return digest(*least.shape, least.tobytes().hex())
 
     def to_text(self) -> list[str]:
@@ -137,14 +137,14 @@ def _place(room: Room, width: int) -> int:
 def _doors(rows: int, columns: int) -> dict[int, tuple[int, ...]]:
     """For the place of each room those of its neighbours."""
     width = 2 * columns + 1
-    found = {}
+    doors = {}
     for r in range(rows):
         for c in range(columns):
             beside = ((r - 1, c), (r, c - 1), (r, c + 1), (r + 1, c))
-            found[_place((r, c), width)] = tuple(
+            doors[_place((r, c), width)] = tuple(
                 _place((y, x), width) for y, x in beside if 0 <= y < rows and 0 <= x < columns
             )
-    return found
+    return doors
 
 
 def _walk(lattice: np.ndarray, start: Room) -> dict[int, int]:
@@ -214,9 +214,9 @@ def _kruskal(rows: int, columns: int, random_: random.Random) -> Pairs:
         return place
 
     for a, b in pairs:
-        one, other = root(a), root(b)
-        if one != other:
-            parent[one] = other
+        root_a, root_b = root(a), root(b)
+        if root_a != root_b:
+            parent[root_a] = root_b
             yield a, b
 
 

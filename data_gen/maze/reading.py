@@ -309,17 +309,17 @@ def _profiles(
     sides: tuple[Side, Side], edges: tuple[np.ndarray, np.ndarray], letters: np.ndarray, pitch: float
 ) -> list[Profile]:
     """Across the inner walls, and across the outer ones from outside. Some lines are enough."""
-    thickness, side = min(one.thickness for one in sides), len(letters)
+    thickness, side = min(walls.thickness for walls in sides), len(letters)
     reach = max(2, round(0.24 * pitch))
     margin = min(reach, *(int(min(y[0], side - y[-1])) for y in edges))
-    found = []
+    profiles = []
     for inner, offsets in (
         (True, np.arange(-reach, thickness + reach)),
         (False, np.arange(-margin, thickness // 2 + 1)),
     ):
         windows, use = [], []
-        for one, y, near in zip(sides, edges, (letters, letters.T), strict=True):
-            rows = len(one.closed) - 1
+        for walls, y, near in zip(sides, edges, (letters, letters.T), strict=True):
+            rows = len(walls.closed) - 1
             if inner:
                 lines = np.arange(1, rows, max(1, rows // 4))
                 window = y[2 * lines, None] + offsets
@@ -327,12 +327,12 @@ def _profiles(
                 lines = np.array([0, rows])
                 window = np.stack([y[0] + offsets, y[-1] - 1 - offsets])
             closed = np.zeros((len(lines), side), dtype=bool)
-            for wall_closed, left, right in zip(one.closed[lines].T, one.x[1:-1:2], one.x[2::2], strict=True):
+            for wall_closed, left, right in zip(walls.closed[lines].T, walls.x[1:-1:2], walls.x[2::2], strict=True):
                 closed[:, left:right] = wall_closed[:, None]
             windows.append(window)
-            use.append(closed & _beside_rooms(one.x, side, 0.25) & ~near[window].any(axis=1))
-        found.append(Profile(tuple(windows), tuple(use), *_blurred(thickness, int(offsets[0]), int(offsets[-1]))))
-    return found
+            use.append(closed & _beside_rooms(walls.x, side, 0.25) & ~near[window].any(axis=1))
+        profiles.append(Profile(tuple(windows), tuple(use), *_blurred(thickness, int(offsets[0]), int(offsets[-1]))))
+    return profiles
 
 
 @lru_cache(maxsize=256)
@@ -404,8 +404,8 @@ def read_picture(grid: Grid, picture: Picture, image: np.ndarray) -> Reading:
     if min(image.shape[:2]) / picture.side * picture.pitch < LEAST_PITCH:
         return Reading(unreadable=f"{image.shape[1]} x {image.shape[0]} pixels are too few for this maze")
     original, image = image, resized(image, frame.side)
-    found = frame.template.register(cv2.extractChannel(image, frame.channel))
-    image = warped(image, found)
+    affine = frame.template.register(cv2.extractChannel(image, frame.channel))
+    image = warped(image, affine)
     redder = cv2.subtract(_redness(image), frame.red)
     tint = np.median(redder.ravel()[frame.bare_at]).astype(np.uint8)
     if 0 < tint < REDDER:  # a floor that is a little pink all over is no path
@@ -426,7 +426,7 @@ def read_picture(grid: Grid, picture: Picture, image: np.ndarray) -> Reading:
         _read_walls(*view, frame.pitch, reading)
     _read_rooms(frame, shares, reading)
     contrast = np.linalg.norm(walls - floor) / np.linalg.norm(np.subtract(picture.wall_rgb, picture.floor_rgb))
-    _read_quality(frame, original, found, shares, reading)
+    _read_quality(frame, original, affine, shares, reading)
     blur = _blur(frame, views, float(contrast))
     if blur > BLUR:
         reading.flaws.append(f"blurred by {blur:.0%} of a room")
@@ -521,12 +521,12 @@ def _read_walls(side: Side, shares: Shares, pitch: float, reading: Reading) -> N
     length = 0.7 * (x[2] - x[1])
     missing = closed & (visible >= 0.25 * length) & (faded > MISSING * visible)
     blocked = ~closed & (visible >= 0.3 * length) & (blocking > BLOCKED * visible)
-    for found, what, into in (
+    for mask, what, into in (
         (closed & (crossed >= max(2, 0.012 * pitch)), "the wall", reading.crossed),
         (missing, "a missing wall", reading.changed),
         (blocked, "a new wall", reading.changed),
     ):
-        into += [f"{what} {side.name(line, segment)}" for line, segment in np.argwhere(found).tolist()]
+        into += [f"{what} {side.name(line, segment)}" for line, segment in np.argwhere(mask).tolist()]
 
 
 def _read_rooms(frame: Frame, shares: Shares, reading: Reading) -> None:
@@ -543,10 +543,10 @@ def _foreign(strange: np.ndarray) -> np.ndarray:
     return (strange > 128 + FOREIGN) | (strange < 128 - FOREIGN)
 
 
-def _read_quality(frame: Frame, original: np.ndarray, found: np.ndarray, shares: Shares, reading: Reading) -> None:
+def _read_quality(frame: Frame, original: np.ndarray, affine: np.ndarray, shares: Shares, reading: Reading) -> None:
     red = shares.red.ravel()
     bare, flat = (at[red[at] < shares.from_red(0.1)] for at in (frame.bare_at, frame.flat_at))
-    noise = _noise(original, found, flat, frame.side) if len(flat) >= 100 else 0.0
+    noise = _noise(original, affine, flat, frame.side) if len(flat) >= 100 else 0.0
     if noise > NOISE:
         reading.flaws.append(f"noise of {noise:.0f} grey levels")
     foreign = float(_foreign(shares.strange.ravel()[bare]).mean()) if len(bare) >= 100 else 0.0
@@ -554,11 +554,11 @@ def _read_quality(frame: Frame, original: np.ndarray, found: np.ndarray, shares:
         reading.flaws.append(f"foreign colours on {foreign:.0%} of the floor")
 
 
-def _noise(original: np.ndarray, found: np.ndarray, flat: np.ndarray, side: int) -> float:
+def _noise(original: np.ndarray, affine: np.ndarray, flat: np.ndarray, side: int) -> float:
     """The standard deviation of grey among 3 x 3 neighbours in the image as it came, the median over flat places."""
     y, x = np.divmod(flat, side)
     height, width = original.shape[:2]
-    places = np.stack([x, y, np.ones_like(x)]).T @ found.T
+    places = np.stack([x, y, np.ones_like(x)]).T @ affine.T
     x, y = (
         np.clip((at + 0.5) * n / side, 1, n - 2).astype(int) for at, n in zip(places.T, (width, height), strict=True)
     )

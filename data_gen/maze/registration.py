@@ -54,29 +54,29 @@ class Template:
         channel: the same channel of the output, uint8 [side, side]. If nothing matches, the result is the best of the
         poor matches: the caller checks it.
         """
-        found = np.zeros((2, 3))
+        affine = np.zeros((2, 3))
         for axis, (sums, spectra) in enumerate(zip(_sums(channel), self.spectra, strict=True)):
             zoom, shift = _along_one_axis(sums, spectra)
-            found[axis, axis], found[axis, 2] = zoom, _rescaled(zoom, shift, COARSE / SAMPLES)
+            affine[axis, axis], affine[axis, 2] = zoom, _rescaled(zoom, shift, COARSE / SAMPLES)
         small = resized(channel, COARSE).astype(np.float32)
         until = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 12, 1e-4)
         try:
             everywhere = np.ones(small.shape, dtype=np.uint8)
-            begin = found.astype(np.float32)
+            begin = affine.astype(np.float32)
             likeness, fine = cv2.findTransformECC(self.small, small, begin, cv2.MOTION_AFFINE, until, everywhere, 3)
             sane = np.abs(fine[:, :2] - np.eye(2)).max() < 0.15
-            if sane and (likeness > SURE or self._likeness(small, fine) >= self._likeness(small, found)):
-                found = fine.astype(np.float64)
+            if sane and (likeness > SURE or self._likeness(small, fine) >= self._likeness(small, affine)):
+                affine = fine.astype(np.float64)
         except cv2.error:  # it has not converged: nothing like the input is there
             pass
-        found[:, 2] = _rescaled(found[:, :2].sum(axis=1), found[:, 2], self.side / COARSE)
-        return found
+        affine[:, 2] = _rescaled(affine[:, :2].sum(axis=1), affine[:, 2], self.side / COARSE)
+        return affine
 
-    def _likeness(self, small: np.ndarray, found: np.ndarray) -> float:
-        laid = cv2.warpAffine(small, found.astype(np.float64), (COARSE, COARSE), borderMode=cv2.BORDER_REPLICATE,
+    def _likeness(self, small: np.ndarray, affine: np.ndarray) -> float:
+        laid = cv2.warpAffine(small, affine.astype(np.float64), (COARSE, COARSE), borderMode=cv2.BORDER_REPLICATE,
                               flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP)  # fmt: skip
-        one, other = (m.ravel() - m.mean() for m in (laid, self.small))
-        return float(one @ other / math.sqrt(float(one @ one) * float(other @ other) + 1e-9))
+        ours, theirs = (m.ravel() - m.mean() for m in (laid, self.small))
+        return float(ours @ theirs / math.sqrt(float(ours @ ours) * float(theirs @ theirs) + 1e-9))
 
 
 def warped(image: np.ndarray, affine: np.ndarray) -> np.ndarray:

@@ -52,12 +52,12 @@ def verdict_of(grid: Grid, reading: Reading) -> Verdict:
 def _breaches(reading: Reading) -> list[str]:
     if not reading.visited and not reading.outside and not reading.crossed:
         return ["there is no red path"]
-    found = [f"red goes through {wall}" for wall in reading.crossed[:3]]
+    breaches = [f"red goes through {wall}" for wall in reading.crossed[:3]]
     if reading.on_walls > ON_WALLS:
-        found.append(f"{reading.on_walls:.0%} of the red lies on walls")
+        breaches.append(f"{reading.on_walls:.0%} of the red lies on walls")
     if reading.outside:
-        found.append("red leaves the maze")
-    return found
+        breaches.append("red leaves the maze")
+    return breaches
 
 
 def _unsolved(grid: Grid, reading: Reading) -> list[str]:

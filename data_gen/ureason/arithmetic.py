@@ -126,14 +126,16 @@ def _puzzle(
 ) -> Puzzle:
     final = replay(events)
     groups = tuple(Group(n, nouns[t].singular, nouns[t].plural, f"on the {place}") for (t, place), n in final.items())
-    told = [_tell(event, nouns, len(nouns) > 1, random_) for event in events]
+    sentences = [_tell(event, nouns, len(nouns) > 1, random_) for event in events]
     if level == 3 and subcategory != "Transfer":
         noun = random_.choice(list(nouns.values()))
-        told.insert(random_.randint(1, len(told)), f"{random_.randint(2, 9)} more {noun.plural} stay in a closed box.")
+        sentences.insert(
+            random_.randint(1, len(sentences)), f"{random_.randint(2, 9)} more {noun.plural} stay in a closed box."
+        )
     scene = words.listed(list(dict.fromkeys(scenes.values())))
     return Puzzle(
         f"{words.listed([noun.plural for noun in nouns.values()]).capitalize()} on the {next(iter(scenes))}",
-        f"Scenario: {' '.join(told)}",
+        f"Scenario: {' '.join(sentences)}",
         f"{scene}, with the {words.listed([noun.plural for noun in nouns.values()])} there",
         Counts(groups),
         tuple(_steps(events, nouns)),
@@ -145,7 +147,7 @@ def _tell(event: Event, nouns: Mapping[str, Noun], several: bool, random_: rando
     """One sentence for an event."""
     what, thing, place, number, *rest = event
     noun = nouns[thing]
-    amount, some = noun.counted(number), f"{number} of the {noun.plural}"
+    amount, part = noun.counted(number), f"{number} of the {noun.plural}"
     who = words.person(random_)
     there = f"on the {place}"
     be, come = ("is", "comes") if number == 1 else ("are", "come")
@@ -153,7 +155,7 @@ def _tell(event: Event, nouns: Mapping[str, Noun], several: bool, random_: rando
     choices: dict[str, tuple[str, ...]] = {
         "start": (f"there {be} {amount} {there}", f"{who} lays {amount} {there}"),
         "add": (f"{who} puts {more} {there}", f"{more} {come} from the kitchen and {be} put {there}"),
-        "remove": (f"{who} takes {some} away", f"{some} {be} given to {who}"),
+        "remove": (f"{who} takes {part} away", f"{part} {be} given to {who}"),
         "multiply": (
             f"{who} brings more, until there are {_TIMES.get(number, '')} as many {noun.plural} {there} as before",
             f"the number of {noun.plural} {there} grows to {_TIMES.get(number, '')} what it was",

@@ -113,7 +113,7 @@ def replay_set(events: Iterable[Event | list[Any]]) -> tuple[list[str], list[str
     for what, thing in events:
         if what == "on":
             there.append(thing)
-            gone = [one for one in gone if one != thing]
+            gone = [other for other in gone if other != thing]
         elif what == "off" and thing in there:
             there.remove(thing)
             gone.append(thing)
@@ -133,11 +133,11 @@ def _valued(subcategory: str, level: int, random_: random.Random) -> Puzzle | No
     kinds, values, reads, sets, plans = _VALUED[subcategory]
     chosen = random_.sample(kinds, 2 if level == 3 else 1)
     events: list[Event] = []
-    told: list[str] = []
+    sentences: list[str] = []
     for thing in chosen:
         fresh = random_.sample(values, level + 2)
         events.append(("set", thing, fresh.pop()))
-        told.append("at first " + reads.format(thing=thing, value=events[-1][2]))
+        sentences.append("at first " + reads.format(thing=thing, value=events[-1][2]))
         changes = ["set", *(random_.choice(("set", "plan", "back")) for _ in range(level))]
         random_.shuffle(changes)
         for before, what in zip(["", *changes], changes, strict=False):
@@ -146,7 +146,7 @@ def _valued(subcategory: str, level: int, random_: random.Random) -> Puzzle | No
             templates = {"set": sets, "plan": plans, "back": _BACK}[what]
             value = fresh.pop() if what != "back" else ""
             events.append((what, thing, value) if value else (what, thing))
-            told.append(random_.choice(templates).format(thing=thing, value=value, who=words.person(random_)))
+            sentences.append(random_.choice(templates).format(thing=thing, value=value, who=words.person(random_)))
     final = replay(events)
     starts = {event[1]: event[2] for event in reversed(events) if event[0] == "set"}
     if any(final[thing] == starts[thing] for thing in chosen):
@@ -154,7 +154,7 @@ def _valued(subcategory: str, level: int, random_: random.Random) -> Puzzle | No
     steps = [sentence(f"in the end {reads.format(thing=thing, value=final[thing])}") for thing in chosen]
     return Puzzle(
         f"The {listed(chosen)}",
-        words.scenario(told),
+        words.scenario(sentences),
         _SCENES[subcategory].format(things=listed([chosen[0], *(f"the {thing}" for thing in chosen[1:])])),
         Attributes(tuple(reads.format(thing=thing, value=final[thing]) for thing in chosen)),
         tuple(steps),
@@ -183,16 +183,18 @@ def _presence(level: int, random_: random.Random) -> Puzzle | None:
     there, gone = replay_set(events)
     if not gone:
         return None
-    told = []
+    sentences = []
     for what, thing in events:
-        said = {"on": on, "off": off, "plan": "{a} for the " + carrier + " is talked about, but it comes to nothing"}[
-            what
-        ]
-        told.append(said.format(a=article(thing), thing=thing))
+        template = {
+            "on": on,
+            "off": off,
+            "plan": "{a} for the " + carrier + " is talked about, but it comes to nothing",
+        }[what]
+        sentences.append(template.format(a=article(thing), thing=thing))
     shown = Attributes((f"the {carrier} has {listed([article(thing) for thing in there])}",), tuple(gone))
     return Puzzle(
         f"The {carrier}",
-        words.scenario(told),
+        words.scenario(sentences),
         scene,
         shown,
         (f"What is there in the end: {listed(there)}.", f"What is not: {listed(gone)}."),

@@ -47,12 +47,12 @@ def _finding(id_: str, row: Mapping[str, Any], item: Item | None) -> Finding:
         return id_, "unparseable", None, label, "the prompt is not that of its item in items.jsonl"
     outcome = outcome_from(item.facts["outcome"])
     try:
-        found = worked_out(item.facts)
+        parts = worked_out(item.facts)
     except (DataError, ExecutionError, UnreadableError, KeyError, TypeError, ValueError, AttributeError) as error:
         return id_, "unparseable", None, label, f"the facts in items.jsonl cannot be followed: {error}"
-    if not states(outcome, found):
-        came = "; ".join(" ".join(parts) for parts in found)
-        return id_, "wrong", came, label, f"the facts in items.jsonl lead to {came}"
+    if not states(outcome, parts):
+        answer = "; ".join(" ".join(parts) for parts in parts)
+        return id_, "wrong", answer, label, f"the facts in items.jsonl lead to {answer}"
     if label != outcome.criterion():
         return id_, "wrong", outcome.criterion(), label, f'the label says "{label}"'
     return id_, "ok", label, label, ""
@@ -78,9 +78,9 @@ def worked_out(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
             if program is None and language != "Python":
                 raise DataError(f"code in {language} without its program")
             value = (python.run(source) if program is None else code.run(program))[asks]
-            return [(str(one),) for one in (value if isinstance(value, list) else [value])]
+            return [(str(part),) for part in (value if isinstance(value, list) else [value])]
         case {"expression": texts}:
-            return [(str(_value(one)),) for one in ([texts] if isinstance(texts, str) else texts)]
+            return [(str(_value(part)),) for part in ([texts] if isinstance(texts, str) else texts)]
         case {"events": events, "task": "arithmetic"}:
             return [(str(number), place) for (_, place), number in arithmetic.replay(events).items() if number]
         case {"events": events, "subcategory": "Presence"}:
@@ -98,15 +98,17 @@ def worked_out(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
             return [(text.shown(facts),)]
 
 
-def states(outcome: Outcome, found: Sequence[tuple[str, ...]]) -> bool:
+def states(outcome: Outcome, answers: Sequence[tuple[str, ...]]) -> bool:
     """Whether an outcome says what was worked out, and of as many things."""
     if isinstance(outcome, Writing):
-        return [(outcome.text,)] == list(found)
+        return [(outcome.text,)] == list(answers)
     if isinstance(outcome, Layout):
-        return [(thing.partition(" ")[2],) for _, thing in outcome.places] == list(found)
-    said = _statements(outcome)
-    return len(said) == len(found) and all(
-        f" {part} " in f" {one} ".replace(",", " ") for one, parts in zip(said, found, strict=True) for part in parts
+        return [(thing.partition(" ")[2],) for _, thing in outcome.places] == list(answers)
+    statements = _statements(outcome)
+    return len(statements) == len(answers) and all(
+        f" {part} " in f" {statement} ".replace(",", " ")
+        for statement, parts in zip(statements, answers, strict=True)
+        for part in parts
     )
 
 

@@ -311,10 +311,10 @@ def _rows(level: int, random_: random.Random) -> Puzzle | None:
     code, changes = _create("shelf", "item TEXT, price INTEGER", list(zip(names, prices, strict=True))), []
     spare = [price for price in range(2, 30) if price not in prices]
     for _ in range(level - 1):
-        one = random_.choice(names)
+        name = random_.choice(names)
         changes.append(random_.choice((
-            f"UPDATE shelf SET price = {spare.pop(random_.randrange(len(spare)))} WHERE item = '{one}';",
-            f"DELETE FROM shelf WHERE item = '{one}';",
+            f"UPDATE shelf SET price = {spare.pop(random_.randrange(len(spare)))} WHERE item = '{name}';",
+            f"DELETE FROM shelf WHERE item = '{name}';",
         )))  # fmt: skip
     where = f" WHERE price > {random_.randint(3, 12)}" if random_.random() < 0.5 else ""
     down = random_.choice(("", " DESC"))
@@ -366,7 +366,7 @@ def _puzzle(
     final: Any,
     program: Sequence[Statement] = (),
 ) -> Puzzle:
-    came = ", ".join(map(str, final)) if isinstance(final, list) else str(final)
+    shown = ", ".join(map(str, final)) if isinstance(final, list) else str(final)
     facts = {"code": code, "language": language, "asks": asks}
     canonical = json.dumps(facts, sort_keys=True)
     return Puzzle(
@@ -374,7 +374,7 @@ def _puzzle(
         f"Code ({language}):\n{code}\n\n{meaning}",
         scene,
         outcome,
-        (f"After the code has run, {asks} is: {came}.",),
+        (f"After the code has run, {asks} is: {shown}.",),
         facts | ({"program": json.loads(json.dumps(program))} if program else {}),
         canonical,
     )

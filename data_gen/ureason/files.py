@@ -62,8 +62,8 @@ def read_folder(folder: Path, tasks: Sequence[str] = TASKS, direct: bool = True)
             f"{folder} is no folder: name the one with code.jsonl, direct_code.jsonl and so on. The published ones: "
             "git clone https://github.com/UReason/UReason, then data.ureason=UReason/data"
         )
-    wanted = [f"{prefix}{task}.jsonl" for task in tasks for prefix in (("", "direct_") if direct else ("",))]
-    missing = [name for name in wanted if not (folder / name).is_file()]
+    names = [f"{prefix}{task}.jsonl" for task in tasks for prefix in (("", "direct_") if direct else ("",))]
+    missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         raise DataError(
             f"{folder} has no {', '.join(missing)}: UReason is {', '.join(f'{task}.jsonl' for task in tasks)} "
@@ -73,11 +73,11 @@ def read_folder(folder: Path, tasks: Sequence[str] = TASKS, direct: bool = True)
     place_of: dict[str, str] = {}
     for task in tasks:
         path = folder / f"{task}.jsonl"
-        asked = _read(path, task, place_of)
-        plain = _read(folder / f"direct_{task}.jsonl", task, {}) if direct else None
-        if plain is not None:
-            _check_partners(path, asked, folder / f"direct_{task}.jsonl", plain)
-        for id_, (number, row) in asked.items():
+        rows_of = _read(path, task, place_of)
+        direct_rows = _read(folder / f"direct_{task}.jsonl", task, {}) if direct else None
+        if direct_rows is not None:
+            _check_partners(path, rows_of, folder / f"direct_{task}.jsonl", direct_rows)
+        for id_, (number, row) in rows_of.items():
             subcategory = str(row.get("subcategory", ""))
             if subcategory and subcategory not in SUBCATEGORIES[task]:
                 known = ", ".join(SUBCATEGORIES[task])
@@ -90,12 +90,8 @@ def read_folder(folder: Path, tasks: Sequence[str] = TASKS, direct: bool = True)
                     outcome_from(facts["outcome"])
                 except DataError as error:
                     raise DataError(f"{path}, line {number}: {error}") from error
-            rows.append(
-                Row(
-                    id_, task, row["prompt"], plain[id_][1]["prompt"] if plain is not None else "", row["expect_en"],
-                    subcategory, facts,
-                )
-            )  # fmt: skip
+            direct_prompt = direct_rows[id_][1]["prompt"] if direct_rows is not None else ""
+            rows.append(Row(id_, task, row["prompt"], direct_prompt, row["expect_en"], subcategory, facts))
     return rows
 
 
@@ -111,10 +107,10 @@ def write_folder(folder: Path, items: Iterable[Item]) -> list[Path]:
     for item in items:
         by_task.setdefault(str(item.facts["task"]), []).append(item)
     paths = []
-    for task, some in by_task.items():
+    for task, group in by_task.items():
         for prefix in ("", "direct_"):
             paths.append(folder / f"{prefix}{task}.jsonl")
-            write_rows(paths[-1], (published_row(item, direct=bool(prefix)) for item in some))
+            write_rows(paths[-1], (published_row(item, direct=bool(prefix)) for item in group))
     return paths
 
 
@@ -140,7 +136,7 @@ def row_of(item: Item) -> Row:
 
 def _read(path: Path, task: str, place_of: dict[str, str]) -> dict[str, tuple[int, dict[str, Any]]]:
     """id -> (line, checked row). `place_of` holds the ids of the files read before."""
-    found: dict[str, tuple[int, dict[str, Any]]] = {}
+    rows: dict[str, tuple[int, dict[str, Any]]] = {}
     for number, row in read_objects(path):
         lacking = [key for key in KEYS if key not in row]
         if lacking:
@@ -156,10 +152,10 @@ def _read(path: Path, task: str, place_of: dict[str, str]) -> dict[str, tuple[in
         if id_ in place_of:
             raise DataError(f"{path}, line {number}: the id {id_} was used in {place_of[id_]}: ids must be unique")
         place_of[id_] = f"{path.name}, line {number}"
-        found[id_] = (number, row)
-    if not found:
+        rows[id_] = (number, row)
+    if not rows:
         raise DataError(f"{path} has no rows; expected {SHAPE}")
-    return found
+    return rows
 
 
 def _renamed(key: str, row: Mapping[str, Any]) -> str:
@@ -172,18 +168,18 @@ def _renamed(key: str, row: Mapping[str, Any]) -> str:
 
 def _check_partners(
     path: Path,
-    asked: Mapping[str, tuple[int, Mapping[str, Any]]],
+    rows: Mapping[str, tuple[int, Mapping[str, Any]]],
     direct_path: Path,
-    plain: Mapping[str, tuple[int, Mapping[str, Any]]],
+    direct_rows: Mapping[str, tuple[int, Mapping[str, Any]]],
 ) -> None:
-    for one, other, lack in ((path, direct_path, [i for i in asked if i not in plain]),
-                             (direct_path, path, [i for i in plain if i not in asked])):  # fmt: skip
-        if lack:
-            more = f" and {len(lack) - 5} more" if len(lack) > 5 else ""
-            raise DataError(f"{other} has no row for the ids {', '.join(lack[:5])}{more} of {one.name}")
-    for id_, (number, row) in asked.items():
-        if row["expect_en"] != plain[id_][1]["expect_en"]:
+    for file, other, lacking in ((path, direct_path, [i for i in rows if i not in direct_rows]),
+                             (direct_path, path, [i for i in direct_rows if i not in rows])):  # fmt: skip
+        if lacking:
+            more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
+            raise DataError(f"{other} has no row for the ids {', '.join(lacking[:5])}{more} of {file.name}")
+    for id_, (number, row) in rows.items():
+        if row["expect_en"] != direct_rows[id_][1]["expect_en"]:
             raise DataError(
                 f'{path}, line {number}: "expect_en" of id {id_} is another one in {direct_path.name}, line '
-                f"{plain[id_][0]}: both must be judged by the same criterion"
+                f"{direct_rows[id_][0]}: both must be judged by the same criterion"
             )

@@ -45,15 +45,15 @@ def _two_kinds(level: int, random_: random.Random) -> Puzzle | None:
     nouns = random_.sample(NANO.nouns, 2)
     counts = [random_.randint(1, _MAX_OF_TWO_KINDS) for _ in nouns]
     drawn = [_expression(count, level, random_, ("+", "-", "*", "/")) for count in counts]
-    found = [expression for expression in drawn if expression is not None]
-    if len(found) < 2:
+    complete = [expression for expression in drawn if expression is not None]
+    if len(complete) < 2:
         return None
-    texts = [expressions.show(expression, spaced=True) for expression in found]
-    asked = " and ".join(f"{text} {noun.plural}" for text, noun in zip(texts, nouns, strict=True))
-    steps = [step for expression in found for step in expressions.steps(expression, spaced=True)]
+    texts = [expressions.show(expression, spaced=True) for expression in complete]
+    request = " and ".join(f"{text} {noun.plural}" for text, noun in zip(texts, nouns, strict=True))
+    steps = [step for expression in complete for step in expressions.steps(expression, spaced=True)]
     outcome = Sprites(tuple((noun.singular, count) for noun, count in zip(nouns, counts, strict=True)))
-    canonical = " | ".join(sorted(expressions.canonical(expression) for expression in found))
-    return Puzzle("", f"Draw {asked} .", "", outcome, tuple(steps), {"expression": texts}, canonical)
+    canonical = " | ".join(sorted(expressions.canonical(expression) for expression in complete))
+    return Puzzle("", f"Draw {request} .", "", outcome, tuple(steps), {"expression": texts}, canonical)
 
 
 def _code(level: int, random_: random.Random) -> Puzzle | None:

@@ -115,17 +115,17 @@ class Layout(_Outcome):
     def find(self, text: str) -> bool | None:
         """Each clause with one place and one of the things says what is where; all places must be named once."""
         things = [_bare(thing) for _, thing in self.places]
-        told: dict[str, set[str]] = {}
+        things_at: dict[str, set[str]] = {}
         for clause in re.split(r"[.;,\n]|\band\b", text.casefold()):
             where = [place for place, _ in self.places if re.search(_spelled(place), clause)]
             what = [thing for thing in things if re.search(rf"\b{re.escape(thing)}\b", clause)]
             if len(where) > 1 or (where and len(what) > 1):
                 return None
             if where and what:
-                told.setdefault(where[0], set()).add(what[0])
-        if len(told) < len(self.places) or any(len(heard) > 1 for heard in told.values()):
+                things_at.setdefault(where[0], set()).add(what[0])
+        if len(things_at) < len(self.places) or any(len(heard) > 1 for heard in things_at.values()):
             return None
-        return all(told[place] == {_bare(thing)} for place, thing in self.places)
+        return all(things_at[place] == {_bare(thing)} for place, thing in self.places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +192,8 @@ class Sprites(_Outcome):
 
     def find(self, text: str) -> bool | None:
         """Whether the conclusion ("Draw 5 apples .") asks for exactly this."""
-        said = text.removeprefix("Draw").strip(" .")
-        return said == str(self)
+        conclusion = text.removeprefix("Draw").strip(" .")
+        return conclusion == str(self)
 
     def render(self, seed: int) -> np.ndarray:
         """The image, uint8 [24, 24, 3], cells filled in scan order."""

@@ -86,8 +86,8 @@ def _line(subcategory: str, level: int, random_: random.Random) -> Puzzle | None
         if flat
         else ("A rack in order", f"a narrow rack with {size} shelves")
     )
-    changes, told = drawn
-    return _layout(title, [start, *told], scene, (ROWS if flat else SHELVES)[size], order, changes)
+    changes, sentences = drawn
+    return _layout(title, [start, *sentences], scene, (ROWS if flat else SHELVES)[size], order, changes)
 
 
 def _grid(level: int, random_: random.Random) -> Puzzle | None:
@@ -102,8 +102,8 @@ def _grid(level: int, random_: random.Random) -> Puzzle | None:
         f"in the lower row {rows[1]}"
     )
     scene = f"a display case with two rows of {columns} compartments, seen from the front"
-    changes, told = drawn
-    return _layout("A display case", [start, *told], scene, GRIDS[columns], order, changes, columns)
+    changes, sentences = drawn
+    return _layout("A display case", [start, *sentences], scene, GRIDS[columns], order, changes, columns)
 
 
 def _changes(
@@ -130,20 +130,20 @@ def _changes(
         change: Change
         match kind:
             case "swap":
-                change, said = (kind, a, b), f"then the {a} and the {b} change places"
+                change, text = (kind, a, b), f"then the {a} and the {b} change places"
             case "swap_rows":
-                change, said = (kind,), "then the upper row and the lower row change places as a whole"
+                change, text = (kind,), "then the upper row and the lower row change places as a whole"
             case "reverse":
-                change, said = (kind,), f"then the whole order is turned round, so that the {now[0]} comes last"
+                change, text = (kind,), f"then the whole order is turned round, so that the {now[0]} comes last"
             case "replace":
                 new = spare.pop()
                 change = kind, a, new
-                said = f"the {a} {random_.choice(_REASONS)}, so {article(new)} takes its place"
+                text = f"the {a} {random_.choice(_REASONS)}, so {article(new)} takes its place"
             case _:
                 change = kind, a
-                said = f"{words.person(random_)} moves the {a} to the {ends[kind == 'last']} and the others close up"
+                text = f"{words.person(random_)} moves the {a} to the {ends[kind == 'last']} and the others close up"
         changes.append(change)
-        sentences.append(said)
+        sentences.append(text)
     return None if replay(order, changes, columns) == order else (changes, sentences)
 
 
@@ -152,25 +152,25 @@ def _absolute(level: int, random_: random.Random) -> Puzzle | None:
     places = GRIDS[2 if level < 3 else 3]
     final = words.things(len(places), random_)
     planned = dict(zip(random_.sample(places, level), _others(final, level, random_), strict=True))
-    told = [f"{words.person(random_)} hangs things on a wall with {len(places)} hooks in two rows"]
+    sentences = [f"{words.person(random_)} hangs things on a wall with {len(places)} hooks in two rows"]
     by_place = list(zip(places, final, strict=True))
     random_.shuffle(by_place)
     for place, thing in by_place:
         if place not in planned:
-            told.append(f"{article(thing)} goes to the {place}")
+            sentences.append(f"{article(thing)} goes to the {place}")
         elif random_.random() < 0.5:
-            told.append(
+            sentences.append(
                 f"the {place} was meant for {article(planned[place])}, but {article(thing)} hangs there instead"
             )
         else:
-            told.append(
+            sentences.append(
                 f"{article(planned[place])} hangs at the {place} at first; it {random_.choice(_REASONS)} and is "
                 f"replaced by {article(thing)}"
             )
     changes = [("replace", old, dict(by_place)[place]) for place, old in planned.items()]
     order = [planned.get(place, thing) for place, thing in zip(places, final, strict=True)]
     scene = "a wall with hooks in two rows and one thing on each"
-    return _layout("Hooks on a wall", told, scene, places, order, changes, len(places) // 2)
+    return _layout("Hooks on a wall", sentences, scene, places, order, changes, len(places) // 2)
 
 
 _BESIDE = {
@@ -205,12 +205,12 @@ def _relative(level: int, random_: random.Random) -> Puzzle | None:
         random_.shuffle(clues)
     if solutions(final, clues, columns) != [tuple(final)]:
         return None
-    told = [f"{len(final)} things lie in two rows of {columns}"]
-    told += [
+    sentences = [f"{len(final)} things lie in two rows of {columns}"]
+    sentences += [
         f"the {a} is at the {b}" if name == "at" else f"the {a} is {_BESIDE[name][0]} the {b}" for name, a, b in clues
     ]
     scene = f"a table seen from above, with things in two rows of {columns}"
-    return _deduced("Who lies beside whom", told, scene, places, final, clues, columns)
+    return _deduced("Who lies beside whom", sentences, scene, places, final, clues, columns)
 
 
 _RULES = {
@@ -229,7 +229,7 @@ def holds(clue: Clue | Sequence[str], order: Sequence[str], columns: int = 0) ->
     name, *names = clue
     if name == "at":
         return GRIDS[columns][order.index(names[0])] == names[1]
-    at = [order.index(one) for one in names]
+    at = [order.index(name) for name in names]
     if name in _BESIDE:
         return bool(_BESIDE[name][1](at[0], at[1], columns))
     first, last = at[0], len(order) - 1
@@ -279,18 +279,18 @@ def _constraint(level: int, random_: random.Random) -> Puzzle | None:
         if len(left) == 1:
             break
     for clue in list(clues):  # a clue that the others make superfluous says nothing
-        fewer = [one for one in clues if one != clue]
+        fewer = [other for other in clues if other != clue]
         if len(solutions(final, fewer)) == 1:
             clues = fewer
-    told = [f"{listed([article(one) for one in sorted(final)])} stand in a row"]
-    told += [_RULES[name].format(*names) for name, *names in clues]
+    sentences = [f"{listed([article(other) for other in sorted(final)])} stand in a row"]
+    sentences += [_RULES[name].format(*names) for name, *names in clues]
     scene = f"a shelf with a row of {size} things"
-    return _deduced("A row with rules", told, scene, ROWS[size], final, clues, 0)
+    return _deduced("A row with rules", sentences, scene, ROWS[size], final, clues, 0)
 
 
 def _layout(
     title: str,
-    told: list[str],
+    sentences: list[str],
     scene: str,
     places: Sequence[str],
     order: Sequence[str],
@@ -302,12 +302,12 @@ def _layout(
     steps = [f"At first: {', '.join(order)}.", *(f"After change {i}: {', '.join(a)}." for i, a in enumerate(after, 1))]
     outcome = Layout.of(places, final, [thing for thing in order if thing not in final])
     facts = {"order": list(order), "changes": [list(change) for change in changes], "columns": columns}
-    return Puzzle(title, words.scenario(told), scene, outcome, tuple(steps), facts)
+    return Puzzle(title, words.scenario(sentences), scene, outcome, tuple(steps), facts)
 
 
 def _deduced(
     title: str,
-    told: list[str],
+    sentences: list[str],
     scene: str,
     places: Sequence[str],
     final: Sequence[str],
@@ -317,7 +317,7 @@ def _deduced(
     """The puzzle of an arrangement that follows from clues."""
     steps = [f"The {thing} must be {place}." for place, thing in zip(places, final, strict=True)]
     facts = {"things": sorted(final), "clues": [list(clue) for clue in clues], "columns": columns}
-    return Puzzle(title, words.scenario(told), scene, Layout.of(places, final), tuple(steps), facts)
+    return Puzzle(title, words.scenario(sentences), scene, Layout.of(places, final), tuple(steps), facts)
 
 
 def _others(known: Sequence[str], n: int, random_: random.Random) -> list[str]:

@@ -99,21 +99,21 @@ def _character(level: int, what: str, scene: str, random_: random.Random) -> Puz
     answer = solve(names, rules)
     which = "the one that comes last in the alphabet" if len(first) == 1 else f"the {ORDINALS[first[1]]} of them"
     letter = "initial" if rules[1][1] == 0 else f"{ORDINALS[rules[1][1]]} letter"
-    told = [f"{words.person(random_)} has a list of names: {', '.join(names)}"]
+    sentences = [f"{words.person(random_)} has a list of names: {', '.join(names)}"]
     if level < 3:
-        told.append(f"a {what} shall show only the {letter} of {which}")
+        sentences.append(f"a {what} shall show only the {letter} of {which}")
     else:
-        told.append(
+        sentences.append(
             f"take the {letter} of {which}; a {what} shall show only the letter that follows it in the alphabet"
         )
     steps = [f"The name is {chosen.capitalize()}.", f"The letter to be shown is {answer}."]
-    return _puzzle("One letter", told, what, scene, answer, (), steps, {"start": names, "rules": rules})
+    return _puzzle("One letter", sentences, what, scene, answer, (), steps, {"start": names, "rules": rules})
 
 
 def _word(level: int, what: str, scene: str, random_: random.Random) -> Puzzle | None:
     word = random_.choice(_WORDS)
     rules: list[Rule] = []
-    told = [f"{words.person(random_)} starts from the word {word}"]
+    sentences = [f"{words.person(random_)} starts from the word {word}"]
     for _ in range(level):
         now = solve(word, rules)
         if len(now) < 4:
@@ -124,60 +124,64 @@ def _word(level: int, what: str, scene: str, random_: random.Random) -> Puzzle |
         if kind in ("first", "last"):
             n = random_.randint(3, min(5, len(now) - 1))
             rules.append((kind, n))
-            told.append(f"only the {kind} {n} letters are kept")
+            sentences.append(f"only the {kind} {n} letters are kept")
         elif kind == "drop":
             places = sorted(random_.sample(range(len(now)), 2))
             rules.append((kind, *places))
-            told.append(f"the {' and the '.join(ORDINALS[i] for i in places)} letter fall out")
+            sentences.append(f"the {' and the '.join(ORDINALS[i] for i in places)} letter fall out")
         else:
             rules.append((kind,))
-            told.append("the word is written backwards" if kind == "reverse" else "the outer two letters change places")
+            sentences.append(
+                "the word is written backwards" if kind == "reverse" else "the outer two letters change places"
+            )
     answer = solve(word, rules)
     if answer == word or not 3 <= len(answer) <= 7:
         return None
-    told.append(f"what is left is written on a {what}")
+    sentences.append(f"what is left is written on a {what}")
     steps = [f"After rule {end}: {solve(word, rules[:end])}." for end in range(1, level + 1)]
-    return _puzzle("A word by rules", told, what, scene, answer, (word,), steps, {"start": word, "rules": rules})
+    return _puzzle("A word by rules", sentences, what, scene, answer, (word,), steps, {"start": word, "rules": rules})
 
 
 def _number(level: int, what: str, scene: str, random_: random.Random) -> Puzzle | None:
     if random_.random() < 0.5:
         return _clock(level, what, scene, random_)
     value = random_.randint(4, 60)
-    told = [f"a counter stands at {value}"]
+    sentences = [f"a counter stands at {value}"]
     steps, changes = [], []
     for _ in range(level):
         sign, n = random_.choice(("+", "-", "*")), random_.randint(2, 9)
         before, value = value, {"+": value + n, "-": value - n, "*": value * n}[sign]
         if not 1 <= value <= 200:
             return None
-        told.append({"+": f"it goes up by {n}", "-": f"it goes down by {n}", "*": f"it is multiplied by {n}"}[sign])
+        sentences.append(
+            {"+": f"it goes up by {n}", "-": f"it goes down by {n}", "*": f"it is multiplied by {n}"}[sign]
+        )
         steps.append(f"{before} {sign} {n} = {value}.")
         changes.append([sign, n])
-    if str(value) in " ".join(told).replace(".", " ").split():
+    if str(value) in " ".join(sentences).replace(".", " ").split():
         return None
-    start = int(told[0].split()[-1])
-    told.append(f"a {what} shall show the number that the counter has in the end, in digits, and nothing else")
+    start = int(sentences[0].split()[-1])
+    sentences.append(f"a {what} shall show the number that the counter has in the end, in digits, and nothing else")
     return _puzzle(
-        "A counter", told, what, scene, str(value), (str(start),), steps, {"number": start, "changes": changes}
+        "A counter", sentences, what, scene, str(value), (str(start),), steps, {"number": start, "changes": changes}
     )
 
 
 def _clock(level: int, what: str, scene: str, random_: random.Random) -> Puzzle | None:
     start = random_.randrange(6 * 60, 20 * 60, 5)
-    told = [f"a bus is due at {_time(start)}"]
+    sentences = [f"a bus is due at {_time(start)}"]
     now, steps, changes = start, [], []
     for _ in range(level):
         late, minutes = random_.random() < 0.7, random_.randrange(5, 60, 5)
         now += minutes if late else -minutes
-        told.append(f"then it is announced {minutes} minutes {'later' if late else 'earlier'} than before")
+        sentences.append(f"then it is announced {minutes} minutes {'later' if late else 'earlier'} than before")
         steps.append(f"That makes it {_time(now)}.")
         changes.append(["+" if late else "-", minutes])
     if now == start:
         return None
-    told.append(f"a {what} shall show the time that holds in the end, in the same form")
+    sentences.append(f"a {what} shall show the time that holds in the end, in the same form")
     facts = {"minutes": start, "changes": changes}
-    return _puzzle("A timetable", told, what, scene, _time(now), (_time(start),), steps, facts)
+    return _puzzle("A timetable", sentences, what, scene, _time(now), (_time(start),), steps, facts)
 
 
 def _symbol(level: int, what: str, scene: str, random_: random.Random) -> Puzzle | None:
@@ -185,13 +189,13 @@ def _symbol(level: int, what: str, scene: str, random_: random.Random) -> Puzzle
         a, b, c = (random_.randint(1, 9) for _ in range(3))
         total = a + b
         answer = "<" if total < c else ">" if total > c else "="
-        told = [
+        sentences = [
             f"on a {what} stands one sign only: the one of <, = and > that belongs between {a} + {b} and {c}, read "
             "from left to right"
         ]
         others = tuple(sign for sign in "<=>" if sign != answer)
         steps = [f"{a} + {b} = {total}, and {total} {answer} {c}."]
-        return _puzzle("A sign", told, what, scene, answer, others, steps, {"compare": [a, b, c]})
+        return _puzzle("A sign", sentences, what, scene, answer, others, steps, {"compare": [a, b, c]})
     states = random_.sample(("calm", "busy", "closed", "open", "full", "empty"), 3)
     signs = random_.sample(_SIGNS, 3)
     path = [random_.choice(states)]
@@ -199,18 +203,18 @@ def _symbol(level: int, what: str, scene: str, random_: random.Random) -> Puzzle
         path.append(random_.choice([state for state in states if state != path[-1]]))
     answer = signs[states.index(path[-1])]
     code = listed([f"{sign} for {state}" for sign, state in zip(signs, states, strict=True)])
-    told = [f"a café shows its state by one sign on a {what}: {code}", f"in the morning it is {path[0]}"]
-    told += [f"then it becomes {state}" for state in path[1:]]
-    told.append(f"the {what} shows the sign of the last state and nothing else")
+    sentences = [f"a café shows its state by one sign on a {what}: {code}", f"in the morning it is {path[0]}"]
+    sentences += [f"then it becomes {state}" for state in path[1:]]
+    sentences.append(f"the {what} shows the sign of the last state and nothing else")
     steps = [f"The last state is {path[-1]}, and its sign is {answer}."]
     others = tuple(sign for sign in signs if sign != answer)
     facts = {"signs": dict(zip(states, signs, strict=True)), "path": path}
-    return _puzzle("A sign for a state", told, what, scene, answer, others, steps, facts)
+    return _puzzle("A sign for a state", sentences, what, scene, answer, others, steps, facts)
 
 
 def _puzzle(
     title: str,
-    told: Sequence[str],
+    sentences: Sequence[str],
     what: str,
     scene: str,
     answer: str,
@@ -220,7 +224,7 @@ def _puzzle(
 ) -> Puzzle:
     return Puzzle(
         title,
-        words.scenario(told),
+        words.scenario(sentences),
         f"{scene}, with what has to be on the {what}",
         Writing(answer, tuple(text for text in excluded if text not in answer)),
         tuple(steps),

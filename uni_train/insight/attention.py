@@ -43,17 +43,17 @@ _TOP = 10  # words of a table
 _EDGE = 168  # pixels of an overlay
 
 
-def layer_groups(count: int, wanted: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
+def layer_groups(count: int, groups: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
     """First and last layer, from 1, of each group: those that are wanted, or four contiguous ones of like size.
 
     Raises:
         UserError: a layer that the model lacks.
     """
-    for first, last in wanted:
+    for first, last in groups:
         if not 1 <= first <= last <= count:
             raise UserError(f"there are no layers {first}-{last}", f"The model has the layers 1-{count}.")
-    if wanted:
-        return list(wanted)
+    if groups:
+        return list(groups)
     edges = [round(i * count / min(LAYER_GROUPS, count)) for i in range(min(LAYER_GROUPS, count) + 1)]
     return [(first + 1, last) for first, last in pairwise(edges)]
 
@@ -62,7 +62,7 @@ def thoughtful_requests(model: UnifiedModel, cases: Sequence[Case], seed: int) -
     """The cases as requests with the model's own thoughts, with the seeds of an evaluation."""
     requests = [request_of(ask) for ask in asks_of(cases, ["cot"], seed=seed)]
     thoughts = model.think(requests)
-    return [replace(one, thought=thought) for one, thought in zip(requests, thoughts, strict=True)]
+    return [replace(request, thought=thought) for request, thought in zip(requests, thoughts, strict=True)]
 
 
 def observe(
@@ -92,7 +92,7 @@ def observe(
     groups = layer_groups(inside.bagel.config.llm.num_hidden_layers, layers)
     requests = thoughtful_requests(model, cases, seed)
     worlds = [str(case.facts["world"]) for case in cases]
-    starts = [refined_start(one.thought or "", world) for one, world in zip(requests, worlds, strict=True)]
+    starts = [refined_start(request.thought or "", world) for request, world in zip(requests, worlds, strict=True)]
     shares, weights, by_level, overlays, ranks = [], [], [], [], []
     times: list[float] = []
     # First, because tokens that there are not show here.
@@ -101,15 +101,15 @@ def observe(
         overlays += list(_overlays(inside, request, images[0], seen, tokens))
         ranks.append({"id": request.id, "prompt": request.prompt, "words": _ranked(inside, seen)})
     for first in range(0, len(requests), batch):
-        some = requests[first : first + batch]
-        _, seen = draw_with_attention(inside, some, starts[first : first + batch])
+        chunk = requests[first : first + batch]
+        _, seen = draw_with_attention(inside, chunk, starts[first : first + batch])
         share, weight = seen.shares.mean(0), seen.weights.mean(0)  # [N, B, groups]
-        shares += [share[:, row].tolist() for row in range(len(some))]
-        weights += [weight[:, row].tolist() for row in range(len(some))]
-        by_level += [seen.shares[:, :, row].mean(1).tolist() for row in range(len(some))]
+        shares += [share[:, row].tolist() for row in range(len(chunk))]
+        weights += [weight[:, row].tolist() for row in range(len(chunk))]
+        by_level += [seen.shares[:, :, row].mean(1).tolist() for row in range(len(chunk))]
         times = seen.t.tolist()
         if on_item is not None:
-            on_item(len(some))
+            on_item(len(chunk))
     return {
         "groups": groups,
         "clusters": [case.cluster_id for case in cases],
@@ -122,73 +122,73 @@ def observe(
     }
 
 
-def with_interventions(found: dict[str, Any], evaluation: Evaluation) -> dict[str, Any]:
+def with_interventions(observed: dict[str, Any], evaluation: Evaluation) -> dict[str, Any]:
     """Beside them the tables of an evaluation of `Interventions`."""
     (result,) = evaluation.results.values()
-    return {**found, "tables": [table.to_dict() for table in result.tables]}
+    return {**observed, "tables": [table.to_dict() for table in result.tables]}
 
 
-def sections(found: Mapping[str, Any]) -> list[Section]:
+def sections(result: Mapping[str, Any]) -> list[Section]:
     """The parts of the page about attention, from attention.json."""
-    made = [
+    parts = [
         Section(
             "Attention of image tokens",
             "P is the instruction, R_t the trace of the thought, R_p the refined prompt that it ends in. Shares sum to "
             "1 over all that an image token can look at. Weights are those of one token of a group (equation 6).",
-            tables=[weights_table(found), shares_table(found), levels_table(found)],
-            charts=[_layers_chart(found, "weights"), _layers_chart(found, "shares"), _levels_chart(found)],
+            tables=[weights_table(result), shares_table(result), levels_table(result)],
+            charts=[_layers_chart(result, "weights"), _layers_chart(result, "shares"), _levels_chart(result)],
         )
     ]
-    if found["overlays"]:
-        made.append(
+    if result["overlays"]:
+        parts.append(
             Section(
                 "Influence: which words an image follows",
                 "Brighter places look more at the word, over all layers and steps. The tables rank the words of "
                 "instruction and thought by what the whole image pays each; markers are left out.",
-                tables=[_rank_table(one) for one in found["ranks"]],
-                images=[Overlay(one["url"], one["caption"]) for one in found["overlays"]],
+                tables=[_rank_table(row) for row in result["ranks"]],
+                images=[Overlay(row["url"], row["caption"]) for row in result["overlays"]],
             )
         )
-    if "tables" in found:
-        made.append(
+    if "tables" in result:
+        parts.append(
             Section(
                 "Interventions on the thought",
                 "The same items and noise, drawn with changed thoughts.",
-                tables=[Table.from_dict(table) for table in found["tables"]],
+                tables=[Table.from_dict(table) for table in result["tables"]],
             )
         )
-    return made
+    return parts
 
 
 # --- tables and charts ----------------------------------------------------------------------------------------------
 
 
-def weights_table(found: Mapping[str, Any]) -> Table:
+def weights_table(result: Mapping[str, Any]) -> Table:
     """The layout of UReason's Tables 5, 9 and 10: mean weights of equation 6, times 10^4."""
-    array = np.array(found["weights"])
+    array = np.array(result["weights"])
     columns = [GROUPS.index(name) for name in SHOWN]
     rows = []
-    for first, last in [*found["groups"], (1, array.shape[1])]:
+    for first, last in [*result["groups"], (1, array.shape[1])]:
         means = array[:, first - 1 : last].mean((0, 1))
         rows.append((f"{first}-{last}", *(f"{means[column] * 1e4:.2f}" for column in columns)))
     return Table("Average attention weights, times 10^4", ("Layers", *SHOWN.values()), tuple(rows))
 
 
-def shares_table(found: Mapping[str, Any]) -> Table:
+def shares_table(result: Mapping[str, Any]) -> Table:
     """The share of each group that has keys, by layers; intervals over items."""
-    array = np.array(found["shares"])
-    layers = [*found["groups"], (1, array.shape[1])]
+    array = np.array(result["shares"])
+    layers = [*result["groups"], (1, array.shape[1])]
     parts = [(f"{first}-{last}", array[:, first - 1 : last]) for first, last in layers]
     note = "95 % intervals, clustered by item or pair."
-    return _shares("Share of attention, by layers", "Layers", parts, found["clusters"], note)
+    return _shares("Share of attention, by layers", "Layers", parts, result["clusters"], note)
 
 
-def levels_table(found: Mapping[str, Any]) -> Table:
+def levels_table(result: Mapping[str, Any]) -> Table:
     """The same by noise level: thirds of the steps, the noisiest first."""
-    array, t = np.array(found["by_level"]), found["t"]
+    array, t = np.array(result["by_level"]), result["t"]
     thirds = np.array_split(np.arange(len(t)), min(NOISE_LEVELS, len(t)))
     parts = [(f"{t[steps[0]]:.2f} to {t[steps[-1]]:.2f}", array[:, steps]) for steps in thirds]
-    return _shares("Share of attention, by noise level", "Noise level t", parts, found["clusters"])
+    return _shares("Share of attention, by noise level", "Noise level t", parts, result["clusters"])
 
 
 def _shares(
@@ -207,16 +207,16 @@ def _name(group: str) -> str:
     return f"{SHOWN[group]} ({group})" if group in SHOWN else group
 
 
-def _layers_chart(found: Mapping[str, Any], what: str) -> Chart:
-    array = np.array(found[what]).mean(0)
+def _layers_chart(result: Mapping[str, Any], what: str) -> Chart:
+    array = np.array(result[what]).mean(0)
     scale, title = (1e4, "Weight of a token (10^-4), by layer") if what == "weights" else (1.0, "Share, by layer")
     layers = list(range(1, len(array) + 1))
     return _groups_chart(title, layers, array * scale, linear_axis(1, max(2, len(array)), "layer"))
 
 
-def _levels_chart(found: Mapping[str, Any]) -> Chart:
-    array = np.array(found["by_level"]).mean(0)
-    return _groups_chart("Share, by noise level", found["t"], array, linear_axis(0, 1, "noise level t"))
+def _levels_chart(result: Mapping[str, Any]) -> Chart:
+    array = np.array(result["by_level"]).mean(0)
+    return _groups_chart("Share, by noise level", result["t"], array, linear_axis(0, 1, "noise level t"))
 
 
 def _groups_chart(title: str, x: Sequence[float], array: np.ndarray, axis: Axis) -> Chart:
@@ -252,23 +252,26 @@ def _overlays(
     """The image, then the image under the map of each word; or of the given tokens together."""
     assert seen.maps is not None
     words = _words(model, seen)
-    own = [i for i, (group, _) in enumerate(words) if group != "system"]
-    thought = [i for i in own if words[i][0] in ("thought", "refined")]
+    columns = [i for i, (group, _) in enumerate(words) if group != "system"]
+    thought = [i for i in columns if words[i][0] in ("thought", "refined")]
     yield {"url": data_url(encode_png(image)), "caption": request.prompt[:160]}
     if tokens is not None:
         first, last = tokens
-        if not 1 <= first <= last <= len(own):
+        if not 1 <= first <= last <= len(columns):
             raise UserError(
-                f"there are no tokens {first}-{last} in {request.id}", f"Its question and thought have 1-{len(own)}."
+                f"there are no tokens {first}-{last} in {request.id}",
+                f"Its question and thought have 1-{len(columns)}.",
             )
-        chosen = [own[first - 1 : last]]
+        chosen = [columns[first - 1 : last]]
     else:
         mean = seen.maps[0].mean((0, 1))
         chosen = [[i] for i in sorted(thought, key=lambda i: -float(mean[i]))[:_MOST_WORDS]]
-    for some in chosen:
-        heat = seen.maps[0][..., some].mean(-1).numpy()
-        said = model.tokenizer.decode([seen.columns[0][seen.places[0][i]].token for i in some])
-        caption = f"{said} ({words[some[0]][0]}, tokens {own.index(some[0]) + 1}-{own.index(some[-1]) + 1})"
+    for places in chosen:
+        heat = seen.maps[0][..., places].mean(-1).numpy()
+        text = model.tokenizer.decode([seen.columns[0][seen.places[0][i]].token for i in places])
+        caption = (
+            f"{text} ({words[places[0]][0]}, tokens {columns.index(places[0]) + 1}-{columns.index(places[-1]) + 1})"
+        )
         yield {"url": data_url(_laid_over(image, heat)), "caption": caption}
 
 
@@ -288,6 +291,6 @@ def _laid_over(image: np.ndarray, heat: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
-def _rank_table(one: Mapping[str, Any]) -> Table:
-    rows = tuple((f"{text!r}", _name(group), f"{weight:.1f}") for text, group, weight in one["words"])
-    return Table(f"Highest attention: {one['prompt'][:120]}", ("Word", "Group", "Weight, times 10^4"), rows)
+def _rank_table(ranking: Mapping[str, Any]) -> Table:
+    rows = tuple((f"{text!r}", _name(group), f"{weight:.1f}") for text, group, weight in ranking["words"])
+    return Table(f"Highest attention: {ranking['prompt'][:120]}", ("Word", "Group", "Weight, times 10^4"), rows)

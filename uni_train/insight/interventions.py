@@ -73,11 +73,11 @@ class Interventions(TaskBenchmark):
 
     def donor(self, place: int) -> Case | None:
         """The next case with another answer that is no partner of this one; None where there is none."""
-        own = self._cases[place]
+        case = self._cases[place]
         for step in range(1, len(self._cases)):
             other = self._cases[(place + step) % len(self._cases)]
-            related = own.cluster is not None and own.cluster == other.cluster
-            if other.facts["answer"] != own.facts["answer"] and not related:
+            related = case.cluster is not None and case.cluster == other.cluster
+            if other.facts["answer"] != case.facts["answer"] and not related:
                 return other
         return None
 
@@ -112,15 +112,15 @@ class Interventions(TaskBenchmark):
 
     def effects(self, scored: Sequence[Scored]) -> Table:
         by_setting: dict[str, dict[Any, Scored]] = {}
-        for one in scored:
-            by_setting.setdefault(one.sample.ask.setting, {})[unit_of(one)] = one
+        for row in scored:
+            by_setting.setdefault(row.sample.ask.setting, {})[unit_of(row)] = row
         before = by_setting.get(AS_IT_IS, {})
         rows = []
         for setting in self.settings:
             after = by_setting.get(setting, {})
             shared = [key for key in before if key in after]
             if setting not in (AS_IT_IS, FOLLOWED) and shared:
-                right = [[some[key].passed for key in shared] for some in (before, after)]
+                right = [[by_unit[key].passed for key in shared] for by_unit in (before, after)]
                 compared = paired(right[0], right[1], [before[key].sample.ask.case.cluster_id for key in shared])
                 rows.append((self.titles[setting], compared))
         note = "Accuracy minus that of the thought as it is, on the same items and noise."

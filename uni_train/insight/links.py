@@ -124,9 +124,9 @@ def units_of(scored: Iterable[Scored]) -> list[Unit]:
     """Each draw of an item, in the order of asking."""
     right: dict[tuple[str, int], dict[str, bool]] = {}
     about: dict[tuple[str, int], tuple[str, str]] = {}
-    for one in scored:
-        right.setdefault(unit_of(one), {})[one.sample.ask.setting] = one.passed
-        about[unit_of(one)] = one.sample.ask.case.cluster_id, one.sample.ask.case.set
+    for row in scored:
+        right.setdefault(unit_of(row), {})[row.sample.ask.setting] = row.passed
+        about[unit_of(row)] = row.sample.ask.case.cluster_id, row.sample.ask.case.set
     return [Unit(*about[key], settings) for key, settings in right.items()]
 
 
@@ -148,57 +148,57 @@ def break_of(right: Mapping[str, bool]) -> str | None:
 
 def links_of(units: Sequence[Unit]) -> dict[str, Estimate]:
     """Link -> the share of items that it holds for, among those that reach it; clustered by item."""
-    found = {}
+    links = {}
     for name, given, then in LINKS:
-        asked = [(i, one) for i, one in enumerate(units) if {*given, then} <= set(one.right)]
-        some = [(i, one) for i, one in asked if all(one.right[setting] for setting in given)]
-        if asked:
-            right, clusters = [one.right[then] for _, one in some], [one.cluster for _, one in some]
-            found[name] = share(right, [i for i, _ in some], clusters)
-    return found
+        complete = [(i, unit) for i, unit in enumerate(units) if {*given, then} <= set(unit.right)]
+        reached = [(i, unit) for i, unit in complete if all(unit.right[setting] for setting in given)]
+        if complete:
+            right, clusters = [unit.right[then] for _, unit in reached], [unit.cluster for _, unit in reached]
+            links[name] = share(right, [i for i, _ in reached], clusters)
+    return links
 
 
 def breaks_of(units: Sequence[Unit]) -> dict[str, Estimate]:
     """Break -> its share of the items; empty where not all five questions were asked."""
-    found = [(break_of(one.right), one.cluster) for one in units]
-    if any(name is None for name, _ in found):
+    breaks = [(break_of(unit.right), unit.cluster) for unit in units]
+    if any(name is None for name, _ in breaks):
         return {}
-    clusters = [cluster for _, cluster in found]
-    return {name: share([one == name for one, _ in found], range(len(found)), clusters) for name in BREAKS}
+    clusters = [cluster for _, cluster in breaks]
+    return {name: share([unit == name for unit, _ in breaks], range(len(breaks)), clusters) for name in BREAKS}
 
 
 def flow_of(units: Sequence[Unit]) -> Flow:
     """The items from question to question, and last which link breaks."""
-    asked = [setting for setting in SHORT if all(setting in one.right for one in units)]
-    columns: list[tuple[str, tuple[str, ...]]] = [(SHORT[setting], ("right", "not right")) for setting in asked]
-    rows = [["right" if one.right[setting] else "not right" for setting in asked] for one in units]
+    settings = [setting for setting in SHORT if all(setting in unit.right for unit in units)]
+    columns: list[tuple[str, tuple[str, ...]]] = [(SHORT[setting], ("right", "not right")) for setting in settings]
+    rows = [["right" if unit.right[setting] else "not right" for setting in settings] for unit in units]
     if breaks_of(units):
         short = {name: name.partition(":")[0] for name in BREAKS}
         columns.append(("What breaks", tuple(short.values())))
-        rows = [[*row, short[str(break_of(one.right))]] for row, one in zip(rows, units, strict=True)]
+        rows = [[*row, short[str(break_of(unit.right))]] for row, unit in zip(rows, units, strict=True)]
     return flow("From knowing to drawing", columns, rows)
 
 
 def found_of(evaluation: Evaluation) -> dict[str, Any]:
     """links.json of a finished evaluation of `Links`."""
-    asked, result = evaluation.asked, evaluation.results[Links.name]
-    asked_of = [one for one in evaluation.scored(Links.name) if one.outcome != "no_skill"]
+    request, result = evaluation.asked, evaluation.results[Links.name]
+    scored = [row for row in evaluation.scored(Links.name) if row.outcome != "no_skill"]
     return {
-        "model": asked["model"]["name"],
-        "asked": {"sets": ", ".join(result.sets), "draws of each": asked["k"], "seed": asked["seed"]},
+        "model": request["model"]["name"],
+        "asked": {"sets": ", ".join(result.sets), "draws of each": request["k"], "seed": request["seed"]},
         "settings": list(result.settings),
-        "units": [list(one) for one in units_of(asked_of)],
+        "units": [list(row) for row in units_of(scored)],
         "tables": [table.to_dict() for table in result.tables],
     }
 
 
-def sections(found: Mapping[str, Any]) -> list[Section]:
+def sections(result: Mapping[str, Any]) -> list[Section]:
     """The part of the page about the links, from links.json."""
-    units = [Unit(*one) for one in found["units"]]
-    tables = [Table.from_dict(table) for table in found["tables"]]
+    units = [Unit(*unit) for unit in result["units"]]
+    tables = [Table.from_dict(table) for table in result["tables"]]
     text = (
-        f"{len(units)} draws of {len({one.cluster for one in units})} items, each asked "
-        f"{len(found['settings'])} times with one seed. A link is judged on the items that reach it."
+        f"{len(units)} draws of {len({unit.cluster for unit in units})} items, each asked "
+        f"{len(result['settings'])} times with one seed. A link is judged on the items that reach it."
     )
     return [Section("Know, plan, draw: which link breaks", text, tables=tables, flows=[flow_of(units)])]
 
@@ -208,9 +208,11 @@ def _pairs_table(units: Sequence[Unit], settings: Sequence[str]) -> Table:
     rows = []
     for first, second in PAIRS:
         if first in settings and second in settings:
-            both = [one for one in units if first in one.right and second in one.right]
+            shared = [unit for unit in units if first in unit.right and second in unit.right]
             compared = paired(
-                [one.right[first] for one in both], [one.right[second] for one in both], [one.cluster for one in both]
+                [unit.right[first] for unit in shared],
+                [unit.right[second] for unit in shared],
+                [unit.cluster for unit in shared],
             )
             rows.append((f"{TITLES[second]}, minus {TITLES[first]}", compared))
     return Table("Differences, paired by item", ("Difference", "Value"), tuple(rows))

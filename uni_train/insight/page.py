@@ -39,7 +39,7 @@ class Section(NamedTuple):
     images: Sequence[Overlay] = ()
 
 
-def keep(folder: Path, analysis: str, found: Mapping[str, Any]) -> Path:
+def keep(folder: Path, analysis: str, result: Mapping[str, Any]) -> Path:
     """Write an analysis's result into the folder, and the page anew. Returns the page.
 
     Args:
@@ -49,7 +49,7 @@ def keep(folder: Path, analysis: str, found: Mapping[str, Any]) -> Path:
         UserError: the folder or the disk cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    atomic_write_json(folder / f"{analysis}.json", dict(found))
+    atomic_write_json(folder / f"{analysis}.json", dict(result))
     return write(folder)
 
 
@@ -61,11 +61,11 @@ def write(folder: Path) -> Path:
     results = {name: read_json(folder / f"{name}.json") for name in ANALYSES if (folder / f"{name}.json").is_file()}
     sections: list[Section] = []
     facts: dict[str, str] = {}
-    for name, found in results.items():
+    for name, result in results.items():
         try:
-            sections += import_module(f"uni_train.insight.{name}").sections(found)
-            asked = {f"{name}: {key}": str(value) for key, value in found["asked"].items()}
-            facts |= {"Model": str(found["model"]), **asked}
+            sections += import_module(f"uni_train.insight.{name}").sections(result)
+            settings = {f"{name}: {key}": str(value) for key, value in result["asked"].items()}
+            facts |= {"Model": str(result["model"]), **settings}
         except (AttributeError, LookupError, TypeError, ValueError) as error:  # somebody has edited it
             file = folder / f"{name}.json"
             raise UserError(

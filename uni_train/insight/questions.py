@@ -46,10 +46,10 @@ def cases_of_task(
     Raises:
         DataError: no such task, world, level or split, or too few items in it.
     """
-    made = get_task(task, world)
-    found = levels or made.default_levels or made.levels[:1]
+    drawer = get_task(task, world)
+    chosen = levels or drawer.default_levels or drawer.levels[:1]
     return [
-        case_of(item) for level in found for item in made.generate(n, level, split, derive_seed("evaluation", seed))
+        case_of(item) for level in chosen for item in drawer.generate(n, level, split, derive_seed("evaluation", seed))
     ]
 
 
@@ -81,8 +81,8 @@ def item_of(case: Case) -> Item:
 
 def plainly(item: Item) -> str:
     """The prompt that tells the answer: "Draw 3 apples ."; for other tasks the question and its exact thought."""
-    _, found, conclusion = item.thought.rpartition("So draw ")
-    if found:
+    _, label, conclusion = item.thought.rpartition("So draw ")
+    if label:
         return f"Draw {conclusion.strip()}"
     refined = extract(item.thought, "paper").text
     return refined or f"{item.prompt}\n{item.thought}"
@@ -110,9 +110,9 @@ def concludes(item: Item, thought: str) -> Status:
 
 def _names(text: str, item: Item) -> Status:
     """Right where the answer or the reference's last words stand in the text; else nobody can tell."""
-    said = " ".join(re.findall(r"\w+", text.casefold()))
-    known = [" ".join(re.findall(r"\w+", one.casefold())) for one in (item.answer, item.thought)]
-    return "pass" if any(one and f" {one} " in f" {said} " for one in known) else "unreadable"
+    words = " ".join(re.findall(r"\w+", text.casefold()))
+    answers = [" ".join(re.findall(r"\w+", answer.casefold())) for answer in (item.answer, item.thought)]
+    return "pass" if any(answer and f" {answer} " in f" {words} " for answer in answers) else "unreadable"
 
 
 class TaskBenchmark(Benchmark):
@@ -141,8 +141,8 @@ class TaskBenchmark(Benchmark):
         self.settings = tuple(name for name in self.offered if not settings or name in settings)
         self._cases = tuple(cases)
         self.sets = tuple(dict.fromkeys(case.set for case in cases))
-        told = [[case.id, case.set, case.prompt, case.cluster, dict(case.facts)] for case in cases]
-        text = json.dumps([PROTOCOL, self.name, told], sort_keys=True, ensure_ascii=False)
+        rows = [[case.id, case.set, case.prompt, case.cluster, dict(case.facts)] for case in cases]
+        text = json.dumps([PROTOCOL, self.name, rows], sort_keys=True, ensure_ascii=False)
         self.revision = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     def cases(self) -> Sequence[Case]:
@@ -169,8 +169,8 @@ class TaskBenchmark(Benchmark):
         place = {case.id: i for i, case in enumerate(self._cases)}
         samples = []
         for ask in asks:
-            said = reply_of if ask.setting in self.answering else thought_of if ask.setting in self.thoughtful else {}
-            text = said.get((ask.case.id, ask.k), "")
+            texts = reply_of if ask.setting in self.answering else thought_of if ask.setting in self.thoughtful else {}
+            text = texts.get((ask.case.id, ask.k), "")
             if isinstance(text, Exception):
                 samples.append(Sample(ask, "generation_failed", f"no words: {text}"))
             elif ask.setting in self.answering:
@@ -205,7 +205,7 @@ class TaskBenchmark(Benchmark):
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
         """setting -> set or "overall" -> Estimate.to_dict()."""
         return {
-            setting: {name: one.to_dict() for name, one in by_set.items()}
+            setting: {name: estimate.to_dict() for name, estimate in by_set.items()}
             for setting, by_set in self._shares(list(scored)).items()
         }
 
@@ -219,24 +219,24 @@ class TaskBenchmark(Benchmark):
         return [Table("Right, by setting", ("Setting", *columns), rows, "95 % intervals, clustered by item or pair.")]
 
     def _shares(self, scored: Sequence[Scored]) -> dict[str, dict[str, Estimate]]:
-        found: dict[str, dict[str, Estimate]] = {}
+        shares_of: dict[str, dict[str, Estimate]] = {}
         for setting in self.settings:
-            mine = [one for one in scored if one.sample.ask.setting == setting]
-            by_set = {name: [one for one in mine if one.sample.ask.case.set == name] for name in self.sets}
-            shares = {name: right_share(some) for name, some in by_set.items() if some}
+            rows = [row for row in scored if row.sample.ask.setting == setting]
+            by_set = {name: [row for row in rows if row.sample.ask.case.set == name] for name in self.sets}
+            shares = {name: right_share(rows_of_set) for name, rows_of_set in by_set.items() if rows_of_set}
             if shares:
-                found[setting] = {**shares, "overall": right_share(mine)}
-        return found
+                shares_of[setting] = {**shares, "overall": right_share(rows)}
+        return shares_of
 
 
 def right_share(scored: Sequence[Scored]) -> Estimate:
     """The share that is right; n counts items, the interval is clustered by item or pair."""
-    cases = [one.sample.ask.case for one in scored]
-    return share([one.passed for one in scored], [case.id for case in cases], [case.cluster_id for case in cases])
+    cases = [row.sample.ask.case for row in scored]
+    return share([row.passed for row in scored], [case.id for case in cases], [case.cluster_id for case in cases])
 
 
-def unit_of(one: Scored) -> tuple[str, int]:
-    return one.sample.ask.case.id, one.sample.ask.k
+def unit_of(row: Scored) -> tuple[str, int]:
+    return row.sample.ask.case.id, row.sample.ask.k
 
 
 def request_of(ask: Ask, prompt: str | None = None, thought: str | None = None) -> Request:

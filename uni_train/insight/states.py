@@ -55,13 +55,13 @@ class Vocabulary:
         """Singular and plural, digits and number words, with and without a blank before: the first token of each."""
 
         def first(words: Sequence[str]) -> tuple[int, ...]:
-            found = set()
-            for word in (one for base in words for one in (base, f" {base}")):
+            tokens = set()
+            for form in (form for base in words for form in (base, f" {base}")):
                 try:
-                    found.update(model.tokenizer.encode(word)[:1])
+                    tokens.update(model.tokenizer.encode(form)[:1])
                 except UserError:  # nano knows no number words
                     continue
-            return tuple(sorted(found))
+            return tuple(sorted(tokens))
 
         nouns = {noun.singular: first((noun.singular, noun.plural)) for noun in get_world(world).nouns}
         counts = {str(i): first((str(i), word)) for i, word in enumerate(COUNTS, start=1)}
@@ -70,8 +70,10 @@ class Vocabulary:
 
 def told_apart(tokens: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Without tokens that several classes share, unless a class has no other: Qwen's " 3" and " 4" begin alike."""
-    times = Counter(token for some in tokens.values() for token in some)
-    return {name: tuple(one for one in some if times[one] == 1) or some for name, some in tokens.items()}
+    times = Counter(token for of_class in tokens.values() for token in of_class)
+    return {
+        name: tuple(token for token in of_class if times[token] == 1) or of_class for name, of_class in tokens.items()
+    }
 
 
 def labels_of(case: Case) -> dict[str, str]:
@@ -103,33 +105,33 @@ def observe(
     labels = [labels_of(case) for case in cases]
     vocabulary = Vocabulary.of(inside, str(cases[0].facts["world"]))
     requests = [request_of(ask) for ask in asks_of(cases, ["normal"], seed=seed)]
-    kept: dict[str, list[Tensor]] = {}
+    parts_of: dict[str, list[Tensor]] = {}
     for first in range(0, len(requests), batch):
-        some = requests[first : first + batch]
-        for name, states in positions_of(states_of(inside, some)).items():
-            kept.setdefault(name, []).append(states)
+        chunk = requests[first : first + batch]
+        for name, states in positions_of(states_of(inside, chunk)).items():
+            parts_of.setdefault(name, []).append(states)
         if on_item is not None:
-            on_item(len(some))
-    states_of_all = {name: torch.cat(parts, 1) for name, parts in kept.items()}  # [layers, items, width]
+            on_item(len(chunk))
+    states_of_all = {name: torch.cat(parts, 1) for name, parts in parts_of.items()}  # [layers, items, width]
     clusters = [case.cluster_id for case in cases]
-    found = {
+    result = {
         "clusters": clusters,
         "labels": labels,
         "lens": {name: _read(inside, name, states, vocabulary, labels) for name, states in states_of_all.items()},
     }
     if probes:
-        found["probes"] = {name: _probed(states, labels, clusters, seed) for name, states in states_of_all.items()}
-    return found
+        result["probes"] = {name: _probed(states, labels, clusters, seed) for name, states in states_of_all.items()}
+    return result
 
 
 def positions_of(states: States) -> dict[str, Tensor]:
     """Name -> states [N, B, D]: of understanding, then of drawing (the image's own tokens at every level kept)."""
-    found = {"last word": states.word}
-    found |= {f"answer, word {i}": state for i, state in enumerate(states.answer, start=1)}
-    found[f"image marker, t = {states.t[0]:.2f}"] = states.query[0]
+    positions = {"last word": states.word}
+    positions |= {f"answer, word {i}": state for i, state in enumerate(states.answer, start=1)}
+    positions[f"image marker, t = {states.t[0]:.2f}"] = states.query[0]
     for t, image in zip(states.t, states.image, strict=True):
-        found[f"image tokens, t = {t:.2f}"] = image
-    return found
+        positions[f"image tokens, t = {t:.2f}"] = image
+    return positions
 
 
 @torch.inference_mode()
@@ -139,29 +141,31 @@ def _read(
     """target -> "probability", "holds", "control": [layers, items] each; targets with one class are left out."""
     decoder = model.bagel.language_model.model
     norm = decoder.norm_moe_gen if position.startswith("image tokens") else decoder.norm
-    asked = [target for target in TARGETS if len({one[target] for one in labels}) > 1]
-    found: dict[str, Any] = {target: {"probability": [], "holds": [], "control": []} for target in asked}
+    targets = [target for target in TARGETS if len({label[target] for label in labels}) > 1]
+    result: dict[str, Any] = {target: {"probability": [], "holds": [], "control": []} for target in targets}
     for layer_BD in states_NBD:
         hidden = norm(layer_BD.to(model.device, model.bagel.dtype))
         probability_BV = model.bagel.language_model.lm_head(hidden).float().softmax(-1).cpu()
-        for target, columns in found.items():
+        for target, columns in result.items():
             names = list(vocabulary.tokens[target])
-            summed = torch.stack([probability_BV[:, list(vocabulary.tokens[target][one])].sum(-1) for one in names], -1)
+            summed = torch.stack(
+                [probability_BV[:, list(vocabulary.tokens[target][label])].sum(-1) for label in names], -1
+            )
             top = summed.argmax(-1).tolist()
-            own = [names.index(one[target]) for one in labels]
-            other = _others(own)
-            columns["probability"].append([float(row[i]) for row, i in zip(summed, own, strict=True)])
-            columns["holds"].append([a == b for a, b in zip(top, own, strict=True)])
-            columns["control"].append([a == b for a, b in zip(top, other, strict=True)])
-    return found
+            classes = [names.index(label[target]) for label in labels]
+            control = _others(classes)
+            columns["probability"].append([float(row[i]) for row, i in zip(summed, classes, strict=True)])
+            columns["holds"].append([a == b for a, b in zip(top, classes, strict=True)])
+            columns["control"].append([a == b for a, b in zip(top, control, strict=True)])
+    return result
 
 
-def _others(own: Sequence[int]) -> list[int]:
+def _others(classes: Sequence[int]) -> list[int]:
     """For each item the class of the next item that has another one; its own where all are alike."""
-    found = []
-    for i, one in enumerate(own):
-        found.append(next((other for other in [*own[i + 1 :], *own[:i]] if other != one), one))
-    return found
+    others = []
+    for i, own_class in enumerate(classes):
+        others.append(next((other for other in [*classes[i + 1 :], *classes[:i]] if other != own_class), own_class))
+    return others
 
 
 # --- probes ---------------------------------------------------------------------------------------------------------
@@ -177,10 +181,10 @@ def probe(states_BD: Tensor, labels: Sequence[str], clusters: Sequence[str], see
     groups = sorted(set(clusters))
     rng("insight", "folds", seed).shuffle(groups)
     fold_of = {group: i % FOLDS for i, group in enumerate(groups)}
-    folds = torch.tensor([fold_of[one] for one in clusters])
-    own = torch.tensor([names.index(one) for one in labels])
-    x, y = states_BD.double(), torch.nn.functional.one_hot(own, len(names)).double()
-    right = torch.zeros(len(own), dtype=torch.bool)
+    folds = torch.tensor([fold_of[name] for name in clusters])
+    classes = torch.tensor([names.index(name) for name in labels])
+    x, y = states_BD.double(), torch.nn.functional.one_hot(classes, len(names)).double()
+    right = torch.zeros(len(classes), dtype=torch.bool)
     for fold in range(min(FOLDS, len(groups))):
         test, train = folds == fold, folds != fold
         if not train.any():
@@ -189,7 +193,7 @@ def probe(states_BD: Tensor, labels: Sequence[str], clusters: Sequence[str], see
         a, b = ((part - mean) / spread / x.shape[1] ** 0.5 for part in (x[train], x[test]))
         base = y[train].mean(0)
         solved = torch.linalg.solve(a @ a.T + RIDGE * torch.eye(len(a), dtype=a.dtype), y[train] - base)
-        right[test] = (b @ a.T @ solved + base).argmax(-1) == own[test]
+        right[test] = (b @ a.T @ solved + base).argmax(-1) == classes[test]
     return right.tolist()
 
 
@@ -197,58 +201,62 @@ def _probed(
     states_NBD: Tensor, labels: Sequence[Mapping[str, str]], clusters: Sequence[str], seed: int
 ) -> dict[str, dict[str, list[list[bool]]]]:
     """target -> "holds" and "control" (shuffled labels): [layers, items]; targets with one class are left out."""
-    found = {}
+    result = {}
     for target in TARGETS:
-        own = [one[target] for one in labels]
-        if len(set(own)) < 2:
+        classes = [label[target] for label in labels]
+        if len(set(classes)) < 2:
             continue
-        shuffled = list(own)
+        shuffled = list(classes)
         rng("insight", "labels", seed, target).shuffle(shuffled)
-        found[target] = {
-            name: [probe(layer, given, clusters, seed) for layer in states_NBD]
-            for name, given in (("holds", own), ("control", shuffled))
+        result[target] = {
+            name: [probe(layer, targets_of, clusters, seed) for layer in states_NBD]
+            for name, targets_of in (("holds", classes), ("control", shuffled))
         }
-    return found
+    return result
 
 
 # --- tables and charts ----------------------------------------------------------------------------------------------
 
 
-def sections(found: Mapping[str, Any]) -> list[Section]:
+def sections(result: Mapping[str, Any]) -> list[Section]:
     """The parts of the page about states, from states.json."""
-    asked = [target for target in TARGETS if any(target in one for one in found["lens"].values())]
-    made = [
+    targets = [target for target in TARGETS if any(target in by_target for by_target in result["lens"].values())]
+    parts = [
         Section(
             "Hidden states: where the answer first appears",
             f"A state holds the answer if its words are likelier than those of every other object or number. It "
-            f"appears at the first layer at which that is so for half of the {len(found['clusters'])} items.",
-            tables=[appearance_table(found, "lens", target) for target in asked],
-            charts=[_chart(found, "lens", target, what) for what in ("holds", "probability") for target in asked],
+            f"appears at the first layer at which that is so for half of the {len(result['clusters'])} items.",
+            tables=[appearance_table(result, "lens", target) for target in targets],
+            charts=[_chart(result, "lens", target, what) for what in ("holds", "probability") for target in targets],
         )
     ]
-    probed = [target for target in TARGETS if any(target in one for one in found.get("probes", {}).values())]
+    probed = [
+        target for target in TARGETS if any(target in by_target for by_target in result.get("probes", {}).values())
+    ]
     if probed:
-        made.append(
+        parts.append(
             Section(
                 "Linear probes",
                 "Ridge regressions from a state to the object or number, on items whose pair they never saw.",
-                tables=[appearance_table(found, "probes", target) for target in probed],
-                charts=[_chart(found, "probes", target, "holds") for target in probed],
+                tables=[appearance_table(result, "probes", target) for target in probed],
+                charts=[_chart(result, "probes", target, "holds") for target in probed],
             )
         )
-    return made
+    return parts
 
 
-def appearance_table(found: Mapping[str, Any], reader: str, target: str) -> Table:
+def appearance_table(result: Mapping[str, Any], reader: str, target: str) -> Table:
     """Where the answer appears, at which layer most items have it, and the last layer beside its control."""
     rows = []
-    for position, by_target in found[reader].items():
+    for position, by_target in result[reader].items():
         if target not in by_target:
             continue
-        layers = [_share(values, found) for values in by_target[target]["holds"]]
-        first = next((str(i) for i, one in enumerate(layers, start=1) if (one.value or 0) >= _HOLDS), "nowhere")
+        layers = [_share(values, result) for values in by_target[target]["holds"]]
+        first = next(
+            (str(i) for i, estimate in enumerate(layers, start=1) if (estimate.value or 0) >= _HOLDS), "nowhere"
+        )
         best = max(range(len(layers)), key=lambda i: layers[i].value or 0)
-        control = _share(by_target[target]["control"][best], found)
+        control = _share(by_target[target]["control"][best], result)
         rows.append((position, first, str(best + 1), layers[best], control, layers[-1]))
     columns = ("Position", "Appears at layer", "Best layer", "There", "Control there", "At the last layer")
     title = {"lens": "Through the language head", "probes": "By a linear probe"}[reader]
@@ -256,17 +264,17 @@ def appearance_table(found: Mapping[str, Any], reader: str, target: str) -> Tabl
     return Table(f"{title}: the {target}", columns, tuple(rows), note)
 
 
-def _share(values: Sequence[bool], found: Mapping[str, Any]) -> Estimate:
-    return share(list(values), range(len(values)), found["clusters"])
+def _share(values: Sequence[bool], result: Mapping[str, Any]) -> Estimate:
+    return share(list(values), range(len(values)), result["clusters"])
 
 
-def _chart(found: Mapping[str, Any], reader: str, target: str, what: str) -> Chart:
+def _chart(result: Mapping[str, Any], reader: str, target: str, what: str) -> Chart:
     lines = []
-    for colour, (position, by_target) in enumerate(found[reader].items(), start=1):
+    for colour, (position, by_target) in enumerate(result[reader].items(), start=1):
         if target in by_target:
             means = np.array(by_target[target][what], dtype=float).mean(1)
             lines.append(Series(position, list(enumerate(means.tolist(), start=1)), 1 + (colour - 1) % 6, markers=True))
     layers = max((len(line.points) for line in lines), default=2)
-    said = {"holds": "holds the answer", "probability": "probability of its words"}[what]
-    title = f"The {target}: {said}, by layer" if reader == "lens" else f"The {target}: probed right, by layer"
+    meaning = {"holds": "holds the answer", "probability": "probability of its words"}[what]
+    title = f"The {target}: {meaning}, by layer" if reader == "lens" else f"The {target}: probed right, by layer"
     return chart(title, "", lines, linear_axis(1, max(2, layers), "layer"), linear_axis(0, 1))

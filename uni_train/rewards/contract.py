@@ -205,12 +205,12 @@ def _called(
 ) -> tuple[np.ndarray, list[Verdict | None]]:
     """Values float64 [N], NaN where there is none, and the verdicts that came with them."""
     try:
-        given = reward.function(
+        returned = reward.function(
             prompts=list(prompts), completions=list(completions), **{k: list(v) for k, v in columns.items()}
         )
         # What is in these is no list of rewards; what can be listed may be code of the reward's, too.
-        listed = isinstance(given, Mapping | str | bytes | set | frozenset) or not hasattr(given, "__iter__")
-        values = None if listed else list(given)
+        listed = isinstance(returned, Mapping | str | bytes | set | frozenset) or not hasattr(returned, "__iter__")
+        values = None if listed else list(returned)
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # sys.exit too: a run does not end without a word
@@ -220,17 +220,17 @@ def _called(
         ) from error
     if values is None:
         raise UserError(
-            f"the reward {reward.name} returned {type(given).__name__}, not a list", "Return one number an image."
+            f"the reward {reward.name} returned {type(returned).__name__}, not a list", "Return one number an image."
         )
     if len(values) != len(completions):
         raise UserError(
             f"the reward {reward.name} returned {len(values)} values for {len(completions)} images",
             "Return one number an image, None where it does not apply.",
         )
-    judged = [one if isinstance(one, Judged) else None for one in values]
-    numbers = [one.value if isinstance(one, Judged) else one for one in values]
+    judged = [value if isinstance(value, Judged) else None for value in values]
+    numbers = [value.value if isinstance(value, Judged) else value for value in values]
     column = np.array([_number(reward, number, ids[i]) for i, number in enumerate(numbers)], dtype=np.float64)
-    return column, [None if one is None else one.verdict for one in judged]
+    return column, [None if value is None else value.verdict for value in judged]
 
 
 def _number(reward: Reward, value: Any, id: Any) -> float:

@@ -96,9 +96,9 @@ class Http:
     def _read(self, part: Sequence[Any], reply: Any) -> list[float | None]:
         scores = reply.get("scores") if isinstance(reply, dict) else None
         if not isinstance(scores, list) or len(scores) != len(part):
-            what = f"{len(scores)} scores" if isinstance(scores, list) else "no list of scores"
+            received = f"{len(scores)} scores" if isinstance(scores, list) else "no list of scores"
             raise UserError(
-                f"{self.url} sent {what} for {len(part)} images", 'It must send {"scores": [...]}, one each.'
+                f"{self.url} sent {received} for {len(part)} images", 'It must send {"scores": [...]}, one each.'
             )
         for name, value in zip((row[0] for row in part), scores, strict=True):
             number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST

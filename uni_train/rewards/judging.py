@@ -79,8 +79,8 @@ class ModelReward:
 
 def read_score(reply: str) -> float | None:
     """The number of the last line, which must be `Score: N` (or `N/10`) with N from 0 to 10, as a share of 10."""
-    found = _SCORE.match((reply.rstrip().splitlines() or [""])[-1])
-    value = float(found[1]) / 10 if found else None
+    match = _SCORE.match((reply.rstrip().splitlines() or [""])[-1])
+    value = float(match[1]) / 10 if match else None
     return value if value is not None and value <= 1 else None
 
 
@@ -97,9 +97,9 @@ class SelfCheck(ModelReward):
             return [reply for part in parts for reply in each_answered(model.answer, part)]
 
         def question(prompt: str, item: Item | None) -> str:
-            own = model.verification_prompt(prompt)
-            if own is not None:
-                return own
+            published = model.verification_prompt(prompt)
+            if published is not None:
+                return published
             if item is not None and item.task in TASKS.names():
                 return filter_prompt(item.task, prompt)
             return asking(SELF_CHECK, prompt)
@@ -121,14 +121,14 @@ class Judge(ModelReward):
 
         judge = config.judge
         assert judge is not None  # config.build has checked
-        how = {field.name: getattr(judge, field.name) for field in fields(ServerConfig)}
+        server = {field.name: getattr(judge, field.name) for field in fields(ServerConfig)}
         remote = RemoteModel.open(
-            judge.address, RemoteConfig(**how, temperature=judge.heat, max_tokens=judge.max_tokens)
+            judge.address, RemoteConfig(**server, temperature=judge.heat, max_tokens=judge.max_tokens)
         )
         template = judge.question or SCORE
         super().__init__(remote.answer, lambda prompt, item: asking(template, prompt), read_score)
 
 
 def _accepted(reply: str) -> float | None:
-    said = parse_final_answer(reply)
-    return None if said is None else float(said)
+    accepted = parse_final_answer(reply)
+    return None if accepted is None else float(accepted)

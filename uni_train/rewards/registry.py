@@ -59,13 +59,15 @@ def make_rewards(configs: Mapping[str, RewardConfig], trained: Trained) -> list[
     Raises:
         UsageError: an unknown reward. UserError: its module cannot be imported, or a judge does not answer.
     """
-    made = []
+    rewards = []
     for name, config in configs.items():
-        found = find_reward(config.function)
-        function: RewardFunction = found(config, trained) if isinstance(found, type) else found
+        implementation = find_reward(config.function)
+        function: RewardFunction = (
+            implementation(config, trained) if isinstance(implementation, type) else implementation
+        )
         asked_apart = config.apart or config.judge is not None or config.http is not None
-        made.append(Reward(name, function, config.weight, apart=config.patience if asked_apart else None))
-    return made
+        rewards.append(Reward(name, function, config.weight, apart=config.patience if asked_apart else None))
+    return rewards
 
 
 def find_reward(name: str) -> Any:
@@ -97,7 +99,7 @@ def find_reward(name: str) -> Any:
             f"the reward {name} cannot be imported ({type(error).__name__}: {error}){place_of(error)}",
             "Check its module or file.",
         ) from error
-    found = getattr(module, function, None)
-    if not callable(found):
+    implementation = getattr(module, function, None)
+    if not callable(implementation):
         raise UsageError(f"{place} has no function {function}", "Name it MODULE:FUNCTION or FILE.py:FUNCTION.")
-    return found
+    return implementation

@@ -26,7 +26,7 @@ def verified(
     **_: object,
 ) -> list[Judged | None]:
     """1 where every check of the task passes, else 0. Raises UserError where no prompt is of a task."""
-    return _judged(lambda found: float(found.passed), item, completions, verdict)
+    return _judged(lambda judged: float(judged.passed), item, completions, verdict)
 
 
 @reward("verifier_dense")
@@ -57,11 +57,11 @@ def _judged(
         )
     known = verdicts if len(verdicts) == len(images) else [None] * len(images)
     judged: list[Judged | None] = []
-    for item, image, found in zip(items, images, known, strict=True):
+    for item, image, known_verdict in zip(items, images, known, strict=True):
         if item is None:
             judged.append(None)
             continue
-        verdict = found if isinstance(found, Verdict) else task_of(item).verify(item, image)
+        verdict = known_verdict if isinstance(known_verdict, Verdict) else task_of(item).verify(item, image)
         judged.append(Judged(value(verdict), verdict))
     return judged
 
