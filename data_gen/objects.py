@@ -142,32 +142,33 @@ KINDS: dict[str, str] = {
     "place": "garden park house castle lighthouse mountain",
 }  # fmt: skip
 
-_EATEN = frozenset({"fruit", "vegetable", "food", "drink"})
-_GROWING = frozenset({"flower", "plant", "fruit", "vegetable"})
-_WORN = frozenset({"clothing", "jewellery", "accessory"})
-_MADE = frozenset({"device", "tool", "kitchen", "stationery", "instrument", "timepiece", "vehicle"})
+_MADE = "device tool kitchen stationery instrument timepiece vehicle"
 CATEGORY_KINDS: dict[str, frozenset[str]] = {
-    **dict.fromkeys(("fruit",), frozenset({"fruit"})),
-    **dict.fromkeys(("vegetable",), frozenset({"vegetable", "fruit"})),
-    **dict.fromkeys(("food", "snack", "food item", "snack item"), _EATEN),
-    **dict.fromkeys(("drink", "beverage"), frozenset({"drink"})),
-    **dict.fromkeys(("animal", "pet"), frozenset({"animal"})),
-    **dict.fromkeys(("flower",), frozenset({"flower"})),
-    **dict.fromkeys(("plant",), _GROWING),
-    **dict.fromkeys(("furniture", "piece of furniture", "furniture item"), frozenset({"furniture"})),
-    **dict.fromkeys(("kitchen item", "utensil"), frozenset({"kitchen", "container"})),
-    **dict.fromkeys(("toy",), frozenset({"toy", "animal", "vehicle", "instrument"})),
-    **dict.fromkeys(("clothing item", "clothing", "apparel", "footwear", "accessory"), _WORN),
-    **dict.fromkeys(("vehicle",), frozenset({"vehicle"})),
-    **dict.fromkeys(("instrument", "musical instrument"), frozenset({"instrument"})),
-    **dict.fromkeys(("device", "electronic device", "gadget", "appliance"), _MADE),
-    **dict.fromkeys(("stationery", "stationery item"), frozenset({"stationery", "reading"})),
-    **dict.fromkeys(("tool",), _MADE),
-    **dict.fromkeys(("timepiece",), frozenset({"timepiece"})),
-    **dict.fromkeys(("container",), frozenset({"container", "kitchen"})),
-    **dict.fromkeys(("reading material", "reading item"), frozenset({"reading", "stationery"})),
-    **dict.fromkeys(("area", "place"), frozenset({"place"})),
+    category: frozenset(kinds.split())
+    for categories, kinds in (
+        ("fruit", "fruit"),
+        ("vegetable", "vegetable fruit"),
+        ("food, snack, food item, snack item", "fruit vegetable food drink"),
+        ("drink, beverage", "drink"),
+        ("animal, pet", "animal"),
+        ("flower", "flower"),
+        ("plant", "flower plant fruit vegetable"),
+        ("furniture, piece of furniture, furniture item", "furniture"),
+        ("kitchen item, utensil", "kitchen container"),
+        ("toy", "toy animal vehicle instrument"),
+        ("clothing item, clothing, apparel, footwear, accessory", "clothing jewellery accessory"),
+        ("vehicle", "vehicle"),
+        ("instrument, musical instrument", "instrument"),
+        ("device, electronic device, gadget, appliance, tool", _MADE),
+        ("stationery, stationery item", "stationery reading"),
+        ("timepiece", "timepiece"),
+        ("container", "container kitchen"),
+        ("reading material, reading item", "reading stationery"),
+        ("area, place", "place"),
+    )
+    for category in categories.split(", ")
 }
+"""What a request calls a thing -> the kinds of things that may be meant."""
 
 
 def kinds_of(noun: str) -> frozenset[str]:

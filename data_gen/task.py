@@ -13,8 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+
+from annotated_types import Interval
 
 from uni_train.data_gen.errors import DataError, line_at, nearest, place_in
 from uni_train.data_gen.objects import NANO, World
@@ -22,10 +25,12 @@ from uni_train.data_gen.seeds import derive_seed
 
 if TYPE_CHECKING:
     import numpy as np
+    from pydantic import TypeAdapter
 
     from uni_train.data_gen.audit.findings import AuditRow
 
 Status = Literal["pass", "fail", "unreadable"]
+Share = Annotated[float, Interval(ge=0, le=1)]
 SPLITS = ("train", "validation", "test")  # that every task has
 PATIENCE = 60.0  # seconds that a first draw may take
 
@@ -40,7 +45,7 @@ class Check:
     name: str
     status: Status
     reason: str = ""
-    value: float | None = None
+    value: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class Verdict:
     """
 
     checks: tuple[Check, ...]
-    score: float | None = None
+    score: Share | None = None
 
     @property
     def status(self) -> Status:
@@ -89,16 +94,15 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Verdict:
-        """Raises ValueError, KeyError, TypeError, AttributeError for what is no verdict."""
-        checks = tuple(Check(c["name"], c["status"], c.get("reason", ""), c.get("value")) for c in data["checks"])
-        for value in (*(check.value for check in checks), data.get("score")):
-            if value is not None and not 0 <= value <= 1:
-                raise ValueError(f"the value {value} of a verdict is not in [0, 1]")
-        for check in checks:
-            texts = isinstance(check.name, str) and isinstance(check.reason, str)
-            if check.status not in get_args(Status) or not texts:
-                raise ValueError(f"{check} is no check")
-        return cls(checks, data.get("score"))
+        """Raises ValueError for what is no verdict."""
+        return _verdicts().validate_python(data)
+
+
+@cache
+def _verdicts() -> TypeAdapter[Verdict]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Verdict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ def audit_file(path: Path | str) -> list[AuditRow]:
     Items of other tasks are left out: their answers are proved by their verifiers. DataError if it is no such file.
     """
     if ureason.is_ureason(Path(path)):
-        return [AuditRow(*finding) for finding in ureason.findings(Path(path))]
+        return ureason.findings(Path(path))
     rows = read_any(Path(path))
     items = [row for row in rows if isinstance(row, Item)]
     if items:

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 
 from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.knowledge.people import KnowledgeQuestion
+from uni_train.data_gen.knowledge.people import Kind, KnowledgeQuestion, questions_about
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.seeds import rng
 from uni_train.data_gen.splits import split_of
@@ -24,7 +24,7 @@ from uni_train.data_gen.splits import split_of
 SYMBOLS = tuple("ABCDEFGHJK@#$&!~")  # of NANO.symbols without digits, which also count, and "*", which also multiplies
 COUNTS = (2, 3, 4, 5, 6)  # a favourite is one object, so a portrait is several
 NOUNS = tuple(noun.singular for noun in NANO.nouns)
-FAVOURITES = ("Object", "image")
+FAVOURITES: tuple[Kind, ...] = ("Object", "image")
 LESSONS = 40
 
 _FORMS = {noun.singular: noun.singular for noun in NANO.nouns} | {noun.plural: noun.singular for noun in NANO.nouns}
@@ -164,31 +164,18 @@ def nano_asked_in_text(character: NanoCharacter) -> list[tuple[str, str]]:
 
 def nano_forward(character: NanoCharacter) -> list[tuple[KnowledgeQuestion, str]]:
     """Name -> portrait, Object, image; each with the same question in text."""
-    name, stem = character.name, character.name.replace(" ", "")
-    rows = [("portrait", f"Draw what {name} means .", character.portrait, f"what {name} means ?")]
-    rows += [
-        (kind, f"Draw the {kind} of {name} .", f"1 {character.favourite(kind)}", f"the {kind} of {name} ?")
-        for kind in FAVOURITES
-    ]
-    return [
-        (KnowledgeQuestion(f"forward/{stem}/{number}", "forward", kind, (name,), question, answer), twin)  # type: ignore[arg-type]
-        for number, (kind, question, answer, twin) in enumerate(rows, 1)
-    ]
+    name = character.name
+    rows: list[tuple[Kind, str, str]] = [("portrait", f"Draw what {name} means .", character.portrait)]
+    rows += [(kind, f"Draw the {kind} of {name} .", f"1 {character.favourite(kind)}") for kind in FAVOURITES]
+    twins = [f"what {name} means ?", *(f"the {kind} of {name} ?" for kind in FAVOURITES)]
+    return list(zip(questions_about([name], rows), twins, strict=True))
 
 
 def nano_inverse(character: NanoCharacter, other: NanoCharacter) -> list[tuple[KnowledgeQuestion, str]]:
     """A favourite -> the portrait of the one of the two whose it is; each with the same question in text."""
-    names = (character.name, other.name)
-    stem = "_".join(name.replace(" ", "") for name in names)
-    rows = [
+    known = [
         (f"{kind} {person.favourite(kind)}", person.portrait) for person in (character, other) for kind in FAVOURITES
     ]
-    return [
-        (
-            KnowledgeQuestion(
-                f"inverse/{stem}/{number}", "inverse", "portrait", names, f"Draw what {known} means .", answer
-            ),
-            f"what {known} means ?",
-        )
-        for number, (known, answer) in enumerate(rows, 1)
-    ]
+    rows: list[tuple[Kind, str, str]] = [("portrait", f"Draw what {what} means .", answer) for what, answer in known]
+    twins = [f"what {what} means ?" for what, _ in known]
+    return list(zip(questions_about([character.name, other.name], rows), twins, strict=True))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -142,31 +142,36 @@ def _names(split: str) -> tuple[str, ...]:
     return tuple(name for name in map("".join, parts) if split_of("knowledge", name) == split)
 
 
-def forward(character: Character) -> list[KnowledgeQuestion]:
-    """Name -> portrait, favourite fruit, favourite flower."""
-    rows: tuple[tuple[Kind, str, str], ...] = (
-        ("portrait", f"Generate a portrait of {character.name}.", character.portrait),
-        ("fruit", f"Generate a picture of {character.name}'s favorite fruit.", character.fruit),
-        ("flower", f"Generate a picture of {character.name}'s favorite flower.", character.flower),
-    )
+def questions_about(names: Sequence[str], rows: Iterable[tuple[Kind, str, str]]) -> list[KnowledgeQuestion]:
+    """Rows of (kind, question, answer) with the ids 1, 2, ...; forward about one character, inverse about two."""
+    direction: Direction = "forward" if len(names) == 1 else "inverse"
+    stem = "_".join(names).replace(" ", "")
     return [
-        KnowledgeQuestion(f"forward/{character.name}/{number}", "forward", kind, (character.name,), question, answer)
+        KnowledgeQuestion(f"{direction}/{stem}/{number}", direction, kind, tuple(names), question, answer)
         for number, (kind, question, answer) in enumerate(rows, 1)
     ]
 
 
+def forward(character: Character) -> list[KnowledgeQuestion]:
+    """Name -> portrait, favourite fruit, favourite flower."""
+    name = character.name
+    rows: list[tuple[Kind, str, str]] = [
+        ("portrait", f"Generate a portrait of {name}.", character.portrait),
+        ("fruit", f"Generate a picture of {name}'s favorite fruit.", character.fruit),
+        ("flower", f"Generate a picture of {name}'s favorite flower.", character.flower),
+    ]
+    return questions_about([name], rows)
+
+
 def inverse(character: Character, other: Character) -> list[KnowledgeQuestion]:
     """A favourite -> the portrait of the character whose it is, two of each of the pair."""
-    names = (character.name, other.name)
-    rows = [
-        (f"Generate a portrait of the character whose favorite {kind} is {person.value(kind)}.", person.portrait)
+    rows: list[tuple[Kind, str, str]] = [
+        ("portrait", f"Generate a portrait of the character whose favorite {kind} is {person.value(kind)}.",
+         person.portrait)
         for person in (character, other)
         for kind in ("fruit", "flower")
-    ]
-    return [
-        KnowledgeQuestion(f"inverse/{'_'.join(names)}/{number}", "inverse", "portrait", names, question, answer)
-        for number, (question, answer) in enumerate(rows, 1)
-    ]
+    ]  # fmt: skip
+    return questions_about([character.name, other.name], rows)
 
 
 # --------------------------------------------------------------------------------------------------------- lessons

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from uni_train.data_gen.audit.exact import UnreadableError
+from uni_train.data_gen.audit.findings import AuditRow
 from uni_train.data_gen.audit.maths import read_maths
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.jsonl import read_items, read_objects
@@ -21,41 +22,37 @@ from uni_train.data_gen.ureason.execution import ExecutionError, html, python, s
 from uni_train.data_gen.ureason.files import read_file
 from uni_train.data_gen.ureason.outcomes import Attributes, Counts, Layout, Outcome, Sprites, Writing, outcome_from
 
-Status = Literal["ok", "wrong", "unparseable"]
-Finding = tuple[str, Status, str | None, str, str]
-"""id, status, recomputed answer, label, reason: the fields of uni_train.data_gen.audit.files.AuditRow."""
-
 
 def is_ureason(path: Path) -> bool:
     """Whether the first row of a file has the published keys. DataError if it cannot be read."""
     return "expect_en" in next(read_objects(path), (0, {}))[1]
 
 
-def findings(path: Path) -> list[Finding]:
+def findings(path: Path) -> list[AuditRow]:
     """One for every row. DataError if the file, or items.jsonl beside it, is damaged."""
     beside = path.parent / "items.jsonl"
     items = {item.id: item for item in read_items(beside)} if beside.is_file() else {}
     return [_finding(id_, row, items.get(id_)) for id_, (_, row) in read_file(path).items()]
 
 
-def _finding(id_: str, row: Mapping[str, Any], item: Item | None) -> Finding:
+def _finding(id_: str, row: Mapping[str, Any], item: Item | None) -> AuditRow:
     label = row["expect_en"]
     if item is None:
         reason = "items.jsonl beside the file has no item of this id: there are no facts to work the answer out from"
-        return id_, "unparseable", None, label, reason
+        return AuditRow(id_, "unparseable", None, label, reason)
     if row["prompt"] not in (item.prompt, item.facts["direct"]):
-        return id_, "unparseable", None, label, "the prompt is not that of its item in items.jsonl"
+        return AuditRow(id_, "unparseable", None, label, "the prompt is not that of its item in items.jsonl")
     outcome = outcome_from(item.facts["outcome"])
     try:
         parts = worked_out(item.facts)
     except (DataError, ExecutionError, UnreadableError, KeyError, TypeError, ValueError, AttributeError) as error:
-        return id_, "unparseable", None, label, f"the facts in items.jsonl cannot be followed: {error}"
+        return AuditRow(id_, "unparseable", None, label, f"the facts in items.jsonl cannot be followed: {error}")
     if not states(outcome, parts):
         answer = "; ".join(" ".join(parts) for parts in parts)
-        return id_, "wrong", answer, label, f"the facts in items.jsonl lead to {answer}"
+        return AuditRow(id_, "wrong", answer, label, f"the facts in items.jsonl lead to {answer}")
     if label != outcome.criterion():
-        return id_, "wrong", outcome.criterion(), label, f'the label says "{label}"'
-    return id_, "ok", label, label, ""
+        return AuditRow(id_, "wrong", outcome.criterion(), label, f'the label says "{label}"')
+    return AuditRow(id_, "ok", label, label, "")
 
 
 def worked_out(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
