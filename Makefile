@@ -12,7 +12,7 @@ WORKERS := -n logical --maxprocesses 4 --dist worksteal
 # deepspeed: nothing is compiled while it is installed
 export DS_BUILD_OPS ?= 0
 
-.PHONY: help demo test test-fast lint docs bench-nano bench-bagel bench-qwen wheel wheel-check
+.PHONY: help demo test test-fast lint docs bench-demo bench-nano bench-bagel bench-qwen wheel wheel-check
 .DEFAULT_GOAL := help
 
 help:
@@ -48,6 +48,9 @@ $(VENV)/.installed-docs: pyproject.toml constraints-cpu.txt | $(BIN)/python
 
 docs: $(VENV)/.installed-docs ## the documentation as a site: site/index.html, readable without a network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+bench-demo: $(VENV)/.installed ## time, memory and accuracies of the main job; AGAINST=../main adds another checkout
+	$(BIN)/python bench/demo.py $(if $(AGAINST),--against $(AGAINST))
 
 bench-nano: $(VENV)/.installed ## the figures in docs/, measured on this machine
 	$(BIN)/python bench/nano.py

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 
+from uni_train.eval.statistics import Estimate
+
 
 def table(*columns: str) -> list[str]:
     """The head of a table, its first column left-aligned."""
@@ -13,6 +15,14 @@ def table(*columns: str) -> list[str]:
 
 def row(*cells: object) -> str:
     return f"| {' | '.join(map(str, cells))} |"
+
+
+def interval(estimate: Estimate | None, form: str = ".2f", brackets: str = "[]", scale: float = 1) -> str:
+    """ "0.62 [0.55, 0.69]"; "-" of nothing."""
+    if estimate is None or estimate.value is None:
+        return "-"
+    value, low, high = (f"{scale * number:{form}}" for number in (estimate.value, estimate.low, estimate.high))
+    return f"{value} {brackets[0]}{low}, {high}{brackets[1]}"
 
 
 def as_csv(page: str) -> str:

@@ -17,7 +17,7 @@ import click
 import pytest
 
 import uni_train.api
-from bench import papers, stars
+from bench import experiment
 from uni_train.cli.main import uni_train as command_line
 from uni_train.config.compose import compose
 from uni_train.data_gen import sprites
@@ -78,13 +78,12 @@ def test_a_shown_command_can_be_typed(page: str, command: str) -> None:
             check_uni_train(arguments)
         case ["python", "-m", module, *_]:
             assert importlib.util.find_spec(module) is not None
-        case ["python", "bench/stars.py", *arguments]:
-            for line in stars.parser().parse_args(arguments).run:
-                assert stars.plan(line, [0])
-        case ["python", "bench/papers.py", *arguments]:
-            chosen = papers.parser().parse_args(arguments)
-            for page in papers.pages(chosen.table, chosen.figure, chosen.overrides):
-                assert [stars.plan(line, [0]) for line in page.arms.values()]
+        case ["python", "bench/experiment.py", *arguments]:
+            chosen = experiment.parser().parse_args(arguments)
+            absent = [name for name in chosen.names if name not in experiment.EXPERIMENTS]
+            assert all(name.startswith("runs/") for name in absent)
+            chosen.names, chosen.base = [name for name in chosen.names if name not in absent], []
+            assert absent or experiment.pages(chosen)
         case ["python", script, *_] | [script, *_]:
             assert (ROOT / script).is_file()
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
-from bench import hacking
-from uni_train.errors import UserError
+from bench.experiments import hacking
 
 
 def line(hack: str, said: str | None, *success: float) -> dict[str, Any]:
@@ -26,12 +24,10 @@ def test_runs_are_counted_by_alarm_and_by_what_they_cost() -> None:
         line("clean", said, 0.5, 0.5),
     ]
     assert [hacking.outcome(one) for one in lines[:4]] == ["in time", "late", "missed", "harmless"]
-    text = "\n".join(hacking.table(lines))
+    text = "\n".join(hacking.outcomes(lines))
     assert "1 of 4 hacks stopped before success fell by 5 points; 1 late, 1 missed, 1 harmless." in text
     assert "| bright | 0 | 0.100 -> 0.900 | 0.500 -> 0.480 | 1 | update 4: the brightness of images is 90" in text
     assert "False alarms: 1 of 2 clean runs [" in text
-    with pytest.raises(UserError, match="no run is finished"):
-        list(hacking.table([]))
 
 
 def test_every_hack_pays_more_for_what_it_is_named_after() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bench import interference
+from bench.experiments import interference
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.registry import get_task
 from uni_train.models.bagel.unified import BagelUnified

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bench import mazes
+from bench.experiment import Lab
+from bench.experiments import mazes
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.training.metric_log import read_metrics
@@ -25,7 +26,6 @@ SMALL = ("model.architecture.layers=1", "model.architecture.hidden_size=32", "mo
 def test_every_arm_composes_and_begins_with_the_model_of_its_seed(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(mazes, "FRESH", 3)
     plan = mazes.Plan(tmp_path, n=2)
-    usual = mazes.parser().parse_args(["make", "--out", str(tmp_path), "model.threads=1"])
     for key, arm in mazes.ARMS.items():
         _, recipe, *overrides = mazes.arguments(plan, 1, key, f"seed1-{key}")
         config = compose(recipe, [*overrides, arm.lasting(7)])
@@ -35,8 +35,6 @@ def test_every_arm_composes_and_begins_with_the_model_of_its_seed(tmp_path: Path
         assert config.model.checkpoint == model
         if key == "stars":
             assert [one.draw for one in config.rounds] == [1, 2, 3, 4, 5, 6, 7] and config.solved is not None
-    assert usual.overrides == ["model.threads=1"]
-    assert (usual.n, usual.start, usual.settle, usual.seconds) == (700, 250.0, 110.0, 300.0)
     first, more = (read_metrics(tmp_path / f"{kind}-seed1" / "items.jsonl") for kind in ("limited", "more"))
     assert (len(first), len(more)) == (2, 3)
     assert {item["split"] for item in (*first, *more)} == {"train"}
@@ -50,10 +48,10 @@ def test_arms_last_equally_long_and_are_not_run_twice(tmp_path: Path, monkeypatc
     monkeypatch.setattr(mazes, "ARMS", easier)
     ran: list[Sequence[str]] = []
 
-    def fit(arguments: Sequence[str]) -> None:
+    def fit(arguments: Sequence[str]) -> tuple[int, str]:
         ran.append(arguments)
         result = CliRunner().invoke(uni_train, ["fit", *arguments])
-        assert result.exit_code == 0, result.output
+        return result.exit_code, result.output
 
     plan = mazes.Plan(
         tmp_path,
@@ -65,7 +63,7 @@ def test_arms_last_equally_long_and_are_not_run_twice(tmp_path: Path, monkeypatc
         asked={3: 2, mazes.LEVEL: 4},
     )
     for _ in range(2):
-        mazes.make(plan, [0], ["grpo_same", "stars"], fit)
+        mazes.make(plan, Lab(fit=fit), ["grpo_same", "stars"])
     names = [next(one for one in given if one.startswith("name=")) for given in ran]
     arms = ["start", "settled", "grpo_same", "stars"]
     assert names == [f"name={what}-{arm}" for arm in arms for what in ("pace", "seed0")]
@@ -119,7 +117,7 @@ def test_sft_goes_on_until_the_validation_split_gains_less_than_asked(tmp_path: 
     monkeypatch.setattr(mazes, "right", lambda weights, items: np.array([rates[weights.parents[2].name]]))
     ran: list[Sequence[str]] = []
     plan = mazes.Plan(tmp_path, n=2, flat=1.0)
-    name, found = mazes._until_flat(plan, 3, 7, ran.append)
+    name, found = mazes._until_flat(plan, 3, 7, Lab(fit=lambda given: (ran.append(given) or 0, "")))
     assert name == "seed3-settled-3" and found == [0.5, 0.6, 0.65, 0.655]
     begins = [[one for one in given if one.startswith("model.checkpoint=")][-1] for given in ran]
     assert ["seed3-settled/" in begins[0], "seed3-settled-2/" in begins[1], len(begins)] == [True, True, 2]

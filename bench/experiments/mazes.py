@@ -1,15 +1,13 @@
 """What a verifier adds to a limited set of solved mazes, and the controls beside it, each at equal wall time.
 
-    python bench/mazes.py make --out runs/mazes --seeds 0,1,2
-    python bench/mazes.py make --out runs/plateau --n 1000 --flat 1 --seconds 1200 \
-        --arms sft_same,stars,grpo_new,cps_dense,nft_new
-    python bench/mazes.py table --out runs/mazes
+    python bench/experiment.py mazes --runs runs/mazes --seeds 0,1,2
+    python bench/experiment.py mazes --runs runs/plateau -o n=1000 -o flat=1 -o seconds=1200 --only sft_same,stars
 
 Every seed has mazes, first weights and random numbers of its own. One model is trained on its solved mazes, and once
-more at a lower rate, until they have little left to teach; with --flat again and again, until success on the validation
+more at a lower rate, until they have little left to teach; with `flat` again and again, until success on the validation
 split gains less than so many points: the plateau. Every arm goes on from that model for the same seconds. How
-many updates those are is measured first, on a short run of each arm; the table gives the seconds that it took. A
-finished arm is a line of OUT/arms.jsonl; the same command goes on where it was stopped, in the middle of an arm too.
+many updates those are is measured first, on a short run of each arm; the table gives the seconds that it took. So arms
+are run one after the other. A finished arm is a line of RUNS/arms.jsonl.
 
 Success is the verifier's, on mazes of the test split, which no arm has seen. Settings were chosen on the validation
 split (held_out.split=validation).
@@ -17,13 +15,9 @@ split (held_out.split=validation).
 
 from __future__ import annotations
 
-import argparse
 import json
-import shlex
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -31,15 +25,14 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from bench.markdown import row, table
+from bench.experiment import Lab
+from bench.markdown import interval, row, table
 from uni_train.data_gen.export import make as export
 from uni_train.data_gen.maze.picture import NANO
 from uni_train.data_gen.maze.task import Maze
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Verdict
-from uni_train.errors import UsageError, UserError
+from uni_train.errors import UsageError
 from uni_train.eval.statistics import Estimate, mean_over_seeds, paired
 from uni_train.training.metric_log import read_metrics
 
@@ -53,8 +46,8 @@ SEEN = 200  # of the solved mazes are asked, too, and so many of the new ones DR
 PACE = {"updates": 100, "epochs": 15, "rounds": 1}  # of the short run that an arm's pace is measured on
 LINES = "arms.jsonl"
 START, SETTLED = "start", "settled"
-Fit = Callable[[Sequence[str]], None]
-"""Runs `uni_train fit` with these arguments."""
+Line = Mapping[str, Any]
+"""What is known of a finished arm of one seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,38 +143,54 @@ class Plan:
 # --- making -----------------------------------------------------------------------------------------------------------
 
 
-def make(plan: Plan, seeds: Sequence[int], arms: Sequence[str], fit: Fit) -> None:
+def mazes(
+    lab: Lab, n: int = 700, start: float = 250, settle: float = 110, seconds: float = 300, flat: float | None = None
+) -> Iterator[str]:
+    """n: solved mazes of the limited set. start, settle, seconds: of the two SFTs, of each arm. Raises UsageError."""
+    arms = lab.only or [key for key in ARMS if key not in (START, SETTLED)]
+    if not set(arms) <= ARMS.keys():
+        raise UsageError("cannot read --only", f"Arms are {', '.join(ARMS)}.")
+    plan = Plan(lab.runs, n, start, settle, seconds, tuple(lab.overrides), flat=flat)
+
+    def made() -> Iterator[str]:
+        plan.out.mkdir(parents=True, exist_ok=True)
+        make(plan, lab, arms)
+        yield from tables(read_metrics(plan.out / LINES))
+
+    return made()
+
+
+def make(plan: Plan, lab: Lab, arms: Sequence[str]) -> None:
     """Do what is missing, seed by seed."""
-    for seed in seeds:
+    for seed in lab.seeds:
         for key in (START, SETTLED, *arms):
             if any((line["seed"], line["arm"]) == (seed, key) for line in read_metrics(plan.out / LINES)):
                 continue
             arm, name = ARMS[key], f"seed{seed}-{key}"
-            updates = _updates(plan, key, seed, fit)
-            fit([*arguments(plan, seed, key, name), arm.lasting(updates)])
+            updates = _updates(plan, key, seed, lab)
+            lab.train([*arguments(plan, seed, key, name), arm.lasting(updates)])
             line = {"seed": seed, "arm": key, "updates": updates}
             if key == SETTLED and plan.flat is not None:
-                name, line["validation"] = _until_flat(plan, seed, updates, fit)
+                name, line["validation"] = _until_flat(plan, seed, updates, lab)
             line |= {"name": name, "seconds": round(plan.seconds_of(arm, name), 1)}
             line |= measured(plan, seed, plan.model(arm, name))
             with open(plan.out / LINES, "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
 
 
-def _until_flat(plan: Plan, seed: int, updates: int, fit: Fit) -> tuple[str, list[float]]:
+def _until_flat(plan: Plan, seed: int, updates: int, lab: Lab) -> tuple[str, list[float]]:
     """Repeat the second training, which has been made once: the name of the last one, and success on the validation
     split before it and after each."""
     assert plan.flat is not None
     arm, name = ARMS[SETTLED], f"seed{seed}-{SETTLED}"
-    rates = [
-        right(one, held_out_mazes(LEVEL, VALIDATED, "validation")).mean()
-        for one in (plan.model(ARMS[START], f"seed{seed}-{START}"), plan.model(arm, name))
-    ]
+    asked = held_out_mazes(LEVEL, VALIDATED, "validation")
+    began = plan.model(ARMS[START], f"seed{seed}-{START}")
+    rates = [float(right(weights, asked).mean()) for weights in (began, plan.model(arm, name))]
     while len(rates) <= SETTLES and 100 * (rates[-1] - rates[-2]) >= plan.flat:
         before, name = plan.model(arm, name), f"seed{seed}-{SETTLED}-{len(rates)}"
-        fit([*arguments(plan, seed, SETTLED, name), f"model.checkpoint={before}", arm.lasting(updates)])
-        rates.append(right(plan.model(arm, name), held_out_mazes(LEVEL, VALIDATED, "validation")).mean())
-    return name, [round(float(rate), 4) for rate in rates]
+        lab.train([*arguments(plan, seed, SETTLED, name), f"model.checkpoint={before}", arm.lasting(updates)])
+        rates.append(float(right(plan.model(arm, name), asked).mean()))
+    return name, [round(rate, 4) for rate in rates]
 
 
 def arguments(plan: Plan, seed: int, key: str, name: str) -> list[str]:
@@ -213,13 +222,13 @@ def solved_mazes(plan: Plan, seed: int, kind: str) -> Path:
     return folder
 
 
-def _updates(plan: Plan, key: str, seed: int, fit: Fit) -> int:
+def _updates(plan: Plan, key: str, seed: int, lab: Lab) -> int:
     """How many fill the arm's seconds: measured once for all seeds, on a short run."""
     file = plan.out / "pace.json"
     pace = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     if key not in pace:
         arm, name = ARMS[key], f"pace-{key}"
-        fit([*arguments(plan, seed, key, name), arm.lasting(PACE[arm.counter])])
+        lab.train([*arguments(plan, seed, key, name), arm.lasting(PACE[arm.counter])])
         pace[key] = plan.seconds_of(arm, name) / PACE[arm.counter]
         file.write_text(json.dumps(pace, indent=1) + "\n", encoding="utf-8")
     seconds = {START: plan.start, SETTLED: plan.settle}.get(key, plan.seconds)
@@ -285,16 +294,10 @@ def held_out_mazes(level: int, n: int, split: str = "test") -> list[Item]:
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-def tables(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Success of every arm, and what each adds to where it began, in markdown; means over seeds with 95 % t intervals.
-
-    Raises:
-        UserError: there is no finished arm.
-    """
+def tables(lines: Sequence[Line]) -> Iterator[str]:
+    """Success of every arm, and what each adds to where it began; means over seeds with 95 % t intervals."""
     by_arm = {key: {line["seed"]: line for line in lines if line["arm"] == key} for key in ARMS}
     by_arm = {key: found for key, found in by_arm.items() if found}
-    if not by_arm:
-        raise UserError("no arm is finished", "Run `python bench/mazes.py make` first.")
     levels = sorted({int(level) for line in lines for level in line["test"]})
     seeds = sorted({line["seed"] for line in lines})
     yield f"Seeds {', '.join(map(str, seeds))}; percent of the test mazes solved, mean over seeds [95 % t interval]."
@@ -327,7 +330,7 @@ def tables(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield row(ARMS[key].label, *(_percent([_rate(line, level) for line in found.values()]) for level in levels))
 
 
-def _plateau(by_arm: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Iterator[str]:
+def _plateau(by_arm: Mapping[str, Mapping[int, Line]]) -> Iterator[str]:
     """How success on the validation split came to rest, where it was waited for."""
     found = {seed: line["validation"] for seed, line in by_arm.get(SETTLED, {}).items() if "validation" in line}
     for seed, rates in found.items():
@@ -337,7 +340,7 @@ def _plateau(by_arm: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Iterator[
         yield ""
 
 
-def _failures(by_arm: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Iterator[str]:
+def _failures(by_arm: Mapping[str, Mapping[int, Line]]) -> Iterator[str]:
     """Share of the test mazes that fail each check."""
     lines = {key: [line for line in found.values() if "failed" in line] for key, found in by_arm.items()}
     checks = sorted({check for some in lines.values() for line in some for check in line["failed"]})
@@ -353,7 +356,7 @@ def _failures(by_arm: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Iterator
     yield ""
 
 
-def _paired(by_arm: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Iterator[str]:
+def _paired(by_arm: Mapping[str, Mapping[int, Line]]) -> Iterator[str]:
     """Each arm beside where it began and beside SFT on the same mazes, test maze by test maze, all seeds together."""
 
     def beside(key: str, rival: str | None) -> tuple[str, str]:
@@ -376,12 +379,12 @@ def _paired(by_arm: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Iterator[s
     yield ""
 
 
-def _rate(line: Mapping[str, Any], part: int | str) -> float:
+def _rate(line: Line, part: int | str) -> float:
     right, n = line["test"][str(part)] if isinstance(part, int) else line[part]
     return right / n
 
 
-def _gaps(arm: Mapping[int, Mapping[str, Any]], base: Mapping[int, Mapping[str, Any]]) -> list[float]:
+def _gaps(arm: Mapping[int, Line], base: Mapping[int, Line]) -> list[float]:
     """Arm minus base of every seed that has both."""
     return [_rate(arm[seed], LEVEL) - _rate(base[seed], LEVEL) for seed in arm if seed in base]
 
@@ -391,67 +394,9 @@ def _percent(values: Sequence[float], sign: str = "") -> str:
 
 
 def _estimate(found: Estimate, sign: str) -> str:
-    value, low, high = (f"{100 * x:{sign}.1f}" for x in (found.value or 0.0, found.low, found.high))
-    return f"{value} [{low}, {high}]" if found.n > 1 else value
+    return interval(found, f"{sign}.1f", scale=100) if found.n > 1 else f"{100 * (found.value or 0):{sign}.1f}"
 
 
-def _range(found: Mapping[int, Mapping[str, Any]], key: str) -> str:
+def _range(found: Mapping[int, Line], key: str) -> str:
     low, high = min(line[key] for line in found.values()), max(line[key] for line in found.values())
     return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f}-{high:.0f}"
-
-
-# --- command line -----------------------------------------------------------------------------------------------------
-
-
-def fit_in_a_process(arguments: Sequence[str]) -> None:
-    """Run or continue it. Raises UserError where it fails."""
-    print(f"-- uni_train fit {shlex.join(arguments)}", file=sys.stderr, flush=True)
-    done = subprocess.run([sys.executable, "-m", "uni_train", "fit", *arguments], stdout=sys.stderr)
-    if done.returncode:
-        raise UserError(f"fit stopped with exit code {done.returncode}", "Run this again to continue.")
-
-
-def parser() -> argparse.ArgumentParser:
-    usual = Plan(Path())
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    verbs = made.add_subparsers(dest="verb", required=True)
-    for verb, says in (("make", "run what is missing, then print the tables"), ("table", "print them")):
-        one = verbs.add_parser(verb, help=says)
-        one.add_argument("--out", type=Path, required=True, help="a folder of its own")
-        if verb == "make":
-            one.add_argument("--seeds", default="0,1,2", help="with commas (default: 0,1,2)")
-            one.add_argument(
-                "--arms",
-                default=",".join(key for key in ARMS if key not in (START, SETTLED)),
-                help="default: %(default)s",
-            )
-            one.add_argument("--n", type=int, default=usual.n, help="solved mazes of the limited set (%(default)s)")
-            one.add_argument("--start", type=float, default=usual.start, help="seconds of the first SFT (%(default)s)")
-            one.add_argument("--settle", type=float, default=usual.settle, help="of the second SFT (%(default)s)")
-            one.add_argument("--flat", type=float, help="repeat the second SFT until it gains fewer points")
-            one.add_argument("--seconds", type=float, default=usual.seconds, help="of each arm (%(default)s)")
-            one.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for all runs, such as model.threads=1")
-    return made
-
-
-def main() -> None:
-    chosen = parser().parse_args()
-    try:
-        if chosen.verb == "make":
-            seeds = [int(seed) for seed in chosen.seeds.split(",") if seed.isdigit()]
-            arms = chosen.arms.split(",")
-            if not seeds or not set(arms) <= ARMS.keys():
-                raise UsageError("cannot read --seeds or --arms", f"Arms are {', '.join(ARMS)}; seeds are numbers.")
-            given = (chosen.n, chosen.start, chosen.settle, chosen.seconds, tuple(chosen.overrides))
-            plan = Plan(chosen.out, *given, flat=chosen.flat)
-            plan.out.mkdir(parents=True, exist_ok=True)
-            make(plan, seeds, arms, fit_in_a_process)
-        for line in tables(read_metrics(chosen.out / LINES)):
-            print(line)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(error.exit_code) from None
-
-
-if __name__ == "__main__":
-    main()

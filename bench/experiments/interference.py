@@ -1,6 +1,6 @@
 """Does a long trace keep nano from drawing what its refined prompt says? (UReason, arXiv 2602.08336, Table 3)
 
-    python bench/interference.py [--pairs 24] [--updates 200] [--base shipped|taught] [--out runs/interference]
+    python bench/experiment.py interference [-o pairs=24] [-o updates=200] [--only shipped] [--seeds 0]
 
 The same mapping items are drawn by the plain refined prompt ("Draw 1 cup .", setting 3 of the paper), and by a thought
 that ends in it (setting 2): the refined prompt alone, the item's own short trace, and longer and longer traces before
@@ -10,30 +10,25 @@ others  traces of other items: rules about symbols and objects that nobody asks 
 drafts  the same with their conclusions, "So draw 1 moon ."
 sums    as many sentences without any object: the control for length
 
-Two bases: the shipped nano, whose thoughts in pretraining are short, and the same after `--updates` on nothing but
+Two bases: the shipped nano, whose thoughts in pretraining are short, and the same after `updates` on nothing but
 short thoughts and refined prompts. Beside accuracy stand shares of attention (`uni_train insight attention`).
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from bench.markdown import row, table
+from bench.experiment import Lab
+from bench.markdown import interval, row, table
 from uni_train.data_gen import sprites
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import rng
 from uni_train.data_gen.task import Item
-from uni_train.eval.statistics import Estimate, paired, share
+from uni_train.eval.statistics import paired, share
 from uni_train.insight.questions import plainly
 from uni_train.models.bagel.inside import GROUPS, draw_with_attention
 from uni_train.models.bagel.unified import BagelUnified
@@ -137,10 +132,6 @@ def taught(model: BagelUnified, updates: int, seed: int) -> None:
     model.eval()
 
 
-def measured(model: BagelUnified, items: Sequence[Item], seed: int) -> dict[str, Found]:
-    return {name: asked(model, items, told, seed) for name, told in ways(items)}
-
-
 def lines(found: dict[str, Found], items: Sequence[Item]) -> list[str]:
     """A row a way: right, its difference to the refined prompt alone, what it shows, shares."""
     pairs = [str(item.pair) for item in items]
@@ -150,57 +141,31 @@ def lines(found: dict[str, Found], items: Sequence[Item]) -> list[str]:
         astray, unclear = (share(some, [item.id for item in items], pairs) for some in (one.distracted, one.unreadable))
         printed.append(
             row(
-                *(name, f"{one.words:.0f}", _cell(share(one.right, [item.id for item in items], pairs))),
-                "" if name == REFINED else _cell(effect, "+"),
-                *(_cell(astray), _cell(unclear)),
-                *(_cell(share([min(max(x, 0.0), 1.0) for x in one.shares[g]], pairs)) for g in SHOWN[:3]),
+                *(name, f"{one.words:.0f}", interval(share(one.right, [item.id for item in items], pairs))),
+                "" if name == REFINED else interval(effect, "+.2f"),
+                *(interval(astray), interval(unclear)),
+                *(interval(share([min(max(x, 0.0), 1.0) for x in one.shares[g]], pairs)) for g in SHOWN[:3]),
             )
         )
     return printed
 
 
-def _cell(one: Estimate, sign: str = "") -> str:
-    return f"{one.value:{sign}.2f} [{one.low:.2f}, {one.high:.2f}]"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=24, help="mapping pairs of each level")
-    parser.add_argument("--updates", type=int, default=200)
-    parser.add_argument("--base", action="append", choices=["shipped", "taught"], help="default: both")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("runs/interference"))
-    given = parser.parse_args()
+def interference(lab: Lab, pairs: int = 24, updates: int = 200) -> Iterator[str]:
+    """pairs: of mapping, of each level. updates: of the second base."""
     torch.set_num_threads(1)
-    task = get_task("mapping", "nano")
-    items = [item for level in LEVELS for item in task.generate(given.pairs, level, "test", given.seed)]
+    task, seed = get_task("mapping", "nano"), lab.seeds[0]
+    items = [item for level in LEVELS for item in task.generate(pairs, level, "test", seed)]
     model = build_model(replace(model_config("shipped"), threads=1))
     assert isinstance(model, BagelUnified)
-    head = (
-        "drawn by",
-        "words",
-        "right",
-        "minus refined alone",
-        "an object of the trace",
-        "unreadable",
-        "P",
-        "R_t",
-        "R_p",
-    )
-    given.out.mkdir(parents=True, exist_ok=True)
     titles = {
         "shipped": "the shipped nano",
-        "taught": f"after {given.updates} updates on short thoughts and refined prompts",
+        "taught": f"after {updates} updates on short thoughts and refined prompts",
     }
-    for base in given.base or titles:
+    for base in lab.only or titles:
         if base == "taught":
-            taught(model, given.updates, given.seed)
-        found = measured(model, items, given.seed)
-        print(f"\n{titles[base]}, {len(items)} items in {len(items) // 2} pairs\n")
-        print("\n".join([*table(*head), *lines(found, items)]), flush=True)
-        raw = {name: {"ids": [item.id for item in items], **one._asdict()} for name, one in found.items()}
-        (given.out / f"{base}.json").write_text(json.dumps(raw))
-
-
-if __name__ == "__main__":
-    main()
+            taught(model, updates, seed)
+        found = {name: asked(model, items, told, seed) for name, told in ways(items)}
+        yield from ("", f"{titles[base]}, {len(items)} items in {len(items) // 2} pairs:", "")
+        yield from table("drawn by", "words", "right", "minus refined alone", "an object of the trace", "unreadable",
+                         "P", "R_t", "R_p")  # fmt: skip
+        yield from lines(found, items)

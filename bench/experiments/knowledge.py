@@ -1,6 +1,6 @@
 """Table 4 over several runs of the knowledge recipes: other seeds, other characters, all counted together.
 
-    python bench/knowledge.py runs/knowledge_form/seed0 runs/knowledge_form/seed1 runs/knowledge_form/seed2
+    python bench/experiment.py knowledge runs/knowledge_form/seed0 runs/knowledge_form/seed1 runs/knowledge_form/seed2
 
 Reads finished runs and stages of unfinished ones; trains nothing. Intervals are clustered by model, as in the report of
 one run. A character of one run is none of another's, though their names may be equal.
@@ -8,17 +8,13 @@ one run. A character of one run is none of another's, though their names may be 
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from bench.markdown import row, table
+from bench.experiment import Lab
+from bench.markdown import interval, row, table
 from uni_train.data_gen.reading_limits import read_json, read_yaml
 from uni_train.eval.benchmark import Scored, Table
 from uni_train.eval.benchmarks.unisandbox import UniSandbox, injected
@@ -89,26 +85,14 @@ def unreadable(scored: Sequence[Scored]) -> Table:
     return Table("Unreadable images, and causes", ("Set", "Setting", "Images", "Unreadable", "Causes"), tuple(rows))
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, PairedComparison):
-        value = value.difference
-    if not isinstance(value, Estimate):
-        return "" if value is None else str(value)
-    shown = "none" if value.value is None else f"{value.value:.2f}"
-    return f"{shown} [{value.low:.2f}, {value.high:.2f}]"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="+")
-    tables, taught, scored = pooled(parser.parse_args().runs)
+def knowledge(lab: Lab) -> Iterator[str]:
+    """Of the runs whose folders were given."""
+    tables, taught, scored = pooled(lab.folders)
     passed = Counter(one.direction for one in taught if one.injected)
     every = Counter(one.direction for one in taught)
-    print(", ".join(f"{name}: {passed[name]} of {count} models passed their exam" for name, count in every.items()))
+    yield ", ".join(f"{name}: {passed[name]} of {count} models passed their exam" for name, count in every.items())
     for one in (*(two for two in tables if two.title != "The models"), unreadable(scored)):
-        print(f"\n{one.title}\n")
-        print("\n".join([*table(*one.columns), *(row(*map(_cell, cells)) for cells in one.rows)]))
-
-
-if __name__ == "__main__":
-    main()
+        yield from ("", f"{one.title}:", "", *table(*one.columns))
+        for cells in one.rows:
+            cells = [cell.difference if isinstance(cell, PairedComparison) else cell for cell in cells]
+            yield row(*(interval(cell) if isinstance(cell, Estimate) else cell or "" for cell in cells))

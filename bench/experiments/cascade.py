@@ -1,7 +1,7 @@
 """What a cascade of judges saves, and by how much it is off, on samples of which the truth is known.
 
-    python bench/cascade.py                    # scripted judges of known error, 1,000 samples: minutes
-    python bench/cascade.py --nano             # nano, served, as the small judge of its own references
+    python bench/experiment.py cascade              # scripted judges of known error, 1,000 samples: minutes
+    python bench/experiment.py cascade -o nano=1    # nano, served, as the small judge of its own references
 
 Scripted judges answer over HTTP on 127.0.0.1. Each errs by a hash of (its name, the sample, the draw), so that the same
 command gives the same figures. A quarter of the samples is hard for all of them. `independent`: a small judge errs on
@@ -11,7 +11,6 @@ wrong. The large one errs on 1 % and 4 %. One half of all samples is right.
 
 from __future__ import annotations
 
-import argparse
 import base64
 import random
 import re
@@ -27,8 +26,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from bench.experiment import Lab
+from bench.markdown import interval, row, table
 from tests.eval.judges.criteria import Criteria
 from tests.eval.judges.server import Asked, JudgeServer
 from uni_train.config.schema import JudgeConfig
@@ -94,7 +93,7 @@ def measured(n: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
                 yield kind, way, _cascade(anchors, benchmark, small, server.url, "paper", Path(name))
 
 
-def nano(n: int, temperature: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def by_nano(n: int, temperature: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """nano by three draws on references of its own world, and shuffled ones; the large judge is scripted."""
     from uni_train.eval.benchmarks.unisandbox import UniSandbox
 
@@ -146,31 +145,14 @@ def served() -> Iterator[str]:
             server.wait(30)
 
 
-def points(raw: dict[str, Any]) -> str:
-    found = Estimate.from_dict(raw)
-    assert found.value is not None
-    return f"{100 * found.value:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--n", type=int, help="samples (nano: a set)  [default: 1000; nano: 40]")
-    parser.add_argument("--nano", action="store_true", help="nano as the small judge")
-    parser.add_argument("--temperature", type=float, default=0.7, help="of nano's draws")
-    arguments = parser.parse_args()
-    rows = nano(arguments.n or 40, arguments.temperature) if arguments.nano else measured(arguments.n or 1000)
-    print(
-        "| small | settled by | large asked about | fewer calls | bias, points | error, points | of the large alone | |"
-    )
-    print("|---|---|---:|---:|---:|---:|---:|---|")
-    for small, way, found in rows:
+def cascade(lab: Lab, n: int = 0, nano: bool = False, temperature: float = 0.7) -> Iterator[str]:
+    """n: samples, 1000 unless told (of nano in each set: 40). nano: as the small judge. temperature: of its draws."""
+    heads = ("small", "settled by", "large asked about", "fewer calls", "bias, points", "error, points")
+    yield from table(*heads, "of the large alone", "reached")
+    for small, way, found in by_nano(n or 40, temperature) if nano else measured(n or 1000):
         fewer, bias = found["saving"], found["bias"]["value"]
-        reached = fewer is None or fewer >= FEWER
-        said = "yes" if reached and abs(100 * bias) <= POINTS else "no"
+        reached = (fewer is None or fewer >= FEWER) and abs(100 * bias) <= POINTS
         asked, times = f"{100 * found['asked']['value']:.1f} %", "none left" if fewer is None else f"{fewer:.1f} x"
-        cells = (small, way, asked, times, *(points(found[name]) for name in ("bias", "error", "large_error")), said)
-        print(f"| {' | '.join(cells)} |", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        errors = (Estimate.from_dict(found[name]) for name in ("bias", "error", "large_error"))
+        points = (interval(error, "+.1f", scale=100) for error in errors)
+        yield row(small, way, asked, times, *points, "yes" if reached else "no")
