@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from uni_train.distributed.ranks import Ranks
 
 
+HANGS_AFTER = 4.0  # seconds without an answer
+
+
 def compare(ranks: Ranks, folder: Path) -> None:
     """Says a line a check: "fine", or the error. The second rank, with code of its own, differs more and more."""
     from uni_train.config.compose import compose
@@ -59,17 +62,20 @@ def compare(ranks: Ranks, folder: Path) -> None:
         say(lambda own=own: checks.expect_shared(ranks, own))
 
 
-def oversleep() -> None:
-    time.sleep(16)
+def oversleep(said: Path) -> None:
+    """Until the other rank has said something of it."""
+    while "error:" not in said.read_text():
+        time.sleep(0.1)
 
 
 def work(ranks: Ranks, folder: Path, fails: Callable[[], None], who: int) -> None:
     """A few updates, then `who` fails."""
-    from uni_train.console.ranks import one_message, open_log
+    from uni_train.console import ranks as console
     from uni_train.distributed.watchdog import note
 
-    with one_message(ranks):
-        open_log(ranks, folder, 4.0)
+    console.GRACE = 0.3  # there are no others to hear of
+    with console.one_message(ranks):
+        console.open_log(ranks, folder, HANGS_AFTER)
         for _ in range(3):
             note()
             ranks.barrier()
@@ -79,7 +85,7 @@ def work(ranks: Ranks, folder: Path, fails: Callable[[], None], who: int) -> Non
 
 
 def sleeps(ranks: Ranks, folder: Path) -> None:
-    work(ranks, folder, oversleep, who=1)
+    work(ranks, folder, lambda: oversleep(folder / "said0"), who=1)
 
 
 def killed(ranks: Ranks, folder: Path) -> None:
@@ -115,7 +121,8 @@ def run(folder: Path, body: Callable[[Ranks, Path], None]) -> None:
                 from uni_train.distributed.ranks import Ranks, joined
 
                 ranks = Ranks.from_environment()
-                with joined(ranks, timeout=timedelta(seconds=4)):
+                limit = HANGS_AFTER if body is sleeps else 120.0
+                with joined(ranks, timeout=timedelta(seconds=limit)):
                     body(ranks, folder)
             except BaseException:
                 sys.excepthook(*sys.exc_info())

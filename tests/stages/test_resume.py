@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.once import once
 from tests.stages.test_run import numbers
 from tests.tiny import TINY, shards
 from uni_train.eval.scored import read_scored
@@ -21,7 +22,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def drive(out: Path, steps: list[dict[str, Any]], *prefix: str) -> list[dict[str, Any]]:
     """What the crash driver reports of every step; the last entry is the summary ({} if there is none)."""
-    out.mkdir(parents=True, exist_ok=True)
     command = [*prefix, sys.executable, "-m", "tests.stages.crash_driver", str(out), json.dumps(steps), *TINY]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
@@ -53,26 +53,25 @@ def assert_same_run(run: Path, expected: Path) -> None:
 @pytest.fixture(scope="module")
 def runs(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
     """Two troubled runs, "killed" and "limited", and what became of their starts."""
-    out, moments = tmp_path_factory.mktemp("troubled"), random.Random(5)
+    moments = random.Random(5)
     steps: list[dict[str, Any]] = []
-    for _ in range(7):
-        steps.append({"name": "killed", "write": moments.randint(4, 30)})
-        steps.append({"name": "killed", "seconds": moments.uniform(0.2, 0.8)})
+    for _ in range(4):
+        steps.append({"name": "killed", "write": moments.randint(8, 40)})
+        steps.append({"name": "killed", "seconds": moments.uniform(0.1, 0.5)})
     for pattern in ("stages/00-*/scored/*", "stages/03-*/checkpoints/*/state.safetensors"):
         largest = max(file.stat().st_size for file in finished.glob(pattern))
         steps.append({"name": "limited", "file_bytes": largest - 200})
     steps += [{"name": name} for name in ("killed", "killed", "limited")]
-    *reports, _ = drive(out, steps)
-    return out / "stars_curriculum", [
-        report | {"name": step["name"]} for step, report in zip(steps, reports, strict=True)
-    ]
+    out, reports = once(tmp_path_factory, "troubled", lambda out: drive(out, steps)[:-1])
+    named = [report | {"name": step["name"]} for step, report in zip(steps, reports, strict=True)]
+    return out / "stars_curriculum", named
 
 
 def test_kill_9_at_any_moment_costs_no_finished_sample_and_no_number(runs, finished: Path) -> None:
     folder, reports = runs
     mine = [report for report in reports if report["name"] == "killed"]
     statuses = [report["status"] for report in mine]
-    assert statuses.count(-9) >= 8, statuses
+    assert statuses.count(-9) >= 4, statuses
     assert set(statuses) <= {-9, 0} and statuses[-2:] == [0, 0], mine[-1]["stderr"]
     assert_no_shard_was_touched_again(mine)
     assert_same_run(folder / "killed", finished)
@@ -105,7 +104,7 @@ def can_mount() -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(not can_mount(), reason="this machine lets nobody mount a small disk of their own")
 def test_a_full_disk_stops_the_run_with_one_message_and_it_goes_on_afterwards(finished: Path, tmp_path: Path) -> None:
-    sizes = ["24k", "300k", "1600k", "2m"]
+    sizes = ["24k", "300k", "1600k"]
     steps = [{"name": "small", "disk": size} for size in (*sizes, "64m")]
     *reports, summary = drive(tmp_path, steps, "unshare", "--map-root-user", "--mount")
     for step, report in zip(steps[:-1], reports[:-1], strict=True):

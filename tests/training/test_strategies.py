@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.once import once
 from tests.training.flow_grpo.test_ranks import GRPO, epochs
 from tests.training.keys import changed
 from tests.training.strategies_driver import Stack, fit, grpo, start
@@ -44,11 +45,13 @@ COMMANDS = [
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("deepspeed")
-    out = tmp_path_factory.mktemp("strategies")
-    for ended in start(2, out, COMMANDS):
-        assert ended.returncode == 0, ended.stdout
-        assert "disk is full" in ended.stdout or "File too large" in ended.stdout, ended.stdout
-    return out
+
+    def make(out: Path) -> None:
+        for ended in start(2, out, COMMANDS):
+            assert ended.returncode == 0, ended.stdout
+            assert "disk is full" in ended.stdout or "File too large" in ended.stdout, ended.stdout
+
+    return once(tmp_path_factory, "strategies", make)[0]
 
 
 def lines(out: Path) -> list[dict[str, Any]]:
