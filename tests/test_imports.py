@@ -18,11 +18,6 @@ PACKAGES = ("data_gen", "eval", "uni_train")
 KNOWN = (
     frozenset({"uni_train.eval.benchmarks.ureason.benchmark", "uni_train.eval.benchmarks.ureason.counting"}),
     frozenset({"uni_train.eval.judges.asking", "uni_train.eval.judges.ways"}),
-    # a kind of recipe is told of the work in progress, which has a configuration
-    frozenset(
-        {"uni_train.config.build", "uni_train.config.kinds", "uni_train.models.load", "uni_train.models.recognise"}
-        | {"uni_train.run_folder", "uni_train.stages.work"}
-    ),
 )
 
 

@@ -14,7 +14,7 @@ import pytest
 from uni_train.data_gen.registry import PluginError, get_task
 from uni_train.errors import UsageError, UserError
 from uni_train.models.batches import ModelDown
-from uni_train.rewards.contract import Reward, Scoring, score
+from uni_train.rewards.contract import Reward, Scoring, expect_rewarded, score
 from uni_train.rewards.registry import REWARDS, find_reward, reward
 
 IMAGES = [np.full((4, 4, 3), value, np.uint8) for value in (0, 100, 200)]
@@ -118,9 +118,11 @@ def test_an_error_in_a_reward_of_ones_own_shows_its_line(tmp_path: Path) -> None
         find_reward("no.such.module:f")
 
 
-def test_too_many_pictures_without_any_reward_are_an_error() -> None:
+def test_too_many_images_without_any_reward_are_an_error() -> None:
+    near_ = Reward("near", near)
     with pytest.raises(UserError, match="no reward applies to 2 of 3 images, the first of a: near returned None"):
-        score([Reward("near", near)], ["x"] * 3, IMAGES, COLUMNS)
+        expect_rewarded([near_], score([near_], ["x"] * 3, IMAGES, COLUMNS).each, "abc")
+    expect_rewarded([near_], np.array([[np.nan], [1.0], [0.0]]), "abc")
 
 
 def test_what_failed_counts_as_its_group_does_on_average() -> None:
@@ -130,9 +132,7 @@ def test_what_failed_counts_as_its_group_does_on_average() -> None:
     found = score(given, ["x"] * 9, IMAGES * 3, {}, group_size=3)
     assert found.filled[:, 0].tolist() == [0.1, 0.1, 0.1, 0.0, 1.0, 0.5, 0.0, 0.0, 0.0], "equal ones exactly so"
     assert found.total.tolist() == [2.1, 0.1, 0.1, 0.0, 1.0, 0.5, 4.0, 0.0, 0.0]
-    assert not found.unrewarded.any() and np.isnan(found.each[:, 0]).sum() == 5
-    few = score([Reward("judge", lambda **_: values[:6])], ["x"] * 6, IMAGES * 2, {}, group_size=3)
-    assert few.unrewarded.tolist() == [True, False, False, False, False, True]
+    assert np.isnan(found.each[:, 0]).sum() == 5
 
 
 def test_the_verifier_rewards_the_solved_maze_and_the_dense_one_what_is_nearly_so() -> None:

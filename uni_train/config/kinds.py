@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from uni_train.eval.benchmark import Table
     from uni_train.eval.summary import Round
     from uni_train.models.base import Example, Request, UnifiedModel
-    from uni_train.stages.work import StageRun, Work
 
 C = TypeVar("C", bound=RunConfig)
+Work = Any
+"""The context of a run, `uni_train.stages.work.Work[C]`. That module reads configurations, so it is not imported."""
+StageRun = Any
+"""A stage's folder, outputs and results: `uni_train.stages.work.StageRun`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class PlannedStage:
     base: bool = True
 
 
-Stages = Sequence[tuple[PlannedStage, "StageRun"]]
+Stages = Sequence[tuple[PlannedStage, StageRun]]
 """Finished stages, in order."""
 
 
@@ -142,21 +145,21 @@ class RecipeKind(ABC, Generic[C]):
     def stages(self, config: C) -> Iterator[PlannedStage]:
         """All stages of a run, in order; `stage_list` numbers them."""
 
-    def expect_items(self, work: Work[C]) -> None:
+    def expect_items(self, work: Work) -> None:
         """Draw the items that stages and validations ask tasks for. Raises UserError where there are too few."""
 
-    def prepare(self, work: Work[C]) -> None:
+    def prepare(self, work: Work) -> None:
         """Refuse what else can be refused before anything is written. Raises UserError."""
 
     @abstractmethod
-    def run(self, work: Work[C], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
+    def run(self, work: Work, planned: PlannedStage, stage: StageRun, before: Stages) -> None:
         """Do one stage, which is none of evaluation. `before`: the stages before it. Raises UserError."""
 
-    def rounds(self, work: Work[C], runs: Stages) -> list[Round]:
+    def rounds(self, work: Work, runs: Stages) -> list[Round]:
         """What summary.json says of the recipe's rounds."""
         return []
 
-    def conclude(self, work: Work[C], runs: Stages) -> tuple[Mapping[str, Any], list[Table]] | None:
+    def conclude(self, work: Work, runs: Stages) -> tuple[Mapping[str, Any], list[Table]] | None:
         """What summary.json says in place of evaluations, and the tables of it; None where evaluations say all."""
         return None
 

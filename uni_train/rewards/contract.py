@@ -73,11 +73,6 @@ class Scores:
     total: np.ndarray
     verdicts: tuple[Verdict | None, ...] = ()
 
-    @property
-    def unrewarded(self) -> np.ndarray:
-        """bool [N]: images that no reward has a value for; within a group their advantage is 0."""
-        return np.isnan(self.each).all(axis=1)
-
 
 def score(
     rewards: Sequence[Reward],
@@ -145,16 +140,12 @@ class Scoring:
         for name, values in columns.items():
             self._columns.setdefault(name, []).extend(values)
 
-    def scores(self, most_missing: float = 0.5) -> Scores:
+    def scores(self) -> Scores:
         """Of all images, when they are there.
 
-        Args:
-            most_missing: a share of images without any reward from which on nothing can be learned.
-
         Raises:
-            UserError: a reward raises, returns the wrong number of values or one that is not a
-                finite number, is late, or no reward has a value for `most_missing` of the images or more; it names the
-                reward and the image.
+            UserError: a reward raises, returns the wrong number of values or one that is not a finite number, or is
+                late; it names the reward and the image.
         """
         rewards = self.rewards
         ids = self._columns.get("id", list(range(len(self._prompts))))
@@ -169,16 +160,22 @@ class Scoring:
                     columns.setdefault("verdict", brought)
         for r, queue in self._background.items():
             table[:, r] = queue.values()
-        scores = summed(rewards, table, verdicts, self.group_size)
-        blank = scores.unrewarded
-        if blank.sum() >= most_missing * len(blank):
-            at = ids[int(blank.argmax())]
-            raise UserError(
-                f"no reward applies to {blank.sum()} of {len(blank)} images, the first of {at}: "
-                f"{', '.join(scores.names)} returned None",
-                "Return numbers; if a judge was asked, see why it fails.",
-            )
-        return scores
+        return summed(rewards, table, verdicts, self.group_size)
+
+
+def expect_rewarded(rewards: Sequence[Reward], each: np.ndarray, ids: Sequence[Any]) -> None:
+    """Raises UserError where half of the images or more have no reward, so that too little could be learned.
+
+    Args:
+        each: float64 [N, R] of the images of all ranks, NaN where a reward does not apply. ids: of their N prompts.
+    """
+    blank = np.isnan(each).all(axis=1)
+    if 2 * blank.sum() >= len(blank):
+        raise UserError(
+            f"no reward applies to {blank.sum()} of {len(blank)} images, the first of {ids[int(blank.argmax())]}: "
+            f"{', '.join(reward.name for reward in rewards)} returned None",
+            "Return numbers; if a judge was asked, see why it fails.",
+        )
 
 
 def _filled(table: np.ndarray) -> np.ndarray:

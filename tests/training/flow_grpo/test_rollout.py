@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,8 @@ from tests.training.flow_grpo.toy import GRPO as TOY
 from tests.training.flow_grpo.toy import PROMPTS, ToyFlow
 from tests.training.keys import changed
 from uni_train.config.compose import compose
-from uni_train.errors import UsageError
+from uni_train.distributed.ranks import Ranks
+from uni_train.errors import UsageError, UserError
 from uni_train.rewards.contract import Reward
 from uni_train.training.flow_grpo.micro_batches import update_rows
 from uni_train.training.flow_grpo.rollout import Rollouts, collect, unfinished
@@ -70,6 +73,42 @@ def test_beside_the_batch_what_is_missing_is_neither_good_nor_bad() -> None:
     missing = [4, 5, 6, 7, 12]
     assert rollouts.advantages[missing].tolist() == [0] * 5
     assert rollouts.advantages[:4].tolist() == pytest.approx([0.5] * 4) and rollouts.statistics["reward"] == 0.5
+
+
+def on_two_ranks(reward: Any) -> list[Rollouts | UserError]:
+    """What each of two ranks, here threads, has drawn, or its error."""
+    barrier, values = threading.Barrier(2), [None, None]
+
+    class Rank(Ranks):
+        def gather(self, value: Any) -> list[Any]:
+            values[self.rank] = value
+            barrier.wait()
+            gathered = list(values)
+            barrier.wait()
+            return gathered
+
+    def collected(rank: int) -> Rollouts | UserError:
+        try:
+            return collect(ToyFlow(), PROMPTS.prompts[:4], [Reward("some", reward)], TOY, "grpo", 0, Rank(rank, 2))[0]
+        except UserError as error:
+            return error
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(collected, range(2)))
+
+
+@pytest.mark.parametrize("missing", [7, 8])
+def test_images_without_a_reward_are_counted_over_all_ranks(missing: int) -> None:
+    """All of them are on the first rank, which draws eight of the sixteen."""
+
+    def reward(prompts: list[str], place: Any, **_: Any) -> list[float | None]:
+        return [None if at < missing else 1.0 for at in place]
+
+    for rank in on_two_ranks(reward):
+        if missing == 7:
+            assert isinstance(rank, Rollouts) and rank.statistics["missing/some"] == 7 / 16
+        else:
+            assert isinstance(rank, UserError) and "no reward applies to 8 of 16 images, the first of p0" in str(rank)
 
 
 def test_solved_is_what_every_reward_gives_its_most_for() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +88,7 @@ class RewardedPrompts:
                 note()
             if not prompts:
                 return []
-            scores = scoring.scores(most_missing=math.inf)
+            scores = scoring.scores()
         groups = groups_of(ScoredImages(prompts, images, scores), 1)  # the first of this rank
         shown = {place: group for place, group in zip(places, groups, strict=False) if place < SHOWN_GROUPS}
         return [

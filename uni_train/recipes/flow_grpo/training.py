@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -187,7 +186,7 @@ def _try(config: FlowGrpoConfig, functions: Sequence[Reward]) -> None:
     columns = columns_of([prompt], 2, 0) | ({} if config.thoughts is None else {"thought": ["", ""]})
     with Scoring(functions, 2) as scoring:
         scoring.add([prompt.text] * 2, [np.zeros((side, side, 3), np.uint8)] * 2, columns)
-        scoring.scores(most_missing=math.inf)
+        scoring.scores()
 
 
 def first_prompt(config: FlowGrpoConfig) -> Prompt:

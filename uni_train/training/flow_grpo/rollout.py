@@ -32,7 +32,7 @@ from uni_train.flow.schedule import Schedule
 from uni_train.flow.steps import StepRule, step_rule
 from uni_train.flow.window import Window, epoch_window, sliding_window
 from uni_train.models.base import Request, UnifiedModel
-from uni_train.rewards.contract import Reward, Scores, Scoring, summed
+from uni_train.rewards.contract import Reward, Scores, Scoring, expect_rewarded, summed
 
 NOISE_LEVELS = {"flow_grpo": 0.7, "fast": 0.7, "cps": 0.7, "dance": 0.3, "guard": 0.7, "mix": 0.7, "dppo": 0.7}
 """The published ones, where `rollout.noise_level` is null."""
@@ -212,7 +212,7 @@ def collect(
         precision: the trainer's, for conditions and velocities. Images are decoded without it.
 
     Raises:
-        UserError: a prompt that cannot be read, or a reward that fails.
+        UserError: a prompt that cannot be read, a reward that fails, or half of all images have none.
     """
     k, groups = config.rollout.group_size, ranks.shard(len(prompts))
 
@@ -228,6 +228,7 @@ def collect(
         images["completed"] = batch.completed
     parts = ranks.gather((scores.each, scores.filled, scores.total, images))
     each, filled, total = (np.concatenate([part[column] for part in parts]) for column in range(3))
+    expect_rewarded(rewards, each, [prompts[i // k].id for i in range(len(each))])
     if config.objective.baseline == "batch":  # the mean of all images replaces missing values, too
         whole = summed(rewards, each, (), len(each))
         filled, total = whole.filled, whole.total

@@ -264,7 +264,7 @@ class FlowGrpoModule(SupervisedModule):
                 of_steps = [row for row in rows if row[1] < self.config.window_size]
                 of_thoughts = [image for image, step in rows if step == self.config.window_size]
                 with unsharded(self.model), self.precision():
-                    if recompute:
+                    if recompute and of_steps:  # none: padding, with no place for its values
                         log_prob, mean = self.losses.score(batch)
                     if batch.thoughts is not None:
                         scored = self.losses.token_log_probs(batch.thoughts).detach()
