@@ -38,6 +38,7 @@ import statsmodels.stats.contingency_tables
 import statsmodels.stats.proportion  # noqa: F401
 import torch
 
+from uni_train.config.schema import EvalConfig
 from uni_train.data_gen.registry import task_of
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.calls import CallStore, StoredModel
@@ -52,7 +53,9 @@ MIB = 1 << 20
 
 def plan(out: Path, n: int, batch: int | None = None) -> EvaluationPlan:
     """UniSandbox's six sets, `n` prompts or pairs each, Normal and CoT: 18 n samples of nano."""
-    return EvaluationPlan(checkpoint="shipped", benchmarks=[UniSandbox(n=n)], out=out, name="bench", batch=batch)
+    return EvaluationPlan(
+        checkpoint="shipped", benchmarks=[UniSandbox(n=n)], config=EvalConfig(out=str(out), name="bench", batch=batch)
+    )
 
 
 class Renderer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,19 +33,8 @@ def plan_of(checkpoint: str, config: EvalConfig) -> EvaluationPlan:
     return EvaluationPlan(
         checkpoint=checkpoint,
         benchmarks=benchmarks,
-        settings=config.settings or None,
-        subset=config.subset,
-        seed=config.seed,
-        k=config.k,
-        judge=judge_of(config),
+        config=replace(config, judge=judge_of(config)),
         options=options,
-        sampling=config.sampling,
-        remote=config.remote,
-        batch=config.batch,
-        retry_failed=config.retry_failed,
-        out=Path(config.out),
-        name=config.name,
-        store=Path(config.store_folder),
         command=tuple(sys.argv),
     )
 

@@ -23,12 +23,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from uni_train.config.schema import EvalConfig, JudgeConfig
 from uni_train.data_gen.reading_limits import read_json, reason
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import OUTCOMES, Ask, Benchmark, Sample, Scored, Table
+from uni_train.eval.benchmark import OUTCOMES, Ask, Benchmark, Case, Sample, Scored, Table
 from uni_train.eval.calls import CallStore, Counts, Skill, StoredModel
 from uni_train.eval.generation import asks_of, cases_of, chunks, generate, settings_of
 from uni_train.eval.images import ImageStore
@@ -38,9 +39,6 @@ from uni_train.eval.scored import read_scored, stored, write_by_content
 from uni_train.eval.shards import DamagedShard, disk_errors
 from uni_train.files import atomic_write_json, below, remove_partials
 from uni_train.run_folder import flat, git_state, versions
-
-if TYPE_CHECKING:
-    from uni_train.config.schema import JudgeConfig, RemoteConfig
 
 ASKED = "evaluation.json"
 SCORES = "scores.json"
@@ -59,40 +57,37 @@ class EvaluationPlan:
 
     Attributes:
         checkpoint: a folder, a run, a model's name, "shipped", or an endpoint "URL#MODEL" (`eval.respondent`).
-        benchmarks: in the order of the report; their names differ.
-        settings: names; each benchmark takes those that it has. None: all. sets: the same of sets.
-        subset: about so many cases of each benchmark; None: all.
-        seed: of the draws and of the subset. k: how often each case is asked in each setting.
-        judge: asked where no program can tell; None: nobody, and those sets have no score.
+        benchmarks: in the order of the report, opened; their names differ.
+        config: all else, checked. Its judge is asked where no program can tell; its settings are taken by the
+            benchmarks that have them.
         options: whatever else decides the numbers (labels, compat), JSON-able; recorded and compared.
-        sampling: replaces sampling settings of the model. remote: how an endpoint is asked. batch: requests at once;
-            None: the model's own numbers.
-        retry_failed: make calls again that brought no answer.
-        out: where evaluations lie. name: of this one; None: made from all of the above.
-        store: finished calls and verdicts; None: `out`/store. command: as typed, for the record.
+        command: as typed, for the record.
     """
 
     checkpoint: str
     benchmarks: Sequence[Benchmark]
-    settings: Sequence[str] | None = None
-    sets: Sequence[str] | None = None
-    subset: int | None = None
-    seed: int = 0
-    k: int = 1
-    judge: JudgeConfig | None = None
+    config: EvalConfig = field(default_factory=EvalConfig)
     options: Mapping[str, Any] = field(default_factory=dict)
-    sampling: Mapping[str, Any] = field(default_factory=dict)
-    remote: RemoteConfig | None = None
-    batch: int | None = None
-    retry_failed: bool = False
-    out: Path = Path("evals")
-    name: str | None = None
-    store: Path | None = None
     command: Sequence[str] = ()
 
     @property
+    def judge(self) -> JudgeConfig | None:
+        return self.config.judge
+
+    @property
+    def out(self) -> Path:
+        return Path(self.config.out)
+
+    @property
     def store_folder(self) -> Path:
-        return self.out / "store" if self.store is None else self.store
+        return Path(self.config.store_folder)
+
+    def asks(self, benchmark: Benchmark) -> tuple[tuple[str, ...], list[Case], list[Ask]]:
+        """Settings, cases and asks of one benchmark. Raises as `settings_of` and `cases_of`."""
+        config = self.config
+        settings = settings_of(benchmark, config.settings or None)
+        cases = cases_of(benchmark, subset=config.subset, seed=config.seed)
+        return settings, cases, asks_of(cases, settings, k=config.k, seed=config.seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +202,10 @@ def run(
     model = model or open_model(
         plan.checkpoint,
         CallStore(plan.store_folder),
-        sampling=plan.sampling,
-        remote=plan.remote,
-        batch=plan.batch,
-        retry_failed=plan.retry_failed,
+        sampling=plan.config.sampling,
+        remote=plan.config.remote,
+        batch=plan.config.batch,
+        retry_failed=plan.config.retry_failed,
         say=progress.say,
     )
     asked = describe(plan, jobs, model)
@@ -326,9 +321,8 @@ class _Job:
 
     @classmethod
     def of(cls, benchmark: Benchmark, plan: EvaluationPlan) -> _Job:
-        settings = settings_of(benchmark, plan.settings)
-        cases = cases_of(benchmark, sets=plan.sets, subset=plan.subset, seed=plan.seed)
-        return cls(benchmark, settings, len(cases), asks_of(cases, settings, k=plan.k, seed=plan.seed))
+        settings, cases, asks = plan.asks(benchmark)
+        return cls(benchmark, settings, len(cases), asks)
 
 
 def describe(plan: EvaluationPlan, jobs: Sequence[_Job], model: StoredModel) -> dict[str, Any]:
@@ -342,10 +336,10 @@ def describe(plan: EvaluationPlan, jobs: Sequence[_Job], model: StoredModel) -> 
             job.name: {"revision": job.benchmark.revision, "settings": list(job.settings), "cases": job.cases}
             for job in jobs
         },
-        "sets": None if plan.sets is None else list(plan.sets),
-        "subset": plan.subset,
-        "seed": plan.seed,
-        "k": plan.k,
+        "sets": None,
+        "subset": plan.config.subset,
+        "seed": plan.config.seed,
+        "k": plan.config.k,
         "options": dict(plan.options),
         "judge": judge,
         "judge_settings": None if plan.judge is None else plan.judge.to_dict(),
@@ -373,8 +367,8 @@ def default_name(asked: Mapping[str, Any], judge: JudgeConfig | None = None) -> 
 
 def _folder_of(plan: EvaluationPlan, asked: Mapping[str, Any]) -> Path:
     """By the given name, or the default one; a judge that by now is another checkpoint gets a folder of its own."""
-    if plan.name is not None:
-        return plan.out / plan.name
+    if plan.config.name is not None:
+        return plan.out / plan.config.name
     folder = plan.out / default_name(asked, plan.judge)
     if plan.judge is None or not plan.judge.served or not (folder / ASKED).is_file():
         return folder

@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.models.test_remote import Reply, drawn, endpoint, models, refused
-from uni_train.config.schema import JudgeConfig
+from uni_train.config.schema import EvalConfig, JudgeConfig
 from uni_train.errors import UsageError, UserError
 from uni_train.eval.benchmark import Sample, Table
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
@@ -29,8 +29,9 @@ SETS = ("math1", "mapping1")
 
 
 def plan(out: Path, **changes: Any) -> EvaluationPlan:
-    asked: dict[str, Any] = {"checkpoint": "shipped", "benchmarks": [UniSandbox(n=4, sets=SETS)], "out": out}
-    return EvaluationPlan(**{**asked, **changes})
+    asked: dict[str, Any] = {"checkpoint": "shipped", "benchmarks": [UniSandbox(n=4, sets=SETS)]}
+    asked |= {name: changes.pop(name) for name in ("checkpoint", "benchmarks", "command") if name in changes}
+    return EvaluationPlan(**asked, config=EvalConfig(out=str(out), **changes))
 
 
 class Unreadable(UniSandbox):
@@ -92,7 +93,7 @@ def test_the_same_command_again_asks_nothing_and_finds_the_same(out: Path) -> No
 def test_more_of_the_same_asks_only_what_is_new(out: Path) -> None:
     wider = run(plan(out, k=2))
     assert wider.calls["draw"]["stored"] == 24 and wider.calls["draw"]["made"] == 24
-    half = run(plan(out, settings=["cot"], subset=6))
+    half = run(plan(out, settings=("cot",), subset=6))
     assert half.calls["draw"]["made"] == 0 and half.results["unisandbox"].settings == ("cot",)
     assert len({wider.folder, half.folder, *(path.parent for path in out.glob(f"*/{SCORES}"))}) == 3
 
@@ -119,7 +120,7 @@ def test_a_checkpoint_overwritten_under_its_name_is_another_model(out: Path, tmp
 
 
 def test_what_nobody_can_judge_has_no_score_and_says_so(tmp_path: Path) -> None:
-    evaluation = run(plan(tmp_path, benchmarks=[Unreadable(n=4, sets=SETS)], settings=["cot"]))
+    evaluation = run(plan(tmp_path, benchmarks=[Unreadable(n=4, sets=SETS)], settings=("cot",)))
     result = evaluation.results["unisandbox"]
     assert result.outcomes["cot"]["math1"] == {"unjudged": 4}
     assert result.unjudged == (("cot", "math1"),)
@@ -139,7 +140,7 @@ def test_a_judge_that_fails_for_most_gives_no_score(tmp_path: Path, broken: Any,
     benchmark = Unreadable(n=4, sets=SETS, world="nano")
     with JudgeServer(lambda asked: broken) as server:
         judge = JudgeConfig(model=f"{server.url}#judge", dialect="paper", retries=0, revision="r", attempts=1)
-        evaluation = run(plan(tmp_path, benchmarks=[benchmark], settings=["cot"], judge=judge))
+        evaluation = run(plan(tmp_path, benchmarks=[benchmark], settings=("cot",), judge=judge))
     result = evaluation.results["unisandbox"]
     assert result.not_scored == (("cot", "math1", why),) and result.n == 12
     assert sum(result.outcomes["cot"]["math1"].values()) == 4  # counted under what became of them
@@ -152,7 +153,7 @@ def test_a_judge_that_fails_for_most_gives_no_score(tmp_path: Path, broken: Any,
 def test_requests_that_nano_cannot_read_are_counted_and_not_fatal(tmp_path: Path) -> None:
     """Everyday words: each request fails alone, with the tokenizer's own message."""
     benchmark = UniSandbox(world="everyday", n=3, sets=("math1",))
-    evaluation = run(plan(tmp_path, benchmarks=[benchmark], settings=["normal"]))
+    evaluation = run(plan(tmp_path, benchmarks=[benchmark], settings=("normal",)))
     result = evaluation.results["unisandbox"]
     assert result.outcomes == {"normal": {"math1": {"generation_failed": 3}}}
     ((setting, name, why),) = result.not_scored  # a model that never draws has no score
@@ -160,9 +161,9 @@ def test_requests_that_nano_cannot_read_are_counted_and_not_fatal(tmp_path: Path
     assert why.startswith("the model failed 3 of 3 (no image: nano does not know the word")
     (one, *_) = evaluation.scored("unisandbox")
     assert "does not know the word" in one.sample.note
-    again = run(plan(tmp_path, benchmarks=[benchmark], settings=["normal"]))
+    again = run(plan(tmp_path, benchmarks=[benchmark], settings=("normal",)))
     assert again.calls["draw"] == {"made": 0, "stored": 3, "failed": 0}
-    retried = run(plan(tmp_path, benchmarks=[benchmark], settings=["normal"], retry_failed=True))
+    retried = run(plan(tmp_path, benchmarks=[benchmark], settings=("normal",), retry_failed=True))
     assert retried.calls["draw"] == {"made": 3, "stored": 0, "failed": 3}
 
 
@@ -222,7 +223,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_asked(tmp_path: Path
         ({"checkpoint": str(tmp_path / "nothing")}, "nothing"),
         ({"checkpoint": "nanno"}, "no model nanno"),
         ({"sampling": {"stepz": 3}}, "no sampling setting stepz"),
-        ({"settings": ["direct"]}, "no setting direct"),
+        ({"settings": ("direct",)}, "no setting direct"),
     ):
         with pytest.raises(UserError, match=message):
             run(plan(tmp_path, **changes))
@@ -245,10 +246,10 @@ def test_another_judge_judges_again_and_nothing_is_drawn_again(tmp_path: Path) -
 
     judged = UniSandbox(n=3, sets=("math1",), verifier="judge")
     with JudgeServer(says("YES")) as kind, JudgeServer(says("NO")) as strict:
-        first = plan(tmp_path, benchmarks=[judged], settings=["normal"], judge=JudgeConfig(model=f"{kind.url}#kind"))
+        first = plan(tmp_path, benchmarks=[judged], settings=("normal",), judge=JudgeConfig(model=f"{kind.url}#kind"))
         one = run(first)
         asked = len(kind.asked)
-        other = run(replace(first, judge=JudgeConfig(model=f"{strict.url}#strict")))
+        other = run(replace(first, config=replace(first.config, judge=JudgeConfig(model=f"{strict.url}#strict"))))
         again = run(first)
     assert asked > 0 and len(kind.asked) == asked  # what was judged is not judged again
     assert other.calls["draw"]["made"] == again.calls["draw"]["made"] == 0

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from tests.eval.sample_evaluation import sample_evaluation
 from uni_train.cli.evaluation.running import show
+from uni_train.config.schema import EvalConfig
 from uni_train.console.progress import ConsoleProgress
 from uni_train.eval import evaluation as engine
 from uni_train.eval import summary, tracking
@@ -33,7 +34,9 @@ NANO = "generated questions of the nano world, not the benchmark"
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     out = tmp_path_factory.mktemp("evals")
     benchmark = UniSandbox(n=3, sets=("math1", "mapping1"))
-    return engine.run(EvaluationPlan(checkpoint="shipped", benchmarks=[benchmark], out=out, name="one"))
+    return engine.run(
+        EvaluationPlan(checkpoint="shipped", benchmarks=[benchmark], config=EvalConfig(out=str(out), name="one"))
+    )
 
 
 def _printed(evaluation: Evaluation) -> str:

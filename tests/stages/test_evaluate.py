@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.tiny import MODEL, TINY, fit
-from uni_train.config.schema import SIX_SETS
+from uni_train.config.schema import SIX_SETS, EvalConfig
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.counting import accuracy_rows
@@ -66,9 +66,7 @@ def test_eval_draws_the_images_that_the_run_has_drawn(finished: Path, tmp_path: 
     plan = EvaluationPlan(
         checkpoint=str(finished / "stages/09-finetune-mapping3/model"),
         benchmarks=[UniSandbox(world="nano", n=2, seed=0)],
-        sampling={"steps": 2, "max_think_tokens": 8},
-        batch=4,
-        out=tmp_path,
+        config=EvalConfig(sampling={"steps": 2, "max_think_tokens": 8}, batch=4, out=str(tmp_path)),
     )
     theirs = load(finished / "stages/10-evaluate-after").scored("unisandbox", images=True)
     ours = list(run(plan).scored("unisandbox", images=True))

@@ -249,6 +249,7 @@ def _folder(asked: dict[str, Any]) -> Path:
 def _evaluated(benchmark: Benchmark, asked: dict[str, Any], progress: ConsoleProgress, *, k: int = 1) -> Evaluation:
     """Ask and score by the engine of evaluations; tables on the console, samples in the folder's report."""
     import sys
+    from dataclasses import replace
 
     from uni_train.cli.evaluation.running import show
     from uni_train.eval import evaluation as engine
@@ -261,13 +262,7 @@ def _evaluated(benchmark: Benchmark, asked: dict[str, Any], progress: ConsolePro
     plan = engine.EvaluationPlan(
         checkpoint=asked["checkpoint"],
         benchmarks=[benchmark],
-        seed=asked["seed"],
-        k=k,
-        judge=judge_of(config),
-        sampling=config.sampling,
-        remote=config.remote,
-        batch=config.batch,
-        out=Path(config.out),
+        config=replace(config, seed=asked["seed"], k=k, judge=judge_of(config)),
         command=tuple(sys.argv),
     )
     done = engine.run(plan, progress)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from uni_train.config.kinds import reads_images
-from uni_train.config.schema import RunConfig
+from uni_train.config.schema import EvalConfig, RunConfig
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.registry import sources
 from uni_train.data_gen.seeds import derive_seed
@@ -89,11 +89,13 @@ def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:
     plan = evaluation.EvaluationPlan(
         checkpoint=str(weights or config.model.checkpoint),
         benchmarks=[benchmark(work)],
-        seed=config.evaluation.seed,
-        judge=work.judge if reads_images(config) else None,
-        out=stage.path.parent,
-        name=stage.path.name,
-        store=stage.path / STORE,
+        config=EvalConfig(
+            seed=config.evaluation.seed,
+            judge=work.judge if reads_images(config) else None,
+            out=str(stage.path.parent),
+            name=stage.path.name,
+            store=str(stage.path / STORE),
+        ),
     )
     # Its calls are this stage's alone, so that no checkpoint need be hashed to tell whose they are.
     content = f"{config.recipe}/{work.folder.path.name}/{stage.path.name}"

@@ -9,7 +9,6 @@ from uni_train.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     from uni_train.config.schema import EvalConfig
     from uni_train.console.progress import ConsoleProgress
-    from uni_train.eval.benchmark import Ask, Benchmark
     from uni_train.eval.calls import Speed
     from uni_train.eval.evaluation import EvaluationPlan
     from uni_train.eval.plan import Row
@@ -29,9 +28,9 @@ def print_plan(checkpoint: str, config: EvalConfig, progress: ConsoleProgress) -
     seconds = {kind: speed.each for kind, speed in measured.items()} | costs.seconds
     draws = 1 if plan.judge is None else plan.judge.votes
     if plan.judge is not None and plan.judge.way == "tournament":
-        draws = plan.k - 1  # each of k samples against the others, in two orders, which two samples share
+        draws = config.k - 1  # each of k samples against the others, in two orders, which two samples share
     rows = [
-        planning.estimate(one, _asks(one, plan), judge=config.judge, draws=draws, costs=costs, seconds=seconds)
+        planning.estimate(one, plan.asks(one)[2], judge=config.judge, draws=draws, costs=costs, seconds=seconds)
         for one in plan.benchmarks
     ]
     if len(rows) > 1:
@@ -80,19 +79,11 @@ def _measured(plan: EvaluationPlan) -> dict[str, Speed]:
     for benchmark in plan.benchmarks:
         for helped, model in benchmark.helpers().items():
             found |= {kind: one for kind, one in store.speed_of(model.identity, here).items() if kind == helped}
-    identity = identity_of(plan.checkpoint, plan.sampling)
+    identity = identity_of(plan.checkpoint, plan.config.sampling)
     if identity is not None:
         own = store.speed_of(identity, here)
         found = dict(own) | found
     return found
-
-
-def _asks(benchmark: Benchmark, plan: EvaluationPlan) -> list[Ask]:
-    from uni_train.eval.generation import asks_of, cases_of, settings_of
-
-    settings = settings_of(benchmark, plan.settings)
-    cases = cases_of(benchmark, sets=plan.sets, subset=plan.subset, seed=plan.seed)
-    return asks_of(cases, settings, k=plan.k, seed=plan.seed)
 
 
 def _plan_column(row: Row, gpu_hour: float | None) -> dict[str, str]:

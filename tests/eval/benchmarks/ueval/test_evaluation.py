@@ -10,7 +10,7 @@ import pytest
 
 from tests.eval.benchmarks.ueval.test_files import row, write
 from tests.eval.judges.server import Asked, JudgeServer, Refused
-from uni_train.config.schema import JudgeConfig
+from uni_train.config.schema import EvalConfig, JudgeConfig
 from uni_train.eval.benchmarks.ueval import UEval
 from uni_train.eval.evaluation import EvaluationPlan, run
 
@@ -19,7 +19,9 @@ pytestmark = pytest.mark.slow
 
 def test_nano_is_scored_by_program_and_a_restart_changes_nothing(tmp_path: Path) -> None:
     def plan(name: str) -> EvaluationPlan:
-        return EvaluationPlan(checkpoint="shipped", benchmarks=[UEval(n=3)], out=tmp_path, name=name)
+        return EvaluationPlan(
+            checkpoint="shipped", benchmarks=[UEval(n=3)], config=EvalConfig(out=str(tmp_path), name=name)
+        )
 
     first = run(plan("a"))
     result = first.results["ueval"]
@@ -33,7 +35,11 @@ def test_nano_is_scored_by_program_and_a_restart_changes_nothing(tmp_path: Path)
     again = run(plan("b"))
     assert {counts["made"] for counts in again.calls.values()} == {0}
     assert again.results["ueval"] == result
-    lacking = run(EvaluationPlan(checkpoint="shipped", benchmarks=[UEval(n=1, passes="one")], out=tmp_path))
+    lacking = run(
+        EvaluationPlan(
+            checkpoint="shipped", benchmarks=[UEval(n=1, passes="one")], config=EvalConfig(out=str(tmp_path))
+        )
+    )
     (table,) = lacking.results["ueval"].tables
     assert {row[2] for row in table.rows} == {"no such skill: nano cannot answer with text and images in one pass"}
 
@@ -55,8 +61,8 @@ def test_a_judge_is_asked_about_each_rubric_and_one_bad_reply_costs_one_rubric(t
         return json.dumps({"explanation": rubric, "criteria_met": "not sure" if "stairs" in rubric else True})
 
     def plan(name: str, judge: JudgeConfig) -> EvaluationPlan:
-        return EvaluationPlan(checkpoint="shipped", benchmarks=[UEval(data)], settings=["two_passes"],
-                              judge=judge, out=tmp_path / "evals", name=name)  # fmt: skip
+        return EvaluationPlan(checkpoint="shipped", benchmarks=[UEval(data)], config=EvalConfig(
+            settings=("two_passes",), judge=judge, out=str(tmp_path / "evals"), name=name))  # fmt: skip
 
     with JudgeServer(look) as server:
         judge = JudgeConfig(model=f"{server.url}#judge")

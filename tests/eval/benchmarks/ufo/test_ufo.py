@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.eval.judges.server import Asked, JudgeServer
-from uni_train.config.schema import JudgeConfig
+from uni_train.config.schema import EvalConfig, JudgeConfig
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
@@ -281,7 +281,9 @@ def test_nano_is_asked_in_all_settings_and_a_restart_changes_nothing(tmp_path: P
     benchmark = Ufo(n=2, extra=("blind", "dimensions", "swap"))
     with JudgeServer(judge) as server:
         plan = EvaluationPlan(
-            checkpoint="shipped", benchmarks=[benchmark], out=tmp_path, judge=JudgeConfig(model=f"{server.url}#judge")
+            checkpoint="shipped",
+            benchmarks=[benchmark],
+            config=EvalConfig(out=str(tmp_path), judge=JudgeConfig(model=f"{server.url}#judge")),
         )
         first = run(plan)
         asked = len(server.asked)

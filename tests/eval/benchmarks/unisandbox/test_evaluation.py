@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.eval.judges.server import Asked, JudgeServer
-from uni_train.config.schema import JudgeConfig
+from uni_train.config.schema import EvalConfig, JudgeConfig
 from uni_train.data_gen import sprites
 from uni_train.data_gen.objects import NANO
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
@@ -42,7 +42,9 @@ def test_both_labels_score_one_drawing(tmp_path: Path) -> None:
     def plan(labels: str, judge: JudgeConfig) -> EvaluationPlan:
         benchmark = UniSandbox(tmp_path / "files", labels=labels)
         return EvaluationPlan(
-            checkpoint="shipped", benchmarks=[benchmark], settings=["cot"], judge=judge, out=tmp_path / "evals"
+            checkpoint="shipped",
+            benchmarks=[benchmark],
+            config=EvalConfig(settings=("cot",), judge=judge, out=str(tmp_path / "evals")),
         )
 
     with JudgeServer(look) as server:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from uni_train.config.schema import EvalConfig
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.objects import EVERYDAY, NANO
 from uni_train.data_gen.task import Check, Verdict
@@ -382,7 +383,7 @@ def test_what_cannot_be_meant_is_named(tmp_path):
 def test_nano_is_scored_in_every_setting_and_asked_once(tmp_path):
     def plan(settings):
         benchmark = UReason(n=3, levels=(1,), settings=settings)
-        return EvaluationPlan(checkpoint="shipped", benchmarks=[benchmark], out=tmp_path)
+        return EvaluationPlan(checkpoint="shipped", benchmarks=[benchmark], config=EvalConfig(out=str(tmp_path)))
 
     first = run(plan(None))
     result = first.results["ureason"]

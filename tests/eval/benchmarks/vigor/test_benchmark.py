@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.eval.judges.server import Asked, JudgeServer
-from uni_train.config.schema import JudgeConfig
+from uni_train.config.schema import EvalConfig, JudgeConfig
 from uni_train.data_gen.maze.task import INSTRUCTION
 from uni_train.errors import UsageError
 from uni_train.eval.benchmark import Ask, Scored, Source
@@ -148,8 +148,8 @@ def test_program_and_judge_share_a_sample_and_a_restart_changes_nothing(tmp_path
         benchmark = Vigor(Source(data=folder), **options)
         judge = JudgeConfig(model=f"{server.url}#judge")
         return EvaluationPlan(
-            checkpoint="nano_edit", benchmarks=[benchmark], settings=["direct"], judge=judge, out=tmp_path / "evals",
-            options=options,
+            checkpoint="nano_edit", benchmarks=[benchmark], options=options,
+            config=EvalConfig(settings=("direct",), judge=judge, out=str(tmp_path / "evals")),
         )  # fmt: skip
 
     with JudgeServer(fill_in) as server:
@@ -178,7 +178,11 @@ def test_program_and_judge_share_a_sample_and_a_restart_changes_nothing(tmp_path
 @pytest.mark.slow
 def test_nano_is_scored_by_program_alone(tmp_path: Path) -> None:
     benchmark = Vigor(Source(n=3))
-    found = run(EvaluationPlan(checkpoint="shipped", benchmarks=[benchmark], settings=["cot"], out=tmp_path))
+    found = run(
+        EvaluationPlan(
+            checkpoint="shipped", benchmarks=[benchmark], config=EvalConfig(settings=("cot",), out=str(tmp_path))
+        )
+    )
     result = found.results["vigor"]
     assert not result.unjudged and result.judge is None and result.n == 3
     assert result.scores["cot"]["algebraic_calculation"]["value"] > 0  # the shipped nano solves some
