@@ -9,12 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from http.client import HTTPResponse
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -56,7 +56,7 @@ def served(log: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[byt
             start_new_session=True,
         )
     try:
-        for _ in range(1800):
+        for _ in range(6000):
             if b"ready" in log.read_bytes():
                 break
             assert server.poll() is None, log.read_text()
@@ -76,14 +76,14 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with served(log) as (address, server):
         yield address
         server.send_signal(signal.SIGTERM)
-        assert server.wait(30) == 0, log.read_text()
+        assert server.wait(300) == 0, log.read_text()
         assert "Traceback" not in log.read_text() and KEY not in log.read_text()
         assert _gone(server.pid), "a process of the server lives on"
 
 
 def _gone(group: int) -> bool:
-    """Whether all processes of a group have ended within ten seconds."""
-    for _ in range(100):
+    """Whether all processes of a group have ended within two minutes."""
+    for _ in range(1200):
         try:
             os.killpg(group, 0)
         except ProcessLookupError:
@@ -242,7 +242,7 @@ def test_bodies_that_are_no_json_and_paths_that_are_none(url: str) -> None:
     assert caught.value.code == 400 and "no JSON" in json.loads(caught.value.read())["error"]["message"]
 
 
-def post(url: str, body: bytes | Iterable[bytes], client: str = "", timeout: float = 60) -> httpx.Response:
+def post(url: str, body: bytes | Iterable[bytes], client: str = "", timeout: float = 600) -> httpx.Response:
     """A chat request. client: as whom a proxy on this machine would name it."""
     headers = {"Authorization": f"Bearer {KEY}", **({"X-Forwarded-For": client} if client else {})}
     return httpx.post(f"{url}/chat/completions", content=body, headers=headers, timeout=timeout)
@@ -254,21 +254,18 @@ def asks(words: str, images: int = 0, **more: Any) -> bytes:
     return json.dumps({"messages": [{"role": "user", "content": content}], "skill": "think", **more}).encode()
 
 
-def _never_ends(begun: threading.Event) -> Iterator[bytes]:
-    """A body that is still being sent when the time is up. begun: set a second after its first byte."""
-    for i in range(140):
-        yield b" "
-        time.sleep(0.1)
-        if i == 10:
-            begun.set()
+def _begins(url: str, body: bytes, told: int) -> socket.socket:
+    """A connection on which `body` has been sent, the beginning of `told` bytes."""
+    host, port = url.removeprefix("http://").partition("/")[0].split(":")
+    connection = socket.create_connection((host, int(port)), timeout=600)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
+    connection.sendall(f"{head}Content-Length: {told}\r\n\r\n".encode() + body)
+    return connection
 
 
 def _leaves(url: str, body: bytes, told: int) -> None:
     """A client that hangs up: in the middle of what it said it would send, or before the reply."""
-    host, port = url.removeprefix("http://").partition("/")[0].split(":")
-    with socket.create_connection((host, int(port))) as connection:
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
-        connection.sendall(f"{head}Content-Length: {told}\r\n\r\n".encode() + body)
+    with _begins(url, body, told):
         time.sleep(0.1)
 
 
@@ -309,20 +306,17 @@ def test_every_honest_request_is_answered_among_hostile_ones(url: str) -> None:
 
 def test_who_waits_in_vain_is_told_and_nothing_outlives_a_killed_server(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with served(log, "--queue", "4", "--timeout", "12") as (url, server):
-        slow = asks("apples " * 1500)  # each alone
-        with ThreadPoolExecutor(16) as pool:
-            began, taken = time.monotonic(), threading.Event()
-            stuck = pool.submit(post, url, _never_ends(taken))
-            assert taken.wait(60)  # it holds its place in the queue before the others come
-            busy = [pool.submit(post, url, slow, "10.0.0.1") for _ in range(12)]
-            replies = [one.result() for one in busy]
-            assert stuck.result().status_code == 504 and time.monotonic() - began >= 12
-            assert "not answered within 12 s" in stuck.result().text
-        told = {reply.status_code for reply in replies}
-        assert {200, 429} <= told <= {200, 429, 504}  # 504: on a machine too busy to answer within 12 s
-        (full, *_) = (reply for reply in replies if reply.status_code == 429)
-        assert int(full.headers["Retry-After"]) > 0 and "4 requests are waiting" in full.text
+    with served(log, "--queue", "2", "--timeout", "10") as (url, server):
+        stuck = [_begins(url, b" ", 1000) for _ in range(2)]  # they hold all places until their time is up
+        refused = None
+        while refused is None or refused.status_code == 200:  # until the server has accepted both
+            refused = post(url, asks("Draw 3 apples ."))
+        assert refused.status_code == 429
+        assert int(refused.headers["Retry-After"]) > 0 and "2 requests are waiting" in refused.text
+        for connection in stuck:
+            with connection, HTTPResponse(connection) as reply:
+                reply.begin()
+                assert reply.status == 504 and b"not answered within 10 s" in reply.read()
         server.kill()
         server.wait()
         assert _gone(server.pid), "a process of the server lives on"
@@ -352,6 +346,6 @@ def test_a_port_in_use_is_named(url: str, tmp_path: Path) -> None:
         [sys.executable, "-m", "uni_train", "serve", "-m", "nano", "--port", port],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 1 and f"127.0.0.1:{port} cannot be used" in done.stderr and "Traceback" not in done.stderr
